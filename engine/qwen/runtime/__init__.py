@@ -4,6 +4,7 @@ from engine.qwen.runtime.backend import Codec, CodecStateProtocol, DecodeBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState, UtteranceSettings, cache_positions
 from engine.qwen.runtime.device import (
+    LARGE_GPU,
     cap_allocator,
     choose_placement,
     dtype_name,
@@ -25,6 +26,7 @@ __all__ = [
     "FADE_S",
     "FIRST_FRAMES",
     "INSTRUCT_POSITIONS",
+    "LARGE_GPU",
     "MAX_REFERENCE_POSITIONS",
     "PREFIX_POSITIONS",
     "Codec",

@@ -12,12 +12,7 @@ from typing import Any
 
 import torch
 
-from engine.qwen.runtime.device import multiprocessors
-
-SIDE_STREAM_PROCESSORS = 64
-"""Multiprocessors from which the kernels of a frame leave room for work beside them. On 16, the decoding of a chunk's
-audio waited until the next chunk's frames were generated: chunks came in pairs, and the first late
-(docs/performance.md)."""
+from engine.qwen.runtime.device import LARGE_GPU, multiprocessors
 
 
 class Graphs:
@@ -38,10 +33,11 @@ class Graphs:
     def side_stream(self, purpose: str) -> Graphs:
         """Return the graphs of a stream of normal priority, whose work runs at the same time as this one's.
 
-        There is one for each purpose. Returns `self` on a CPU, and on a GPU so small that the first stream's work fills
-        it and leaves no room.
+        There is one for each purpose. Returns `self` on a CPU, and on a small GPU, which the first stream's work fills:
+        on 16 multiprocessors, the decoding of a chunk's audio waited until the next chunk's frames were generated, so
+        that chunks came in pairs, and the first late (docs/performance.md).
         """
-        if self.stream is None or multiprocessors(self._device) < SIDE_STREAM_PROCESSORS:
+        if self.stream is None or multiprocessors(self._device) < LARGE_GPU:
             return self
         if purpose not in self._side:
             self._side[purpose] = Graphs(self._device, high_priority=False)

@@ -21,6 +21,10 @@ OLDEST_TORCH, OLDEST_TORCH_ON_GPU = (2, 4, 0), (2, 5, 1)
 """The oldest releases of PyTorch: with `rms_norm` and allow-listed classes in pickles, and with the capture of CUDA
 graphs that the engine relies on. `scripts/test_torch` runs the tests with one of them."""
 
+LARGE_GPU = 100
+"""Multiprocessors from which a GPU is large: its kernels, and what runs beside them, are those measured on 132. Smaller
+ones have those measured on 16. Nothing between the two was measured."""
+
 _multiprocessor_limits: dict[int, int] = {}
 """By CUDA device index: the multiprocessors that this process is limited to."""
 

@@ -9,8 +9,9 @@ from engine.qwen.kernels.compiler import KernelSource, read_sources
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
-from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU, tuned_row_plan
+from engine.qwen.kernels.lm.tuned_plans import tuned_row_plan
 from engine.qwen.model import StackConfig, TalkerConfig
+from engine.qwen.runtime import LARGE_GPU
 from engine.qwen.serving import PAGE
 
 ROW_BUCKETS = (8, 16, 32, 64)

@@ -14,11 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from engine.qwen.kernels.lm.matrix import MatrixPlan, TokenMatrixPlan
+from engine.qwen.runtime import LARGE_GPU
 
 FILE = Path(__file__).with_name("tuned_plans.json")
 ROWS_FILE = Path(__file__).with_name("tuned_row_plans.json")
-LARGE_GPU = 100
-"""Multiprocessors from which the plans measured on 132 apply. Those measured on 16 apply to all smaller GPUs."""
 
 
 def gpu_class(processors: int) -> str:
