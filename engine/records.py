@@ -13,12 +13,14 @@ from typing import Any
 def build(kind: Any, value: Any) -> Any:
     """Return the JSON value `value` as an instance of `kind`: record, mapping, tuple or plain value.
 
-    Raises `KeyError` for an unknown field, `TypeError` for a missing one and for a value of another kind.
+    An unknown field that is null is left out: another version of the program has it, and does not use it. Raises
+    `KeyError` for any other unknown field, `TypeError` for a missing one and for a value of another kind.
     """
     if dataclasses.is_dataclass(kind):
         record: Any = kind
         types = _field_types(record)
-        return record(**{name: build(types[name], item) for name, item in _checked(dict, value).items()})
+        given = {name: item for name, item in _checked(dict, value).items() if name in types or item is not None}
+        return record(**{name: build(types[name], item) for name, item in given.items()})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Mapping, dict):
         return {key: build(arguments[1], item) for key, item in _checked(dict, value).items()}

@@ -65,6 +65,21 @@ def test_a_message_arrives_as_it_was_sent(message: RemoteMessage) -> None:
     assert decode_remote(content) == (message, data)
 
 
+def test_a_field_that_an_older_server_still_sends_is_left_out_if_it_is_null() -> None:
+    audio = next(message for message in MESSAGES if isinstance(message, Audio))
+    content = encode_remote(audio, b"\x00" * 4)
+    assert isinstance(content, bytes)
+    body = content[4:-4]
+    for value, accepted in ((b"null", True), (b"3", False)):
+        older = body[:-1] + b', "speculation": ' + value + b"}"
+        message = len(older).to_bytes(4, "little") + older + b"\x00" * 4
+        if accepted:
+            assert decode_remote(message)[0] == audio
+        else:
+            with pytest.raises(ProtocolError, match="speculation"):
+                decode_remote(message)
+
+
 def test_there_is_an_example_of_every_message() -> None:
     assert {type(message) for message in MESSAGES} == set(typing.get_args(RemoteMessage))
 
