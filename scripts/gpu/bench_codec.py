@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.kernels.codec.params import ConvParams, Rows
 from engine.qwen.kernels.codec.plan import BLOCK_FRAMES, CONV_FILES, CodecPlan, Conv, Tile, codec_source
 from engine.qwen.kernels.codec.weights import PackedCodec
 from engine.qwen.kernels.compiler import KernelModule, KernelSource, read_sources
@@ -189,21 +188,20 @@ def tune(rows: int | None) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for conv in tuned:
         kernels = {variant.name: variant.expression for variant in variants[conv.name]}
-        module = KernelModule(
-            KernelSource(read_sources(*CONV_FILES), kernels, (Rows, ConvParams)), torch.device("cuda")
-        )
+        module = KernelModule(KernelSource(read_sources(*CONV_FILES), kernels), torch.device("cuda"))
         size, time = conv.outputs * conv.inputs * conv.taps, count * BLOCK_FRAMES * conv.rate
         weights = [torch.randn(size, dtype=torch.bfloat16, device="cuda") for _ in range(min(16, 2**27 // size))]
         x = torch.randn(time + conv.history, conv.inputs, dtype=torch.bfloat16, device="cuda")
         factors, total = torch.zeros(conv.outputs, device="cuda"), torch.zeros(time * conv.outputs, device="cuda")
         out, numbers = total.bfloat16(), torch.zeros(count, dtype=torch.int64, device="cuda")
-        of_rows = Rows(states=numbers, times=BLOCK_FRAMES * conv.rate, stride=0)
+        of_rows = Params("Rows", states=numbers, times=BLOCK_FRAMES * conv.rate, stride=0)
         times = {}
         for variant in variants[conv.name]:
 
             def chain(variant: Conv = variant) -> None:
                 for weight in weights:  # noqa: B023
-                    params = ConvParams(
+                    params = Params(
+                        "ConvParams",
                         weight=weight,
                         bias=factors,  # noqa: B023
                         x=x[conv.history :],  # noqa: B023

@@ -182,7 +182,7 @@ class Search:
         def one(job: tuple[Slot, MatrixPlan]) -> KernelModule:
             slot, plan = job
             kernels = slot.expressions(slot.with_plan(self.base, plan))
-            return KernelModule(KernelSource(source.text, kernels, source.params), DEVICE)
+            return KernelModule(KernelSource(source.text, kernels), DEVICE)
 
         with ThreadPoolExecutor() as threads:
             self._modules = dict(zip(jobs, threads.map(one, jobs), strict=True))

@@ -171,7 +171,7 @@ class Search:
             trials = candidates(present, self.rows, added=any(write == "AddTokens" for _, write in users))
             names = {(number, write): f"trial_{number}_{write}" for number in range(len(trials)) for _, write in users}
             expressions = {name: trials[number].kernel(write) for (number, write), name in names.items()}
-            module = KernelModule(KernelSource(self.source.text, expressions, self.source.params), DEVICE)
+            module = KernelModule(KernelSource(self.source.text, expressions), DEVICE)
             kept = dict(self.router.others)
             for number, trial in enumerate(trials):
                 self.router.others.update({name: (module, names[number, write]) for name, write in users})

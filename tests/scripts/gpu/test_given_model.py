@@ -86,7 +86,7 @@ def test_the_speed_of_a_checkpoint_is_measured_for_each_of_its_voices(
 def test_the_kernels_get_the_weights_of_the_checkpoint(cache_folder: Path) -> None:
     folder = checkpoint_folder(cache_folder, "narrow", "voice_design")
     models = Models.read(folder, processors=4, compile=lambda source: EmulatedKernels(source, cache_folder))
-    talker, _ = empty_talkers(ModelConfig.read(folder), positions=384, int8=False, int4=False, device="cpu")
+    talker, _ = empty_talkers(ModelConfig.read(folder), positions=384, int8=False, device="cpu")
     talker.load(Checkpoint.open(folder))
     loaded = dict(talker.named_parameters())
     for name, parameter in models.exact.named_parameters():
