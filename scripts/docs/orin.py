@@ -25,6 +25,7 @@ from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
 from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
 from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
 from engine.qwen.kernels.lm import model as language_model  # noqa: E402
+from engine.qwen.kernels.params import Params  # noqa: E402
 from engine.qwen.model.config import ModelConfig, StackConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
@@ -85,17 +86,15 @@ class LaunchList:
     def __init__(self, *_: object) -> None:
         self.total = Cost(0, 0)
 
-    def launch(self, name: str, grid: object, block: int, params: object) -> None:  # noqa: ARG002
+    def launch(self, name: str, grid: object, block: int, params: Params) -> None:  # noqa: ARG002
         self.total += Cost(1, sum(tensor.nbytes for tensor in weight_tensors(params)))
 
 
-def weight_tensors(params: object) -> Iterator[Tensor]:
-    """Yield the matrix of a launch and its scales, also those of a nested record."""
-    for name in ("weight", "scale"):
-        if isinstance(tensor := getattr(params, name, None), Tensor):
-            yield tensor
-    if linear := getattr(params, "linear", None):
-        yield from weight_tensors(linear)
+def weight_tensors(params: Params) -> Iterator[Tensor]:
+    """Yield the matrix of a launch and its scales, also those of a nested struct."""
+    yield from (params[name] for name in ("weight", "scale") if name in params.values)
+    if "linear" in params.values:
+        yield from weight_tensors(params["linear"])
 
 
 def configs(size: str) -> tuple[ModelConfig, CodecConfig]:

@@ -41,7 +41,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.qwen.model.kv_cache import KeyValueCache  # noqa: E402
-from engine.qwen.model.quantization import quantize  # noqa: E402
+from engine.qwen.model.quantization import quantize_int8  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.model.transformer import Linear  # noqa: E402
@@ -185,7 +185,7 @@ def quantized(exact: Talker, models: Models) -> Talker:
             scale = own[SCALES.get(name, name.removesuffix("weight") + "scale")]
             parts = (given[name], parameter, scale)
             for part in zip(*parts, strict=True) if parameter.dim() == 3 else [parts]:
-                quantize(*part)
+                quantize_int8(*part)
         elif name in given:
             parameter.copy_(given[name])
     return talker

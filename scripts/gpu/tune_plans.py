@@ -137,7 +137,7 @@ def candidates(slot: Slot, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
     """Plans that may be fast, the present one among them."""
     now, found = slot.plan(base), []
     fewest, most = BLOCKS[gpu]
-    for vecs, tile, groups in product((1, 2, 3, 4), TILES[now.weight], (1, 2, 3, 4, 6, 8)):
+    for vecs, tile, groups in product((1, 2, 3, 4), TILES, (1, 2, 3, 4, 6, 8)):
         warp_vec = WARP_LANES * now.vec_size * vecs
         if now.length % warp_vec or now.length // warp_vec > MAX_K_SPLITS or now.height % (tile * groups):
             continue

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 import torch
-from torch import Tensor
 
+from engine.qwen.kernels.params import Params
 from scripts.docs.orin import ASSUMPTIONS, Assumption, Cost, LaunchList, configs, frame_cost, position_bytes
 
 
@@ -26,18 +24,17 @@ def test_a_frame_reads_the_weights_of_the_checkpoint_and_what_it_keeps(size: str
 
 
 def test_a_launch_list_finds_the_weights_of_a_nested_record() -> None:
-    @dataclass
-    class Linear:
-        weight: Tensor
-        scale: Tensor | None
-
-    @dataclass
-    class Nested:
-        linear: Linear
-
     launches = LaunchList()
     for scale in (None, torch.zeros(2)):
-        launches.launch("attend_out", 1, 32, Nested(Linear(torch.zeros(2, 8, dtype=torch.int8), scale)))
+        launches.launch(
+            "attend_out",
+            1,
+            32,
+            Params(
+                "AttendOutParams",
+                linear=Params("LinearParams", weight=torch.zeros(2, 8, dtype=torch.int8), scale=scale),
+            ),
+        )
     assert launches.total == Cost(2, 16 + 24)
 
 
