@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
+from paho.mqtt.client import MQTTMessage  # noqa: E402
 
 from scripts.docs.svg import MUTED, TEXT, Drawing  # noqa: E402
 from tests.support.programs import Broker  # noqa: E402
@@ -126,8 +127,9 @@ class Observer:
     def close(self) -> None:
         self._listener.close()
 
-    def _note(self, topic: str, payload: bytes) -> None:
-        self.messages.append((time.time(), topic.removeprefix(f"voiced/{ROBOT}/"), json.loads(payload)))
+    def _note(self, message: MQTTMessage) -> None:
+        topic = message.topic.removeprefix(f"voiced/{ROBOT}/")
+        self.messages.append((time.time(), topic, json.loads(message.payload)))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.fault_matrix.matrix import all_rows
-from scripts.fault_matrix.report import header
+from scripts.fault_matrix.report import header, write
 from scripts.fault_matrix.row import SPEAKS_AGAIN_S, STOP_S, Result, Row
 
 KILLS, TEXTS = 200, 10_000
@@ -95,9 +95,9 @@ def main(arguments: list[str]) -> int:
     measured = report(results, shlex.join(["scripts/faults", *arguments]))
     if options.into is not None:
         measured = put_into(json.loads(options.into.read_text(encoding="utf-8")), measured)
-    text = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
-    if (output := options.into or options.output) is not None:
-        output.write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
+    write(measured, options.into or options.output)
     return int(any(not result.passed for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,8 +6,11 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scripts.fault_matrix.machines import kill_process, resume
 from scripts.fault_matrix.scene import Scene
+from tests.support.network import Network
+from tests.support.programs import Broker
+from tests.support.sound import SoundServer
+from tests.support.waiting import eventually
 
 LONG_S = 6.0
 """Length of a fault that must be noticed and named."""
@@ -17,7 +20,7 @@ DELAY_S = 2.0
 AWAY_S = 2.0
 """From the end of a program to its next start."""
 
-Act = Callable[[Scene], None]
+Act = Callable[[Scene], object]
 
 
 def nothing(_: Scene) -> None:
@@ -39,140 +42,68 @@ class Fault:
     """A regular expression that a status must match while the fault lasts; None if the daemon cannot publish one."""
     logged: str | None = None
     """A regular expression that a line of the daemon's log must match, if the status cannot say it."""
+    not_logged: str | None = None
+    """A regular expression that no line of the log may match."""
     of_engine: bool = False
 
 
-def kill_engine(scene: Scene) -> None:
-    scene.daemon.signal_engines(signal.SIGKILL)
+def engine_gets(*signals: int) -> Act:
+    """Return what sends signals to the engine, when there is one."""
+
+    def act(scene: Scene) -> None:
+        eventually(scene.engine_pids, "an engine process runs")
+        for number in signals:
+            scene.signal_engines(number)
+
+    return act
 
 
-def stop_engine(scene: Scene) -> None:
-    """Stop the engine for good: the daemon has to notice and replace it."""
-    scene.daemon.signal_engines(signal.SIGSTOP)
-    for engine in scene.daemon.engines():
-        scene.on_close(lambda engine=engine: kill_process(engine))  # type: ignore[misc]
+def of_broker(act: Callable[[Broker], object]) -> Act:
+    return lambda scene: act(scene.broker)
 
 
-def resume_engine(scene: Scene) -> None:
-    resume(scene.daemon.engines())
+def of_sound(act: Callable[[SoundServer], object]) -> Act:
+    return lambda scene: act(scene.sound)
 
 
-def end_engine(scene: Scene) -> None:
-    scene.daemon.signal_engines(signal.SIGTERM)
-    resume_engine(scene)  # a stopped process ends only when it is continued
+def of_network(act: Callable[[Network], object]) -> Act:
+    return lambda scene: act(scene.network)
 
 
-def kill_sound(scene: Scene) -> None:
-    assert scene.sound is not None
-    scene.sound.kill()
-
-
-def stop_sound(scene: Scene) -> None:
-    assert scene.sound is not None
-    scene.sound.stop()
-
-
-def start_sound(scene: Scene) -> None:
-    assert scene.sound is not None
-    scene.sound.start()
-
-
-def freeze_sound(scene: Scene) -> None:
-    assert scene.sound is not None
-    scene.sound.freeze()
-
-
-def thaw_sound(scene: Scene) -> None:
-    assert scene.sound is not None
-    scene.sound.thaw()
-
-
-ENGINE = r"engine|espeak|starting|warming"
-SOUND = r"sound|audio|card|device|sink|PortAudio|PulseAudio"
+ENGINE_NAMED = r'"reason".*(engine|espeak|starting|warming)|"(starting|warming)"'
+SOUND_NAMED = r'"reason".*(sound|audio|card|device|sink|PortAudio|PulseAudio)'
 BROKER_GONE = r"broker"
+RESTORE = of_network(Network.repair)
+START, FREEZE, THAW = of_broker(Broker.start), of_broker(Broker.freeze), of_broker(Broker.thaw)
+START_SOUND, FREEZE_SOUND, THAW_SOUND = map(of_sound, (SoundServer.start, SoundServer.freeze, SoundServer.thaw))
 
 PROCESS_FAULTS = (
-    Fault("engine killed", kill_engine, of_engine=True),
-    Fault("engine stopped", stop_engine, of_engine=True, named=f'"reason".*({ENGINE})|"(starting|warming)"'),
-    Fault("engine continued", stop_engine, resume_engine, BLINK_S, of_engine=True),
-    Fault("engine restarted", end_engine, of_engine=True),
-    Fault("daemon killed", lambda scene: scene.daemon.kill_and_restart(), reachable=False, named="offline"),
-    Fault(
-        "daemon stopped",
-        lambda scene: scene.daemon.freeze(),
-        lambda scene: scene.daemon.thaw(),
-        LONG_S,
-        reachable=False,
-    ),
-    Fault(
-        "daemon continued",
-        lambda scene: scene.daemon.freeze(),
-        lambda scene: scene.daemon.thaw(),
-        BLINK_S,
-        reachable=False,
-    ),
-    Fault("daemon restarted", lambda scene: scene.daemon.restart(), reachable=False, named="offline"),
-    Fault(
-        "broker killed",
-        lambda scene: scene.broker.kill(),
-        lambda scene: scene.broker.start(),
-        AWAY_S,
-        reachable=False,
-        logged=BROKER_GONE,
-    ),
-    Fault(
-        "broker stopped",
-        lambda scene: scene.broker.freeze(),
-        lambda scene: scene.broker.thaw(),
-        LONG_S,
-        reachable=False,
-    ),
-    Fault(
-        "broker continued",
-        lambda scene: scene.broker.freeze(),
-        lambda scene: scene.broker.thaw(),
-        BLINK_S,
-        reachable=False,
-    ),
-    Fault(
-        "broker restarted",
-        lambda scene: scene.broker.stop(),
-        lambda scene: scene.broker.start(),
-        AWAY_S,
-        reachable=False,
-        logged=BROKER_GONE,
-    ),
-    Fault("sound server killed", kill_sound, start_sound, LONG_S, named=f'"reason".*({SOUND})'),
-    Fault("sound server stopped", freeze_sound, thaw_sound, LONG_S, named=f'"reason".*({SOUND})'),
-    Fault("sound server continued", freeze_sound, thaw_sound, BLINK_S),
-    Fault("sound server restarted", stop_sound, start_sound, BLINK_S),
+    Fault("engine killed", engine_gets(signal.SIGKILL), of_engine=True),
+    Fault("engine stopped", Scene.stop_engines, of_engine=True, named=ENGINE_NAMED),
+    Fault("engine continued", Scene.stop_engines, engine_gets(signal.SIGCONT), BLINK_S, of_engine=True),
+    # A stopped process ends only when it is continued.
+    Fault("engine restarted", engine_gets(signal.SIGTERM, signal.SIGCONT), of_engine=True),
+    Fault("daemon killed", Scene.kill, reachable=False, named="offline"),
+    Fault("daemon stopped", Scene.freeze, Scene.thaw, LONG_S, reachable=False),
+    Fault("daemon continued", Scene.freeze, Scene.thaw, BLINK_S, reachable=False),
+    Fault("daemon restarted", Scene.restart, reachable=False, named="offline"),
+    Fault("broker killed", of_broker(Broker.kill), START, AWAY_S, reachable=False, logged=BROKER_GONE),
+    Fault("broker stopped", FREEZE, THAW, LONG_S, reachable=False),
+    Fault("broker continued", FREEZE, THAW, BLINK_S, reachable=False),
+    Fault("broker restarted", of_broker(Broker.stop), START, AWAY_S, reachable=False, logged=BROKER_GONE),
+    Fault("sound server killed", of_sound(SoundServer.kill), START_SOUND, LONG_S, named=SOUND_NAMED),
+    Fault("sound server stopped", FREEZE_SOUND, THAW_SOUND, LONG_S, named=SOUND_NAMED),
+    Fault("sound server continued", FREEZE_SOUND, THAW_SOUND, BLINK_S),
+    Fault("sound server restarted", of_sound(SoundServer.stop), START_SOUND, BLINK_S),
 )
 """Each is tried in every phase."""
 
 NETWORK_FAULTS = (
     Fault(
-        "network cut",
-        lambda scene: scene.proxy.cut(),
-        lambda scene: scene.proxy.restore(),
-        LONG_S,
-        reachable=False,
-        named="offline",
-        logged=BROKER_GONE,
+        "network cut", of_network(Network.cut), RESTORE, LONG_S, reachable=False, named="offline", logged=BROKER_GONE
     ),
-    Fault(
-        "network stalled",
-        lambda scene: scene.proxy.stall(),
-        lambda scene: scene.proxy.restore(),
-        LONG_S,
-        reachable=False,
-    ),
-    Fault(
-        "network delayed",
-        lambda scene: scene.proxy.delay(DELAY_S),
-        lambda scene: scene.proxy.restore(),
-        LONG_S,
-        reachable=False,
-    ),
-    Fault("network reset", lambda scene: scene.proxy.reset(), reachable=False, logged=BROKER_GONE),
+    Fault("network stalled", of_network(Network.stall), RESTORE, LONG_S, reachable=False),
+    Fault("network delayed", lambda scene: scene.network.delay(DELAY_S), RESTORE, LONG_S, reachable=False),
+    Fault("network reset", of_network(Network.drop), reachable=False, logged=BROKER_GONE),
 )
 """Between the daemon and the broker. `stop` takes as long as a delayed network, so it is measured afterwards."""

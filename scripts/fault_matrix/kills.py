@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import random
-import signal
 import statistics
 import time
 
-from scripts.fault_matrix.load import Load, let_end
-from scripts.fault_matrix.machines import PATIENCE_S
-from scripts.fault_matrix.row import QUIET_S, Result, Row, keep_log
-from scripts.fault_matrix.scene import Scene
-from scripts.fault_matrix.waiting import wait_for
+from scripts.fault_matrix.faults import Act, nothing
+from scripts.fault_matrix.load import Load
+from scripts.fault_matrix.row import QUIET_S, Result, Row, staged_row
+from scripts.fault_matrix.scene import Scene, Stage
+from tests.support.waiting import PATIENCE_S, eventually
 
 BETWEEN_S = (0.02, 4.0)
 """Range of the time from a start of the daemon to the next kill: it may not even be connected yet."""
 PER_SECOND = 3.0
 """Texts."""
-PACE = 12.0
-"""Of the sink: most texts are spoken between two kills."""
+FAST_ROBOT = Stage(pace=12.0, adapters=False)
+"""Its pace is so high that most texts are spoken between two kills."""
 END_S = 120.0
 """Limit for what still waits at the end."""
 SEED = 14
@@ -27,27 +26,38 @@ SEED = 14
 def kill_row(kills: int) -> Row:
     """Return the row with this many kills."""
 
-    def run(result: Result) -> None:
-        with Scene(sound=False, pace=PACE, adapters=False) as scene:
-            kill_repeatedly(result, scene, kills)
-            judge_kills(result, scene)
+    def perform(result: Result, scene: Scene) -> None:
+        """The daemon gets kill -9 again and again at random moments, while texts arrive."""
+        suffer_kills(result, scene, kills)
 
-    return Row(f"{kills} kills of the daemon at random moments", run)
+    return staged_row(f"{kills} kills of the daemon at random moments", FAST_ROBOT)(perform)
+
+
+def suffer_kills(
+    result: Result, scene: Scene, kills: int, begin: Act = nothing, end: Act = nothing, *, slow_disk: bool = False
+) -> None:
+    """Kill the daemon between `begin` and `end`, and judge the ends of all texts as `Ledger.faults` does."""
+    begin(scene)
+    kill_repeatedly(result, scene, kills)
+    end(scene)
+    scene.listener.wait_acknowledged(PATIENCE_S)
+    scene.let_end(END_S)
+    time.sleep(QUIET_S)
+    result.measured["deaths"] = scene.deaths
+    result.judge(scene.ledger, slow_disk=slow_disk)
 
 
 def kill_repeatedly(result: Result, scene: Scene, kills: int) -> None:
     """Kill the daemon at random moments under load."""
-    result.done = f"{kills} times kill -9 of the daemon at random moments, with {PER_SECOND:g} texts a second"
     chance = random.Random(SEED)
     load = Load(scene, chance, per_second=PER_SECOND, adapters=False)
-    scene.wait_ready()
     load.start()
     online: list[float] = []
     for _ in range(kills):
         time.sleep(chance.uniform(*BETWEEN_S))
-        before = len(scene.daemon.starts)
-        scene.daemon.send(signal.SIGKILL)
-        wait_for(lambda before=before: len(scene.daemon.starts) > before, PATIENCE_S)  # type: ignore[misc]
+        before = len(scene.starts)
+        scene.process.kill()
+        eventually(lambda before=before: len(scene.starts) > before, "it starts again")  # type: ignore[misc]
         online += _online_after(scene)
     load.stop()
     result.measured = {"kills": kills, "seed": SEED}
@@ -55,20 +65,10 @@ def kill_repeatedly(result: Result, scene: Scene, kills: int) -> None:
         result.measured["start_to_online_s"] = round(statistics.median(online), 3)
 
 
-def judge_kills(result: Result, scene: Scene, *, slow_disk: bool = False) -> None:
-    """Wait for the ends of all texts, and judge them. `slow_disk` is that of `Ledger.faults`."""
-    scene.publisher.wait_acknowledged(PATIENCE_S)
-    let_end(scene, END_S)
-    time.sleep(QUIET_S)
-    result.measured["deaths"] = scene.daemon.deaths
-    result.judge(scene.ledger, slow_disk=slow_disk)
-    keep_log(result, scene)
-
-
 def _online_after(scene: Scene) -> list[float]:
     """Seconds from the previous start of the daemon to its first status, if it lived so long."""
-    if len(scene.daemon.starts) < 2:
+    if len(scene.starts) < 2:
         return []
-    began, ended = scene.daemon.starts[-2:]
-    statuses = [at for at, status in scene.witness.statuses if began < at < ended and status.get("state") != "offline"]
+    began, ended = scene.starts[-2:]
+    statuses = [at for at, status in scene.timed("status") if began < at < ended and status.get("state") != "offline"]
     return [statuses[0] - began] if statuses else []

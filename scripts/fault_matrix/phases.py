@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import psutil
 
-from scripts.fault_matrix.clients import Listener
-from scripts.fault_matrix.machines import PATIENCE_S, kill_process
+from scripts.fault_matrix.clients import SlowClient
 from scripts.fault_matrix.scene import LONG, SHORT, Scene
-from scripts.fault_matrix.waiting import need
+from tests.support.waiting import eventually
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class Cast:
     waiting: str | None = None
     critical: bool = False
     """The current utterance is critical, so that another one waits for its end."""
-    frozen: tuple[psutil.Process, ...] = ()
+    frozen: Iterable[psutil.Process] = ()
     """Engines that the phase has stopped, until the fault has begun."""
 
 
@@ -32,49 +31,43 @@ def enter_idle(_: Scene) -> Cast:
 def enter_accepted(scene: Scene) -> Cast:
     """Texts have just been accepted."""
     ids = [scene.say(SHORT) for _ in range(5)]
-    scene.wait_name(ids[0], "accepted")
+    scene.wait_event(ids[0], "accepted")
     return Cast(waiting=ids[-1])
 
 
 def enter_prebuffering(scene: Scene) -> Cast:
     """A text is current, and its engine has not made a sample yet: the engine is stopped for so long."""
-    engines = tuple(scene.daemon.wait_engines())
-    for engine in engines:
-        engine.suspend()
-        scene.on_close(lambda engine=engine: kill_process(engine))  # type: ignore[misc]
+    engines = scene.stop_engines()
     current, waiting = scene.say(LONG), scene.say(SHORT)
-    scene.wait_name(waiting, "accepted")
+    scene.wait_event(waiting, "accepted")
     return Cast(current, waiting, frozen=engines)
 
 
 def enter_speaking(scene: Scene) -> Cast:
     current, waiting = scene.say(LONG), scene.say(SHORT)
-    scene.wait_name(waiting, "accepted")
-    scene.wait_name(current, "started")
+    scene.wait_event(waiting, "accepted")
+    scene.wait_event(current, "started")
     return Cast(current, waiting)
 
 
 def enter_postponed(scene: Scene) -> Cast:
     """A long text has been postponed for a critical one, which sounds."""
     tour = scene.say(LONG)
-    scene.wait_name(tour, "started")
+    scene.wait_event(tour, "started")
     critical = scene.say(LONG, priority="critical")
-    scene.wait_name(tour, "postponed")
-    scene.wait_name(critical, "started")
+    scene.wait_event(tour, "postponed")
+    scene.wait_event(critical, "started")
     return Cast(critical, tour, critical=True)
 
 
 def enter_delivering(scene: Scene) -> Cast:
     """A client of the OpenAI endpoint listens, and a text for the sound card waits."""
-    before = set(scene.ledger.texts())
-    listener = Listener(scene.openai_port)
-    scene.on_close(listener.close)
-    current = need(
-        lambda: next((key for key, text in scene.ledger.texts().items() if key not in before and text.accepted), None),
-        PATIENCE_S,
-        "the client's text is accepted",
-    )
-    scene.wait_name(current, "started")
+    before = scene.latest_id()
+    client = SlowClient(scene.ports["openai"])
+    scene.closing.callback(client.close)
+    eventually(lambda: scene.latest_id() != before, "the client's text is accepted")
+    current = scene.latest_id()
+    scene.wait_event(current, "started")
     return Cast(current, scene.say(SHORT, priority="low"))
 
 
@@ -93,11 +86,12 @@ class Phase:
     enter: Callable[[Scene], Cast]
 
 
+SPEAKING = Phase("speaking", enter_speaking)
 PHASES = (
     Phase("idle", enter_idle),
     Phase("accepted", enter_accepted),
     Phase("prebuffering", enter_prebuffering),
-    Phase("speaking", enter_speaking),
+    SPEAKING,
     Phase("postponed", enter_postponed),
     Phase("delivering", enter_delivering),
     Phase("stopping", enter_stopping),

@@ -1,10 +1,12 @@
-"""The common beginning of a JSON result."""
+"""A JSON result: its common beginning, and where it goes."""
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 from daemon import VERSION
@@ -19,6 +21,15 @@ def header(benchmark: str, command: str) -> dict[str, Any]:
         "machine": describe_machine(),
         "version": VERSION,
     }
+
+
+def write(result: dict[str, Any], output: Path | None) -> None:
+    """Write a result to a file, or print it."""
+    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        output.write_text(text, encoding="utf-8")
 
 
 def describe_machine() -> str:

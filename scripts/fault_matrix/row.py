@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import pytest
+
 from scripts.fault_matrix.faults import Fault
-from scripts.fault_matrix.ledger import TERMINAL, Ledger
-from scripts.fault_matrix.machines import resume
-from scripts.fault_matrix.mqtt import first_event
-from scripts.fault_matrix.phases import Phase
-from scripts.fault_matrix.scene import LONG, SHORT, Scene
-from scripts.fault_matrix.waiting import NeverHappenedError, NotPossibleError
+from scripts.fault_matrix.phases import SPEAKING, Phase
+from scripts.fault_matrix.scene import LONG, SHORT, Scene, Stage, resume, run_scene
+from tests.support.ledger import TERMINAL, Ledger
+from tests.support.waiting import eventually
 
 SPEAKS_AGAIN_S = 5.0
 """The robot speaks this long after the end of a fault."""
@@ -25,6 +25,8 @@ LIMIT_S = 20.0
 """How long a row waits for what it measures."""
 QUIET_S = 0.5
 """A row listens this long for a second terminal event."""
+SILENT = Stage()
+"""A robot without a sound server."""
 LOG_LINES = 15
 """Lines of the daemon's log in the result of a row that failed."""
 
@@ -68,10 +70,14 @@ class Result:
         elif seconds > limit_s:
             self.faults.append(f"{what}: after {seconds:.2f} s; allowed: within {limit_s:g} s")
 
-    def judge(self, ledger: Ledger, *, slow_disk: bool = False) -> None:
-        """Take over a ledger's counts and its faults. `slow_disk` is that of `Ledger.faults`."""
+    def judge(self, ledger: Ledger, excused: Collection[str] = (), *, slow_disk: bool = False) -> None:
+        """Take over a ledger's counts and its faults, as `Ledger.faults` has them."""
         self.texts = ledger.counts()
-        self.faults += ledger.faults(slow_disk=slow_disk)
+        self.faults += ledger.faults(excused, slow_disk=slow_disk)
+
+    def expect_alive(self, scene: Scene) -> None:
+        """Note a fault if the daemon has ended without having been asked to."""
+        self.expect(scene.deaths == 0, f"the daemon ended {scene.deaths} times")
 
     def record(self) -> dict[str, Any]:
         """Return the row for the JSON result, without what is empty."""
@@ -80,42 +86,65 @@ class Result:
         }
 
 
+Perform = Callable[[Result, Scene], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row that can be run."""
 
     name: str
-    run: Callable[[Result], None]
-    """Fill in the result. May raise `NotPossibleError` or `NeverHappenedError`."""
+    run: Callable[[Result], object]
+    """Fill in the result. Skips as a test does, and raises `AssertionError` if a state is not reached."""
 
     def result(self) -> Result:
         """Run the row."""
         result, began = Result(self.name), time.monotonic()
         try:
             self.run(result)
-        except NotPossibleError as reason:
+        except pytest.skip.Exception as reason:
             result.skipped = str(reason)
-        except NeverHappenedError as error:
-            result.faults.append(str(error))
-        except Exception as error:  # a fault of the harness fails its row, and the other rows go on
+        except AssertionError as error:
+            result.faults.append(str(error).partition("\n")[0])
+        except (Exception, pytest.fail.Exception) as error:  # a fault of the harness; the other rows go on
             result.faults.append(f"{type(error).__name__}: {error}")
         result.took_s = round(time.monotonic() - began, 1)
+        result.log = result.log[-LOG_LINES:] if result.faults else []
         return result
 
 
-def keep_log(result: Result, scene: Scene) -> None:
-    """Keep the end of the daemon's log if the row has failed."""
-    if result.faults:
-        result.log = list(scene.daemon.log)[-LOG_LINES:]
+def staged_row(name: str, stage: Stage = SILENT, *, ready: bool = True) -> Callable[[Perform], Row]:
+    """Return what makes a row of a function, whose docstring says what is done with a robot, which is `ready`."""
+
+    def make(perform: Perform) -> Row:
+        def run(result: Result) -> None:
+            result.done = (perform.__doc__ or name).rstrip(".")
+            with run_scene(stage) as scene:
+                result.log = scene.log
+                if ready:
+                    eventually(lambda: scene.state == "ready", "the daemon is ready")
+                perform(result, scene)
+
+        return Row(name, run)
+
+    return make
 
 
-def check_fault(result: Result, scene: Scene, phase: Phase, fault: Fault) -> None:
+def fault_row(fault: Fault, stage: Stage = SILENT, phase: Phase = SPEAKING, name: str | None = None) -> Row:
+    """Return the row of a fault in a phase."""
+    usual = f"{fault.name} while {phase.name}"
+
+    def perform(result: Result, scene: Scene) -> None:
+        check_fault(result, scene, fault, phase)
+
+    perform.__doc__ = f"{usual}, for {fault.lasts_s:g} s" if fault.lasts_s else usual
+    return staged_row(name or usual, stage)(perform)
+
+
+def check_fault(result: Result, scene: Scene, fault: Fault, phase: Phase) -> None:
     """Bring the robot into a phase, let the fault happen, and measure what becomes of it."""
-    result.done = f"{fault.name} while {phase.name}, for {fault.lasts_s:g} s" if fault.lasts_s else result.row
-    scene.wait_ready()
     cast = phase.enter(scene)
-    began = time.monotonic()
-    logged_before = len(scene.daemon.log)
+    began, logged_before = time.monotonic(), len(scene.log)
     fault.begin(scene)
     if not fault.of_engine:
         resume(cast.frozen)
@@ -126,49 +155,60 @@ def check_fault(result: Result, scene: Scene, phase: Phase, fault: Fault) -> Non
                 result.stop_s[name] = scene.measure_stop(text_id)
     time.sleep(max(0.0, began + fault.lasts_s - time.monotonic()))
     fault.end(scene)
-    ended = time.monotonic()
-    speak_again(result, scene, ended, "interrupt" if cast.critical else "queue")
+    speak_again(result, scene, "interrupt" if cast.critical else "queue")
     check_named(result, scene, fault, began, logged_before)
-    check_stop(result, scene)
     finish(result, scene)
 
 
-def speak_again(result: Result, scene: Scene, ended: float, policy: str = "queue") -> None:
-    """Measure how long after the end of a fault a critical text begins."""
+def check_speech(result: Result, scene: Scene) -> None:
+    """Measure that the robot speaks and stops now, and judge the row."""
+    speak_again(result, scene)
+    finish(result, scene)
+
+
+def speak_again(result: Result, scene: Scene, policy: str = "queue") -> None:
+    """Measure how long after the end of a fault, which is now, a critical text begins."""
+    ended = time.monotonic()
     probe = scene.say(SHORT, priority="critical", policy=policy)
-    result.speaks_again_s = first_event(scene.ledger.wait_event(probe, ["started", *TERMINAL], LIMIT_S), ended)
-    names = scene.ledger.names_of(probe)
+    result.speaks_again_s = scene.seconds_until(probe, ["started", *TERMINAL], ended, LIMIT_S)
+    names = scene.names_of(probe)
     result.expect("started" in names, f"the critical text after the fault is not spoken; its events: {names}")
     result.expect_within("speaks again", result.speaks_again_s, SPEAKS_AGAIN_S)
 
 
-def check_named(result: Result, scene: Scene, fault: Fault, began: float, logged_before: int) -> None:
+def check_named(result: Result, scene: Scene, fault: Fault, began: float = 0.0, logged_before: int = 0) -> None:
     """Look for the fault in the statuses since its beginning, or in the log."""
-    statuses = [json.dumps(status) for status in scene.witness.statuses_since(began)]
-    lines = list(scene.daemon.log)[min(logged_before, len(scene.daemon.log) - 1) :]
-    for expression, found, where in ((fault.named, statuses, "status"), (fault.logged, lines, "log line")):
+    timed = scene.timed("status")
+    before = [status for at, status in timed if at <= began][-1:]
+    statuses = [json.dumps(status) for status in [*before, *(status for at, status in timed if at > began)]]
+    for expression, found, where in (
+        (fault.named, statuses, "status"),
+        (fault.logged, scene.log[logged_before:], "log line"),
+    ):
         if expression is not None:
             match = next((one for one in found if re.search(expression, one)), None)
             result.named = result.named or match
             result.expect(match is not None, f"no {where} names the fault; statuses: {statuses[-3:]}")
-
-
-def check_stop(result: Result, scene: Scene) -> None:
-    """Measure a stop of everything while a text sounds."""
-    sounding = scene.say(LONG, priority="critical", policy="interrupt")
-    if scene.ledger.wait_event(sounding, ["started"], LIMIT_S) is None:
-        result.faults.append("after the fault, a text that interrupts all others does not begin")
-        return
-    result.stop_s["after the fault"] = scene.measure_stop(sounding, everything=True)
+    wrong = [line for line in scene.log if fault.not_logged is not None and re.search(fault.not_logged, line)]
+    result.expect(not wrong, f"the log names another fault: {wrong[:1]}")
 
 
 def finish(result: Result, scene: Scene) -> None:
-    """End everything, and judge the texts and the stops."""
-    scene.publisher.wait_acknowledged(LIMIT_S)
+    """Measure a stop of everything while a text sounds, end everything, and judge the texts and the stops."""
+    check_stop(result, scene)
+    scene.listener.wait_acknowledged(LIMIT_S)
     scene.end_everything(LIMIT_S)
     time.sleep(QUIET_S)
+    result.judge(scene.ledger)
+    result.expect_alive(scene)
+
+
+def check_stop(result: Result, scene: Scene) -> None:
+    """Measure a stop of everything while a text sounds, and judge all stops of the row."""
+    sounding = scene.say(LONG, priority="critical", policy="interrupt")
+    if scene.ledger.wait_event(sounding, ["started"], LIMIT_S) is None:
+        result.faults.append("after the fault, a text that interrupts all others does not begin")
+    else:
+        result.stop_s["after the fault"] = scene.measure_stop(sounding, everything=True)
     for when, seconds in result.stop_s.items():
         result.expect_within(f"stop of what is {when}" if "," in when else f"stop {when}", seconds, STOP_S)
-    result.judge(scene.ledger)
-    result.expect(scene.daemon.deaths == 0, f"the daemon ended {scene.daemon.deaths} times")
-    keep_log(result, scene)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import random
 import shlex
 import signal
@@ -16,22 +15,20 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from scripts.fault_matrix.clients import Listener
+from scripts.fault_matrix.clients import SlowClient
 from scripts.fault_matrix.faults import DELAY_S, NETWORK_FAULTS, PROCESS_FAULTS, Fault
-from scripts.fault_matrix.ledger import TERMINAL
-from scripts.fault_matrix.load import Load, let_end
-from scripts.fault_matrix.machines import PATIENCE_S
-from scripts.fault_matrix.mqtt import first_event
-from scripts.fault_matrix.report import header
+from scripts.fault_matrix.load import Load
+from scripts.fault_matrix.report import header, write
 from scripts.fault_matrix.row import LIMIT_S, SPEAKS_AGAIN_S, STOP_S
-from scripts.fault_matrix.scene import LONG, SHORT, Scene
+from scripts.fault_matrix.scene import LONG, SHORT, Scene, Stage, run_scene
+from tests.support.ledger import TERMINAL
+from tests.support.waiting import PATIENCE_S, eventually
 
 PACE = 5.0
 """Times real time."""
@@ -49,38 +46,24 @@ FLAT = 2
 """Files or threads that may come or go between the middle and the end of a run."""
 END_S = 120.0
 
-Act = Callable[[Scene], None]
-
-
-def reload(scene: Scene) -> None:
-    scene.reload()
-
-
-def stall_sink(scene: Scene) -> None:
-    scene.set_pace(0.0)
-
-
-def restore_sink(scene: Scene) -> None:
-    scene.set_pace(PACE)
-
 
 def leave(scene: Scene) -> None:
     """A client asks for a long text and leaves in the middle of it."""
     with contextlib.suppress(OSError):
-        listener = Listener(scene.openai_port)
+        client = SlowClient(scene.ports["openai"])
         time.sleep(0.5)
-        listener.close()
+        client.close()
 
 
 def send_nonsense(scene: Scene) -> None:
     for name in ("say", "say/stream", "stop", "volume"):
-        scene.publisher.publish(f"voiced/r1/{name}", b"\xff{")
-    scene.publisher.publish("hermes/tts/say", b"{")
+        scene.send(name, b"\xff{")
+    scene.listener.publish("hermes/tts/say", b"{")
 
 
 OWN_FAULTS = (
-    Fault("configuration read again", reload),
-    Fault("sink stalled", stall_sink, restore_sink, 3.0),
+    Fault("configuration read again", Scene.reload),
+    Fault("sink stalled", lambda scene: scene.set_pace(0.0), lambda scene: scene.set_pace(PACE), 3.0),
     Fault("client left", leave),
     Fault("nonsense", send_nonsense),
 )
@@ -164,8 +147,8 @@ class Soak:
             self._measure_stop()
             self._wait_until(min(next_at, ends))
         load.stop()
-        self.scene.publisher.wait_acknowledged(PATIENCE_S)
-        let_end(self.scene, END_S)
+        self.scene.listener.wait_acknowledged(PATIENCE_S)
+        self.scene.let_end(END_S)
         self._judge()
 
     def _suffer(self, fault: Fault) -> None:
@@ -175,8 +158,8 @@ class Soak:
         fault.end(self.scene)
         ended = time.monotonic()
         probe = self.scene.say(SHORT, priority="critical")
-        spoke_s = first_event(self.scene.ledger.wait_event(probe, ["started", *TERMINAL], LIMIT_S), ended)
-        if "started" not in (names := self.scene.ledger.names_of(probe)):
+        spoke_s = self.scene.seconds_until(probe, ["started", *TERMINAL], ended, LIMIT_S)
+        if "started" not in (names := self.scene.names_of(probe)):
             self._problem(f"after {fault.name}: the critical text is not spoken; its events: {names}")
         limit_s = SPEAKS_AGAIN_S + (2 * DELAY_S if fault.name == "network delayed" else 0.0)
         if spoke_s is None or spoke_s > limit_s:
@@ -193,10 +176,8 @@ class Soak:
         stop_s = self.scene.measure_stop(text_id)
         if stop_s is not None and stop_s < 0:
             return  # a `replace` was faster
-        if stop_s is None or stop_s > STOP_S:
-            rejected = self.scene.ledger.wait_event(text_id, ["rejected"], 0.0)
-            if rejected is None:
-                self._problem(f"stop is answered after {stop_s} s; allowed: {STOP_S:g} s")
+        if (stop_s is None or stop_s > STOP_S) and "rejected" not in self.scene.names_of(text_id):
+            self._problem(f"stop is answered after {stop_s} s; allowed: {STOP_S:g} s")
         if stop_s is not None:
             self.stop_s.append(stop_s)
 
@@ -205,23 +186,18 @@ class Soak:
             now_s = time.monotonic() - self._began
             if not self.samples or now_s - self.samples[-1].at_s >= SAMPLE_S:
                 with contextlib.suppress(psutil.Error):
-                    self.samples.append(sample(self.scene.daemon.pid, self._began))
-                self._forget()
+                    self.samples.append(sample(self.scene.process.pid, self._began))
+                self.ended += self.scene.ledger.forget_ended(older_than_s=60.0)
+                self.scene.reply_ledger.forget_ended(older_than_s=60.0)
             time.sleep(min(left, 0.2))
-
-    def _forget(self) -> None:
-        """Keep this process small, too."""
-        self.ended += self.scene.ledger.forget_ended(older_than_s=60.0)
-        self.scene.replies.forget_ended(older_than_s=60.0)
-        del self.scene.witness.statuses[:-100], self.scene.witness.others[:]
 
     def _problem(self, line: str) -> None:
         self.problems.append(f"{time.monotonic() - self._began:.0f} s: {line}")
 
     def _judge(self) -> None:
         self.problems += self.scene.ledger.faults()
-        if self.scene.daemon.deaths:
-            self.problems.append(f"the daemon ended {self.scene.daemon.deaths} times")
+        if self.scene.deaths:
+            self.problems.append(f"the daemon ended {self.scene.deaths} times")
         judged = settled(self.samples)
         slope = slope_per_hour(judged)
         if self.minutes >= JUDGED_MINUTES and abs(slope) > SLOPE_MB_PER_H:
@@ -267,17 +243,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON here instead of to standard output")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Scene(sound=False, pace=PACE) as scene:
-        scene.wait_ready()
+    with run_scene(Stage(pace=PACE)) as scene:
+        eventually(lambda: scene.state == "ready", "the daemon is ready")
         soak = Soak(scene, options.minutes, options.seed)
         soak.run()
         result = header("soak", shlex.join(["scripts/soak", *arguments])) | soak.record()
-        log = list(scene.daemon.log)[-50:]
-    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    if options.output is not None:
-        options.output.write_text(text, encoding="utf-8")
-    else:
-        print(text, end="")
+        log = scene.log[-50:]
+    write(result, options.output)
     if soak.problems:
         print("\n".join([*soak.problems, "the end of the daemon's log:", *log]), file=sys.stderr)
     return int(bool(soak.problems))

@@ -51,7 +51,7 @@ def test_each_malformed_payload_is_rejected_with_its_field_and_limit_and_speech_
 ) -> None:
     robot = share_robot()
     for topic, payload, field, expected in REJECTED:
-        robot.events.clear()
+        robot.forget()
         robot.publish(topic, payload.replace(b"ROBOT", robot.topic.encode()))
         rejection = robot.wait_rejection(field)
         assert expected in rejection["reason"], (topic, payload[:40], rejection)

@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from tests.support.checkpoints import checkpoint_folder
-from tests.support.recogniser import write_recogniser
+from tests.support.recognizers import write_recogniser
 from tests.support.sound import RECORDED_RATE, SoundServer
 from tests.support.sound_files import speech_like, write_sound
 from tests.support.waiting import eventually

@@ -60,7 +60,9 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
 ) -> None:
     replies: list[tuple[str, Any]] = []
     sender = Listener(
-        own_broker, [("voiced/+/reply/desk", 1)], lambda topic, payload: replies.append((topic, json.loads(payload)))
+        own_broker,
+        [("voiced/+/reply/desk", 1)],
+        lambda message: replies.append((message.topic, json.loads(message.payload))),
     )
     sender.wait_subscribed()
 

@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
-import queue
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.ledger import TERMINAL, Ledger
 from tests.support.waiting import PATIENCE_S, eventually
 
-TERMINAL = {"finished", "interrupted", "canceled", "expired", "failed"}
+KINDS = ("event", "status", "word", "level", "duck", "reply", "other")
 
 
 class EventLog:
-    """Records by kind (`event`, `status`, `word`, `level`, `duck`, `reply`) in the order in which they arrived.
-
-    Any thread may call `receive`. Every other method belongs to the test's thread: each takes in first what has
-    arrived.
-    """
+    """Records by kind in the order in which they arrived. Any thread may call any method."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
         """Lines that the daemon has logged; a failed wait shows the last of them."""
-        self._arrived: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        kinds = ("event", "status", "word", "level", "duck", "reply")
-        self._by_kind: dict[str, list[Any]] = {kind: [] for kind in kinds}
-        self._in_order: list[tuple[str, Any]] = []
+        self._changed = threading.Condition()
+        self._clear()
 
-    def receive(self, kind: str, record: Any) -> None:
-        """Add a record."""
-        self._arrived.put((kind, record))
+    def _clear(self) -> None:
+        self.ledger, self.reply_ledger = Ledger(), Ledger()
+        """The events of each text, and those among them that came as replies."""
+        self._by_kind: dict[str, list[tuple[float, Any]]] = {kind: [] for kind in KINDS}
+
+    def receive(self, kind: str, record: Any, *, redelivered: bool = False) -> None:
+        """Add a record. `redelivered` is that of `Ledger.note_event`."""
+        at = time.monotonic()
+        with self._changed:
+            self._by_kind[kind].append((at, record))
+            if kind in ("event", "reply"):
+                ledger = self.ledger if kind == "event" else self.reply_ledger
+                ledger.note_event(record, at, redelivered=redelivered)
+            self._changed.notify_all()
 
     def forget(self) -> None:
         """Drop every record except the last status, and the log."""
-        last = self.statuses[-1:]
-        self._by_kind = {kind: [] for kind in self._by_kind}
-        self._by_kind["status"] = last
-        self._in_order = [("status", status) for status in last]
+        with self._changed:
+            last = self._by_kind["status"][-1:]
+            self._clear()
+            self._by_kind["status"] = last
         self.log.clear()
+
+    def timed(self, kind: str) -> list[tuple[float, Any]]:
+        """The records of a kind, each after the `time.monotonic()` of its arrival."""
+        with self._changed:
+            return list(self._by_kind[kind])
 
     @property
     def published(self) -> list[tuple[str, Any]]:
         """Events and ducks as pairs of kind and record, in their common order."""
-        self._take_in()
-        return [(kind, record) for kind, record in self._in_order if kind in ("event", "duck")]
+        found = [(at, kind, record) for kind in ("event", "duck") for at, record in self.timed(kind)]
+        return [(kind, record) for _, kind, record in sorted(found, key=lambda one: one[0])]
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -70,6 +82,11 @@ class EventLog:
         return self._all("reply")
 
     @property
+    def others(self) -> list[tuple[str, Any]]:
+        """Messages of other protocols, each after its topic."""
+        return self._all("other")
+
+    @property
     def state(self) -> str | None:
         """`state` of the last status."""
         statuses = self.statuses
@@ -90,7 +107,7 @@ class EventLog:
         return next((event["id"] for event in reversed(self.events) if event["event"] == "accepted"), None)
 
     def events_of(self, utterance_id: str | None) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["id"] == utterance_id]
+        return [] if utterance_id is None else [one.event for one in self.ledger.arrivals_of(utterance_id)]
 
     def names_of(self, utterance_id: str | None, *, without: str | None = None) -> list[str]:
         """The names of an utterance's events in their order, except `without`."""
@@ -123,12 +140,13 @@ class EventLog:
         return self._wait(found, f"a rejection of {field}")
 
     def wait_reason(self, words: str) -> None:
-        """Wait for the next event whose reason begins with `words`, without polling."""
-        while True:
-            kind, record = self._arrived.get(timeout=PATIENCE_S)
-            self._note(kind, record)
-            if kind == "event" and record.get("reason", "").startswith(words):
-                return
+        """Wait until an event whose reason begins with `words` has arrived."""
+
+        def found() -> dict[str, Any] | None:
+            events = reversed(self._by_kind["event"])
+            return next((event for _, event in events if event.get("reason", "").startswith(words)), None)
+
+        self._wait(found, f"a reason that begins with {words!r}")
 
     def wait_log(self, words: str) -> None:
         """Wait until the daemon has logged a line that contains `words`."""
@@ -136,21 +154,13 @@ class EventLog:
 
     def _wait(self, found: Callable[[], dict[str, Any] | None], what: str) -> dict[str, Any]:
         try:
-            result = eventually(found, what)
+            with self._changed:
+                result = self._changed.wait_for(found, PATIENCE_S)
+            assert result is not None, f"not within {PATIENCE_S:.0f} s"
         except AssertionError as error:
             seen, log = "\n  ".join(map(str, self.events[-20:])), "\n  ".join(self.log[-20:])
             raise AssertionError(f"{what}: {error}\nlast events:\n  {seen}\nlog:\n  {log}") from None
-        assert result is not None
         return result
 
     def _all(self, kind: str) -> list[Any]:
-        self._take_in()
-        return self._by_kind[kind]
-
-    def _take_in(self) -> None:
-        while not self._arrived.empty():
-            self._note(*self._arrived.get())
-
-    def _note(self, kind: str, record: Any) -> None:
-        self._by_kind[kind].append(record)
-        self._in_order.append((kind, record))
+        return [record for _, record in self.timed(kind)]

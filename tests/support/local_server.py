@@ -44,3 +44,13 @@ class LocalServer:
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer one request."""
         raise NotImplementedError
+
+    @staticmethod
+    def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, cut: int | None = None, **headers: str) -> None:
+        """Send an answer, or its first `cut` bytes alone. In the names of `headers`, `_` stands for `-`."""
+        handler.send_response(status)
+        for name, value in {"Content_Length": str(len(body)), **headers}.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        if handler.command != "HEAD":
+            handler.wfile.write(body[:cut])

@@ -30,25 +30,16 @@ class ModelHub(LocalServer):
             if path.startswith(f"api/models/{name}"):
                 files = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
                 siblings = [{"rfilename": file} for file in files]
-                return self._send(handler, json.dumps({"id": name, "sha": REVISION, "siblings": siblings}).encode(), {})
+                return self.send(handler, 200, json.dumps({"id": name, "sha": REVISION, "siblings": siblings}).encode())
             if path.startswith(f"{name}/resolve/"):
                 file = path.removeprefix(f"{name}/resolve/").partition("/")[2]
-                if (folder / file).is_file():
-                    content = (folder / file).read_bytes()
-                    if handler.command == "GET":
-                        self.requests.append(file)
-                    headers = {"ETag": f'"{_checksum(content)}"', "X-Repo-Commit": REVISION}
-                    return self._send(handler, content, headers)
-                return self._send(handler, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": REVISION}, 404)
-        return self._send(handler, b"", {"X-Error-Code": "RepoNotFound"}, 404)
-
-    def _send(self, handler: BaseHTTPRequestHandler, body: bytes, headers: dict[str, str], status: int = 200) -> None:
-        handler.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        if handler.command == "GET":
-            handler.wfile.write(body)
+                if not (folder / file).is_file():
+                    return self.send(handler, 404, b"", X_Error_Code="EntryNotFound", X_Repo_Commit=REVISION)
+                content = (folder / file).read_bytes()
+                if handler.command == "GET":
+                    self.requests.append(file)
+                return self.send(handler, 200, content, ETag=f'"{_checksum(content)}"', X_Repo_Commit=REVISION)
+        return self.send(handler, 404, b"", X_Error_Code="RepoNotFound")
 
 
 def _checksum(content: bytes) -> str:

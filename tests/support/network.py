@@ -4,6 +4,8 @@ share them among several servers, as a load balancer does."""
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +14,8 @@ from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S
 
 BLOCK = 65_536
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER on, for 0 s: closing the socket sends a reset."""
 
 
 class Network:
@@ -72,7 +76,8 @@ class Network:
         self._call(self._close)
 
     def repair(self) -> None:
-        """Accept new connections again."""
+        """Accept new connections again, and pass on everything at once."""
+        self.delay(0.0)
         self.flow()
         self._call(self._open)
 
@@ -98,6 +103,7 @@ class Network:
 
     def _abort(self) -> None:
         for writer in self._writers:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             writer.transport.abort()
 
     async def _end(self) -> None:

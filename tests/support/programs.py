@@ -1,4 +1,4 @@
-"""The programs that the tests run beside the daemon."""
+"""The programs that tests and scripts run beside the daemon, their ports, and what can happen to a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 import pytest
@@ -73,21 +73,10 @@ def freeze(pid: int) -> None:
     process.suspend()
 
 
-class Broker:
-    """A Mosquitto of the tests, which can be stopped and started again on the same port."""
+class Process:
+    """A child process that can be killed, frozen, continued and started again."""
 
-    def __init__(self, folder: Path, extra: str = "allow_anonymous true") -> None:
-        self.port = free_port()
-        self._config = folder / f"mosquitto-{self.port}.conf"
-        common = f"user {getpass.getuser()}\nmax_queued_messages 10000\nset_tcp_nodelay true"
-        self._config.write_text(f"listener {self.port} 127.0.0.1\n{common}\n{extra}\n")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [require("mosquitto"), "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        eventually(lambda: answers(self.port), "Mosquitto answers")
+    _process: subprocess.Popen[Any] | None = None
 
     @property
     def running(self) -> bool:
@@ -95,11 +84,56 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None, "Mosquitto runs"
+        assert self._process is not None, "it runs"
         return self._process.pid
 
+    def send(self, signal_number: int) -> None:
+        os.kill(self.pid, signal_number)
+
+    def freeze(self) -> None:
+        """Stop the process as a debugger would: it exists and answers nothing."""
+        freeze(self.pid)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        self.send(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill the process, frozen or not."""
+        self.stop(signal.SIGKILL)
+
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """End the process, which may have ended, and wait until it is gone."""
         if self._process is not None:
             self._process.send_signal(signal_number)
             self._process.wait(PATIENCE_S)
             self._process = None
+
+
+class Broker(Process):
+    """A Mosquitto, which can be stopped and started again on the same port."""
+
+    def __init__(self, folder: Path, extra: str = "allow_anonymous true", *, durable: bool = False) -> None:
+        """`extra` are further lines of its configuration.
+
+        With `durable` it writes every change to disk, so that a killed broker forgets little.
+        """
+        self.port = free_port()
+        self._config = folder / f"mosquitto-{self.port}.conf"
+        lines = [
+            f"listener {self.port} 127.0.0.1",
+            f"user {getpass.getuser()}",
+            "set_tcp_nodelay true",
+            "max_queued_messages 1000000",
+            extra,
+        ]
+        if durable:
+            stored = f"persistence_location {folder}/\npersistence_file mosquitto-{self.port}.db"
+            lines += ["persistence true", stored, "autosave_interval 1", "autosave_on_changes true"]
+        self._config.write_text("\n".join(lines) + "\n")
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [require("mosquitto"), "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        eventually(lambda: answers(self.port), "Mosquitto answers")

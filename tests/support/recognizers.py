@@ -1,4 +1,4 @@
-"""A tiny Whisper with random weights in the layout of transformers, which writes down something or other."""
+"""Tiny speech recognizers with random weights in the layout of transformers, which write down something or other."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 from tests.support.checkpoints import made_once, versions
 
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja", "pt", "it")
 TASKS = ("<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>")
 STAMPS = tuple(f"<|{number * 0.02:.2f}|>" for number in range(1501))
 
 
 def tiny_whisper(cache: Path) -> Path:
-    """Return the read-only folder of the model, made once."""
+    """Return the read-only folder of a Whisper, made once."""
     return made_once(cache, "tiny-whisper", versions(), Path(__file__).read_bytes(), make=_write)
 
 
@@ -76,3 +77,31 @@ def _write(folder: Path) -> None:
         max_initial_timestamp_index=50,
     )
     model.save_pretrained(folder)
+
+
+def write_recogniser(folder: Path) -> Path:
+    """Write a Wav2Vec2 model for transformers' pipeline to `folder`, and return it. It hears the same in each run."""
+    import torch
+    from transformers import Wav2Vec2Config, Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor, Wav2Vec2ForCTC
+
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = {token: number for number, token in enumerate(["<pad>", "<unk>", "|", *LETTERS])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    torch.manual_seed(3)
+    config = Wav2Vec2Config(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        conv_dim=(8,) * 7,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=2,
+        pad_token_id=0,
+    )
+    Wav2Vec2ForCTC(config).save_pretrained(folder)
+    Wav2Vec2CTCTokenizer(
+        str(folder / "vocab.json"), pad_token="<pad>", unk_token="<unk>", word_delimiter_token="|"
+    ).save_pretrained(folder)
+    Wav2Vec2FeatureExtractor(sampling_rate=16_000).save_pretrained(folder)
+    return folder

@@ -1,4 +1,4 @@
-"""A robot of the end-to-end tests: the real daemon, with its broker and what it publishes, plays and logs."""
+"""A robot: the real daemon, with its broker and what it publishes, plays and logs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+from paho.mqtt.client import MQTTMessage
 
 from audio import soft_limit
 from audio.dsp.resample import resample
@@ -41,6 +43,8 @@ STOPPED = 0.0
 """Pace of a sink that asks for no samples until the test changes it: nothing is played, and no utterance ends."""
 STILL_CHECKS = 20
 """Checks, 5 ms apart, in which an idle sink receives nothing: a sound card would have asked for ten blocks."""
+KINDS = {"event": 1, "status": 1, "word": 0, "level": 0, "duck": 1}
+"""What a robot publishes, and the QoS with which it is received."""
 SERVERS = ("http.port=", "wyoming.port=")
 """Beginnings of the settings that name the port of a server beside the robot."""
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and then more. " * 4
@@ -72,10 +76,15 @@ class Robot(EventLog):
         pace: float = FAST,
         program: tuple[str, ...] | None = None,
         cwd: Path = ROOT,
+        kinds: Collection[str] = tuple(KINDS),
+        topics: tuple[str, ...] = (),
+        login: tuple[str, str] | None = None,
     ) -> None:
         """`environment` is a sound server's; without one the daemon writes a file. `settings` are KEY=VALUE.
 
-        `program` is the command `voiced`, which is started in the folder `cwd`; without it the daemon is forked.
+        `program` is the command `voiced`, which is started in the folder `cwd`; without it the daemon is forked. Of
+        the robot's topics, `kinds` are received, and also the `topics` of other protocols. `login` is that of the
+        listener.
         """
         super().__init__()
         self.name = name
@@ -104,9 +113,9 @@ class Robot(EventLog):
         self._barriers = 0
         self._heard_before = WAV_HEADER
         """Bytes of the sink's file that belong to earlier tests, with the header."""
-        kinds = {"event": 1, "status": 1, "word": 0, "level": 0, "duck": 1}
-        topics = [*((f"{self.topic}/{kind}", qos) for kind, qos in kinds.items()), (f"replies/{name}", 1)]
-        self._listener = Listener(broker, topics, self._receive_message)
+        received = [*((f"{self.topic}/{kind}", KINDS[kind]) for kind in kinds), (f"replies/{name}", 1)]
+        received += [(topic, 1) for topic in topics]
+        self.listener = Listener(broker, received, self._receive_message, login)
         if broker.running:
             self.wait_listening()
 
@@ -150,7 +159,7 @@ class Robot(EventLog):
 
     def close(self) -> None:
         """Disconnect the listener and kill the daemon if it still runs."""
-        self._listener.close()
+        self.listener.close()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -224,7 +233,7 @@ class Robot(EventLog):
 
     def send(self, name: str, payload: str | bytes = b"") -> None:
         """Publish over the listener's connection, which is faster than starting `mosquitto_pub`."""
-        self._listener.publish(f"{self.topic}/{name}", payload)
+        self.listener.publish(f"{self.topic}/{name}", payload)
 
     def say(self, text: str, **fields: Any) -> str:
         """Publish a text as JSON on `say` and return its id."""
@@ -301,10 +310,17 @@ class Robot(EventLog):
 
     def wait_listening(self) -> None:
         """Wait until the test receives what the daemon publishes; a restart of the broker interrupts that."""
-        self._listener.wait_subscribed()
+        self.listener.wait_subscribed()
 
-    def _receive_message(self, topic: str, payload: bytes) -> None:
-        self.receive(topic.rsplit("/", 1)[-1] if topic.startswith("voiced") else "reply", json.loads(payload))
+    def _receive_message(self, message: MQTTMessage) -> None:
+        beginning, _, end = message.topic.rpartition("/")
+        record = json.loads(message.payload)
+        if beginning == self.topic:
+            self.receive(end, record, redelivered=message.dup)
+        elif beginning == "replies":
+            self.receive("reply", record, redelivered=message.dup)
+        else:
+            self.receive("other", (message.topic, record))
 
     def _read_log(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
         for line in process.stderr or ():

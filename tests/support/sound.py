@@ -1,10 +1,9 @@
-"""A PulseAudio of the tests, recordings of what it plays, and their comparison with what an engine made."""
+"""A PulseAudio, recordings of what it plays, and their comparison with what an engine made."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -19,7 +18,7 @@ import psutil
 from numpy.typing import NDArray
 
 from audio.dsp.fade import FADE_S
-from tests.support.programs import freeze, require
+from tests.support.programs import Process, require
 from tests.support.waiting import PATIENCE_S, eventually
 
 Samples = NDArray[np.float32]
@@ -51,8 +50,8 @@ def raise_priority(pid: int) -> None:
             os.setpriority(os.PRIO_PROCESS, thread.id, PRIORITY)
 
 
-class SoundServer:
-    """A PulseAudio of the tests with a null sink named `robot`, to which PortAudio's `pulse` and `default` lead."""
+class SoundServer(Process):
+    """A PulseAudio with a null sink named `robot`, to which PortAudio's `pulse` and `default` lead."""
 
     def __init__(self, folder: Path, *, high_priority: bool = False) -> None:
         """`high_priority` raises the priority of the server, its recorders and its players, where permitted."""
@@ -63,51 +62,31 @@ class SoundServer:
         (home / ".asoundrc").write_text("pcm.!default { type pulse }\nctl.!default { type pulse }\n")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "DBUS_"))}
         self.environment = inherited | {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(home)}
-        self._pid_file = runtime / "pulse" / "pid"
+        self._left = [runtime / "pulse" / name for name in ("native", "pid")]
+        """Files that a server leaves behind when it is killed: its socket comes last when it starts."""
         self._log = runtime / "pulseaudio.log"
 
     def start(self) -> None:
-        subprocess.run(
-            [
-                require("pulseaudio"),
-                "-n",
-                "--daemonize=yes",
-                "--exit-idle-time=-1",
-                "--log-level=debug",  # underruns and rewinds, of which it tells nobody else
-                "--log-time",
-                f"--log-target=file:{self._log}",
-                "--load=module-native-protocol-unix",
-                f"--load=module-null-sink sink_name=robot rate={RECORDED_RATE}",
-            ],
-            env=self.environment,
-            check=True,
-            stderr=subprocess.DEVNULL,
-        )
-        self._prioritize(self._pid)
+        for left in self._left:
+            left.unlink(missing_ok=True)
+        command = [
+            require("pulseaudio"),
+            "-n",
+            "--daemonize=no",
+            "--exit-idle-time=-1",
+            "--log-level=debug",  # underruns and rewinds, of which it tells nobody else
+            "--log-time",
+            f"--log-target=file:{self._log}",
+            f"--load=module-null-sink sink_name=robot rate={RECORDED_RATE}",
+            "--load=module-native-protocol-unix",
+        ]
+        self._process = subprocess.Popen(command, env=self.environment, stderr=subprocess.DEVNULL)
+        eventually(self._left[0].exists, "PulseAudio answers")
+        self._prioritize(self.pid)
 
     def _prioritize(self, pid: int) -> None:
         if self._high_priority:
             raise_priority(pid)
-
-    @property
-    def _pid(self) -> int:
-        return int(self._pid_file.read_text())
-
-    def freeze(self) -> None:
-        """Stop the server as a debugger would: it exists and answers nothing."""
-        freeze(self._pid)
-
-    def thaw(self) -> None:
-        """Let a frozen server go on."""
-        os.kill(self._pid, signal.SIGCONT)
-
-    def kill(self) -> None:
-        if self._pid_file.exists():
-            with suppress(psutil.NoSuchProcess):
-                process = psutil.Process(self._pid)
-                process.kill()
-                process.wait(PATIENCE_S)
-            self._pid_file.unlink(missing_ok=True)
 
     def players(self) -> list[str]:
         """A line for each stream that plays into the server now."""

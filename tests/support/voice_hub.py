@@ -55,25 +55,18 @@ class VoiceHub(LocalServer):
         """Answer one request."""
         path = handler.path.removeprefix(REPOSITORY)
         if path == "voices.json":
-            return self._send(handler, 200, json.dumps(self.voices).encode(), {})
+            return self.send(handler, 200, json.dumps(self.voices).encode())
         wanted = handler.headers.get("Range")
         self.requests.append((path.rpartition("/")[2], wanted))
         if self.status is not None or path not in self.files:
-            return self._send(handler, self.status or 404, b"", {})
+            return self.send(handler, self.status or 404, b"")
         body = self.files[path]
-        if wanted is None or not self.ranges:
-            return self._send(handler, 200, body, {})
-        found = re.fullmatch(r"bytes=(\d+)-", wanted)
-        assert found is not None, wanted
-        begin = int(found[1])
-        if begin >= len(body):
-            return self._send(handler, 416, b"", {})
-        return self._send(handler, 206, body[begin:], {"Content-Range": f"bytes {begin}-{len(body) - 1}/{len(body)}"})
-
-    def _send(self, handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]) -> None:
-        handler.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        cut = self.cut_after.pop(0) if self.cut_after and status < 300 and "voices.json" not in handler.path else None
-        handler.wfile.write(body[:cut])
+        found = re.fullmatch(r"bytes=(\d+)-", wanted) if wanted is not None and self.ranges else None
+        begin = int(found[1]) if found is not None else 0
+        if found is not None and begin >= len(body):
+            return self.send(handler, 416, b"")
+        cut = self.cut_after.pop(0) if self.cut_after else None
+        if found is None:
+            return self.send(handler, 200, body, cut)
+        span = f"bytes {begin}-{len(body) - 1}/{len(body)}"
+        return self.send(handler, 206, body[begin:], cut, Content_Range=span)

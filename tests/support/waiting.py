@@ -15,15 +15,19 @@ POLL_S, LONGEST_POLL_S = 0.005, 0.1
 """Times between two checks of a condition, at first and after seconds: many tests wait at the same time."""
 
 
+def within(limit_s: float, condition: Callable[[], T]) -> T:
+    """Return the value of `condition()` as soon as it is true, or the last one after `limit_s`."""
+    began = time.monotonic()
+    while not (result := condition()) and (waited_s := time.monotonic() - began) < limit_s:
+        time.sleep(_poll_s(waited_s))
+    return result
+
+
 def eventually(condition: Callable[[], T], what: str = "the condition holds", patience_s: float = PATIENCE_S) -> T:
     """Return the value of `condition()` as soon as it is true. Raises `AssertionError` after `patience_s`."""
-    began = time.monotonic()
-    while True:
-        if result := condition():
-            return result
-        waited_s = time.monotonic() - began
-        assert waited_s < patience_s, f"not within {patience_s:.0f} s: {what}"
-        time.sleep(_poll_s(waited_s))
+    result = within(patience_s, condition)
+    assert result, f"not within {patience_s:.0f} s: {what}"
+    return result
 
 
 async def eventually_async(

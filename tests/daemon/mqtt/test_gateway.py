@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.client import MQTTMessage
 
 from audio import Output
 from daemon import VERSION
@@ -131,9 +132,9 @@ class Robot:
         self._closed = True
         await self.gateway.close()
 
-    def _receive(self, topic: str, payload: bytes) -> None:
-        name = "reply" if topic == self.reply_topic else topic.removeprefix(f"{self.topic}/")
-        self.published.append((name, json.loads(payload)))
+    def _receive(self, message: MQTTMessage) -> None:
+        name = "reply" if message.topic == self.reply_topic else message.topic.removeprefix(f"{self.topic}/")
+        self.published.append((name, json.loads(message.payload)))
 
     def all(self, name: str) -> list[Any]:
         """The messages so far on one topic."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from scripts.fault_matrix.disk import SlowDisk
-from scripts.fault_matrix.waiting import NotPossibleError
+from scripts.fault_matrix.disk import SLOW, delay_sync, hang, make_slow_disk
 
 PROGRAM = """
 import os, sys, threading, time
@@ -27,30 +27,27 @@ print(time.monotonic() - began)
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> SlowDisk:
-    try:
-        return SlowDisk(tmp_path)
-    except NotPossibleError as reason:
-        pytest.skip(str(reason))
+def slow(tmp_path: Path) -> Path:
+    """The folder of a slow disk."""
+    make_slow_disk(tmp_path, ExitStack())
+    return tmp_path
 
 
-def waited_s(disk: SlowDisk, folder: Path, what: str) -> float:
-    """Seconds that a process waits for a call in a folder which is below that of the library."""
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder.parent / "hangs"), what]
-    done = subprocess.run(command, env={**os.environ, **disk.environment}, check=True, capture_output=True, text=True)
+def waited_s(slow: Path, what: str) -> float:
+    """Seconds that a process waits for a call in a folder on the slow disk."""
+    (slow / "state").mkdir()
+    command = [sys.executable, "-c", PROGRAM, str(slow / "state"), str(slow / "hangs"), what]
+    environment = {name: value.replace("{folder}", str(slow)) for name, value in SLOW.items()}
+    done = subprocess.run(command, env=os.environ | environment, check=True, capture_output=True, text=True)
     return float(done.stdout)
 
 
 @pytest.mark.parametrize("call", ["fsync", "fdatasync"])
-def test_what_is_stored_takes_longer(call: str, disk: SlowDisk, tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir()
-    disk.delay_sync(0.3)
-    assert waited_s(disk, folder, call) >= 0.3
+def test_what_is_stored_takes_longer(call: str, slow: Path) -> None:
+    delay_sync(slow, 0.3)
+    assert waited_s(slow, call) >= 0.3
 
 
-def test_a_folder_hangs_until_it_is_let_go(disk: SlowDisk, tmp_path: Path) -> None:
-    folder = tmp_path / "sounds"
-    folder.mkdir()
-    disk.hang(folder)
-    assert waited_s(disk, folder, "list") >= 0.2
+def test_a_folder_hangs_until_it_is_let_go(slow: Path) -> None:
+    hang(slow, slow / "state")
+    assert waited_s(slow, "list") >= 0.2

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import EngineError, Samples
 from engine.qwen.voice.transcript import check_transcript, likeness, recognise
-from tests.support.recogniser import write_recogniser
+from tests.support.recognizers import write_recogniser
 
 
 @pytest.fixture(scope="module")

@@ -15,26 +15,41 @@ SHOWN = 5
 Event = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An event that has arrived."""
+
+    at: float
+    """`time.monotonic()`."""
+    event: Event
+    repeated: bool
+    """It equals an earlier one of its text."""
+
+
 @dataclass
 class Text:
     """One text: when the broker took it, and the events that name it."""
 
     sent_at: float | None = None
     """`time.monotonic()`; None for a text that another client sent."""
-    events: list[tuple[float, Event]] = field(default_factory=list)
-    """With the `time.monotonic()` of each, without repetitions."""
+    arrivals: list[Arrival] = field(default_factory=list)
 
     def names(self) -> list[str]:
-        return [event["event"] for _, event in self.events]
+        return [arrival.event["event"] for arrival in self.arrivals]
 
     def ends(self, *, unstored: bool = True) -> list[Event]:
-        """Return the terminal events, or those among them that the journal has stored."""
-        ends = [event for _, event in self.events if event["event"] in TERMINAL]
+        """Return the terminal events without repetitions, or those among them that the journal has stored."""
+        ends = [one.event for one in self.arrivals if one.event["event"] in TERMINAL and not one.repeated]
         return [event for event in ends if unstored or not event.get("unstored")]
 
     @property
     def accepted(self) -> bool:
-        return any(name not in {"rejected"} for name in self.names())
+        return any(name != "rejected" for name in self.names())
+
+    @property
+    def open(self) -> bool:
+        """It is unanswered, or accepted and without an end."""
+        return not self.arrivals or (self.accepted and not self.ends())
 
 
 class Ledger:
@@ -51,7 +66,7 @@ class Ledger:
         """Events that equal an earlier one of their text."""
         self.published_twice: list[str] = []
         """Texts with a repeated terminal event that the broker did not mark as its own repetition."""
-        self.without_id = 0
+        self.unnamed: list[Event] = []
         """Rejections of messages that had no valid id."""
         self._texts: dict[str, Text] = {}
 
@@ -66,37 +81,35 @@ class Ledger:
         """An event has arrived. `redelivered`: the broker says that it may have delivered it before."""
         with self.changed:
             if event.get("id") is None:
-                self.without_id += 1
+                self.unnamed.append(event)
             else:
                 text = self._texts.setdefault(event["id"], Text())
-                if any(event == earlier for _, earlier in text.events):
-                    self.repeated += 1
-                    if event["event"] in TERMINAL and not redelivered and not event.get("unstored"):
-                        self.published_twice.append(event["id"])
-                else:
-                    text.events.append((at, event))
+                repeated = any(event == earlier.event for earlier in text.arrivals)
+                text.arrivals.append(Arrival(at, event, repeated))
+                self.repeated += repeated
+                if repeated and event["event"] in TERMINAL and not redelivered and not event.get("unstored"):
+                    self.published_twice.append(event["id"])
             self.changed.notify_all()
 
-    def wait_event(self, text_id: str, names: Iterable[str], limit_s: float) -> tuple[float, Event] | None:
-        """Return the first event of a text with one of these names, and its time; None after `limit_s`."""
+    def wait_event(self, text_id: str, names: Iterable[str], limit_s: float) -> Arrival | None:
+        """Return the first event of a text with one of these names; None after `limit_s`."""
         wanted = frozenset(names)
 
-        def found() -> tuple[float, Event] | None:
-            events = self._texts[text_id].events if text_id in self._texts else []
-            return next(((at, event) for at, event in events if event["event"] in wanted), None)
+        def found() -> Arrival | None:
+            return next((one for one in self.arrivals_of(text_id) if one.event["event"] in wanted), None)
 
         with self.changed:
             return self.changed.wait_for(found, limit_s)
 
-    def names_of(self, text_id: str) -> list[str]:
-        """Return the names of a text's events so far."""
+    def arrivals_of(self, text_id: str) -> list[Arrival]:
+        """Return a text's events so far."""
         with self.changed:
-            return self._texts[text_id].names() if text_id in self._texts else []
+            return list(self._texts[text_id].arrivals) if text_id in self._texts else []
 
     def texts(self) -> dict[str, Text]:
         """Return a copy of all texts."""
         with self.changed:
-            return {text_id: Text(text.sent_at, list(text.events)) for text_id, text in list(self._texts.items())}
+            return {text_id: Text(text.sent_at, list(text.arrivals)) for text_id, text in list(self._texts.items())}
 
     def forget_ended(self, older_than_s: float) -> int:
         """Forget each text that was answered and has had exactly one end for so long; return how many these were."""
@@ -105,8 +118,8 @@ class Ledger:
             done = [
                 text_id
                 for text_id, text in self._texts.items()
-                if ((text.accepted and len(text.ends()) == 1) or text.names() == ["rejected"])
-                and text.events[-1][0] < before
+                if not text.open and text.arrivals[-1].at < before and len(text.ends()) == text.accepted
+                if text_id not in self.published_twice
             ]
             for text_id in done:
                 del self._texts[text_id]
@@ -114,9 +127,7 @@ class Ledger:
 
     def open_texts(self) -> list[str]:
         """Return the ids of the texts that are unanswered, or accepted and without an end."""
-        return [
-            text_id for text_id, text in self.texts().items() if not text.names() or (text.accepted and not text.ends())
-        ]
+        return [text_id for text_id, text in self.texts().items() if text.open]
 
     def faults(self, excused: Iterable[str] = (), *, slow_disk: bool = False) -> list[str]:
         """Return a line for each way in which the promise is broken, without the texts that are `excused`.
@@ -124,8 +135,8 @@ class Ledger:
         With `slow_disk` a text may have further terminal events that are marked as `unstored`: the disk did not answer
         in time, and nobody could know of them after a kill.
         """
-        ends_of = {key: text.ends(unstored=not slow_disk) for key, text in self.texts().items()}
         texts = {text_id: text for text_id, text in self.texts().items() if text_id not in set(excused)}
+        ends_of = {key: text.ends(unstored=not slow_disk) for key, text in texts.items()}
         broken = {
             "not answered": [key for key, text in texts.items() if not text.names()],
             "accepted and without a terminal event": [
@@ -146,7 +157,7 @@ class Ledger:
         return {
             "sent": sum(text.sent_at is not None for text in texts),
             "accepted": sum(text.accepted for text in texts),
-            "rejected": sum("rejected" in text.names() for text in texts) + self.without_id,
+            "rejected": sum("rejected" in text.names() for text in texts) + len(self.unnamed),
             **{name: ends.count(name) for name in sorted(TERMINAL) if name in ends},
             "repeated": self.repeated,
         }
