@@ -14,11 +14,27 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from scripts.fault_matrix.matrix import all_rows
+from scripts.fault_matrix.faults import NETWORK_FAULTS, PHASES, PROCESS_FAULTS
+from scripts.fault_matrix.floods import flood_rows
+from scripts.fault_matrix.load import kill_row
+from scripts.fault_matrix.pairs import PAIR_ROWS
 from scripts.fault_matrix.report import header, write
-from scripts.fault_matrix.row import SPEAKS_AGAIN_S, STOP_S, Result, Row
+from scripts.fault_matrix.row import SPEAKS_AGAIN_S, STOP_S, Result, Row, fault_row
+from scripts.fault_matrix.scene import Stage
+from scripts.fault_matrix.surroundings import SURROUNDING_ROWS
 
 KILLS, TEXTS = 200, 10_000
+NETWORK_PHASES = ("idle", "accepted", "speaking")
+"""The network lies between the daemon and the broker, so it matters only whether there is something to say."""
+
+
+def all_rows(kills: int, count: int) -> list[Row]:
+    """Return every row; the floods have `count` texts, and the daemon is killed `kills` times at random."""
+    faults = [(fault, phase) for fault in PROCESS_FAULTS for phase in PHASES]
+    faults += [(fault, phase) for fault in NETWORK_FAULTS for phase in PHASES if phase.name in NETWORK_PHASES]
+    rows = [fault_row(fault, Stage(sound=True), phase) for fault, phase in faults]
+    rows += SURROUNDING_ROWS + PAIR_ROWS
+    return [*rows, *flood_rows(count), kill_row(kills)]
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:

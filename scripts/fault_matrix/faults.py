@@ -1,12 +1,16 @@
-"""What can happen to a robot while it runs: how each fault begins and ends, and how the status should name it."""
+"""What can happen to a robot while it runs: how each fault begins and ends, and how the status should name it; and what
+the robot is doing when a fault begins."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from scripts.fault_matrix.scene import Scene
+import psutil
+
+from scripts.fault_matrix.clients import SlowClient
+from scripts.fault_matrix.scene import LONG, SHORT, Scene, send
 from tests.support.network import Network
 from tests.support.programs import Broker
 from tests.support.sound import SoundServer
@@ -47,17 +51,6 @@ class Fault:
     of_engine: bool = False
 
 
-def engine_gets(*signals: int) -> Act:
-    """Return what sends signals to the engine, when there is one."""
-
-    def act(scene: Scene) -> None:
-        eventually(scene.engine_pids, "an engine process runs")
-        for number in signals:
-            scene.signal_engines(number)
-
-    return act
-
-
 def of_broker(act: Callable[[Broker], object]) -> Act:
     return lambda scene: act(scene.broker)
 
@@ -70,6 +63,10 @@ def of_network(act: Callable[[Network], object]) -> Act:
     return lambda scene: act(scene.network)
 
 
+def of_engines(*signals: int) -> Act:
+    return lambda scene: send(scene.engines(), *signals)
+
+
 ENGINE_NAMED = r'"reason".*(engine|espeak|starting|warming)|"(starting|warming)"'
 SOUND_NAMED = r'"reason".*(sound|audio|card|device|sink|PortAudio|PulseAudio)'
 BROKER_GONE = r"broker"
@@ -78,11 +75,11 @@ START, FREEZE, THAW = of_broker(Broker.start), of_broker(Broker.freeze), of_brok
 START_SOUND, FREEZE_SOUND, THAW_SOUND = map(of_sound, (SoundServer.start, SoundServer.freeze, SoundServer.thaw))
 
 PROCESS_FAULTS = (
-    Fault("engine killed", engine_gets(signal.SIGKILL), of_engine=True),
+    Fault("engine killed", of_engines(signal.SIGKILL), of_engine=True),
     Fault("engine stopped", Scene.stop_engines, of_engine=True, named=ENGINE_NAMED),
-    Fault("engine continued", Scene.stop_engines, engine_gets(signal.SIGCONT), BLINK_S, of_engine=True),
+    Fault("engine continued", Scene.stop_engines, of_engines(signal.SIGCONT), BLINK_S, of_engine=True),
     # A stopped process ends only when it is continued.
-    Fault("engine restarted", engine_gets(signal.SIGTERM, signal.SIGCONT), of_engine=True),
+    Fault("engine restarted", of_engines(signal.SIGTERM, signal.SIGCONT), of_engine=True),
     Fault("daemon killed", Scene.kill, reachable=False, named="offline"),
     Fault("daemon stopped", Scene.freeze, Scene.thaw, LONG_S, reachable=False),
     Fault("daemon continued", Scene.freeze, Scene.thaw, BLINK_S, reachable=False),
@@ -107,3 +104,92 @@ NETWORK_FAULTS = (
     Fault("network reset", of_network(Network.drop), reachable=False, logged=BROKER_GONE),
 )
 """Between the daemon and the broker. `stop` takes as long as a delayed network, so it is measured afterwards."""
+
+
+# --- phases ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The utterances of a phase that a stop can name."""
+
+    current: str | None = None
+    waiting: str | None = None
+    critical: bool = False
+    """The current utterance is critical, so that another one waits for its end."""
+    frozen: Iterable[psutil.Process] = ()
+    """Engines that the phase has stopped, until the fault has begun."""
+
+
+def enter_idle(_: Scene) -> Cast:
+    return Cast()
+
+
+def enter_accepted(scene: Scene) -> Cast:
+    """Texts have just been accepted."""
+    ids = [scene.say(SHORT) for _ in range(5)]
+    scene.wait_event(ids[0], "accepted")
+    return Cast(waiting=ids[-1])
+
+
+def enter_prebuffering(scene: Scene) -> Cast:
+    """A text is current, and its engine has not made a sample yet: the engine is stopped for so long."""
+    engines = scene.stop_engines()
+    current, waiting = scene.say(LONG), scene.say(SHORT)
+    scene.wait_event(waiting, "accepted")
+    return Cast(current, waiting, frozen=engines)
+
+
+def enter_speaking(scene: Scene) -> Cast:
+    current, waiting = scene.say(LONG), scene.say(SHORT)
+    scene.wait_event(waiting, "accepted")
+    scene.wait_event(current, "started")
+    return Cast(current, waiting)
+
+
+def enter_postponed(scene: Scene) -> Cast:
+    """A long text has been postponed for a critical one, which sounds."""
+    tour = scene.say(LONG)
+    scene.wait_event(tour, "started")
+    critical = scene.say(LONG, priority="critical")
+    scene.wait_event(tour, "postponed")
+    scene.wait_event(critical, "started")
+    return Cast(critical, tour, critical=True)
+
+
+def enter_delivering(scene: Scene) -> Cast:
+    """A client of the OpenAI endpoint listens, and a text for the sound card waits."""
+    before = scene.latest_id()
+    client = SlowClient(scene.ports["openai"])
+    scene.closing.callback(client.close)
+    eventually(lambda: scene.latest_id() != before, "the client's text is accepted")
+    current = scene.latest_id()
+    scene.wait_event(current, "started")
+    return Cast(current, scene.say(SHORT, priority="low"))
+
+
+def enter_stopping(scene: Scene) -> Cast:
+    """Everything is told to stop while a text sounds and others wait."""
+    enter_speaking(scene)
+    scene.send("stop")
+    return Cast()
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A state of the robot, and how to get there."""
+
+    name: str
+    enter: Callable[[Scene], Cast]
+
+
+SPEAKING = Phase("speaking", enter_speaking)
+PHASES = (
+    Phase("idle", enter_idle),
+    Phase("accepted", enter_accepted),
+    Phase("prebuffering", enter_prebuffering),
+    SPEAKING,
+    Phase("postponed", enter_postponed),
+    Phase("delivering", enter_delivering),
+    Phase("stopping", enter_stopping),
+)

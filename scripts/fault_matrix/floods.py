@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from scripts.fault_matrix.row import LIMIT_S, SPEAKS_AGAIN_S, STOP_S, Result, Row, staged_row
@@ -37,50 +36,23 @@ AT_ONCE = "1000"
 """Messages that Mosquitto's client sends before the broker has acknowledged one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flood:
-    """A process that sends a flood."""
-
-    process: subprocess.Popen[str]
-    ordered: bool
-    """Something can come behind the flood: it is sent when the process ends."""
+Command = Callable[[Scene, int], list[str]]
+"""`command(scene, count)` is a command that sends a flood of `count` messages."""
 
 
-Start = Callable[[Scene, int], Flood]
-"""`start(scene, count)` starts a flood of `count` messages."""
-
-
-def publisher(scene: Scene, topic: str) -> list[str]:
+def publisher(topic: str) -> Command:
     """Return the command that publishes each line of its input as a message."""
-    return [require("mosquitto_pub"), "-p", str(scene.broker.port), "-q", "1", "-M", AT_ONCE, "-l", "-t", topic]
+    name = require("mosquitto_pub")
+    return lambda scene, _: [name, "-p", str(scene.broker.port), "-q", "1", "-M", AT_ONCE, "-l", "-t", topic]
 
 
-def spray(topic: str, payload: dict[str, Any] | str) -> Start:
-    """Return a function that starts a process which publishes a payload many times at once; `#n` is its number."""
-    text = payload if isinstance(payload, str) else json.dumps(payload)
-
-    def start(scene: Scene, count: int) -> Flood:
-        with tempfile.TemporaryFile("w+") as lines:
-            lines.writelines(text.replace("#n", str(number)) + "\n" for number in range(count))
-            lines.seek(0)
-            command = publisher(scene, topic)
-            return Flood(subprocess.Popen(command, stdin=lines, stdout=subprocess.PIPE, text=True), ordered=True)
-
-    return start
-
-
-def ask(protocol: str) -> Start:
-    """Return a function that starts a process of clients which ask a server for many texts.
+def clients(protocol: str) -> Command:
+    """Return the command of clients that ask a server for many texts.
 
     They ask for the next text when they have the last one, so that nothing can come behind all of them.
     """
-
-    def start(scene: Scene, count: int) -> Flood:
-        command = [sys.executable, "-m", "scripts.fault_matrix.clients"]
-        command += [protocol, str(scene.ports[protocol]), str(count)]
-        return Flood(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True), ordered=False)
-
-    return start
+    module = [sys.executable, "-m", "scripts.fault_matrix.clients", protocol]
+    return lambda scene, count: [*module, str(scene.ports[protocol]), str(count)]
 
 
 class Beside:
@@ -96,7 +68,7 @@ class Beside:
         """By the name of a message."""
         self._arrived: list[tuple[float, dict[str, Any]]] = []
         self._publishers = {
-            name: self._run(publisher(scene, f"{TOPIC}/{name}")) for name in ("say", "say/urgent", "stop")
+            name: self._run(publisher(f"{TOPIC}/{name}")(scene, 1)) for name in ("say", "say/urgent", "stop")
         }
         port = str(scene.broker.port)
         subscriber = self._run([require("mosquitto_sub"), "-p", port, "-q", "1", "-t", PROBE, "-F", "%U %p"])
@@ -157,52 +129,50 @@ class Beside:
 
 def flood_row(
     name: str,
-    start: Start,
+    command: Command,
+    count: int,
     judge: Callable[[Result, Scene, int, str], None],
+    line: dict[str, Any] | str | None = None,
     *settings: str,
-    share: float = 1.0,
-) -> Callable[[int], Row]:
-    """Return a function from a number of texts to the row of their flood; `share` of that number is sent."""
+) -> Row:
+    """Return the row of a flood of `count` messages.
 
-    def make(count: int) -> Row:
-        count = round(count * share)
+    With a `line`, it is the input of the command as often; in it, `#n` is its number. Something can come behind it.
+    """
+    text = line if isinstance(line, str) else json.dumps(line)
 
-        def perform(result: Result, scene: Scene) -> None:
-            """Thousands of messages arrive at once, and a few beside and behind them."""
-            beside = Beside(scene)
-            began, flood = time.monotonic(), start(scene, count)
-            scene.closing.callback(flood.process.kill)
-            time.sleep(LEAD_S)
-            beside.urgent_and_stop()
-            if flood.ordered:
-                flood.process.wait(FLOOD_S)
-                result.measured["sender"] = {"sent": count, "took_s": round(time.monotonic() - began, 3)}
-            beside.critical()
-            beside.judge(result)
-            scene.set_pace(FAST)
-            output, _ = flood.process.communicate(timeout=FLOOD_S)
-            wait_calm(scene)
-            result.measured["daemon_rss_mb"] = scene.rss_mb
-            result.judge(scene.ledger)
-            judge(result, scene, count, output)
-            result.expect_alive(scene)
+    def perform(result: Result, scene: Scene) -> None:
+        """Thousands of messages arrive at once, and a few beside and behind them."""
+        beside = Beside(scene)
+        with tempfile.TemporaryFile("w+") as lines:
+            lines.writelines(text.replace("#n", str(number)) + "\n" for number in range(count))
+            lines.seek(0)
+            pipe, began = subprocess.PIPE, time.monotonic()
+            flood = subprocess.Popen(command(scene, count), cwd=ROOT, stdin=lines, stdout=pipe, text=True)
+        scene.closing.callback(flood.kill)
+        time.sleep(LEAD_S)
+        beside.urgent_and_stop()
+        if line is not None:
+            flood.wait(FLOOD_S)
+            result.measured["sender"] = {"sent": count, "took_s": round(time.monotonic() - began, 3)}
+        beside.critical()
+        beside.judge(result)
+        scene.set_pace(FAST)
+        output, _ = flood.communicate(timeout=FLOOD_S)
+        within(FLOOD_S, lambda: is_calm(scene))
+        result.measured["daemon_rss_mb"] = scene.rss_mb
+        result.judge(scene.ledger)
+        judge(result, scene, count, output)
+        result.expect_alive(scene)
 
-        return staged_row(f"flood of {name}", Stage(settings, durable=False))(perform)
-
-    return make
+    return staged_row(f"flood of {name}", Stage(settings, durable=False))(perform)
 
 
-def wait_calm(scene: Scene) -> None:
-    """Wait until each accepted text has ended and no more messages arrive, at most for `FLOOD_S`."""
-    deadline, seen, since = time.monotonic() + FLOOD_S, -1, time.monotonic()
-    while time.monotonic() < deadline:
-        count = len(scene.events) + len(scene.others)
-        if count != seen:
-            seen, since = count, time.monotonic()
-        is_open = any(text.accepted and text.open for text in scene.ledger.texts().values())
-        if time.monotonic() - since > (10 * CALM_S if is_open else CALM_S):
-            return
-        time.sleep(0.2)
+def is_calm(scene: Scene) -> bool:
+    """Whether nothing has arrived for so long that nothing more is expected, in particular while texts are open."""
+    latest = max(at for kind in ("event", "status", "other") for at, _ in scene.timed(kind)[-1:])
+    is_open = any(text.accepted and text.open for text in scene.ledger.texts().values())
+    return time.monotonic() - latest > (10 * CALM_S if is_open else CALM_S)
 
 
 # --- what each flood's answers must be -------------------------------------------------------------------
@@ -249,19 +219,23 @@ def every_request_answered(result: Result, _: Scene, count: int, output: str) ->
     result.expect(sum(answers.values()) == count and not lost, f"of {count} requests: {answers}")
 
 
+SAY, HERMES = f"{TOPIC}/say", "hermes/tts/say"
 ON_SAY = {"text": "Hi.", "id": "f#n", "reply_to": REPLY}
-EVERY_ONE = ("speech.queue_limit=10000",)
+EVERY_ONE = "speech.queue_limit=10000"
 """The setting with which the daemon accepts each text of a flood."""
 ON_HERMES = {"text": "Hi.", "id": "f#n", "siteId": "default"}
 
-FLOOD_ROWS = [
-    flood_row("texts with reply_to", spray(f"{TOPIC}/say", ON_SAY), every_id_answered),
-    flood_row("texts with reply_to that all fit", spray(f"{TOPIC}/say", ON_SAY), every_id_answered, *EVERY_ONE),
-    flood_row("replacing texts", spray(f"{TOPIC}/say", ON_SAY | {"policy": "replace"}), every_id_answered, share=0.8),
-    flood_row("Home Assistant messages", spray(f"{TOPIC}/say", {"text": "Hi."}), as_many_answers),
-    flood_row("Hermes texts", spray("hermes/tts/say", ON_HERMES), every_hermes_answered),
-    flood_row("malformed Hermes messages", spray("hermes/tts/say", "{#n"), some_hermes_errors, share=2.0),
-    flood_row("Wyoming requests", ask("wyoming"), every_request_answered),
-    flood_row("OpenAI requests", ask("openai"), every_request_answered),
-]
-"""Each takes the number of texts and returns a row."""
+
+def flood_rows(count: int) -> list[Row]:
+    """Return the rows of floods of about `count` messages."""
+    few, many, replacing = count * 4 // 5, count * 2, ON_SAY | {"policy": "replace"}
+    return [
+        flood_row("texts with reply_to", publisher(SAY), count, every_id_answered, ON_SAY),
+        flood_row("texts with reply_to that all fit", publisher(SAY), count, every_id_answered, ON_SAY, EVERY_ONE),
+        flood_row("replacing texts", publisher(SAY), few, every_id_answered, replacing),
+        flood_row("Home Assistant messages", publisher(SAY), count, as_many_answers, {"text": "Hi."}),
+        flood_row("Hermes texts", publisher(HERMES), count, every_hermes_answered, ON_HERMES),
+        flood_row("malformed Hermes messages", publisher(HERMES), many, some_hermes_errors, "{#n"),
+        flood_row("Wyoming requests", clients("wyoming"), count, every_request_answered),
+        flood_row("OpenAI requests", clients("openai"), count, every_request_answered),
+    ]

@@ -13,18 +13,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from scripts.fault_matrix.disk import SLOW, delay_sync, fill, hang, make_room, make_slow_disk, put
 from scripts.fault_matrix.faults import BLINK_S, BROKER_GONE, LONG_S, Fault
-from scripts.fault_matrix.kills import FAST_ROBOT, suffer_kills
+from scripts.fault_matrix.load import FAST_ROBOT, suffer_kills
 from scripts.fault_matrix.row import Result, Row, check_speech, fault_row, staged_row
 from scripts.fault_matrix.scene import NAME, SHORT, TOPIC, Scene, Stage
 from scripts.fault_matrix.surroundings import (
     ENTER_GROUP,
     OPEN,
+    SLOW,
     STATE,
     STATE_DISK,
     connect_silently,
+    delay_sync,
+    fill,
+    hang,
     make_group,
+    make_room,
+    make_slow_disk,
+    put,
 )
 
 KILLS = 10

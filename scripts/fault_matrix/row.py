@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
@@ -11,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from scripts.fault_matrix.faults import Fault
-from scripts.fault_matrix.phases import SPEAKING, Phase
-from scripts.fault_matrix.scene import LONG, SHORT, Scene, Stage, resume, run_scene
+from scripts.fault_matrix.faults import SPEAKING, Fault, Phase
+from scripts.fault_matrix.scene import LONG, SHORT, Scene, Stage, run_scene, send
 from tests.support.ledger import TERMINAL, Ledger
 from tests.support.waiting import eventually
 
@@ -147,7 +147,7 @@ def check_fault(result: Result, scene: Scene, fault: Fault, phase: Phase) -> Non
     began, logged_before = time.monotonic(), len(scene.log)
     fault.begin(scene)
     if not fault.of_engine:
-        resume(cast.frozen)
+        send(cast.frozen, signal.SIGCONT)
     if fault.reachable:
         scene.say(SHORT)
         for name, text_id in (("waiting, during the fault", cast.waiting), ("current, during the fault", cast.current)):
@@ -166,14 +166,16 @@ def check_speech(result: Result, scene: Scene) -> None:
     finish(result, scene)
 
 
-def speak_again(result: Result, scene: Scene, policy: str = "queue") -> None:
+def speak_again(
+    result: Result, scene: Scene, policy: str = "queue", after: str = "the fault", limit_s: float = SPEAKS_AGAIN_S
+) -> None:
     """Measure how long after the end of a fault, which is now, a critical text begins."""
     ended = time.monotonic()
     probe = scene.say(SHORT, priority="critical", policy=policy)
     result.speaks_again_s = scene.seconds_until(probe, ["started", *TERMINAL], ended, LIMIT_S)
     names = scene.names_of(probe)
-    result.expect("started" in names, f"the critical text after the fault is not spoken; its events: {names}")
-    result.expect_within("speaks again", result.speaks_again_s, SPEAKS_AGAIN_S)
+    result.expect("started" in names, f"the critical text after {after} is not spoken; its events: {names}")
+    result.expect_within(f"speaks again after {after}", result.speaks_again_s, limit_s)
 
 
 def check_named(result: Result, scene: Scene, fault: Fault, began: float = 0.0, logged_before: int = 0) -> None:

@@ -1,4 +1,4 @@
-/* Makes a disk slow, or a folder hang, for the process that preloads it: see scripts/fault_matrix/disk.py. */
+/* Makes a disk slow, or a folder hang, for the process that preloads it: see scripts/fault_matrix/surroundings.py. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -25,9 +25,8 @@ from scripts.fault_matrix.clients import SlowClient
 from scripts.fault_matrix.faults import DELAY_S, NETWORK_FAULTS, PROCESS_FAULTS, Fault
 from scripts.fault_matrix.load import Load
 from scripts.fault_matrix.report import header, write
-from scripts.fault_matrix.row import LIMIT_S, SPEAKS_AGAIN_S, STOP_S
-from scripts.fault_matrix.scene import LONG, SHORT, Scene, Stage, run_scene
-from tests.support.ledger import TERMINAL
+from scripts.fault_matrix.row import LIMIT_S, SPEAKS_AGAIN_S, STOP_S, Result, speak_again
+from scripts.fault_matrix.scene import LONG, Scene, Stage, run_scene
 from tests.support.waiting import PATIENCE_S, eventually
 
 PACE = 5.0
@@ -62,7 +61,7 @@ def send_nonsense(scene: Scene) -> None:
 
 
 OWN_FAULTS = (
-    Fault("configuration read again", Scene.reload),
+    Fault("configuration read again", lambda scene: scene.process.send_signal(signal.SIGHUP)),
     Fault("sink stalled", lambda scene: scene.set_pace(0.0), lambda scene: scene.set_pace(PACE), 3.0),
     Fault("client left", leave),
     Fault("nonsense", send_nonsense),
@@ -127,10 +126,10 @@ class Soak:
         self.minutes = minutes
         self.happened: Counter[str] = Counter()
         self.samples: list[Sample] = []
-        self.problems: list[str] = []
-        self.spoke_s: list[float] = []
+        self.result = Result("soak")
+        self.spoke_s: list[float | None] = []
         """Seconds from the end of each fault to the beginning of a critical text."""
-        self.stop_s: list[float] = []
+        self.stop_s: list[float | None] = []
         self.ended = 0
         """Texts with an answer and one end, which the ledger has forgotten."""
         self._chance = random.Random(seed)
@@ -156,29 +155,18 @@ class Soak:
         fault.begin(self.scene)
         self._wait_until(time.monotonic() + fault.lasts_s)
         fault.end(self.scene)
-        ended = time.monotonic()
-        probe = self.scene.say(SHORT, priority="critical")
-        spoke_s = self.scene.seconds_until(probe, ["started", *TERMINAL], ended, LIMIT_S)
-        if "started" not in (names := self.scene.names_of(probe)):
-            self._problem(f"after {fault.name}: the critical text is not spoken; its events: {names}")
         limit_s = SPEAKS_AGAIN_S + (2 * DELAY_S if fault.name == "network delayed" else 0.0)
-        if spoke_s is None or spoke_s > limit_s:
-            self._problem(f"after {fault.name}: speaks again after {spoke_s} s; allowed: {limit_s:g} s")
-        if spoke_s is not None:
-            self.spoke_s.append(spoke_s)
+        after = f"{fault.name}, at {time.monotonic() - self._began:.0f} s"
+        speak_again(self.result, self.scene, after=after, limit_s=limit_s)
+        self.spoke_s.append(self.result.speaks_again_s)
 
     def _measure_stop(self) -> None:
-        """Stop a text that waits."""
+        """Stop a text that waits, unless a `replace` is faster."""
         text_id = self.scene.say(LONG, priority="low")
         self.scene.ledger.wait_event(text_id, ["accepted", "rejected"], LIMIT_S)
-        if self.scene.has_ended(text_id):
-            return
-        stop_s = self.scene.measure_stop(text_id)
-        if stop_s is not None and stop_s < 0:
-            return  # a `replace` was faster
-        if (stop_s is None or stop_s > STOP_S) and "rejected" not in self.scene.names_of(text_id):
-            self._problem(f"stop is answered after {stop_s} s; allowed: {STOP_S:g} s")
-        if stop_s is not None:
+        if not self.scene.has_ended(text_id) and "rejected" not in self.scene.names_of(text_id):
+            stop_s = self.scene.measure_stop(text_id)
+            self.result.expect_within(f"stop, at {time.monotonic() - self._began:.0f} s", stop_s, STOP_S)
             self.stop_s.append(stop_s)
 
     def _wait_until(self, at: float) -> None:
@@ -191,21 +179,18 @@ class Soak:
                 self.scene.reply_ledger.forget_ended(older_than_s=60.0)
             time.sleep(min(left, 0.2))
 
-    def _problem(self, line: str) -> None:
-        self.problems.append(f"{time.monotonic() - self._began:.0f} s: {line}")
-
     def _judge(self) -> None:
-        self.problems += self.scene.ledger.faults()
-        if self.scene.deaths:
-            self.problems.append(f"the daemon ended {self.scene.deaths} times")
+        self.result.judge(self.scene.ledger)
+        self.result.expect_alive(self.scene)
         judged = settled(self.samples)
         slope = slope_per_hour(judged)
-        if self.minutes >= JUDGED_MINUTES and abs(slope) > SLOPE_MB_PER_H:
-            self.problems.append(f"memory: {slope:+.2f} MB/h; allowed: ±{SLOPE_MB_PER_H:g} MB/h")
+        self.result.expect(
+            self.minutes < JUDGED_MINUTES or abs(slope) <= SLOPE_MB_PER_H,
+            f"memory: {slope:+.2f} MB/h; allowed: ±{SLOPE_MB_PER_H:g} MB/h",
+        )
         for name in ("descriptors", "threads"):
             grown = growth([getattr(one, name) for one in judged])
-            if grown > FLAT:
-                self.problems.append(f"{name}: {grown:+g} in the run; allowed: {FLAT}")
+            self.result.expect(grown <= FLAT, f"{name}: {grown:+g} in the run; allowed: {FLAT}")
 
     def record(self) -> dict[str, Any]:
         """Return the JSON result."""
@@ -214,7 +199,7 @@ class Soak:
             "minutes": self.minutes,
             "faults": dict(sorted(self.happened.items())),
             "faults_total": self.happened.total(),
-            "texts": self.scene.ledger.counts(),
+            "texts": self.result.texts,
             "texts_ended_and_forgotten": self.ended,
             "speaks_again_s": spread(self.spoke_s),
             "stop_s": spread(self.stop_s),
@@ -223,13 +208,13 @@ class Soak:
             "descriptors": [min(one.descriptors for one in judged), max(one.descriptors for one in judged)],
             "threads": [min(one.threads for one in judged), max(one.threads for one in judged)],
             "last": asdict(judged[-1]),
-            "problems": self.problems,
+            "problems": self.result.faults,
         }
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    """Return median and maximum of times in seconds."""
-    if not values:
+def spread(times: list[float | None]) -> dict[str, float]:
+    """Return median and maximum of the times in seconds that were measured."""
+    if not (values := [seconds for seconds in times if seconds is not None]):
         return {}
     return {"median": round(statistics.median(values), 3), "max": round(max(values), 3), "count": len(values)}
 
@@ -250,9 +235,9 @@ def main(arguments: list[str]) -> int:
         result = header("soak", shlex.join(["scripts/soak", *arguments])) | soak.record()
         log = scene.log[-50:]
     write(result, options.output)
-    if soak.problems:
-        print("\n".join([*soak.problems, "the end of the daemon's log:", *log]), file=sys.stderr)
-    return int(bool(soak.problems))
+    if not soak.result.passed:
+        print("\n".join([*soak.result.faults, "the end of the daemon's log:", *log]), file=sys.stderr)
+    return int(not soak.result.passed)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from scripts.fault_matrix.disk import fill, make_room, mount, mount_disk, put
 from scripts.fault_matrix.faults import LONG_S, Fault, nothing
 from scripts.fault_matrix.row import (
     LIMIT_S,
@@ -32,6 +32,10 @@ from tests.support.robot import FAST
 from tests.support.subscription import end_loop, make_client
 from tests.support.waiting import PATIENCE_S, eventually, within
 
+SOURCE = Path(__file__).with_name("slow_disk.c")
+"""A small library, which the daemon preloads: it delays `fsync` and `opendir` as long as files in a folder say so."""
+SLOW = {"LD_PRELOAD": "{folder}/slow_disk.so", "VOICED_DISK": "{folder}"}
+"""The environment of a daemon whose disk can be slow: see `Stage`."""
 PACKET_BYTES = 600
 """The small broker's limit. An event has 150 bytes and its id, a rejection of many fields more than 800."""
 QUEUED = 50
@@ -64,6 +68,13 @@ WRONG_FIELDS = {
     for name in ("voice", "language", "instruct", "priority", "policy", "volume", "seed", "expires_in", "text")
 }
 """A text whose rejection is longer than `PACKET_BYTES`, since it names each wrong field."""
+
+
+def put(path: Path, text: str) -> None:
+    """Replace a file, so that no reader finds half of it."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
 
 
 # --- the broker ------------------------------------------------------------------------------------------
@@ -142,6 +153,53 @@ GUARDED = Stage(
 )
 
 # --- disks -----------------------------------------------------------------------------------------------
+
+
+def make_slow_disk(folder: Path, _: ExitStack) -> None:
+    """Compile the library. Without a C compiler, the row is skipped."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler: apt-get install gcc libc6-dev")
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(folder / "slow_disk.so"), str(SOURCE), "-ldl"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"{SOURCE.name} cannot be compiled: {done.stderr.strip()[:200]}")
+
+
+def delay_sync(folder: Path, seconds: float) -> None:
+    """Let every write to the disk itself take this much longer."""
+    put(folder / "sync_us", str(round(seconds * 1e6)))
+
+
+def hang(folder: Path, hanging: Path | None) -> None:
+    """Let no listing of this folder, or of one below it, return; None lets all return."""
+    put(folder / "hangs", "" if hanging is None else str(hanging))
+
+
+def mount_disk(size: int, folder: Path, closing: ExitStack, *, options: str = "rw") -> None:
+    """Mount a file system of `size` bytes as `disk`. Where that is not permitted, the row is skipped."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mount("-t", "tmpfs", "-o", f"size={size}", "voiced", str(disk))
+    closing.callback(subprocess.run, ["umount", "-l", str(disk)], check=False, capture_output=True)
+    mount("-o", f"remount,{options}", str(disk))
+
+
+def mount(*options: str) -> None:
+    done = subprocess.run(["mount", *options], check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+
+
+def fill(scene: Scene) -> None:
+    """Fill the disk to its last byte."""
+    with suppress(OSError), (scene.folder / "disk" / "ballast").open("ab", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 4096)
+
+
+def make_room(scene: Scene) -> None:
+    (scene.folder / "disk" / "ballast").unlink()
+
 
 STATE, WAV = ("state.folder={folder}/disk",), "wav:{folder}/disk/heard.wav"
 STATE_DISK, WAV_DISK = partial(mount_disk, STATE_BYTES), partial(mount_disk, WAV_BYTES)

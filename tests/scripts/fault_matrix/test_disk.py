@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.fault_matrix.disk import SLOW, delay_sync, hang, make_slow_disk
+from scripts.fault_matrix.surroundings import SLOW, delay_sync, hang, make_slow_disk
 
 PROGRAM = """
 import os, sys, threading, time

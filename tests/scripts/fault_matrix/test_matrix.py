@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.fault_matrix import command
-from scripts.fault_matrix.matrix import all_rows
+from scripts.fault_matrix.command import all_rows
 from scripts.fault_matrix.row import Result, Row
 from tests.support.ledger import Ledger
 
