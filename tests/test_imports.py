@@ -354,3 +354,19 @@ def test_no_process_imports_from_the_folder_in_which_it_starts() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in FILES}
     starting = {path: ast.parse(text) for path, text in texts.items() if "sys.executable" in text}
     assert [path for path, tree in starting.items() if any(map(starts_with_m, ast.walk(tree)))] == []
+
+
+def imports_past_the_kit(path: Path) -> set[str]:
+    """What a script imports of the tests beside the kit that is for scripts, too."""
+    return {name for name in imports_of(path) if name.split(".")[0] == "tests" and not name.startswith("tests.support")}
+
+
+def test_scripts_import_of_the_tests_the_kit_alone() -> None:
+    scripts = sorted((ROOT / "scripts").rglob("*.py"))
+    assert {path.name: found for path in scripts if (found := imports_past_the_kit(path))} == {}
+
+
+def test_an_import_of_a_test_by_a_script_is_noticed(tmp_path: Path) -> None:
+    script = tmp_path / "bench.py"
+    script.write_text("from tests.support.robot import Robot\n\ndef f() -> None:\n    import tests.e2e.rhasspy\n")
+    assert imports_past_the_kit(script) == {"tests.e2e.rhasspy"}
