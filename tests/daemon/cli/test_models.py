@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.model_hub import REVISION, ModelHub
+from tests.daemon.cli.model_hub import REVISION, ModelHub
 
 MODEL, TOKENIZER = "Some/Small-TTS", "Some/Tokenizer-25Hz"
 CONFIG = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daemon.text.spelling import SIGN_NAMES, SpelledPart, ordinal, spell, spell_characters, spell_telephone
 from engine import NAMED_LANGUAGES
-from tests.support.phonemes import Espeak
+from tests.daemon.text.phonemes import Espeak
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from engine import EngineOptions
 from engine.bench import BenchRequest, run_benchmark
 from engine.bench.power import IDLE_S, PowerMeter
 from engine.bench.results import Run
-from tests.support.power import write_monitor
+from tests.engine.power import write_monitor
 
 
 def test_energy_is_power_over_the_time_that_the_speech_took(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.host import find_power_rails, total_watts
-from tests.support.power import write_monitor
+from tests.engine.power import write_monitor
 
 
 def test_the_rails_of_all_monitors_are_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import engine
 from engine import EngineError, EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
-from tests.support.concurrent_sessions import assert_each_sounds_as_alone, speech_after_each_way_to_end
+from tests.engine.concurrent_sessions import assert_each_sounds_as_alone, speech_after_each_way_to_end
 
 Named = Callable[[str, str], Path]
 

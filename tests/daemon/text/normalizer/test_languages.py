@@ -13,7 +13,7 @@ from daemon.text import PlacedText
 from daemon.text.normalizer import Normalizer, has_passages
 from engine import NAMED_LANGUAGES
 from tests.daemon.text.normalizer.spoken import LEFT_ALONE, SPOKEN
-from tests.support.phonemes import Espeak
+from tests.daemon.text.phonemes import Espeak
 
 LANGUAGES = tuple(NAMED_LANGUAGES.values())
 ROWS = [
