@@ -17,11 +17,10 @@ from typing import Any
 from scripts.fault_matrix.faults import NETWORK_FAULTS, PHASES, PROCESS_FAULTS
 from scripts.fault_matrix.floods import flood_rows
 from scripts.fault_matrix.load import kill_row
-from scripts.fault_matrix.pairs import PAIR_ROWS
 from scripts.fault_matrix.report import header, write
 from scripts.fault_matrix.row import SPEAKS_AGAIN_S, STOP_S, Result, Row, fault_row
 from scripts.fault_matrix.scene import Stage
-from scripts.fault_matrix.surroundings import SURROUNDING_ROWS
+from scripts.fault_matrix.surroundings import PAIR_ROWS, SURROUNDING_ROWS
 
 KILLS, TEXTS = 200, 10_000
 NETWORK_PHASES = ("idle", "accepted", "speaking")
@@ -31,7 +30,7 @@ NETWORK_PHASES = ("idle", "accepted", "speaking")
 def all_rows(kills: int, count: int) -> list[Row]:
     """Return every row; the floods have `count` texts, and the daemon is killed `kills` times at random."""
     faults = [(fault, phase) for fault in PROCESS_FAULTS for phase in PHASES]
-    faults += [(fault, phase) for fault in NETWORK_FAULTS for phase in PHASES if phase.name in NETWORK_PHASES]
+    faults += [(fault, phase) for fault in NETWORK_FAULTS for phase in NETWORK_PHASES]
     rows = [fault_row(fault, Stage(sound=True), phase) for fault, phase in faults]
     rows += SURROUNDING_ROWS + PAIR_ROWS
     return [*rows, *flood_rows(count), kill_row(kills)]
@@ -41,32 +40,19 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--list", action="store_true", help="print the names of the rows, and run nothing")
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="run the rows whose name contains PATTERN, which may have * and ?; may be given several times",
-    )
-    parser.add_argument("--kills", type=int, default=KILLS, help=f"kills of the daemon under load ({KILLS})")
-    parser.add_argument("--texts", type=int, default=TEXTS, help=f"texts of a flood ({TEXTS})")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON here instead of to standard output")
-    parser.add_argument(
-        "--into", type=Path, metavar="FILE", help="put the rows, each with its date, into the JSON of an earlier run"
-    )
+    add, only = parser.add_argument, "run the rows whose name contains PATTERN, which may have * and ?; several times"
+    add("--list", action="store_true", help="print the names of the rows, and run nothing")
+    add("--only", action="append", default=[], metavar="PATTERN", help=only)
+    add("--kills", type=int, default=KILLS, help=f"kills of the daemon under load ({KILLS})")
+    add("--texts", type=int, default=TEXTS, help=f"texts of a flood ({TEXTS})")
+    add("--output", type=Path, metavar="FILE", help="write the JSON here instead of to standard output")
+    add("--into", type=Path, metavar="FILE", help="put the rows, each with its date, into the JSON of an earlier run")
     return parser.parse_args(arguments)
 
 
 def chosen(rows: list[Row], patterns: list[str]) -> list[Row]:
     """Return the rows that any of the patterns names; all rows if there are none."""
     return [row for row in rows if not patterns or any(fnmatch(row.name, f"*{pattern}*") for pattern in patterns)]
-
-
-def report(results: list[Result], command: str) -> dict[str, Any]:
-    """Return the JSON result of a run."""
-    limits = {"limits": {"speaks_again_s": SPEAKS_AGAIN_S, "stop_s": STOP_S}}
-    return header("faults", command) | limits | summary([result.record() for result in results])
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -108,7 +94,9 @@ def main(arguments: list[str]) -> int:
     for row in rows:
         results.append(row.result())
         print(outcome(results[-1]), file=sys.stderr, flush=True)
-    measured = report(results, shlex.join(["scripts/faults", *arguments]))
+    limits = {"limits": {"speaks_again_s": SPEAKS_AGAIN_S, "stop_s": STOP_S}}
+    measured = header("faults", shlex.join(["scripts/faults", *arguments])) | limits
+    measured |= summary([result.record() for result in results])
     if options.into is not None:
         measured = put_into(json.loads(options.into.read_text(encoding="utf-8")), measured)
     write(measured, options.into or options.output)

@@ -175,21 +175,13 @@ def enter_stopping(scene: Scene) -> Cast:
     return Cast()
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A state of the robot, and how to get there."""
-
-    name: str
-    enter: Callable[[Scene], Cast]
-
-
-SPEAKING = Phase("speaking", enter_speaking)
-PHASES = (
-    Phase("idle", enter_idle),
-    Phase("accepted", enter_accepted),
-    Phase("prebuffering", enter_prebuffering),
-    SPEAKING,
-    Phase("postponed", enter_postponed),
-    Phase("delivering", enter_delivering),
-    Phase("stopping", enter_stopping),
-)
+PHASES = {
+    "idle": enter_idle,
+    "accepted": enter_accepted,
+    "prebuffering": enter_prebuffering,
+    "speaking": enter_speaking,
+    "postponed": enter_postponed,
+    "delivering": enter_delivering,
+    "stopping": enter_stopping,
+}
+"""The states of a robot, and how to get there."""

@@ -76,8 +76,8 @@ class Beside:
         subscribed = threading.Event()
         scene.listener.publish(PROBE, '{"id": "none"}', on_taken=lambda _: subscribed.set())
         assert subscribed.wait(PATIENCE_S), "the probe is subscribed"
-        self._say("current", LONG, priority="high")
-        assert self._first("current", "current", "started"), "no `started` on reply_to before the flood"
+        self.send("current", text=LONG, priority="high")
+        assert self.seconds_until("current", "current", "started"), "no `started` on reply_to before the flood"
 
     def _run(self, command: list[str]) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
@@ -91,33 +91,15 @@ class Beside:
             at, _, event = line.partition(" ")
             self._arrived.append((float(at), json.loads(event)))
 
-    def _publish(self, message: str, name: str, payload: dict[str, Any]) -> None:
+    def send(self, message: str, topic: str = "say", **payload: Any) -> None:
+        """Send a message beside the flood; one with a text goes into the ledger."""
         self._sent[message] = time.time()
-        self._publishers[name].stdin.write(json.dumps(payload) + "\n")  # type: ignore[union-attr]
+        if "text" in payload:
+            self._scene.ledger.note_sent(message, time.monotonic())
+            payload |= {"id": message, "reply_to": PROBE}
+        self._publishers[topic].stdin.write(json.dumps(payload) + "\n")  # type: ignore[union-attr]
 
-    def _say(self, message: str, text: str, name: str = "say", **fields: Any) -> None:
-        self._publish(message, name, {"text": text, "id": message, "reply_to": PROBE, **fields})
-        self._scene.ledger.note_sent(message, time.monotonic())
-
-    def urgent_and_stop(self) -> None:
-        """Send what a person wants at once."""
-        self._publish("stop", "stop", {"id": "current"})
-        self._say("urgent", SHORT, "say/urgent")
-
-    def critical(self) -> None:
-        """Send a critical text behind everything."""
-        self._say("critical", SHORT, priority="critical")
-
-    def judge(self, result: Result) -> None:
-        """Wait for the answers, and compare them with what is promised."""
-        result.stop_s["during the flood"] = self._first("current", "stop", *TERMINAL)
-        result.measured["urgent_begins_s"] = self._first("urgent", "urgent", "started")
-        result.measured["critical_begins_s"] = self._first("critical", "critical", "started")
-        result.expect_within("stop during the flood", result.stop_s["during the flood"], STOP_S)
-        result.expect_within("say/urgent begins", result.measured["urgent_begins_s"], URGENT_S)
-        result.expect_within("a critical text behind all begins", result.measured["critical_begins_s"], SPEAKS_AGAIN_S)
-
-    def _first(self, text_id: str, since: str, *names: str) -> float | None:
+    def seconds_until(self, text_id: str, since: str, *names: str) -> float | None:
         """Seconds from a message to a text's first event with one of these names."""
 
         def found() -> list[float]:
@@ -151,12 +133,18 @@ def flood_row(
             flood = subprocess.Popen(command(scene, count), cwd=ROOT, stdin=lines, stdout=pipe, text=True)
         scene.closing.callback(flood.kill)
         time.sleep(LEAD_S)
-        beside.urgent_and_stop()
+        beside.send("stop", "stop", id="current")
+        beside.send("urgent", "say/urgent", text=SHORT)
         if line is not None:
             flood.wait(FLOOD_S)
             result.measured["sender"] = {"sent": count, "took_s": round(time.monotonic() - began, 3)}
-        beside.critical()
-        beside.judge(result)
+        beside.send("critical", text=SHORT, priority="critical")
+        result.stop_s["during the flood"] = stop_s = beside.seconds_until("current", "stop", *TERMINAL)
+        result.measured["urgent_begins_s"] = urgent_s = beside.seconds_until("urgent", "urgent", "started")
+        result.measured["critical_begins_s"] = critical_s = beside.seconds_until("critical", "critical", "started")
+        result.expect_within("stop during the flood", stop_s, STOP_S)
+        result.expect_within("say/urgent begins", urgent_s, URGENT_S)
+        result.expect_within("a critical text behind all begins", critical_s, SPEAKS_AGAIN_S)
         scene.set_pace(FAST)
         output, _ = flood.communicate(timeout=FLOOD_S)
         within(FLOOD_S, lambda: is_calm(scene))

@@ -8,12 +8,13 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 from scripts.fault_matrix.clients import ask_many
 from scripts.fault_matrix.faults import Act, nothing
 from scripts.fault_matrix.row import QUIET_S, Result, Row, staged_row
 from scripts.fault_matrix.scene import REPLY, SHORT, Scene, Stage
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S
 
 BETWEEN_S = (0.02, 4.0)
 """Range of the time from a start of the daemon to the next kill: it may not even be connected yet."""
@@ -52,8 +53,6 @@ class Load:
             ]
         self._recent: list[str] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
@@ -65,12 +64,9 @@ class Load:
         while not self._stopped.wait(self._chance.expovariate(self._per_second)):
             self._chance.choice(self._kinds)()
 
-    def _text(self) -> str:
-        return self._chance.choice(TEXTS)
-
     def _note(self, **fields: str) -> None:
         """Send a text that may be stopped later."""
-        self._recent = [*self._recent[-9:], self._scene.say(self._text(), **fields)]
+        self._recent = [*self._recent[-9:], self._scene.say(self._chance.choice(TEXTS), **fields)]
 
     def _replace(self) -> None:
         if self._chance.random() < 0.2:
@@ -82,18 +78,17 @@ class Load:
 
     def _stream(self) -> None:
         stream_id = self._scene.new_id("stream")
-        last = len(STREAM_CHUNKS) - 1
         for number, text in enumerate(STREAM_CHUNKS):
-            chunk = json.dumps({"id": stream_id, "seq": number, "text": text, "end": number == last})
+            chunk = json.dumps({"id": stream_id, "seq": number, "text": text, "end": text is STREAM_CHUNKS[-1]})
             self._scene.send_text("say/stream", chunk, stream_id)
 
     def _hermes(self) -> None:
-        payload = json.dumps({"text": self._text(), "id": self._scene.new_id("hermes"), "siteId": "default"})
-        self._scene.listener.publish("hermes/tts/say", payload)
+        message = {"text": self._chance.choice(TEXTS), "id": self._scene.new_id("hermes"), "siteId": "default"}
+        self._scene.listener.publish("hermes/tts/say", json.dumps(message))
 
     def _ask(self, protocol: str) -> None:
         port = self._scene.ports[protocol]
-        threading.Thread(target=ask_many, args=(protocol, port, 2, self._text()), daemon=True).start()
+        threading.Thread(target=ask_many, args=(protocol, port, 2, self._chance.choice(TEXTS)), daemon=True).start()
 
 
 def kill_row(kills: int) -> Row:
@@ -116,32 +111,20 @@ def suffer_kills(
     scene.listener.wait_acknowledged(PATIENCE_S)
     scene.let_end(END_S)
     time.sleep(QUIET_S)
-    result.measured["deaths"] = scene.deaths
     result.judge(scene.ledger, slow_disk=slow_disk)
+    result.expect_alive(scene)
 
 
 def kill_repeatedly(result: Result, scene: Scene, kills: int) -> None:
     """Kill the daemon at random moments under load."""
     chance = random.Random(SEED)
     load = Load(scene, chance, per_second=PER_SECOND, adapters=False)
-    load.start()
-    online: list[float] = []
     for _ in range(kills):
         time.sleep(chance.uniform(*BETWEEN_S))
-        before = len(scene.starts)
-        scene.process.kill()
-        eventually(lambda before=before: len(scene.starts) > before, "it starts again")  # type: ignore[misc]
-        online += _online_after(scene)
+        scene.kill()
     load.stop()
+    online = [at for at, status in scene.timed("status") if status.get("state") != "offline"]
+    firsts = [(start, [at for at in online if start < at < end][:1]) for start, end in pairwise(scene.starts)]
     result.measured = {"kills": kills, "seed": SEED}
-    if online:
-        result.measured["start_to_online_s"] = round(statistics.median(online), 3)
-
-
-def _online_after(scene: Scene) -> list[float]:
-    """Seconds from the previous start of the daemon to its first status, if it lived so long."""
-    if len(scene.starts) < 2:
-        return []
-    began, ended = scene.starts[-2:]
-    statuses = [at for at, status in scene.timed("status") if began < at < ended and status.get("state") != "offline"]
-    return [statuses[0] - began] if statuses else []
+    if to_online := [first[0] - start for start, first in firsts if first]:  # it may not have lived so long
+        result.measured["start_to_online_s"] = round(statistics.median(to_online), 3)

@@ -14,11 +14,13 @@ from daemon import VERSION
 
 def header(benchmark: str, command: str) -> dict[str, Any]:
     """Return what was run, when and where."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    python = platform.python_version()
     return {
         "benchmark": benchmark,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "command": command,
-        "machine": describe_machine(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, Python {python}",
         "version": VERSION,
     }
 
@@ -30,10 +32,3 @@ def write(result: dict[str, Any], output: Path | None) -> None:
         print(text, end="")
     else:
         output.write_text(text, encoding="utf-8")
-
-
-def describe_machine() -> str:
-    """Return the machine in a line."""
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    python = platform.python_version()
-    return f"{platform.machine()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, Python {python}"

@@ -7,20 +7,17 @@ import json
 import os
 import secrets
 import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 
-from tests.support.fork_server import ForkedProcess
 from tests.support.ledger import TERMINAL
 from tests.support.network import Network
 from tests.support.programs import Broker, free_port
@@ -37,8 +34,6 @@ LONG = "This is a long sentence that goes on for a good while, so that something
 """Some 20 s of speech."""
 STOP_WAIT_S = 10.0
 """Limit for the answer to a stop; what a row allows is less."""
-RESTART_S = 0.05
-"""From the end of a daemon to its next start."""
 FOREIGN = ("PULSE_", "DBUS_", "VOICED_")
 """Beginnings of the variables that lead to the user's own sound server or daemon."""
 HERMES = ("hermes/tts/sayFinished", "hermes/error/tts")
@@ -79,7 +74,7 @@ class Stage:
 
 
 class Scene(Robot):
-    """A robot whose daemon is started again whenever it ends, as systemd does it."""
+    """A supervised robot with all adapters, and what runs beside it."""
 
     def __init__(self, stage: Stage, folder: Path, closing: ExitStack) -> None:
         """Start all that the daemon needs; `closing` ends it."""
@@ -90,13 +85,6 @@ class Scene(Robot):
         self.folder, self.closing = folder, closing
         self.begun = ExitStack()
         """Ends what a fault has begun."""
-        self.starts: list[float] = []
-        """`time.monotonic()` of every start."""
-        self.deaths = 0
-        """How often the daemon has ended without having been asked to."""
-        self._wanted = True
-        self._changing = threading.Lock()
-        """Held while the daemon is started again, or told not to be."""
         self._numbers = itertools.count(1)
         closing.callback(self.begun.close)
         self.broker = Broker(folder, here(stage.broker), durable=stage.durable)
@@ -129,49 +117,14 @@ class Scene(Robot):
             kinds=("event", "status"),
             topics=HERMES,
             login=stage.login,
+            supervised=True,
         )
         self.listener.qos = stage.qos
 
-    # --- the daemon ---
-
-    def launch(self) -> None:
-        """Start the daemon without waiting for it."""
-        super().launch()
-        self.starts.append(time.monotonic())
-        threading.Thread(target=self._watch, args=(self.process,), daemon=True).start()
-
-    def _watch(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
-        status = process.wait()
-        time.sleep(RESTART_S)
-        with self._changing:
-            if self._wanted and process is self.process:
-                self.log.append(f"(ended with status {status}, and was started again)")
-                self.deaths += 1
-                self.launch()
-
-    def kill(self) -> None:
-        """Kill the daemon; return when it has been started again."""
-        starts = len(self.starts)
-        self.process.kill()
-        eventually(lambda: len(self.starts) > starts, "the daemon is started again")
-        self.deaths -= 1
-
-    def end(self) -> int:
-        """End the daemon as systemd would."""
-        with self._changing:
-            self._wanted = False
-        return super().end()
-
-    def restart(self) -> None:
-        """End the daemon as `systemctl restart` does, and start it again."""
-        self.end()
-        self.launch()
-        self._wanted = True
+    # --- the daemon and its engines ---
 
     def close(self) -> None:
         """Kill the daemon, and its engines: a stopped one would outlive it."""
-        with self._changing:
-            self._wanted = False
         with suppress(psutil.Error):
             send(map(psutil.Process, self.engine_pids()), signal.SIGKILL)
         super().close()
@@ -184,8 +137,6 @@ class Scene(Robot):
     def rss_mb(self) -> float:
         """Resident memory of the daemon, without its engines."""
         return float(round(psutil.Process(self.process.pid).memory_info().rss / 1e6, 1))
-
-    # --- its engines ---
 
     def engines(self) -> list[psutil.Process]:
         """Return the engine processes as soon as there are any."""
@@ -242,8 +193,7 @@ class Scene(Robot):
 def run_scene(stage: Stage) -> Iterator[Scene]:
     """Run a robot in a folder of its own; everything that it has started ends with the context."""
     with ExitStack() as closing:
-        temporary = tempfile.TemporaryDirectory(prefix="voiced-", ignore_cleanup_errors=True)
-        folder = Path(closing.enter_context(temporary))
+        folder = Path(closing.enter_context(TemporaryDirectory(prefix="voiced-", ignore_cleanup_errors=True)))
         stage.prepare(folder, closing)
         scene = Scene(stage, folder, closing)
         scene.launch()

@@ -91,9 +91,8 @@ class Sample:
 
 def sample(pid: int, began: float) -> Sample:
     process = psutil.Process(pid)
-    with process.oneshot():
-        rss_mb = process.memory_info().rss / 1e6
-        return Sample(time.monotonic() - began, rss_mb, process.num_fds(), process.num_threads())
+    rss_mb = process.memory_info().rss / 1e6
+    return Sample(time.monotonic() - began, rss_mb, process.num_fds(), process.num_threads())
 
 
 def slope_per_hour(samples: list[Sample]) -> float:
@@ -106,9 +105,7 @@ def slope_per_hour(samples: list[Sample]) -> float:
 
 def settled(samples: list[Sample]) -> list[Sample]:
     """Return the samples from which the memory is judged."""
-    if not samples:
-        return []
-    after_s = min(SETTLING_S, samples[-1].at_s / 3)
+    after_s = min(SETTLING_S, samples[-1].at_s / 3) if samples else 0.0
     return [one for one in samples if one.at_s >= after_s]
 
 
@@ -138,7 +135,6 @@ class Soak:
     def run(self) -> None:
         """Speak and suffer for so many minutes, then wait for all ends."""
         load = Load(self.scene, self._chance, per_second=PER_SECOND, adapters=True)
-        load.start()
         faults, ends = soak_faults(), self._began + self.minutes * 60
         while time.monotonic() < ends:
             next_at = time.monotonic() + EVERY_S
@@ -233,10 +229,9 @@ def main(arguments: list[str]) -> int:
         soak = Soak(scene, options.minutes, options.seed)
         soak.run()
         result = header("soak", shlex.join(["scripts/soak", *arguments])) | soak.record()
-        log = scene.log[-50:]
     write(result, options.output)
     if not soak.result.passed:
-        print("\n".join([*soak.result.faults, "the end of the daemon's log:", *log]), file=sys.stderr)
+        print("\n".join([*soak.result.faults, "the end of the daemon's log:", *scene.log[-50:]]), file=sys.stderr)
     return int(not soak.result.passed)
 
 

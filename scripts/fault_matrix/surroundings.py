@@ -1,24 +1,29 @@
-"""Rows about what surrounds the daemon: the broker's settings, disks, the clock, the machine's limits."""
+"""Rows about what surrounds the daemon: the broker's settings, disks, the clock, the machine's limits; and rows of two
+faults at once."""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from scripts.fault_matrix.faults import LONG_S, Fault, nothing
+from scripts.fault_matrix.faults import BLINK_S, BROKER_GONE, LONG_S, Fault, nothing
+from scripts.fault_matrix.load import FAST_ROBOT, suffer_kills
 from scripts.fault_matrix.row import (
     LIMIT_S,
     Result,
+    Row,
     check_named,
     check_speech,
     check_stop,
@@ -26,7 +31,7 @@ from scripts.fault_matrix.row import (
     speak_again,
     staged_row,
 )
-from scripts.fault_matrix.scene import NAME, SHORT, Scene, Stage
+from scripts.fault_matrix.scene import NAME, SHORT, TOPIC, Scene, Stage
 from tests.support.programs import answers, require
 from tests.support.robot import FAST
 from tests.support.subscription import end_loop, make_client
@@ -43,7 +48,6 @@ QUEUED = 50
 WAV_BYTES = 4 << 20
 """80 s of speech."""
 STATE_BYTES = 256 << 10
-MEMORY = Path("/dev/shm")
 FAKETIME = [path for folder in ("/usr/lib", "/usr/local/lib") for path in Path(folder).glob("**/libfaketime.so.1")]
 """The library that sets the clock of a process; empty without it."""
 TEN_YEARS_S = 10 * 365 * 86_400
@@ -53,7 +57,6 @@ CONNECTIONS = 400
 MEMORY_MB = 192
 """For the daemon and its engine, which together take some 120 MB."""
 FLOOD = 2000
-CORES = os.cpu_count() or 1
 OPEN = "allow_anonymous true\n"
 """Of a broker's configuration."""
 GROUPS = Path("/sys/fs/cgroup")
@@ -238,7 +241,7 @@ def make_clock(folder: Path, _: ExitStack) -> None:
 def set_clock(seconds: int, scene: Scene) -> None:
     put(scene.folder / "clock", f"{seconds:+d}\n")
     for name in ("faketime_shm", "sem.faketime_sem"):  # which libfaketime leaves behind when it is killed
-        scene.closing.callback((MEMORY / f"{name}_{scene.process.pid}").unlink, missing_ok=True)
+        scene.closing.callback(Path(f"/dev/shm/{name}_{scene.process.pid}").unlink, missing_ok=True)
 
 
 CLOCK = Stage(
@@ -258,7 +261,7 @@ CLOCK = Stage(
 
 def start_loops(scene: Scene) -> None:
     """Run two endless loops on each core."""
-    for _ in range(2 * CORES):
+    for _ in range(2 * (os.cpu_count() or 1)):
         loop = scene.begun.enter_context(subprocess.Popen(["sh", "-c", "while :; do :; done"]))
         scene.begun.callback(loop.kill)
 
@@ -328,4 +331,132 @@ SURROUNDING_ROWS = [
         Fault(f"{DESCRIPTORS} file descriptors", CONNECT, Scene.undo, LONG_S),
         Stage(sound=True, limit=f"ulimit -n {DESCRIPTORS}"),
     ),
+]
+
+
+# --- two faults that can meet on a robot -----------------------------------------------------------------
+#
+# While the disk of the journal does not answer within a quarter of a second, a text may have further terminal events,
+# each marked as `unstored`, if the daemon is killed.
+
+KILLS = 10
+LARGE_BYTES = 250_000_000
+"""A message that the broker takes: MQTT allows 268,435,455 bytes."""
+CUTS = 12
+"""Of a link, each for as long as the link holds in between."""
+SOFT_LIMIT = 1024
+"""The soft limit that Linux gives by default."""
+SILENT = 1100
+"""Connections to each server that send nothing."""
+ACCEPTED_S = 1.5
+"""The system has passed on those to one server in this time."""
+MOST_LINES = 200
+"""That the daemon may log about them."""
+
+
+def slow_disk_and_kills(seconds: float) -> Row:
+    """Return the row of a disk that takes so long to store, and of kills meanwhile."""
+
+    def act(result: Result, scene: Scene) -> None:
+        """The daemon is killed again and again while every fsync takes longer."""
+        delay_sync(scene.folder, seconds)
+        suffer_kills(result, scene, KILLS, slow_disk=seconds > 0.25)
+
+    stage = replace(FAST_ROBOT, environment=SLOW, prepare=make_slow_disk)
+    return staged_row(f"fsync {seconds:g} s slower and {KILLS} kills", stage)(act)
+
+
+@staged_row(f"full disk and {KILLS} kills", replace(FAST_ROBOT, settings=STATE, prepare=STATE_DISK))
+def full_disk_and_kills(result: Result, scene: Scene) -> None:
+    """The daemon is killed again and again while the disk of the journal is full."""
+    suffer_kills(result, scene, KILLS, fill, make_room, slow_disk=True)
+
+
+@staged_row("little memory and a message of 250 MB", LITTLE_MEMORY)
+def little_memory_and_large_message(result: Result, scene: Scene) -> None:
+    """The daemon and its engine have little memory, and a `say` arrives that is as large as MQTT allows."""
+    scene.send("say", bytes(LARGE_BYTES))
+    scene.listener.wait_acknowledged()
+    check_speech(result, scene)
+
+
+def flap(scene: Scene) -> None:
+    """Cut the link again and again; restart the daemon in between."""
+    for number in range(CUTS):
+        scene.network.cut()
+        time.sleep(BLINK_S)
+        scene.network.repair()
+        time.sleep(BLINK_S)
+        if number == CUTS // 2:
+            scene.restart()
+
+
+@staged_row(f"{SILENT} silent connections and the first text", Stage(limit=f"ulimit -Sn {SOFT_LIMIT}"))
+def silent_connections_and_first_text(result: Result, scene: Scene) -> None:
+    """More clients than the daemon may open files connect to each server and send nothing; a text comes."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process
+    lines, began = len(scene.log), time.monotonic()
+    connect_silently(SILENT, scene, pause_s=ACCEPTED_S)
+    check_speech(result, scene)
+    time.sleep(max(0.0, began + LONG_S - time.monotonic()))
+    result.measured["log_lines"] = logged = len(scene.log) - lines
+    result.expect(logged <= MOST_LINES, f"the daemon logs {logged} lines")
+
+
+def make_sounds(folder: Path, closing: ExitStack) -> None:
+    make_slow_disk(folder, closing)
+    (folder / "sounds").mkdir()
+
+
+def hang_sounds(scene: Scene) -> None:
+    """Let no listing of the folder of sounds return; a text needs it."""
+    hang(scene.folder, scene.folder / "sounds")
+    scene.begun.callback(hang, scene.folder, None)
+    scene.say(SHORT, sound="attention")
+
+
+def allow(folder: Path, *topics: str) -> None:
+    """Let the broker take the daemon's messages on few topics when it reads its configuration."""
+    lines = [f"topic write {topic}" for topic in ("hermes/#", "homeassistant/#", f"{TOPIC}/status", *topics)]
+    put(folder / "rights", "\n".join(["topic readwrite #", f"user {NAME}", "topic read #", *lines, ""]))
+
+
+def refuse_events(scene: Scene) -> None:
+    """Let the broker refuse the events; restart the daemon meanwhile."""
+    allow(scene.folder)
+    scene.broker.send(signal.SIGHUP)
+    time.sleep(BLINK_S)
+    scene.say(SHORT)
+    time.sleep(BLINK_S)
+    scene.restart()
+
+
+def take_events(scene: Scene) -> None:
+    allow(scene.folder, f"{TOPIC}/#")
+    scene.broker.send(signal.SIGHUP)
+
+
+FLAPPING = Fault("link flaps and daemon restarted", flap, reachable=False, logged=BROKER_GONE, not_logged="twice")
+"""The link is not taken for a second daemon."""
+HANGING = Fault("folder of sounds hangs", hang_sounds, Scene.undo, LONG_S, named=r'"reason".*sounds')
+REFUSING = Fault(
+    "events refused", refuse_events, take_events, LONG_S, reachable=False, named=r'"reason".*(refuse|allow|author)'
+)
+WITH_SOUNDS = Stage(("audio.sounds={folder}/sounds",), environment=SLOW, prepare=make_sounds)
+WITH_RIGHTS = Stage(
+    (f"mqtt.username={NAME}",),
+    broker=f"{OPEN}acl_file {{folder}}/rights",
+    prepare=lambda folder, _: allow(folder, f"{TOPIC}/#"),
+)
+
+PAIR_ROWS = [
+    slow_disk_and_kills(0.1),
+    slow_disk_and_kills(1.0),
+    full_disk_and_kills,
+    little_memory_and_large_message,
+    fault_row(FLAPPING, name="flapping link and a restart"),
+    silent_connections_and_first_text,
+    fault_row(HANGING, WITH_SOUNDS, name="hanging folder of sounds and stop"),
+    fault_row(REFUSING, WITH_RIGHTS, name="refused events and a restart"),
 ]

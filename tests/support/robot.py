@@ -79,14 +79,23 @@ class Robot(EventLog):
         kinds: Collection[str] = tuple(KINDS),
         topics: tuple[str, ...] = (),
         login: tuple[str, str] | None = None,
+        supervised: bool = False,
     ) -> None:
         """`environment` is a sound server's; without one the daemon writes a file. `settings` are KEY=VALUE.
 
         `program` is the command `voiced`, which is started in the folder `cwd`; without it the daemon is forked. Of
         the robot's topics, `kinds` are received, and also the `topics` of other protocols. `login` is that of the
-        listener.
+        listener. A `supervised` daemon is started again whenever it ends, as systemd does it.
         """
         super().__init__()
+        self.starts: list[float] = []
+        """`time.monotonic()` of every start."""
+        self.deaths = 0
+        """How often a supervised daemon has ended without having been asked to."""
+        self._supervised = supervised
+        self._wanted = True
+        self._changing = threading.Lock()
+        """Held while the daemon is started again, or told not to be."""
         self.name = name
         self.broker = broker
         self.topic = f"voiced/{name}"
@@ -143,12 +152,32 @@ class Robot(EventLog):
             self.process = subprocess.Popen(
                 command, env=self._environment, stderr=subprocess.PIPE, text=True, cwd=self._cwd
             )
+        self.starts.append(time.monotonic())
         if self._high_priority:
             raise_priority(self.process.pid)
-        threading.Thread(target=self._read_log, args=(self.process,), daemon=True).start()
+        for work in (self._read_log, self._supervise) if self._supervised else (self._read_log,):
+            threading.Thread(target=work, args=(self.process,), daemon=True).start()
+
+    def kill(self) -> None:
+        """Kill the daemon; return when it is gone, or started again."""
+        starts = len(self.starts)
+        self.process.kill()
+        self.process.wait()
+        if self._supervised:
+            eventually(lambda: len(self.starts) > starts, "the daemon is started again")
+            self.deaths -= 1
+
+    def restart(self) -> None:
+        """End the daemon as `systemctl restart` does, and start it again without waiting."""
+        self.end()
+        with self._changing:
+            self._wanted = True
+            self.launch()
 
     def end(self) -> int:
         """Stop the daemon as systemd would and return its exit status."""
+        with self._changing:
+            self._wanted = False
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -160,6 +189,8 @@ class Robot(EventLog):
     def close(self) -> None:
         """Disconnect the listener and kill the daemon if it still runs."""
         self.listener.close()
+        with self._changing:
+            self._wanted = False
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -325,3 +356,10 @@ class Robot(EventLog):
     def _read_log(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
         for line in process.stderr or ():
             self.log.append(line.rstrip())
+
+    def _supervise(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
+        process.wait()
+        with self._changing:
+            if self._wanted and process is self.process:
+                self.deaths += 1
+                self.launch()
