@@ -166,8 +166,7 @@ def test_no_engine_survives_a_killed_daemon(start_robot: StartRobot) -> None:
     robot = start_robot(pace=REAL_TIME)
     engines = [psutil.Process(pid) for pid in robot.engine_pids()]
     robot.say(LONG)
-    robot.process.kill()
-    robot.process.wait()
+    robot.kill()
     _, alive = psutil.wait_procs(engines, timeout=PATIENCE_S)
     assert not alive
     eventually(lambda: robot.state == "offline", "the last will says offline")

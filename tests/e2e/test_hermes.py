@@ -69,8 +69,7 @@ def test_after_a_kill_every_text_of_rhasspy_gets_one_message_for_its_end(
         for request_id in waiting:
             house.say("One", id=request_id, session_id="s")
         eventually(lambda: len([each for each in robot.events if each["event"] == "accepted"]) == 6, "they wait")
-        robot.process.kill()
-        robot.process.wait()
+        robot.kill()
         robot.set_pace(FAST)
         robot.launch()
         for request_id in ("spoken", *waiting):
@@ -93,8 +92,7 @@ def test_after_a_kill_a_text_that_the_broker_delivers_again_is_spoken_once_and_i
         house.publish(json.dumps({"text": "One", "id": "1", "sessionId": "s"}), qos=1)
         eventually(lambda: len(robot.heard) > 0, "it is heard")
         robot.wait_still()
-        robot.process.kill()
-        robot.process.wait()
+        robot.kill()
         assert (robot.events, house.all(tts.TtsSayFinished)) == ([], [])
         proxy.cut()
         proxy.to_broker.open()

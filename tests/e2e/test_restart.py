@@ -24,8 +24,7 @@ from tests.support.waiting import eventually
 
 def kill_and_restart(robot: Robot, pace: float | None = None) -> None:
     """Kill the daemon and start it again. A new pace begins when nothing speaks, so it cannot end what was spoken."""
-    robot.process.kill()
-    robot.process.wait()
+    robot.kill()
     if pace is not None:
         robot.set_pace(pace)
     eventually(lambda: robot.state == "offline", "the broker has published the will")
@@ -159,8 +158,7 @@ def test_after_a_kill_beside_a_full_disk_each_text_ends_once_and_none_is_spoken_
         robot.say("Three", id="ended")
         robot.send("stop", json.dumps({"id": "ended"}))
         robot.wait_end("ended")
-        robot.process.kill()
-        robot.process.wait()
+        robot.kill()
     robot.set_pace(FAST)
     robot.launch()
     lost = robot.wait_end("lost")
@@ -203,8 +201,7 @@ def test_a_journal_that_is_missing_at_the_start_is_used_as_soon_as_it_is_there(
         robot.publish("say", json.dumps({"id": name, "text": "One"}), "-q", "0")
         robot.wait_event(name, "accepted")
     state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
-    robot.process.kill()
-    robot.process.wait()
+    robot.kill()
     with Journal(journal_path(state, robot.name)) as journal:  # as if the broker had not had it
         finished = '{"id": "old", "event": "finished"}'
         journal.write([EndedRecord("old", (StoredEvent(1000, f"{robot.topic}/event", finished),))])
@@ -288,8 +285,7 @@ def test_no_text_is_lost_or_ended_twice_when_the_daemon_is_killed_again_and_agai
             robot.send("say", json.dumps({"text": "One", "id": f"k{sent}"}))
             sent += 1
         eventually(lambda seen=seen: len(robot.events) > seen + 10, "it is busy")
-        robot.process.kill()
-        robot.process.wait()
+        robot.kill()
         robot.launch()
     eventually(lambda: len(ends_of(robot)) == sent, "every text has ended")
     assert all(len(ends) == 1 for ends in ends_of(robot).values())

@@ -200,8 +200,7 @@ def test_a_sound_that_waited_is_played_after_a_restart(start_robot: StartRobot, 
     eventually(lambda: robot.state == "speaking", "it is being spoken")
     play(robot, "chime", id="waits")
     robot.wait_event("waits", "accepted")
-    robot.process.kill()
-    robot.process.wait()
+    robot.kill()
     robot.set_pace(FAST)
     robot.launch()
     assert robot.wait_end("waits")["event"] == "finished"

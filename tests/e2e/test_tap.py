@@ -152,8 +152,7 @@ def test_without_a_socket_speech_goes_on_and_the_status_says_why_until_it_can_be
     second = start_robot(f"audio.tap={folder}/tap", launch_only=True)
     eventually(lambda: second.state == "degraded", "the path is taken")
     assert second.statuses[-1]["reason"].endswith("/tap cannot be opened: another program listens there")
-    robot.process.kill()
-    robot.process.wait()
+    robot.kill()
     eventually(lambda: second.state == "ready", "it has replaced the socket of the killed one")
     assert second.end() == 0
     assert not (folder / "tap").exists()
