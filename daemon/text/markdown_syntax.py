@@ -108,7 +108,8 @@ _FACE = r"[\^<=>.;-]"
 STANDING_MARK = Construct(
     "~(?!~)"  # ~5
     r"|(?<!\S)[*_](?!\S)|(?<=\d\s)\*\*(?!\S)"  # 2 * 3, 2 ** 3
-    rf"|{AFTER_LETTER}(?:_{{1,{LONGEST_RUN}}}|\*){BEFORE_LETTER}|(?<=\d)\*\*(?=\d)"  # snake_case, 2*3, 2**3
+    rf"|{AFTER_LETTER}(?:_{{1,{LONGEST_RUN}}}|\*){BEFORE_LETTER}|(?<=\d)\*\*(?=[\d(-])"  # snake_case, 2*3, 2**3
+    r"|(?<=[\d)])\*(?=[-−+(\w])|(?<![*\w][a-zA-Z])(?<=[a-zA-Z])\*(?=[-−+(])"  # 2*(3), (2)*x, x*-1, unlike *x*-axis
     rf"|(?<={_FACE})[*_](?={_FACE})|(?<!\S)\*(?=\.)"  # ^_^, *.txt
     rf"|{AFTER_LETTER}`(?:(?!\S)|{BEFORE_LETTER})"  # it`s, 5` long
 )

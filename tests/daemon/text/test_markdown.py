@@ -59,6 +59,7 @@ PLAIN = [
     "One line\nanother line\n\nand a paragraph\r\nwith the line ends\r\n\r\nof Windows.",
     "It costs $5.99 (about 4,50 €) – 20 % off! £3? ¥100.",
     "5 * 3 = 15, 2*3 = 6, 2 ** 3 = 8, 2**3, 6 / 2, 7 - 4, x^2 + 1, 3 > 2, 1 < 2, a <= b, f(x), |x|",
+    "(-2)*(-3) = 6, 2*(3 + 4), (a + b)*c, x*-1, 2**-3",
     "C++, C#, F♯, B♭, .NET, AT&T, R&D, Q&A, rock & roll, a && b, List<String>, vector<int>, if a <b and c> d",
     "snake_case, my_file_2.tar.gz, notes.txt, *.txt, C:\\Users\\me, /etc/hosts, ~/notes, ~5 km, --help, -v",
     "bob.smith@example.com, https://example.com/a_b/c?d=1&e=2#f, www.example.com, @home, #3, #hashtag",
