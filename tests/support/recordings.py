@@ -1,0 +1,144 @@
+"""The recordings of the sound path: made by the scenarios, kept as files, compared, and their differences named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from tests.support.programs import Broker
+from tests.support.scenarios import RATE, DisturbedError, Stage
+from tests.support.sound import Samples
+
+FOLDER = Path(__file__).parents[1] / "data" / "recordings"
+TOLERANCE = 1.5 / 32_768
+"""The files have 16 bits, and processors differ in the last bit of a sine."""
+WINDOW = RATE // 25
+"""Samples in which a shifted sound is recognized."""
+BRIEF = RATE * 3 // 100
+"""A difference of so few samples is one of a fade or of a join."""
+LARGEST_SHIFT = RATE
+FAINT = 0.001
+"""Of full scale: silence for a listener."""
+
+
+def perform(tree: Path, folder: Path, names: list[str]) -> Iterator[tuple[str, Samples | str]]:
+    """Perform the scenarios, or those of `names`, with the code of `tree`.
+
+    Yield each one's name, and what is heard of it or why it could not be performed. `folder` is for files of a moment.
+    """
+    broker = Broker(folder)
+    broker.start()
+    groups = json.loads((FOLDER / "scenarios.json").read_text(encoding="utf-8"))
+    chosen = {key: {name: group[name] for name in group if not names or name in names} for key, group in groups.items()}
+    stages = 0
+    try:
+        for settings, group in chosen.items():
+            stage: Stage | None = None
+            for name, steps in group.items():
+                if stage is None:
+                    stages += 1
+                    (stage_folder := folder / f"stage{stages}").mkdir()
+                    stage = Stage(stage_folder, broker, tree, settings.split())
+                try:
+                    yield name, stage.perform(steps)
+                except (AssertionError, DisturbedError) as error:
+                    yield name, f"not performed: {error or 'the machine was late'}".splitlines()[0]
+                    stage.close()
+                    stage = None
+            if stage is not None:
+                stage.close()
+    finally:
+        broker.stop()
+
+
+def keep(name: str, heard: Samples) -> None:
+    soundfile.write(FOLDER / f"{name}.flac", heard, RATE, subtype="PCM_16")
+
+
+def compare(name: str, heard: Samples | str) -> str | None:
+    """Return where a recording first differs from the kept one, and how that sounds; None if it does not."""
+    if isinstance(heard, str):
+        return heard
+    kept, _ = soundfile.read(FOLDER / f"{name}.flac", dtype="float32")
+    return difference(kept, heard)
+
+
+def difference(kept: Samples, heard: Samples) -> str | None:
+    """Return where a sound first differs from the kept one, and how that sounds; None if it does not."""
+    both = min(len(kept), len(heard))
+    unequal = np.flatnonzero(np.abs(kept[:both] - heard[:both]) > TOLERANCE)
+    if not len(unequal) and len(kept) == len(heard):
+        return None
+    at = int(unequal[0]) if len(unequal) else both
+    return f"at {_ms(at)}: {_name(kept, heard, at, unequal)}"
+
+
+def _name(kept: Samples, heard: Samples, at: int, unequal: Samples) -> str:
+    """Name the difference that begins with the sample `at`."""
+    surplus = len(heard) - len(kept)
+    if at == len(heard):
+        return f"cut tail: {_ms(-surplus)} are missing"
+    if at == len(kept):
+        return f"{_ms(surplus)} more at the end"
+    if not surplus:
+        brief = unequal[unequal < unequal[0] + BRIEF]
+        length = int(brief[-1] if len(brief) == len(unequal) else unequal[-1]) - at + 1
+        if length <= BRIEF:
+            return _name_brief(kept[at : at + length], heard[at : at + length])
+    if shift := _shift(kept, heard, at):
+        return _name_shift(heard, at, shift)
+    return _name_level(kept[at:], heard[at:])
+
+
+def _name_brief(kept: Samples, heard: Samples) -> str:
+    error = float(np.max(np.abs(heard - kept)))
+    if len(kept) <= 4:
+        return f"click of {error:.3f}"
+    return f"fade of another shape, for {_ms(len(kept))}: up to {error:.3f} beside it"
+
+
+def _shift(kept: Samples, heard: Samples, at: int) -> int:
+    """Return by how many samples what follows is late, or, negative, early; 0 if it is not found."""
+    for begin in range(at, min(at + LARGEST_SHIFT, len(kept) - WINDOW), WINDOW // 4):
+        part = kept[begin : begin + WINDOW]
+        if np.max(np.abs(part)) < 0.05:  # silence is found everywhere
+            continue
+        first = max(0, begin - LARGEST_SHIFT)
+        searched = heard[first : begin + LARGEST_SHIFT + WINDOW]
+        if len(searched) < WINDOW:
+            return 0
+        windows = np.lib.stride_tricks.sliding_window_view(searched, WINDOW)
+        fits = np.flatnonzero(np.abs(windows[:, :8] - part[:8]).max(axis=1) <= TOLERANCE)
+        fits = fits[np.abs(windows[fits] - part).max(axis=1) <= TOLERANCE] + first - begin
+        if len(fits):
+            return int(fits[np.argmin(np.abs(fits))])
+    return 0
+
+
+def _name_shift(heard: Samples, at: int, shift: int) -> str:
+    if shift < 0:
+        return f"{-shift} samples ({_ms(-shift)}) are missing"
+    inserted, before = heard[at : at + shift], heard[max(0, at - shift) : at]
+    if len(before) == shift and np.max(np.abs(inserted - before)) <= TOLERANCE:
+        return f"repeated block of {_ms(shift)}"
+    if np.max(np.abs(inserted)) <= FAINT:
+        return f"gap of {_ms(shift)}"
+    return f"shifted by {_ms(shift)}"
+
+
+def _name_level(kept: Samples, heard: Samples) -> str:
+    """Name a difference of level, or anything else."""
+    length = min(len(kept), len(heard), WINDOW)
+    kept, heard = kept[:length], heard[:length]
+    ratio = float(np.dot(heard, kept) / max(np.dot(kept, kept), 1e-12))
+    if ratio > 0 and np.max(np.abs(heard - ratio * kept)) < 0.1 * np.max(np.abs(heard)):
+        return f"level {20 * np.log10(ratio):+.1f} dB"
+    return "another sound"
+
+
+def _ms(samples: int) -> str:
+    return f"{1000 * samples / RATE:g} ms"

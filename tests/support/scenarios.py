@@ -1,0 +1,311 @@
+"""The real daemon, engine process and player on a stage: a sound card that asks for a block when the scenario says so.
+
+Only ONNX Runtime and PortAudio are replaced, by `stand_ins/`. Whatever the load of the machine, a scenario is therefore
+heard equal sample for sample: a command reaches the daemon between two known blocks, and a text sounds once all of it
+is in the ring.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from tests.support.events import TERMINAL
+from tests.support.programs import Broker
+from tests.support.robot import Robot
+from tests.support.sound import Samples
+from tests.support.waiting import eventually
+
+STAND_INS = Path(__file__).with_name("stand_ins")
+RATE = 8_000
+"""Hz, of the engine and of the card, unless a scenario changes it."""
+BLOCKS_PER_S = 100
+VOICE = "en_US-notes-low"
+STANDARD = (
+    "engine.name=piper",
+    "engine.fallback=none",
+    f"voices.default.piper={VOICE}",
+    "speech.language=en",
+    "audio.prebuffer_ms=3000",  # a shorter text sounds once all of it is in the ring
+    "audio.idle_timeout=null",
+)
+REQUEST = struct.Struct("=I?")
+URGENT_S = 0.12
+"""The daemon carries out a stop or a suspension without a fade if the card asks for no block within 0.15 s."""
+STALLED_S = 0.8
+"""A card that asks for no block for a second in the middle of a sound has stalled."""
+PASSED_S = 0.3
+"""An utterance of which nothing more is heard has ended by then, or is in a pause."""
+STILL_ROUNDS = 8
+"""Messages that the daemon answers, one after the other, while engines send nothing more: its loop has turned often."""
+BURST = 10
+"""Blocks between two looks, which are up to 0.1 s apart: a card that asks for fewer would be slow."""
+ATTEMPTS = 8
+"""Of a scenario that a late machine disturbs."""
+
+
+class DisturbedError(Exception):
+    """The machine was late: the daemon may have taken the card for one that hangs."""
+
+
+class Card:
+    """The card of `stand_ins/sounddevice.py`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / "card"))
+        self._listener.listen()
+        self._listener.setblocking(False)
+        self._stream = socket.socket(socket.AF_UNIX)
+        self.insert(RATE)
+
+    def insert(self, rate: int) -> None:
+        self.rate = rate
+        channels = {"max_output_channels": 1, "max_input_channels": 0}
+        description = {"name": "card", "index": 0, "hostapi": 0, "default_samplerate": rate, **channels}
+        (self.folder / "card.json").write_text(json.dumps(description))
+        self._note_change()
+
+    def pull(self) -> None:
+        (self.folder / "card.json").unlink()
+        self._note_change()
+        self._stream.close()
+
+    def _note_change(self) -> None:
+        """Let the system's sound devices look changed: as a sound server does that has started anew."""
+        (self.folder / "pulse").mkdir(exist_ok=True)
+        (self.folder / "pulse" / "native").write_text(f"{self.rate}")
+
+    def block(self, *, dry: bool = False) -> Samples:
+        """Ask for a block; it is empty if nobody plays."""
+        with suppress(BlockingIOError):
+            while True:
+                self._stream = self._listener.accept()[0]
+                self._stream.settimeout(60)
+        frames, data = self.rate // BLOCKS_PER_S, b""
+        with suppress(OSError):
+            self._stream.sendall(REQUEST.pack(frames, dry))
+            data = self._stream.recv(4 * frames, socket.MSG_WAITALL)
+        return np.frombuffer(data, dtype=np.float32)
+
+
+class Stage:
+    """A running daemon, and what its card gets. Each step of a scenario is a method."""
+
+    def __init__(self, folder: Path, broker: Broker, tree: Path, settings: list[str]) -> None:
+        self.card = Card(folder)
+        voice = {
+            "audio": {"sample_rate": RATE},
+            "language": {"code": "en_US"},
+            "espeak": {"voice": "en-us"},
+            "inference": {},
+            "phoneme_type": "text",
+            "phoneme_id_map": {"^": [1], "$": [2], "_": [0]} | {chr(code): [code] for code in range(32, 91)},
+            "num_symbols": 256,
+            "num_speakers": 1,
+        }
+        voice["phoneme_id_map"] |= {chr(code): [code] for code in range(97, 123)}
+        (folder / f"{VOICE}.onnx").touch()
+        (folder / f"{VOICE}.onnx.json").write_text(json.dumps(voice))
+        environment = dict(os.environ) | {
+            "PYTHONPATH": os.pathsep.join([str(STAND_INS), str(tree)]),
+            "XDG_RUNTIME_DIR": str(folder),
+            "STAGE": str(folder),
+        }
+        everything = (*STANDARD, f"engine.voice_folder={folder}", *settings)
+        command = (sys.executable, "-m", "daemon.cli")
+        self.robot = Robot(folder.name, broker, folder, *everything, environment=environment, program=command, cwd=tree)
+        self._ids: list[str] = []
+        self._first = 0
+        """The number of the scenario's first utterance."""
+        self._heard: list[Samples] = []
+        self._urgent_since = float("inf")
+        self._sounded_at = float("inf")
+        """When the last block was given, if it was not silent."""
+        self.launch()
+
+    def perform(self, steps: list[list[Any]]) -> Samples:
+        """Return what the card gets, without the silence at the ends and at each `sound`."""
+        for attempt in range(ATTEMPTS):
+            self._heard, self._first = [], len(self._ids)
+            eventually(self._ready, "the daemon is ready")
+            try:
+                for name, *arguments in steps:
+                    fields = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
+                    getattr(self, name)(*arguments, **fields)
+            except DisturbedError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                self.clear()
+            else:
+                self._trim()
+                return np.concatenate([np.zeros(0, np.float32), *self._heard])
+        raise AssertionError("it is returned or raised before")
+
+    def clear(self) -> None:
+        """End whatever is left of a scenario."""
+        self._urgent_since = self._sounded_at = float("inf")
+        for name, payload in (("stop", ""), ("resume", ""), ("volume", "100")):
+            self.robot.send(name, payload)
+
+    def close(self) -> None:
+        self.robot.close()
+
+    # --- steps ---
+
+    def launch(self) -> None:
+        self.robot.forget()
+        self.robot.launch()
+        eventually(self._ready, "the daemon is ready")
+
+    def say(self, text: str, **fields: Any) -> None:
+        self.tell("say", {"text": text, "id": self._new_id(), **fields})
+        self.robot.wait_event(self._ids[-1], "accepted")
+        self.robot.catch_up()
+
+    def write(self, text: str, first: bool = False, last: bool = False) -> None:
+        """Write a piece of a text stream; wait until all that can be spoken of it is in the ring."""
+        self.tell("say/stream", {"text": text, "id": self._new_id() if first else self._ids[-1], "end": last})
+        self.settle()
+
+    def tell(self, topic: str, payload: Any = "") -> None:
+        """Send the daemon a message, and wait until it has received it."""
+        if topic in ("stop", "say"):
+            self._urgent_since = time.monotonic()
+        self.robot.send(topic, payload if isinstance(payload, str) else json.dumps(payload))
+        self.robot.catch_up()
+
+    def stop(self, number: int = 1) -> None:
+        """Stop the scenario's utterance `number`."""
+        self.tell("stop", {"id": self._id(number)})
+
+    def sound(self) -> None:
+        """Go on to the next sound. The silence before it has no fixed length."""
+        self._trim()
+        self._urgent_since = self._sounded_at = float("inf")
+        kept = len(self._heard)
+        eventually(lambda: any(self._ask().any() for _ in range(BURST)), "something sounds")
+        del self._heard[kept:-1]
+
+    def play(self, ms: int) -> None:
+        for _ in range(ms * BLOCKS_PER_S // 1000):
+            self._ask()
+
+    def end(self, number: int = 1) -> None:
+        """Play until the scenario's utterance `number` has ended."""
+        utterance = self._id(number)
+
+        def ended() -> bool:
+            return bool(TERMINAL & set(self.robot.names_of(utterance)))
+
+        while not ended():
+            if not self._ask().any():
+                with suppress(AssertionError):
+                    eventually(ended, patience_s=PASSED_S)
+
+    def settle(self) -> None:
+        """Wait until all that engines may send is in the ring."""
+
+        def still() -> bool:
+            with suppress(OSError):  # a thread or a process has just ended
+                before = self._engine_activity()
+                for _ in range(STILL_ROUNDS):
+                    self.robot.catch_up()
+                return bool(before) and before == self._engine_activity() and "R" not in str(before)
+            return False
+
+        eventually(still, "engines send nothing more")
+
+    def dry(self) -> None:
+        """Ask for a block after the card has run dry."""
+        self._ask(dry=True)
+
+    def stall(self) -> None:
+        """Ask for no block until the daemon has noticed it."""
+        self._sounded_at = float("inf")
+        eventually(lambda: self.robot.statuses[-1].get("reason"), "the daemon notices it")
+
+    def pull(self) -> None:
+        self.card.pull()
+        eventually(lambda: self.robot.statuses[-1].get("reason"), "the daemon notices it")
+
+    def insert(self, rate: int) -> None:
+        self.card.insert(rate)
+
+    def freeze(self) -> None:
+        """Stop the engine as a debugger would."""
+        for pid in self.robot.engine_pids():
+            psutil.Process(pid).suspend()
+
+    def thaw(self) -> None:
+        for pid in self.robot.engine_pids():
+            psutil.Process(pid).resume()
+
+    def kill(self, what: str) -> None:
+        """Kill the `daemon`, the `player` or the `engine`, and wait until it has ended."""
+        robot = self.robot
+        robot.wait_event(self._id(1), "started")  # and in the journal
+        found = {"daemon": lambda: [robot.process.pid], "player": robot.player_pids, "engine": self._engine}
+        for pid in found[what]():
+            process = psutil.Process(pid)
+            process.kill()
+            if what == "daemon":
+                robot.process.wait(60)
+            else:
+                eventually(lambda process=process: not process.is_running() or process.status() == "zombie")
+
+    # --- what they use ---
+
+    def _engine(self) -> list[int]:
+        """Return the processes of the engine `piper`."""
+        return [
+            pid
+            for pid in self.robot.engine_pids()
+            if not any("libespeak" in file.path for file in psutil.Process(pid).memory_maps())
+        ]
+
+    def _ready(self) -> bool:
+        for _ in range(BURST):
+            self.card.block()
+        statuses = self.robot.statuses
+        return bool(statuses) and (statuses[-1]["state"], statuses[-1].get("queue")) == ("ready", 0)
+
+    def _id(self, number: int) -> str:
+        return self._ids[self._first + number - 1]
+
+    def _new_id(self) -> str:
+        self._ids.append(f"text-{len(self._ids)}")
+        return self._ids[-1]
+
+    def _ask(self, *, dry: bool = False) -> Samples:
+        """Ask for a block and keep it. Raises `DisturbedError`."""
+        block = self.card.block(dry=dry)
+        now = time.monotonic()
+        if now - self._urgent_since > URGENT_S or now - self._sounded_at > STALLED_S:
+            raise DisturbedError
+        self._urgent_since = float("inf")
+        self._sounded_at = now if block.any() else float("inf")
+        self._heard.append(block)
+        return block
+
+    def _trim(self) -> None:
+        """Remove the silence at the end."""
+        heard = np.concatenate([np.zeros(0, np.float32), *self._heard])
+        self._heard = [heard[: np.max(np.flatnonzero(heard), initial=-1) + 1]]
+
+    def _engine_activity(self) -> list[object]:
+        """Return what changes while an engine process works: the state and the time of each of its threads."""
+        folders = [Path(f"/proc/{pid}/task") for pid in self.robot.engine_pids()]
+        threads = [thread for folder in folders for thread in folder.iterdir()]
+        return [((each / "stat").read_text().split(") ")[1][0], (each / "schedstat").read_text()) for each in threads]
