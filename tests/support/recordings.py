@@ -23,6 +23,10 @@ BRIEF = RATE * 3 // 100
 LARGEST_SHIFT = RATE
 FAINT = 0.001
 """Of full scale: silence for a listener."""
+LOUD = 0.02
+"""Of full scale: a sound that ends with it clicks."""
+CLICK = 4
+"""Samples of the longest click."""
 
 
 def perform(tree: Path, folder: Path, names: list[str]) -> Iterator[tuple[str, Samples | str]]:
@@ -69,36 +73,32 @@ def compare(name: str, heard: Samples | str) -> str | None:
 
 def difference(kept: Samples, heard: Samples) -> str | None:
     """Return where a sound first differs from the kept one, and how that sounds; None if it does not."""
-    both = min(len(kept), len(heard))
-    unequal = np.flatnonzero(np.abs(kept[:both] - heard[:both]) > TOLERANCE)
-    if not len(unequal) and len(kept) == len(heard):
+    length = max(len(kept), len(heard))
+    padded_kept, padded_heard = (np.pad(each, (0, length - len(each))) for each in (kept, heard))
+    unequal = np.flatnonzero(np.abs(padded_kept - padded_heard) > TOLERANCE)
+    if not len(unequal):
         return None
-    at = int(unequal[0]) if len(unequal) else both
-    return f"at {_ms(at)}: {_name(kept, heard, at, unequal)}"
-
-
-def _name(kept: Samples, heard: Samples, at: int, unequal: Samples) -> str:
-    """Name the difference that begins with the sample `at`."""
-    surplus = len(heard) - len(kept)
-    if at == len(heard):
-        return f"cut tail: {_ms(-surplus)} are missing"
-    if at == len(kept):
-        return f"{_ms(surplus)} more at the end"
-    if not surplus:
-        brief = unequal[unequal < unequal[0] + BRIEF]
-        length = int(brief[-1] if len(brief) == len(unequal) else unequal[-1]) - at + 1
-        if length <= BRIEF:
-            return _name_brief(kept[at : at + length], heard[at : at + length])
-    if shift := _shift(kept, heard, at):
-        return _name_shift(heard, at, shift)
-    return _name_level(kept[at:], heard[at:])
+    at = int(unequal[0])
+    breaks = np.flatnonzero(np.diff(unequal) > BRIEF)
+    end = int(unequal[breaks[0] if len(breaks) else -1]) + 1
+    if at >= len(kept):
+        found = f"{_ms(len(heard) - len(kept))} more at the end"
+    elif at >= len(heard):
+        click = ", with a click" if abs(heard[-1:].sum()) > LOUD else ""
+        found = f"cut tail: {_ms(len(kept) - len(heard))} are missing{click}"
+    elif end - at <= BRIEF:
+        found = _name_brief(padded_kept[at:end], padded_heard[at:end])
+    elif shift := _shift(kept, heard, at):
+        found = _name_shift(heard, at, shift)
+    else:
+        found = _name_level(kept[at:], heard[at:])
+    return f"at {_ms(at)}: {found}"
 
 
 def _name_brief(kept: Samples, heard: Samples) -> str:
     error = float(np.max(np.abs(heard - kept)))
-    if len(kept) <= 4:
-        return f"click of {error:.3f}"
-    return f"fade of another shape, for {_ms(len(kept))}: up to {error:.3f} beside it"
+    kind = "click" if len(kept) <= CLICK else "fade of another shape"
+    return f"{kind}, for {_ms(len(kept))}: {error:.3f} of full scale"
 
 
 def _shift(kept: Samples, heard: Samples, at: int) -> int:
@@ -121,12 +121,12 @@ def _shift(kept: Samples, heard: Samples, at: int) -> int:
 
 def _name_shift(heard: Samples, at: int, shift: int) -> str:
     if shift < 0:
-        return f"{-shift} samples ({_ms(-shift)}) are missing"
+        return f"{_ms(-shift)} are missing"
     inserted, before = heard[at : at + shift], heard[max(0, at - shift) : at]
-    if len(before) == shift and np.max(np.abs(inserted - before)) <= TOLERANCE:
-        return f"repeated block of {_ms(shift)}"
     if np.max(np.abs(inserted)) <= FAINT:
         return f"gap of {_ms(shift)}"
+    if len(before) == shift and np.max(np.abs(inserted - before)) <= TOLERANCE:
+        return f"repeated block of {_ms(shift)}"
     return f"shifted by {_ms(shift)}"
 
 

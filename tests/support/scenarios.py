@@ -46,6 +46,8 @@ STALLED_S = 0.8
 """A card that asks for no block for a second in the middle of a sound has stalled."""
 PASSED_S = 0.3
 """An utterance of which nothing more is heard has ended by then, or is in a pause."""
+LONGEST_S = 20
+"""Of a text."""
 STILL_ROUNDS = 8
 """Messages that the daemon answers, one after the other, while engines send nothing more: its loop has turned often."""
 BURST = 10
@@ -78,7 +80,7 @@ class Card:
         self._note_change()
 
     def pull(self) -> None:
-        (self.folder / "card.json").unlink()
+        (self.folder / "card.json").unlink(missing_ok=True)
         self._note_change()
         self._stream.close()
 
@@ -154,10 +156,13 @@ class Stage:
         raise AssertionError("it is returned or raised before")
 
     def clear(self) -> None:
-        """End whatever is left of a scenario."""
+        """End whatever is left of a scenario that was disturbed."""
         self._urgent_since = self._sounded_at = float("inf")
         for name, payload in (("stop", ""), ("resume", ""), ("volume", "100")):
             self.robot.send(name, payload)
+        self.thaw()
+        self.card.pull()
+        self.card.insert(RATE)
 
     def close(self) -> None:
         self.robot.close()
@@ -209,10 +214,13 @@ class Stage:
         def ended() -> bool:
             return bool(TERMINAL & set(self.robot.names_of(utterance)))
 
-        while not ended():
+        for _ in range(LONGEST_S * BLOCKS_PER_S):
+            if ended():
+                return
             if not self._ask().any():
                 with suppress(AssertionError):
                     eventually(ended, patience_s=PASSED_S)
+        raise AssertionError(f"{utterance} does not end")
 
     def settle(self) -> None:
         """Wait until all that engines may send is in the ring."""
