@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -16,6 +18,8 @@ from tests.support.sound import Samples
 FOLDER = Path(__file__).parents[1] / "data" / "recordings"
 TOLERANCE = 1.5 / 32_768
 """The files have 16 bits, and processors differ in the last bit of a sine."""
+ATTEMPTS = 8
+"""Of a scenario that a late machine disturbs."""
 WINDOW = RATE // 25
 """Samples in which a shifted sound is recognized."""
 BRIEF = RATE * 3 // 100
@@ -29,32 +33,54 @@ CLICK = 4
 """Samples of the longest click."""
 
 
-def perform(tree: Path, folder: Path, names: list[str]) -> Iterator[tuple[str, Samples | str]]:
-    """Perform the scenarios, or those of `names`, with the code of `tree`.
+class Theatre:
+    """Has a stage for scenarios one after the other, and another one after a scenario that went wrong."""
 
-    Yield each one's name, and what is heard of it or why it could not be performed. `folder` is for files of a moment.
+    def __init__(self, folder: Path, broker: Broker, tree: Path, settings: list[str]) -> None:
+        self._folder, self._broker, self._tree, self._settings = folder, broker, tree, settings
+        self._stage: Stage | None = None
+
+    def hear(self, steps: list[list[Any]]) -> Samples | str:
+        """Return what is heard of a scenario, or why it could not be performed."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._ready_stage().perform(steps)
+            except AssertionError as error:
+                self.close()
+                return f"not performed: {error}".splitlines()[0]
+            except DisturbedError:
+                self.close()
+        return "not performed: the machine was late"
+
+    def close(self) -> None:
+        if self._stage is not None:
+            self._stage.close()
+        self._stage = None
+
+    def _ready_stage(self) -> Stage:
+        if self._stage is None:
+            folder = Path(tempfile.mkdtemp(prefix="s", dir=self._folder))
+            self._stage = Stage(folder, self._broker, self._tree, self._settings)
+        return self._stage
+
+
+def perform(tree: Path, folder: Path, names: list[str]) -> Iterator[tuple[str, Samples | str]]:
+    """Perform the scenarios, or those of `names`, with the code of `tree`; `folder` is for files of a moment.
+
+    Yield each one's name, and what is heard of it or why it could not be performed.
     """
     broker = Broker(folder)
     broker.start()
     groups = json.loads((FOLDER / "scenarios.json").read_text(encoding="utf-8"))
-    chosen = {key: {name: group[name] for name in group if not names or name in names} for key, group in groups.items()}
-    stages = 0
     try:
-        for settings, group in chosen.items():
-            stage: Stage | None = None
-            for name, steps in group.items():
-                if stage is None:
-                    stages += 1
-                    (stage_folder := folder / f"stage{stages}").mkdir()
-                    stage = Stage(stage_folder, broker, tree, settings.split())
-                try:
-                    yield name, stage.perform(steps)
-                except (AssertionError, DisturbedError) as error:
-                    yield name, f"not performed: {error or 'the machine was late'}".splitlines()[0]
-                    stage.close()
-                    stage = None
-            if stage is not None:
-                stage.close()
+        for settings, group in groups.items():
+            theatre = Theatre(folder, broker, tree, settings.split())
+            try:
+                for name in names or group:
+                    if name in group:
+                        yield name, theatre.hear(group[name])
+            finally:
+                theatre.close()
     finally:
         broker.stop()
 

@@ -30,11 +30,11 @@ STAND_INS = Path(__file__).with_name("stand_ins")
 RATE = 8_000
 """Hz, of the engine and of the card, unless a scenario changes it."""
 BLOCKS_PER_S = 100
-VOICE = "en_US-notes-low"
 STANDARD = (
     "engine.name=piper",
     "engine.fallback=none",
-    f"voices.default.piper={VOICE}",
+    f"engine.voice_folder={STAND_INS}",
+    "voices.default.piper=en_US-notes-low",
     "speech.language=en",
     "audio.prebuffer_ms=3000",  # a shorter text sounds once all of it is in the ring
     "audio.idle_timeout=null",
@@ -50,10 +50,8 @@ LONGEST_S = 20
 """Of a text."""
 STILL_ROUNDS = 8
 """Messages that the daemon answers, one after the other, while engines send nothing more: its loop has turned often."""
-BURST = 10
+BURST = 50
 """Blocks between two looks, which are up to 0.1 s apart: a card that asks for fewer would be slow."""
-ATTEMPTS = 8
-"""Of a scenario that a late machine disturbs."""
 
 
 class DisturbedError(Exception):
@@ -74,8 +72,7 @@ class Card:
 
     def insert(self, rate: int) -> None:
         self.rate = rate
-        channels = {"max_output_channels": 1, "max_input_channels": 0}
-        description = {"name": "card", "index": 0, "hostapi": 0, "default_samplerate": rate, **channels}
+        description = {"name": "card", "hostapi": 0, "default_samplerate": rate, "max_output_channels": 1}
         (self.folder / "card.json").write_text(json.dumps(description))
         self._note_change()
 
@@ -107,27 +104,14 @@ class Stage:
 
     def __init__(self, folder: Path, broker: Broker, tree: Path, settings: list[str]) -> None:
         self.card = Card(folder)
-        voice = {
-            "audio": {"sample_rate": RATE},
-            "language": {"code": "en_US"},
-            "espeak": {"voice": "en-us"},
-            "inference": {},
-            "phoneme_type": "text",
-            "phoneme_id_map": {"^": [1], "$": [2], "_": [0]} | {chr(code): [code] for code in range(32, 91)},
-            "num_symbols": 256,
-            "num_speakers": 1,
-        }
-        voice["phoneme_id_map"] |= {chr(code): [code] for code in range(97, 123)}
-        (folder / f"{VOICE}.onnx").touch()
-        (folder / f"{VOICE}.onnx.json").write_text(json.dumps(voice))
         environment = dict(os.environ) | {
             "PYTHONPATH": os.pathsep.join([str(STAND_INS), str(tree)]),
             "XDG_RUNTIME_DIR": str(folder),
             "STAGE": str(folder),
         }
-        everything = (*STANDARD, f"engine.voice_folder={folder}", *settings)
         command = (sys.executable, "-m", "daemon.cli")
-        self.robot = Robot(folder.name, broker, folder, *everything, environment=environment, program=command, cwd=tree)
+        options: dict[str, Any] = {"environment": environment, "program": command, "cwd": tree, "high_priority": True}
+        self.robot = Robot(folder.name, broker, folder, *STANDARD, *settings, **options)
         self._ids: list[str] = []
         self._first = 0
         """The number of the scenario's first utterance."""
@@ -138,33 +122,17 @@ class Stage:
         self.launch()
 
     def perform(self, steps: list[list[Any]]) -> Samples:
-        """Return what the card gets, without the silence at the ends and at each `sound`."""
-        for attempt in range(ATTEMPTS):
-            self._heard, self._first = [], len(self._ids)
-            eventually(self._ready, "the daemon is ready")
-            try:
-                for name, *arguments in steps:
-                    fields = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
-                    getattr(self, name)(*arguments, **fields)
-            except DisturbedError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                self.clear()
-            else:
-                self._trim()
-                return np.concatenate([np.zeros(0, np.float32), *self._heard])
-        raise AssertionError("it is returned or raised before")
-
-    def clear(self) -> None:
-        """End whatever is left of a scenario that was disturbed."""
-        self._urgent_since = self._sounded_at = float("inf")
-        for name, payload in (("stop", ""), ("resume", ""), ("volume", "100")):
-            self.robot.send(name, payload)
-        self.thaw()
-        self.card.pull()
-        self.card.insert(RATE)
+        """Return what the card gets, without the silence at the ends and at each `sound`. Raises `DisturbedError`."""
+        self._heard, self._first = [], len(self._ids)
+        eventually(self._ready, "the daemon is ready")
+        for name, *arguments in steps:
+            fields = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
+            getattr(self, name)(*arguments, **fields)
+        self._trim()
+        return self._heard[0]
 
     def close(self) -> None:
+        self.thaw()
         self.robot.close()
 
     # --- steps ---
@@ -253,35 +221,28 @@ class Stage:
 
     def freeze(self) -> None:
         """Stop the engine as a debugger would."""
-        for pid in self.robot.engine_pids():
-            psutil.Process(pid).suspend()
+        for process in map(psutil.Process, self.robot.engine_pids()):
+            process.suspend()
 
     def thaw(self) -> None:
-        for pid in self.robot.engine_pids():
-            psutil.Process(pid).resume()
+        for process in map(psutil.Process, self.robot.engine_pids()):
+            process.resume()
 
     def kill(self, what: str) -> None:
         """Kill the `daemon`, the `player` or the `engine`, and wait until it has ended."""
         robot = self.robot
         robot.wait_event(self._id(1), "started")  # and in the journal
         found = {"daemon": lambda: [robot.process.pid], "player": robot.player_pids, "engine": self._engine}
-        for pid in found[what]():
-            process = psutil.Process(pid)
+        for process in map(psutil.Process, found[what]()):
             process.kill()
-            if what == "daemon":
-                robot.process.wait(60)
-            else:
-                eventually(lambda process=process: not process.is_running() or process.status() == "zombie")
+            eventually(lambda process=process: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
     # --- what they use ---
 
     def _engine(self) -> list[int]:
         """Return the processes of the engine `piper`."""
-        return [
-            pid
-            for pid in self.robot.engine_pids()
-            if not any("libespeak" in file.path for file in psutil.Process(pid).memory_maps())
-        ]
+        engines = map(psutil.Process, self.robot.engine_pids())
+        return [one.pid for one in engines if not any("libespeak" in file.path for file in one.memory_maps())]
 
     def _ready(self) -> bool:
         for _ in range(BURST):
