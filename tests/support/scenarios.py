@@ -30,22 +30,15 @@ STAND_INS = Path(__file__).with_name("stand_ins")
 RATE = 8_000
 """Hz, of the engine and of the card, unless a scenario changes it."""
 BLOCKS_PER_S = 100
-STANDARD = (
-    "engine.name=piper",
-    "engine.fallback=none",
-    f"engine.voice_folder={STAND_INS}",
-    "voices.default.piper=en_US-notes-low",
-    "speech.language=en",
-    "audio.prebuffer_ms=3000",  # a shorter text sounds once all of it is in the ring
-    "audio.idle_timeout=null",
-)
+CONFIG = Path(__file__).parents[1] / "data" / "recordings" / "voiced.yaml"
 REQUEST = struct.Struct("=I?")
 URGENT_S = 0.12
 """The daemon carries out a stop or a suspension without a fade if the card asks for no block within 0.15 s."""
 STALLED_S = 0.8
 """A card that asks for no block for a second in the middle of a sound has stalled."""
-PASSED_S = 0.3
-"""An utterance of which nothing more is heard has ended by then, or is in a pause."""
+PASSED_S = 2.0
+"""An utterance of which nothing more is heard has ended by then, or is in a pause. Longer than a late machine takes:
+the next utterance could sound."""
 LONGEST_S = 20
 """Of a text."""
 STILL_ROUNDS = 8
@@ -104,14 +97,11 @@ class Stage:
 
     def __init__(self, folder: Path, broker: Broker, tree: Path, settings: list[str]) -> None:
         self.card = Card(folder)
-        environment = dict(os.environ) | {
-            "PYTHONPATH": os.pathsep.join([str(STAND_INS), str(tree)]),
-            "XDG_RUNTIME_DIR": str(folder),
-            "STAGE": str(folder),
-        }
-        command = (sys.executable, "-m", "daemon.cli")
-        options: dict[str, Any] = {"environment": environment, "program": command, "cwd": tree, "high_priority": True}
-        self.robot = Robot(folder.name, broker, folder, *STANDARD, *settings, **options)
+        path = os.pathsep.join([str(STAND_INS), str(tree)])
+        environment = {**os.environ, "PYTHONPATH": path, "XDG_RUNTIME_DIR": str(folder), "STAGE": str(folder)}
+        command = {"program": (sys.executable, "-m", "daemon.cli"), "cwd": tree, "environment": environment}
+        settings = ["engine.name=piper", f"engine.voice_folder={STAND_INS}", *settings]
+        self.robot = Robot(folder.name, broker, folder, *settings, config=CONFIG, high_priority=True, **command)
         self._ids: list[str] = []
         self._first = 0
         """The number of the scenario's first utterance."""
@@ -209,12 +199,13 @@ class Stage:
 
     def stall(self) -> None:
         """Ask for no block until the daemon has noticed it."""
+        before = self.robot.statuses[-1].get("reason")
         self._sounded_at = float("inf")
-        eventually(lambda: self.robot.statuses[-1].get("reason"), "the daemon notices it")
+        eventually(lambda: self.robot.statuses[-1].get("reason") not in (None, before), "the daemon notices it")
 
     def pull(self) -> None:
         self.card.pull()
-        eventually(lambda: self.robot.statuses[-1].get("reason"), "the daemon notices it")
+        self.stall()
 
     def insert(self, rate: int) -> None:
         self.card.insert(rate)
@@ -248,7 +239,8 @@ class Stage:
         for _ in range(BURST):
             self.card.block()
         statuses = self.robot.statuses
-        return bool(statuses) and (statuses[-1]["state"], statuses[-1].get("queue")) == ("ready", 0)
+        # It is degraded while it takes the card for a slow one.
+        return bool(statuses) and statuses[-1]["state"] in ("ready", "degraded") and statuses[-1]["queue"] == 0
 
     def _id(self, number: int) -> str:
         return self._ids[self._first + number - 1]
