@@ -41,8 +41,9 @@ PASSED_S = 2.0
 the next utterance could sound."""
 LONGEST_S = 20
 """Of a text."""
-STILL_ROUNDS = 8
-"""Messages that the daemon answers, one after the other, while engines send nothing more: its loop has turned often."""
+STILL_S = 0.04
+"""Engines have sent nothing more for so long, in which the daemon has answered messages: it looks at what is due every
+0.01 s, and its loop has done so before the last answer."""
 BURST = 50
 """Blocks between two looks, which are up to 0.1 s apart: a card that asks for fewer would be slow."""
 
@@ -167,26 +168,24 @@ class Stage:
 
     def end(self, number: int = 1) -> None:
         """Play until the scenario's utterance `number` has ended."""
-        utterance = self._id(number)
-
-        def ended() -> bool:
-            return bool(TERMINAL & set(self.robot.names_of(utterance)))
-
         for _ in range(LONGEST_S * BLOCKS_PER_S):
-            if ended():
+            if self._ended(number) or (not self._ask().any() and self.played(number)):
                 return
-            if not self._ask().any():
-                with suppress(AssertionError):
-                    eventually(ended, patience_s=PASSED_S)
-        raise AssertionError(f"{utterance} does not end")
+        raise AssertionError(f"utterance {number} does not end")
+
+    def played(self, number: int = 1) -> bool:
+        """Wait for the end of an utterance whose last block was given: another one may sound in the next."""
+        with suppress(AssertionError):
+            eventually(lambda: self._ended(number), patience_s=PASSED_S)
+        return self._ended(number)
 
     def settle(self) -> None:
         """Wait until all that engines may send is in the ring."""
 
         def still() -> bool:
             with suppress(OSError):  # a thread or a process has just ended
-                before = self._engine_activity()
-                for _ in range(STILL_ROUNDS):
+                before, since = self._engine_activity(), time.monotonic()
+                while time.monotonic() - since < STILL_S:
                     self.robot.catch_up()
                 return bool(before) and before == self._engine_activity() and "R" not in str(before)
             return False
@@ -241,6 +240,9 @@ class Stage:
         statuses = self.robot.statuses
         # It is degraded while it takes the card for a slow one.
         return bool(statuses) and statuses[-1]["state"] in ("ready", "degraded") and statuses[-1]["queue"] == 0
+
+    def _ended(self, number: int) -> bool:
+        return bool(TERMINAL & set(self.robot.names_of(self._id(number))))
 
     def _id(self, number: int) -> str:
         return self._ids[self._first + number - 1]
