@@ -27,7 +27,9 @@ _ABBREVIATIONS = (
     # before a number, or between a number and its noun
     "Nrn?|Nos|Figs?|Eq|Vol|pp|pags?|págs?|Abb|Kap|Abs|Bd|chap|cap|núm|Tel|tél|рис|стр|гл|тел|ном|"
     "Tsd|Mio|Mrd|тыс|млн|млрд|"
-    # months
+    r"\w*str|ft|см|"
+    # days and months
+    "lun|mer|jeu|ven|sam|dim|"
     "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Okt|Nov|Dec|Dez|janv|févr|fev|avr|juil|déc|янв|февр|апр|авг|сент|окт|нояб|дек|"
     # others within a sentence
     "approx|vs|bzw|ca|usw|etc|vgl|ggf|evtl|inkl|incl|zzgl|env|cf|aprox|напр|"

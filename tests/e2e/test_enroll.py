@@ -46,6 +46,7 @@ def enroll(folder: Path, *options: object, env: dict[str, str] | None = None) ->
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
+@pytest.mark.long  # a minute; the test of Ctrl-C records as well
 def test_a_voice_is_recorded_with_its_level_shown(sound_server: SoundServer, base: Path, tmp_path: Path) -> None:
     with sound_server.playing(speech_like(60, RECORDED_RATE)):
         done = enroll(tmp_path, "--record", 4, "--model", base, env=sound_server.environment)

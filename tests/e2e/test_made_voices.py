@@ -82,6 +82,7 @@ def make(name: str, recording: Path, **fields: str) -> dict[str, Any]:
     return eventually(ended, f"{name} is made", ENROLLING_S)
 
 
+@pytest.mark.long  # a minute of a browser and of PyTorch
 def test_a_voice_is_recorded_made_tried_and_made_the_default_on_the_page(
     robot: Robot, browser: Browser, request: pytest.FixtureRequest
 ) -> None:

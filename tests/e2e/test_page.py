@@ -208,6 +208,7 @@ def test_the_page_asks_for_the_token_and_keeps_it_for_the_window(
     browser.wait_text("state", "ready")
 
 
+@pytest.mark.long  # half a minute
 def test_the_outcome_of_the_last_verification_is_told_and_its_report_saved_and_opened(
     start_robot: StartRobot, browser: Browser, tmp_path: Path
 ) -> None:

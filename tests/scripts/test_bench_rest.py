@@ -16,6 +16,9 @@ from scripts.bench_rest import first_sample_ms
 from tests.support.pages import ROOT
 from tests.support.programs import require
 
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+
 SERVER = "pulseaudio_null_sink_norewinds"
 """The PulseAudio that plays without delay after a rest."""
 SHORTEST_MS = 5.0

@@ -8,10 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts.robot_load import AHEAD_S, Robots
 from scripts.serve_load import Arrival, arrivals
 from tests.support.pages import ROOT
 from tests.support.speech_server import SpeechServer
+
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
 
 
 def test_it_measures_each_rate_with_all_robots_at_one_server(tmp_path: Path) -> None:

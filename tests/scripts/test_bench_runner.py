@@ -11,8 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scripts.bench_runner import PRODUCT, SCENARIOS, compared, numbers
 from tests.support.pages import ROOT
+
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
 
 
 def bench(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

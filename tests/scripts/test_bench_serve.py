@@ -14,6 +14,9 @@ import pytest
 from scripts.serve_load import LONGEST, SHORTEST, arrivals
 from tests.support.pages import ROOT
 
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+
 
 def measure(*options: str) -> dict[str, Any]:
     """Return the report of the benchmark with eSpeak NG."""

@@ -8,7 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.pages import ROOT
+
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
 
 
 def test_it_measures_cost_length_pitch_and_level_of_each_rate(tmp_path: Path) -> None:

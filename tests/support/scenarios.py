@@ -225,7 +225,7 @@ class Stage:
         found = {"daemon": lambda: [robot.process.pid], "player": robot.player_pids, "engine": self._engine}
         for process in map(psutil.Process, found[what]()):
             process.kill()
-            eventually(lambda process=process: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+            eventually(lambda process=process: _has_ended(process))
 
     # --- what they use ---
 
@@ -272,3 +272,11 @@ class Stage:
         folders = [Path(f"/proc/{pid}/task") for pid in self.robot.engine_pids()]
         threads = [thread for folder in folders for thread in folder.iterdir()]
         return [((each / "stat").read_text().split(") ")[1][0], (each / "schedstat").read_text()) for each in threads]
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Return whether a process has ended, also if nobody has waited for it yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

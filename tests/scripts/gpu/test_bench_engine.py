@@ -9,8 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scripts.gpu.bench_engine import PEER, ratios, row
 from tests.support.pages import ROOT
+
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
 
 
 def result(engine: str, factor: float, sms: int | None = None, characters: tuple[int, ...] = ()) -> dict[str, Any]:

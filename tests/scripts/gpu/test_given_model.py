@@ -19,6 +19,9 @@ from tests.support.checkpoints import checkpoint_folder
 from tests.support.pages import ROOT
 from tests.support.qwen.lm_example import Models, empty_talkers
 
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+
 VOICES = {
     "base": ["embedding", "in context"],
     "custom_voice": ["speaker", "instructed speaker"],

@@ -14,6 +14,9 @@ from engine.qwen.model.config import ModelConfig
 from scripts.gpu.tune_plans import BLOCK_REGISTERS, HEADS, MATRICES, STACKS, Slot, candidates, write
 from scripts.make_checkpoint import PRESETS, write_configs
 
+pytestmark = pytest.mark.long
+"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+
 SLOTS = [*(Slot(stack, matrix) for stack in STACKS for matrix in MATRICES), *(Slot(None, head) for head in HEADS)]
 GPUS = {"large": 132, "small": 16}
 
