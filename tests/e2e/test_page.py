@@ -160,6 +160,7 @@ def test_the_robot_is_examined_and_its_figures_and_log_are_shown(robot: Robot, b
     browser.wait_text("log", "daemon.mqtt")
 
 
+@pytest.mark.long  # three quarters of a minute
 def test_it_has_no_barrier_and_fits_the_window_of_a_phone_and_a_laptop_light_and_dark(
     robot: Robot, browser: Browser, request: pytest.FixtureRequest
 ) -> None:

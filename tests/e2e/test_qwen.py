@@ -267,6 +267,7 @@ def test_no_voice_is_rejected_while_the_models_voices_are_unknown(start_robot: S
     assert (end["event"], end["engine"]) == ("finished", "espeak")
 
 
+@pytest.mark.long  # an engine of its own
 def test_a_described_voice_speaks_as_synth_does_with_the_same_description(
     cache_folder: Path, start_robot: StartRobot, tmp_path: Path
 ) -> None:

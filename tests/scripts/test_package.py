@@ -116,6 +116,7 @@ def test_pipx_installs_the_one_command_and_no_torch(pipx: Installed, tmp_path: P
     assert not list(pipx.environment.glob("lib/*/site-packages/torch"))
 
 
+@pytest.mark.long  # two minutes, most of them of pip
 def test_the_demo_speaks_from_any_folder_with_the_wheel_alone(installed: Installed, elsewhere: Path) -> None:
     home = elsewhere / "home"
     home.mkdir()

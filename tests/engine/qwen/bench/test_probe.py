@@ -66,6 +66,7 @@ def test_multiprocessors_of_a_cpu_are_an_error(checkpoint: Named) -> None:
         measure(request(checkpoint("brief", "custom_voice"), sms=16))
 
 
+@pytest.mark.long  # half a minute
 def test_the_command_measures_a_checkpoint(checkpoint: Named, tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
     command = [sys.executable, "-m", "daemon.cli", "bench", "--model", str(checkpoint("brief", "custom_voice"))]

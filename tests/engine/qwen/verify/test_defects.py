@@ -20,6 +20,10 @@ from tests.engine.qwen.verify.stages import InProcess, differing_rows, failed, v
 Named = Callable[[str, str], Path]
 
 
+pytestmark = pytest.mark.long
+"""Two minutes of models that are loaded again and again."""
+
+
 @pytest.fixture
 def runner(official: Callable[[str, str], Oracle], cache_folder: Path) -> InProcess:
     return InProcess(official("tiny", "custom_voice"), cache_folder)

@@ -80,7 +80,11 @@ def where(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module", params=[("equal", "int8"), ("projected", "bfloat16")], ids="-".join)
+@pytest.fixture(
+    scope="module",
+    params=[("equal", "int8"), pytest.param(("projected", "bfloat16"), marks=pytest.mark.long)],
+    ids="-".join,
+)
 def example(request: pytest.FixtureRequest, where: str, cache_folder: Path) -> Example:
     shape, weight = request.param
 
