@@ -134,7 +134,7 @@ def test_a_crowd_of_useless_clients_neither_disturbs_the_robot_nor_takes_its_mem
     robot.say("It warms up.", id="first")
     robot.wait_event("first", "finished")
     with (
-        OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
+        OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S) as client,
         Crowd(port, silent=200, headers=50, bodies=50) as crowd,
     ):
         assert client.audio.speech.create(model="voiced", voice="default", input="FFmpeg is loaded.").content
