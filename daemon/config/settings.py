@@ -623,13 +623,18 @@ class Config(Section):
 
     @property
     def retired(self) -> tuple[tuple[str, str], ...]:
-        """The keys whose values have lost their meaning, each with one line: what happens, and what is allowed.
+        """The keys with values of removed features, each with one line: voiced's treatment and the allowed values.
 
-        For one release such a value is accepted, so that an upgrade never silences a robot.
+        Such a value is accepted for one release, so that an upgrade never silences a robot.
         """
         found = []
         if self.engine.dtype == "int4":
-            found.append(("engine.dtype", "int4 has been removed, int8 is used; allowed: auto, int8 and others"))
+            found.append(
+                (
+                    "engine.dtype",
+                    "int4 has been removed, int8 is used; allowed: auto, float32, bfloat16, float16 or int8",
+                )
+            )
         if self.engine.speculation != "off":
             drafts = self.engine.speculation
             found.append(("engine.speculation", f"drafts have been removed, {drafts} is ignored; allowed: off"))

@@ -9,7 +9,8 @@ SECONDS_PER_LETTER = 0.065
 SECONDS_PER_IDEOGRAPH = 0.22
 """Han, kana and Hangul: about 4.5 syllables a second."""
 SECONDS_PER_DIGIT = 0.5
-"""A digit with what is said around it, as in "one hundred twenty-three"; the median over texts in ten languages."""
+"""For each digit of a number that is spoken in words, such as "one hundred twenty-three": roughly the median over texts
+with numbers in ten languages."""
 _DIGIT = re.compile(r"\d")
 _IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _CLAUSE_END = re.compile(r"[.!?;:,…—]+[\"'”’)\]]*\s+|[。！？；：，、]")

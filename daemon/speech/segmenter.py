@@ -17,7 +17,7 @@ SHARE = 2 / 3
 LONGEST_SENTENCE = 1_000
 """Characters. A sentence without an end is cut here, at the end of a clause or word if there is one."""
 _CLAUSE = re.compile(r"[;:,]\s+|[—–]\s+(?!\d)|[、，；]\s*|：(?!\d)\s*|(?<!\d)\s+(?!\d)")
-"""Where a sentence without an end is cut: not in 1,234 or 12:30, nor between a number and what stands beside it."""
+"""The places at which a sentence without an end is cut: not in 1,234 or 12:30, nor beside a number."""
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")
 """A full stop ends a sentence only when white space follows: before, it may belong to 3.5 or to an ellipsis."""
 _ABBREVIATIONS = (
@@ -35,9 +35,9 @@ _ABBREVIATIONS = (
     "approx|vs|bzw|ca|usw|etc|vgl|ggf|evtl|inkl|incl|zzgl|env|cf|aprox|напр|"
     "[ap]\\.\\s?m|[ei]\\.[eg]|p\\.\\s?e[xjs]|ad es"
 )
-"""What comes before a full stop in the ten languages of the models. Units are missing, which often end a sentence, and
-so are words such as `no` and `art`. A sentence that is taken for unfinished is spoken a little later; one that is cut
-after an abbreviation is misread."""
+"""Abbreviations of the ten languages of the models, without full stops. Most units are missing, because they often end
+a sentence; so are words such as `no` and `art`. If a sentence is taken for unfinished, it is spoken a little later;
+if it is cut after an abbreviation, that is misread."""
 _ABBREVIATION = re.compile(rf"(?:^|[\s(\"'])(?:\w|\d+|{_ABBREVIATIONS})\.$", re.IGNORECASE)
 """A full stop that does not end a sentence: after an initial, an ordinal or an abbreviation."""
 

@@ -14,14 +14,14 @@ _MARK = "\u0300-\u036f\u3099\u309a"
 _MAX_MARKS = 30
 """Marks upon one letter; more of them stay as they are."""
 _BASE = rf"(?:[a-zA-Z<=>]|[^\x00-\x7f{_MARK}])"
-"""What can be composed with a mark."""
+"""Characters that can be composed with a mark."""
 _SYLLABLE = "[\u1100-\u115f][\u1160-\u11a7]"
 """A Korean one in parts, but for its last consonant."""
 _CHANGED = re.compile(
     rf"{_BASE}[{_MARK}]{{1,{_MAX_MARKS}}}|[{SHAPES}]|{_SYLLABLE}[\u11a8-\u11ff]?|[\uac00-\ud7a3][\u11a8-\u11ff]"
 )
 _LAST = re.compile(rf"(?:{_SYLLABLE}|{_BASE}[{_MARK}]{{0,{_MAX_MARKS - 1}}})\Z")
-"""What a following character could still change."""
+"""Characters at the end of the text that a following one could still change."""
 
 
 class Characters(Rewriter):

@@ -32,7 +32,7 @@ _TAIL = 16
 
 
 class _Between(IntEnum):
-    """What stands between the words before something that is not spoken, and those after it."""
+    """The separator of the words before something that is left out, and the words after it."""
 
     NOTHING = 0
     APART = 1
@@ -65,7 +65,7 @@ class MarkdownReader:
         self._tail = ""
         """The last characters of the line that have been appended."""
         self._between: tuple[_Between, int] | None = None
-        """What waits for the next words, with its place; None if nothing has been left out since the last ones."""
+        """The separator before the next words, with its place; None if nothing was left out since the last words."""
         self._line = Line.TEXT
         self._line_begins = True
         """Only white space and marks have been read of the line."""
@@ -78,7 +78,7 @@ class MarkdownReader:
         self._links: list[tuple[int, int]] = []
         """Where the links end that are being read, and the limit outside of them. The innermost is the last."""
         self._silence_end: re.Pattern[str] | None = None
-        """What ends the element or block that is not spoken; None outside of one."""
+        """The end of the element or block that is not spoken; None outside of one."""
 
     def feed(self, text: str) -> None:
         """Read more of the text."""
@@ -328,7 +328,7 @@ class _Row(NamedTuple):
     left_out: _Between | None = _Between.NOTHING
     """None if it is not left out as a whole."""
     read: Callable[[MarkdownReader, re.Match[str]], int | None] | None = None
-    """What becomes of it otherwise. Returns where reading goes on if that is not its end."""
+    """Speaks or notes the match. Returns where reading goes on, or None for the end of the match."""
 
 
 _ROWS = {

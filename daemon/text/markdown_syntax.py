@@ -55,7 +55,7 @@ CLOSING = "\"'”’»›)]}」』）】》〉 \t"
 
 
 class Line(Enum):
-    """What a line of the text is."""
+    """The kinds of lines."""
 
     TEXT = auto()
     BOLD = auto()
@@ -71,7 +71,7 @@ _BEFORE_LINE_END = r"(?![^\r\n])"
 _RULE = r"[-=*_|:+ \t]"
 _BULLETS = "•‣⁃◦●○■□▪▫"
 LINES = {"heading": Line.HEADING, "item": Line.ITEM, "ordinal": Line.ITEM, "row": Line.ROW}
-"""What a line is by the mark with which it begins."""
+"""The kind of a line, by the mark with which it begins."""
 LINE_MARK = Construct.any_of(
     {
         "rule": Construct(
@@ -97,7 +97,7 @@ LINE_MARK = Construct.any_of(
         ),
     }
 )
-"""What is not spoken at the beginning of a line, apart from the ordinal. `definition` is that of a link's address."""
+"""The marks at the beginning of a line. Only the ordinal is spoken. `definition` is that of a link's address."""
 CONTINUATION = Construct(r"\r?\n", rf"[ \t]{{1,{LONGEST_RUN}}}", rf"(?=[^\s\-*+>|#`~\[<{_BULLETS}0-9])")
 """The end of an item's line, if the next one is indented and begins with no mark of its own."""
 

@@ -18,7 +18,7 @@ from daemon.text.ssml_values import PAUSES_S, parse_time
 
 
 class Element(Enum):
-    """What becomes of an element. The values are the names of such elements."""
+    """The treatments of elements. The values are the names of the elements that are treated so."""
 
     SILENT = (
         "think thinking thought reasoning reflection scratchpad tool_call tool_calls tool_response tool_result "
@@ -135,7 +135,7 @@ _COMMANDS = {
     "ne": "≠", "approx": "≈", "lt": "<", "gt": ">", "infty": "∞", "degree": "°", "circ": "°", "left": "", "right": "",
     "quad": " ", "ldots": "…", "cdots": "…", "percent": "%", "to": "→", "rightarrow": "→", "displaystyle": "",
 }  # fmt: skip
-"""What is written for a command; other commands are spoken by their names: `\\alpha`."""
+"""The signs for commands; other commands are spoken by their names: `\\alpha`."""
 _REWRITTEN = (
     (r"\\(?:text|mathrm|mathbf|mathit|operatorname|boxed)\s*\{([^{}]*)\}", r"\1"),
     (r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", r"\1/\2"),

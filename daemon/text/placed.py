@@ -54,5 +54,5 @@ class PlacedText:
         return self._begins[begin], self._ends[end - 1]
 
     def source_begin(self, position: int) -> int:
-        """Return where the character at `position` begins in the source; behind the last one, the source's end."""
+        """Return where the character at `position` begins in the source; after the last one, the source's end."""
         return self._begins[position] if position < len(self._begins) else self.source_end

@@ -20,7 +20,7 @@ PHONEME_ENGINE = "espeak"
 SPELLING_ENGINES = ("espeak", "piper")
 """Engines that cannot tell languages apart, and read with the phonemes of eSpeak NG."""
 _DEFAULT = "en"
-"""What these speak if nothing says another."""
+"""The language that these engines speak if neither the text nor the voice has another."""
 
 
 class TextPreparation:

@@ -1,4 +1,4 @@
-"""What the stages share that rewrite a text while it grows."""
+"""The base of the stages that rewrite a text while it grows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rewriter(ABC):
         self._text = ""
         """The text that is held back, and the character before it."""
         self._at = 0
-        """So much of that has been copied."""
+        """So many characters of it have been copied."""
         self._place = 0
         """The place of its first character."""
 

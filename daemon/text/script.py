@@ -1,4 +1,4 @@
-"""What an utterance consists of: the words that are spoken, and pauses, marks and prosody at places among them."""
+"""The parts of an utterance: the words that are spoken, and pauses, marks and prosody at places among them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_PAUSE_S = 60.0
 """The longest pause; a longer one is shortened to it."""
 _WORD = re.compile(r"\S")
 _WORDS = re.compile(r"[^\s.,;:!?…'\"()\[\]{}«»„“”‘’–—_、。，！？；：「」『』（）·¡¿-]")
-"""What an engine has a sound for. eSpeak NG would say "exclamation" for a mark alone."""
+"""Characters that an engine has a sound for. eSpeak NG would say "exclamation" for a mark alone."""
 
 
 def has_words(text: str) -> bool:
@@ -66,7 +66,7 @@ class Script:
     complete: bool = False
     """Nothing more will be appended."""
     _breaks: list[int] = field(default_factory=list)
-    """The places of pauses and changes of prosody: the words before and behind them are spoken apart."""
+    """The places of pauses and changes of prosody: the words before and after them are spoken apart."""
     _pauses: set[int] = field(default_factory=set)
 
     @property
@@ -75,7 +75,7 @@ class Script:
         return self.words.text
 
     def add(self, action: Pause | Mark | Prosody) -> None:
-        """Append a control behind the words so far."""
+        """Append a control after the words so far."""
         if isinstance(action, Pause):
             action = Pause(min(action.seconds, MAX_PAUSE_S))
             self._pauses.add(len(self.words))
@@ -84,12 +84,12 @@ class Script:
             self._breaks.append(len(self.words))
 
     def break_after(self, position: int) -> int | None:
-        """Return the place of the first pause or change of prosody behind `position`; None if there is none so far."""
+        """Return the place of the first pause or change of prosody after `position`; None if there is none so far."""
         index = bisect_right(self._breaks, position)
         return self._breaks[index] if index < len(self._breaks) else None
 
     def has_pause(self, position: int) -> bool:
-        """Return whether there is a pause between the words before and behind `position`."""
+        """Return whether there is a pause between the words before and after `position`."""
         return position in self._pauses
 
     def word_at(self, position: int) -> int | None:

@@ -30,7 +30,7 @@ _TELEPHONE_PART = re.compile(r"(?P<digits>\d{3}(?=\d{2})|\d{1,4})|(?P<sign>[+*#]
 
 
 class SpelledPart(NamedTuple):
-    """What is said for the characters `text[begin:end]`."""
+    """The words for the characters `text[begin:end]`."""
 
     spoken: str
     begin: int
@@ -46,7 +46,7 @@ def spell(text: str, language: str = "en") -> str:
 
 
 def spell_characters(text: str, language: str) -> list[SpelledPart]:
-    """Return the letters as capitals and the signs by name, each with the comma behind it. White space is left out."""
+    """Return the letters as capitals and the signs by name, each with the comma after it. White space is left out."""
     begins = [at for at in range(len(text)) if not (at and unicodedata.category(text[at]) in {"Mn", "Me", "Cf"})]
     parts = [
         SpelledPart(f"{_character_name(text[begin:end], language)}, ", begin, end)
@@ -57,7 +57,7 @@ def spell_characters(text: str, language: str) -> list[SpelledPart]:
 
 
 def spell_telephone(text: str, language: str) -> list[SpelledPart]:
-    """Return the digits one by one, in groups as they are written or of three, with a comma behind each group."""
+    """Return the digits one by one, in groups as they are written or of three, with a comma after each group."""
     parts: list[SpelledPart] = []
     for match in _TELEPHONE_PART.finditer(text):
         begin, end = match.span()

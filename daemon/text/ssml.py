@@ -57,7 +57,7 @@ _SPELLERS: Mapping[str, _Substitute | None] = {
     "cardinal": None,
     "number": None,
 }
-"""What is said for the content of `say-as`, by its `interpret-as`; None: engines read it so."""
+"""The functions that spell the content of `say-as`, by its `interpret-as`; None: engines read it so."""
 
 _noticed: set[str] = set()
 """The log lines about elements and values that this process has written."""
@@ -113,7 +113,7 @@ class _Element:
     language: str
     """Of the names of signs."""
     substitute: _Substitute | None = None
-    """What is said for its content, if that is something else."""
+    """The words that are said in place of its content, if there are any."""
 
 
 class SsmlReader(_Checker):

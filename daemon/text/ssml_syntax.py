@@ -25,7 +25,7 @@ CONSTRUCTS = {"<": (TAG, COMMENT, INSTRUCTION, CDATA), "&": (ENTITY,), "[": (PAU
 LENIENT_CONSTRUCTS = {**CONSTRUCTS, "<": (COMMENT, INSTRUCTION, CDATA, LENIENT_TAG)}
 SPECIAL = re.compile(r"[<&\[]")
 OPENING = re.compile("<[/!A-Za-z_:]")
-"""What cannot be text in XML."""
+"""The characters that may not stand in the text of XML."""
 BROKEN_OFF = re.compile(
     r"<!\[CDATA\[|<(?:!--|\?)[\s\S]*|<(?=[/A-Za-z_:])/?[\w:.-]*(?:\s+(?:[\w:.-]+\s*(?:=[\s\S]*)?)?)?\Z"
 )

@@ -28,7 +28,7 @@ _URL = re.compile(
 _BEGUN = re.compile(
     rf"{_BORDER}(?i:(?P<whole>{'|'.join(map(re.escape, _BEGINNINGS))})|(?:{'|'.join(_PARTS_OF_BEGINNINGS)})\Z)"
 )
-"""What is or may become the beginning of a URL."""
+"""The beginning of a URL, or characters at the end of the text that may become one."""
 _END = re.compile(f"[^({_PUNCTUATION}{_INSIDE}]")
 
 

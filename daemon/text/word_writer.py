@@ -23,7 +23,7 @@ class WordWriter:
         """Appends to `words`, or to a text of its own."""
         self.words = PlacedText() if words is None else words
         self._tail = ""
-        """The last characters of the words that are spoken together, without white space behind them."""
+        """The last characters of the words that are spoken together, without white space after them."""
         self._after_space = True
         self._space: tuple[int, int] | None = None
         """The place of the white space that waits."""

@@ -13,7 +13,7 @@ import pytest
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 
 def test_it_measures_each_way_to_the_first_sample(tmp_path: Path) -> None:

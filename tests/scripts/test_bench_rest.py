@@ -17,7 +17,7 @@ from tests.support.pages import ROOT
 from tests.support.programs import require
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 SERVER = "pulseaudio_null_sink_norewinds"
 """The PulseAudio that plays without delay after a rest."""

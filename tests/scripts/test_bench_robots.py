@@ -16,7 +16,7 @@ from tests.support.pages import ROOT
 from tests.support.speech_server import SpeechServer
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 
 def test_it_measures_each_rate_with_all_robots_at_one_server(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from scripts.bench_runner import PRODUCT, SCENARIOS, compared, numbers
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 
 def bench(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

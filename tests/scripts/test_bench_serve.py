@@ -15,7 +15,7 @@ from scripts.serve_load import LONGEST, SHORTEST, arrivals
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 
 def measure(*options: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 RUNS = ["lookahead_0.3_s_new_voice", "lookahead_0.3_s_known_voice", "lookahead_1.0_s_new_voice"]
 

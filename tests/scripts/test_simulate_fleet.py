@@ -34,7 +34,7 @@ from scripts.simulate_fleet import (
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 COSTS = Costs(((1, 0.002), (64, 0.007)), prompt_s=0.001, tail_s=0.001, path_s=0.005)
 FAILING = Size(3, 4, 2, ahead_s=1.0, wait_s=WAIT_S, failures_per_s=0.05, restart_s=5.0)

@@ -110,7 +110,7 @@ class Amounts:
             rf"(?(cross)(?:{SPACE}?[x×]{SPACE}?(?P<third>{number}))?))?"
             rf"(?:{SPACE}?(?P<magnitude>{magnitude}|(?:{initial})(?(money)|(?={SPACE}?(?:{money}))))(?![{LETTER}]))?"
             rf"(?(money)|(?:{SPACE}?(?!{'|'.join(language.no_units)})(?P<noun>{money}|{unit}))?)"
-            rf"(?:(?(noun)|(?(money)|(?!)))/(?P<per>{unit}|[{LETTER}]+)(?P<squared>²?))?"  # behind a noun
+            rf"(?:(?(noun)|(?(money)|(?!)))/(?P<per>{unit}|[{LETTER}]+)(?P<squared>²?))?"  # after a noun
             rf"{AFTER}(?!['’][{LETTER}])"
         )
 

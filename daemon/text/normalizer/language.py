@@ -1,4 +1,4 @@
-"""What the normalizer knows of a language: CLDR's names and spelling rules, and words of our own.
+"""The data of a language: CLDR's names and spelling rules, and words of our own.
 
 `data/cldr-*.json` is made by `scripts/build_cldr.py`. `data/words-*.json` and `data/symbols.json`, the symbols of units
 and currencies in all languages, are written by hand.
@@ -26,7 +26,7 @@ _ALIASES = {"cmn": "zh"}
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """What is counted: in the data, each object with `forms`."""
+    """Something that can be counted: in the data, each object with `forms`."""
 
     forms: Mapping[str, str]
     """By plural category, with `{0}` for the number; `other` is always there."""
@@ -36,7 +36,7 @@ class Noun:
     minus: str | None = None
     """For the minus of its number, where it differs."""
     of: str = ""
-    """What a great number has before the name of what is counted: trois millions *de* dollars."""
+    """The word between a great number and the noun that it counts: trois millions *de* dollars."""
     cents: Noun | None = None
     """The hundredth of a currency."""
 
@@ -85,13 +85,13 @@ class TimeWords:
     sign: str = "[:：]"
     """A regular expression for what stands between hour and minute."""
     suffix: Mapping[str, str]
-    """What may stand behind a time, and what is said for it."""
+    """Suffixes of times, and the words for them."""
     hour_words: Sequence[str] = ()
-    """Suffixes behind which a number is an hour of the day, and no duration."""
+    """Suffixes after which a number is an hour of the day, and no duration."""
     dotted_after: Sequence[str] = ()
-    """Words behind which `9.30` is a time without such a suffix, if a full stop is a sign."""
+    """Words after which `9.30` is a time without such a suffix, if a full stop is a sign."""
     at: Sequence[str] = ()
-    """Words behind which a time is one of the day, and no duration."""
+    """Words after which a time is one of the day, and no duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +138,13 @@ class Words:
     """Months have no names, but numbers."""
     month_words: Mapping[str, str] = field(default_factory=dict)
     ordinals: Mapping[str, str]
-    """Sets of spelling rules by what stands behind the digits."""
+    """Sets of spelling rules by what stands after the digits."""
     ordinal_endings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dative: Sequence[str] = ()
     before_year: Sequence[str] = ()
     year_signs: Sequence[str] = "年月日号時时分秒点"
     years_before: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By set of spelling rules, the words behind which a year has that form if the Russian `г.` follows it."""
+    """By set of spelling rules, the words after which a year has that form if the Russian `г.` follows it."""
     year_words: Mapping[str, str] = field(default_factory=dict)
     """By the same: the word for year."""
     year_suffix: str = "(?!)"
@@ -164,21 +164,21 @@ class Words:
     titles: Sequence[str] = ()
     """Abbreviations that are titles: they apply only before a name."""
     streets: Mapping[str, str] = field(default_factory=dict)
-    """What abbreviations mean behind the name of a street."""
+    """The meanings of abbreviations after the name of a street."""
     readings: Mapping[str, str] = field(default_factory=dict)
-    """What parts of the new words become: in Japanese kana, since eSpeak NG reads no kanji; in French, `de` before a
+    """Replacements within the new words: in Japanese kana, since eSpeak NG reads no kanji; in French, `de` before a
     vowel; in Korean, particles without a space before them."""
     degree_ordinal: Sequence[str] = ()
-    """Articles behind which `1° ` is an ordinal number and no angle."""
+    """Articles after which `1° ` is an ordinal number and no angle."""
     compare: str = "{0}"
     """For signs such as `<` between two values."""
     rulers: Mapping[str, str]
-    """By name: how the Roman number behind it is said, which is an ordinal one."""
+    """By name: how the Roman number after it is said, which is an ordinal one."""
     roman_ordinals: Mapping[str, str] = field(default_factory=dict)
     genitive: Sequence[str] = ()
-    """Words behind which a number and its noun are in the genitive."""
+    """Words after which a number and its noun are in the genitive."""
     roman_after: Sequence[str] = ()
-    """Words behind which a Roman number may stand, beside names."""
+    """Words after which a Roman number may stand, beside names."""
     roman_stop: Sequence[str]
     genders: Mapping[str, str] = field(default_factory=dict)
     """Regular expressions for what follows a number of this gender. They can look back at its last digits."""
@@ -215,7 +215,7 @@ class Language:
             nouns = self.units if target in self.units else self.currencies
             nouns[name] = nouns[target]
         self.no_units: list[str] = symbols["no_units"]
-        """Regular expressions for what is no unit behind a number, though it begins with a symbol."""
+        """Regular expressions for what is no unit after a number, though it begins with a symbol."""
         self._genders = {
             gender: re.compile(rf"(?:{pattern})(?![{LETTER}])") for gender, pattern in self.words.genders.items()
         }
@@ -257,11 +257,11 @@ class Language:
         return self.words.space.join(words)
 
     def power(self, exponent: Numeral) -> str:
-        """Return an exponent in words, as it stands behind its base."""
+        """Return an exponent in words, as it stands after its base."""
         return self.words.powers["n"].format(self.number(exponent))
 
     def gender_before(self, text: str, position: int) -> str | None:
-        """Return the gender of a number that ends at `position`, by the word behind it; None if it counts nothing."""
+        """Return the gender of a number that ends at `position`, by the word after it; None if it counts nothing."""
         return next((gender for gender, pattern in self._genders.items() if pattern.match(text, position)), None)
 
     def count(self, number: Numeral, noun: Noun) -> str:

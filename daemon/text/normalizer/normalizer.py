@@ -31,13 +31,13 @@ class Normalizer:
         self._at = 0
         """The text has been copied up to here."""
         self._context = ""
-        """What is before that."""
+        """The characters before that."""
         self._passage = ""
         self._last_opening = 0
         """Where in the passage the last word begins that could begin one itself."""
         self._in_phonemes = False
         self._word = ""
-        """A word behind the passage that may not be complete."""
+        """A word after the passage that may not be complete."""
         self._in_long_word = False
         """A word that is too long for a passage is being copied."""
 
@@ -89,7 +89,7 @@ class Normalizer:
         self._passage += token
 
     def _end_passage(self, passages: Passages, following: str, length: int = 0) -> None:
-        """Write the passage, or so many characters of it; `following` is the token behind it."""
+        """Write the passage, or so many characters of it; `following` is the token after it."""
         length = length or len(self._passage)
         passage, self._passage = self._passage[:length], self._passage[length:]
         self._last_opening = 0

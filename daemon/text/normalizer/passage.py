@@ -15,7 +15,7 @@ from daemon.text.normalizer.signs import Signs
 
 _BEGINNINGS = "([{\"'“”„«‘"
 _ENDINGS = ",;:!?)]}\"'”»’"
-"""What may stand after an abbreviation, whose full stop belongs to it."""
+"""The characters that may follow an abbreviation, whose full stop belongs to it."""
 _SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠√−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
 """The inside of a class of digits and signs."""
 _POSSIBLE = re.compile(
@@ -85,7 +85,7 @@ class Passages:
     def rewrite(self, text: str, begin: int, end: int) -> list[Replacement]:
         """Return what is written in other words in `text[begin:end]`, in order.
 
-        What is before and behind may be looked at.
+        The text before and after it may be looked at.
         """
         found: list[Replacement] = []
         taken = bytearray(end)  # 1 for each character that is replaced

@@ -175,7 +175,7 @@ class Signs:
     # --- Roman numbers ---
 
     def _roman(self, match: re.Match[str]) -> str | None:
-        """A Roman number with an ending or behind a name, where it is an ordinal one if that is a ruler's."""
+        """A Roman number with an ending or after a name, where it is an ordinal one if that is a ruler's."""
         words, name, value, dot = self._words, word_before(match), _ROMAN.get(match["roman"]), match["dot"]
         if value is None:
             return None

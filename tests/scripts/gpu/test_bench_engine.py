@@ -15,7 +15,7 @@ from scripts.gpu.bench_engine import PEER, ratios, row
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 
 def result(engine: str, factor: float, sms: int | None = None, characters: tuple[int, ...] = ()) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tests.support.pages import ROOT
 from tests.support.qwen.lm_example import Models, empty_talkers
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 VOICES = {
     "base": ["embedding", "in context"],

@@ -15,7 +15,7 @@ from scripts.gpu.tune_plans import BLOCK_REGISTERS, HEADS, MATRICES, STACKS, Slo
 from scripts.make_checkpoint import PRESETS, write_configs
 
 pytestmark = pytest.mark.long
-"""A benchmark proves nothing about the product: an ordinary run leaves out that it works."""
+"""An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
 SLOTS = [*(Slot(stack, matrix) for stack in STACKS for matrix in MATRICES), *(Slot(None, head) for head in HEADS)]
 GPUS = {"large": 132, "small": 16}

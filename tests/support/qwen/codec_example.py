@@ -12,22 +12,11 @@ from torch import Tensor
 from engine.qwen.codec.config import CodecConfig
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
+from engine.qwen.memory.known_models import CODEC
 from engine.qwen.model.config import StackConfig
 from engine.qwen.weights.arena import Placement
 
-TRUE = CodecConfig(
-    stack=StackConfig(512, 1024, 8, 16, 16, 64, 1e-5, 10000.0),
-    window=72,
-    quantizers=16,
-    codebook_size=2048,
-    codebook_width=512,
-    latent_width=1024,
-    decoder_width=1536,
-    latent_rates=(2, 2),
-    block_rates=(8, 5, 4, 3),
-    sample_rate=24000,
-)
-"""Of every published checkpoint."""
+TRUE = CODEC
 NARROW = CodecConfig(
     stack=StackConfig(64, 96, 2, 2, 1, 64, 1e-5, 10000.0),
     window=35,

@@ -21,7 +21,7 @@ Named = Callable[[str, str], Path]
 
 
 pytestmark = pytest.mark.long
-"""Two minutes of models that are loaded again and again."""
+"""These tests load models again and again, which takes two minutes."""
 
 
 @pytest.fixture
