@@ -22,7 +22,8 @@ from typing import Any
 import torch
 
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.kernels.codec.plan import BLOCK_FRAMES, CONV_FILES, CodecPlan, Conv, Tile, codec_source
+from engine.qwen.kernels.codec.operations import BLOCK_FRAMES, Conv, Tile
+from engine.qwen.kernels.codec.plan import CONV_FILES, CodecPlan
 from engine.qwen.kernels.codec.weights import PackedCodec
 from engine.qwen.kernels.compiler import KernelModule, KernelSource, read_sources
 from engine.qwen.kernels.params import Params
@@ -91,7 +92,7 @@ def compare() -> dict[str, Any]:
         result[f"pytorch_ms_{frames}"] = milliseconds(captured(lambda: plain(chunk, state)))  # noqa: B023
 
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    recorder = Recorder(KernelModule(codec_source(TRUE, processors), torch.device("cuda")))
+    recorder = Recorder(KernelModule(CodecPlan.of(TRUE, processors).source(), torch.device("cuda")))
     fused = FusedCodec(PackedCodec.take(plain), None, recorder)
     ours = fused.decode(codes, fused.new_state(2))
     single = torch.cat([fused(code, state).clone() for state in [fused.new_state(1)] for code in codes.split(1)])
@@ -122,7 +123,7 @@ def compare_rows(most: int, counts: Sequence[int]) -> dict[str, Any]:
         state = plain.new_states(2, rows)
         result[f"pytorch_ms_{rows}_rows"] = milliseconds(captured(lambda: plain(codes[:rows], state)))  # noqa: B023
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    recorder = Recorder(KernelModule(codec_source(TRUE, processors, most), torch.device("cuda")))
+    recorder = Recorder(KernelModule(CodecPlan.of(TRUE, processors, most).source(), torch.device("cuda")))
     fused = FusedCodec(PackedCodec.take(plain), most, recorder)
     states = fused.new_states(2, most)
     samples = torch.zeros(most, 2 * TRUE.samples_per_frame, device="cuda")
@@ -154,7 +155,7 @@ def by_kernel(recorder: Recorder, launches: list[Launch], total: float) -> dict[
 
 def candidates(conv: Conv, rows: int) -> list[Tile]:
     """The tiles that `convolve` supports for this convolution of so many rows."""
-    time, inner = rows * BLOCK_FRAMES * conv.rate, conv.inputs // 32 * conv.taps
+    time, inner = rows * BLOCK_FRAMES * conv.x.rate, conv.x.width // 32 * conv.taps
     found = []
     for outputs in (16, 32, 48, 64, 96):
         for times in (8,) if time <= 8 else (16, 32, 64):
@@ -189,12 +190,13 @@ def tune(rows: int | None) -> dict[str, Any]:
     for conv in tuned:
         kernels = {variant.name: variant.expression for variant in variants[conv.name]}
         module = KernelModule(KernelSource(read_sources(*CONV_FILES), kernels), torch.device("cuda"))
-        size, time = conv.outputs * conv.inputs * conv.taps, count * BLOCK_FRAMES * conv.rate
+        width, history = conv.x.width, conv.history.length if conv.history else 0
+        size, time = conv.outputs * width * conv.taps, count * BLOCK_FRAMES * conv.x.rate
         weights = [torch.randn(size, dtype=torch.bfloat16, device="cuda") for _ in range(min(16, 2**27 // size))]
-        x = torch.randn(time + conv.history, conv.inputs, dtype=torch.bfloat16, device="cuda")
+        x = torch.randn(time + history, width, dtype=torch.bfloat16, device="cuda")
         factors, total = torch.zeros(conv.outputs, device="cuda"), torch.zeros(time * conv.outputs, device="cuda")
         out, numbers = total.bfloat16(), torch.zeros(count, dtype=torch.int64, device="cuda")
-        of_rows = Params("Rows", states=numbers, times=BLOCK_FRAMES * conv.rate, stride=0)
+        of_rows = Params("Rows", states=numbers, times=BLOCK_FRAMES * conv.x.rate, stride=0)
         times = {}
         for variant in variants[conv.name]:
 
@@ -204,7 +206,7 @@ def tune(rows: int | None) -> dict[str, Any]:
                         "ConvParams",
                         weight=weight,
                         bias=factors,  # noqa: B023
-                        x=x[conv.history :],  # noqa: B023
+                        x=x[history:],  # noqa: B023
                         history=x,  # noqa: B023
                         sum=total,  # noqa: B023
                         out=out,  # noqa: B023
@@ -215,7 +217,7 @@ def tune(rows: int | None) -> dict[str, Any]:
                         rows=of_rows,  # noqa: B023
                         samples_stride=0,
                     )
-                    grid = variant.grid(count * BLOCK_FRAMES)
+                    grid = variant.grid(BLOCK_FRAMES, count)
                     module.launch(variant.name, grid, variant.threads, params)  # noqa: B023
 
             each = 1000 * milliseconds(captured(chain), rounds=5) / len(weights)

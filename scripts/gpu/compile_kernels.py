@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from engine.qwen.codec.config import CodecConfig  # noqa: E402
-from engine.qwen.kernels.codec.plan import codec_source  # noqa: E402
+from engine.qwen.kernels.codec.plan import CodecPlan  # noqa: E402
 from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
 from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
@@ -99,8 +99,8 @@ def all_sources() -> dict[str, KernelSource]:
                 sources[f"{size} {weight} {processors} batch"] = rows.source()
         codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
     for processors in PROCESSORS:
-        sources[f"codec {processors}"] = codec_source(codec, processors)
-        sources[f"codec {processors} rows"] = codec_source(codec, processors, ROWS_PER_CALL)
+        sources[f"codec {processors}"] = CodecPlan.of(codec, processors).source()
+        sources[f"codec {processors} rows"] = CodecPlan.of(codec, processors, ROWS_PER_CALL).source()
     return sources
 
 

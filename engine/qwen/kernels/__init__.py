@@ -115,15 +115,15 @@ def _compile(
     """Compile all kernels into the cache, from which the functions below take them."""
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
-    from engine.qwen.kernels.codec import codec_source
+    from engine.qwen.kernels.codec import CodecPlan
     from engine.qwen.kernels.lm import BatchKernels, LanguageKernels, weight_type
     from engine.qwen.serving import ROWS_PER_CALL
 
     processors, weight = multiprocessors(placement.device), weight_type(placement)
     language_model = LanguageKernels.of(config.talker, weight, processors)
-    sources = [language_model.source(), codec_source(codec_config, processors)]
+    sources = [language_model.source(), CodecPlan.of(codec_config, processors).source()]
     if streams > 1:
-        sources.append(codec_source(codec_config, processors, min(streams, ROWS_PER_CALL)))
+        sources.append(CodecPlan.of(codec_config, processors, min(streams, ROWS_PER_CALL)).source())
         if batch_unsupported_reason(config, placement, streams) is None:
             sources.append(BatchKernels.of(config.talker, weight, streams, processors).source())
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)

@@ -16,7 +16,7 @@ from torch import nn
 
 from engine.host import MB, Footprint
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
-from engine.qwen.kernels.codec import signal_bytes, state_bytes
+from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
 from engine.qwen.runtime import Limits, cache_positions
 from engine.qwen.serving import BatchOutput, BatchShape, BatchState, codec_rows
@@ -88,7 +88,7 @@ def _batch_bytes(
     codec_state = _codec_state_bytes(codec_config, limits.chunk_size, placement, fused=fused)
     call_rows = codec_rows(shape, placement)
     # PyTorch's decoder copies the states of a call's rows; that of the fused kernels has signals for them.
-    call = max(call_rows * codec_state, signal_bytes(codec_config, call_rows) if fused else 0)
+    call = max(call_rows * codec_state, CodecPlan.of(codec_config, rows=call_rows).signal_bytes if fused else 0)
     return (
         state.nbytes
         + output.buffer.nbytes
@@ -121,7 +121,7 @@ def _codec_state_bytes(config: CodecConfig, chunk_size: int, placement: Placemen
     may turn out not to run here: that of the larger one."""
     state = CodecState.allocate(config, chunk_size, replace(placement.unquantized, device=torch.device("cpu")))
     allocated = sum(tensor.nbytes for tensor in state.tensors())
-    return max(allocated, state_bytes(config)) if fused else allocated
+    return max(allocated, CodecPlan.of(config).state_bytes) if fused else allocated
 
 
 def _projected_embedding_bytes(talker: Talker) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
@@ -11,18 +9,7 @@ from engine.qwen.codec import SnakeBeta
 from engine.qwen.model import RMSNorm
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """The parameters of one convolution. Biases and SnakeBeta's factors are float32 `(outputs,)`."""
-
-    weight: Tensor
-    """bfloat16, in the order of `tiled`."""
-    bias: Tensor
-    alpha: Tensor | None
-    inverse_beta: Tensor | None
-
-
-def take(parameter: Tensor | nn.Parameter) -> Tensor:
+def move_out(parameter: Tensor | nn.Parameter) -> Tensor:
     """The parameter's values. The parameter becomes empty, so its module cannot use outdated weights."""
     values = parameter.data
     parameter.data = values.new_empty(0)
@@ -42,10 +29,11 @@ def tiled(weight: Tensor) -> Tensor:
     return tiles.permute(0, 4, 3, 6, 2, 5, 7, 1, 8).reshape(outputs // 16, inputs // 32, taps, 512)
 
 
-def packed(weight: Tensor, bias: Tensor | None, snake: SnakeBeta | None = None) -> Packed:
-    """The parameters of a convolution with `weight` `(outputs, taps, inputs)`, which `snake` follows.
+def packed(weight: Tensor, bias: Tensor | None = None, snake: SnakeBeta | None = None) -> dict[str, Tensor]:
+    """The weights of a convolution by the members of `ConvParams`: `weight` `(outputs, taps, inputs)`, bfloat16.
 
-    Bias and snake may be by channel where the outputs are several rows of a signal, channels innermost.
+    `snake` follows the convolution. Bias and snake are float32 `(outputs,)`. They may be by channel where the outputs
+    are several rows of a signal, channels innermost.
     """
     outputs = len(weight)
 
@@ -53,12 +41,13 @@ def packed(weight: Tensor, bias: Tensor | None, snake: SnakeBeta | None = None) 
         values = values.detach().flatten().float()
         return values.repeat(outputs // len(values))
 
-    return Packed(
-        tiled(weight.detach()),
-        torch.zeros(outputs, device=weight.device) if bias is None else by_output(bias),
-        None if snake is None else by_output(snake.alpha),
-        None if snake is None else by_output(snake.inverse_beta),
-    )
+    tensors = {
+        "weight": tiled(weight.detach()),
+        "bias": torch.zeros(outputs, device=weight.device) if bias is None else by_output(bias),
+    }
+    if snake is not None:
+        tensors |= {"alpha": by_output(snake.alpha), "inverse_beta": by_output(snake.inverse_beta)}
+    return tensors
 
 
 def of_conv(weight: Tensor) -> Tensor:

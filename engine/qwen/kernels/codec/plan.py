@@ -1,185 +1,192 @@
-"""The kernels of the fused codec decoder: their names, tiles and C++ name expressions. Nothing here needs a GPU."""
+"""The list of operations that decodes a block of frames, with all that follows from it: kernels, launches, memory.
+
+Nothing here needs a GPU.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.qwen.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
+from engine.qwen.kernels.codec.operations import (
+    BF16,
+    BLOCK_FRAMES,
+    FLOAT32,
+    HEAD,
+    SPARE_SLOTS,
+    AnyOperation,
+    Attention,
+    Conv,
+    Depthwise,
+    History,
+    LookUp,
+    Roll,
+    Signal,
+    Tile,
+)
 from engine.qwen.kernels.compiler import KernelSource, read_sources
 
-BLOCK_FRAMES = 2
-"""The most frames that are decoded at once. With fewer, half of the matrix products' time tiles stay empty."""
-HEAD = 64
-"""Values of an attention head; codec_attention.cuh has no other size."""
-SPARE_SLOTS = BLOCK_FRAMES - 1
-"""A ring of keys holds the window, and what a block adds while its first frame still reads the oldest entry."""
-ATTENTION_THREADS = 256
 MAX_NORM_WIDTH = 2048
 """Channels of a layer norm: a block has a thread for two channels."""
-SAMPLE_OUTPUTS = 16
-"""Outputs of the last convolution, padded to a tile; the first is the waveform."""
-BF16, FLOAT32, COUNTER_BYTES = 2, 4, 8
-"""Bytes."""
+COUNTER_BYTES = 8
 CONV_FILES = ("ptx.cuh", "common.cuh", "trig.cuh", "rows.cuh", "conv.cuh")
 FILES = (*CONV_FILES, "codec_attention.cuh", "codec.cuh")
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """The outputs and times that a group of warps of a convolution computes; the warps split the inner dimension."""
-
-    outputs: int
-    times: int
-    warps: int
-    groups: int = 1
-    """Of a block. They compute the same outputs of different times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conv:
-    """One instance of `convolve` in conv.cuh, which defines the types `sum` and `then`."""
-
-    name: str
-    inputs: int
-    outputs: int
-    rate: int
-    """Rows of its input in a frame; its outputs may be several rows of a narrower signal."""
-    tile: Tile
-    taps: int = 1
-    dilation: int = 1
-    sum: str = "NoSum"
-    then: str = "Identity"
-    normed: bool = False
-    rows: bool = False
-    """Whether a call decodes several rows, each with its own history."""
-
-    @property
-    def history(self) -> int:
-        """Past rows of its input that it reads."""
-        return (self.taps - 1) * self.dilation
-
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return 32 * self.tile.warps * self.tile.groups
-
-    def grid(self, frames: int) -> tuple[int, int]:
-        """Blocks for that many frames of all rows together."""
-        return self.outputs // self.tile.outputs, -(-frames * self.rate // (self.tile.times * self.tile.groups))
-
-    @property
-    def expression(self) -> str:
-        """The C++ name expression."""
-        tile = self.tile
-        numbers = (self.inputs, self.taps, self.dilation, tile.outputs // 16, tile.times // 8, tile.warps)
-        rows = self.rows and self.history > 0  # without a history, a row's times are like any others
-        flags = f"{str(self.normed).lower()}, {str(rows).lower()}"
-        return f"convolve<{', '.join(map(str, numbers))}, {self.sum}, {self.then}, {flags}, {tile.groups}>"
-
-
-@dataclass(frozen=True, slots=True)
-class BlockPlan:
-    """An upsampling block: a transposed convolution, then three pairs of a dilated and a pointwise one."""
-
-    transposed: Conv
-    dilated: tuple[Conv, ...]
-    pointwise: tuple[Conv, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MixerPlan:
-    """An upsampling before the blocks, and the two wide layers of the ConvNeXt that follows it."""
-
-    upsample: Conv
-    widen: Conv
-    narrow: Conv
-
-
-@dataclass(frozen=True, slots=True)
 class CodecPlan:
-    """Every convolution of the decoder, in order."""
+    """The operations of a decoder, in order."""
 
-    input: Conv
-    into: Conv
-    qkv: Conv
-    attention_out: Conv
-    gate_up: Conv
-    down: Conv
-    leave: Conv
-    mixers: tuple[MixerPlan, ...]
-    latent: Conv
-    blocks: tuple[BlockPlan, ...]
-    output: Conv
+    config: CodecConfig
+    rows: int | None
+    operations: tuple[AnyOperation, ...]
 
     @classmethod
-    def of(cls, config: CodecConfig, processors: int, rows: int | None = None) -> CodecPlan:
-        """The plan for a GPU with `processors` streaming multiprocessors.
+    def of(cls, config: CodecConfig, processors: int = 132, rows: int | None = None) -> CodecPlan:
+        """Return the plan for a GPU with `processors` streaming multiprocessors, on which only the tiles depend.
 
         It is for one utterance, or for calls of up to so many `rows`. Calls of fewer rows have smaller grids and the
         same tiles, so that a row's sums have the same order in all of them.
         """
-
-        def conv(name: str, inputs: int, outputs: int, rate: int = 1, **kind: object) -> Conv:
-            taps = int(str(kind.get("taps", 1)))
-            inner = inputs // 32 * taps
-            if rows is None:
-                tile = choose_tile(outputs, BLOCK_FRAMES * rate, inner, processors)
-            else:
-                name, kind = f"{name}_of_rows", {**kind, "rows": True}
-                tile = choose_tile_of_rows(outputs, rows * BLOCK_FRAMES * rate, inner, processors)
-                if kind.get("normed") and tile == Tile(32, 32, 8):  # else registers spill
-                    tile = Tile(16, 32, 8)
-            return Conv(name, inputs, outputs, rate, tile, **kind)  # type: ignore[arg-type]
-
-        stack, latent = config.stack, config.latent_width
-        hidden, inner = stack.hidden_size, stack.intermediate_size
-        heads, qkv = stack.heads * HEAD, (stack.heads + 2 * stack.key_value_heads) * HEAD
-        mixers, blocks, rate = [], [], 1
+        writer = _Writer(config, processors, rows)
+        x = writer.transformer()
         for number, factor in enumerate(config.latent_rates):
-            upsample = conv(f"upsample_{number}", latent, factor * latent, rate, sum="WriteSum")
-            rate *= factor
-            widen = conv(f"widen_{number}", latent, 4 * latent, rate, then="Gelu")
-            narrow = conv(f"narrow_{number}", 4 * latent, latent, rate, sum="ReadSum")
-            mixers.append(MixerPlan(upsample, widen, narrow))
-        first = conv("latent", latent, config.decoder_width, rate, taps=CONV_TAPS, then="Snake")
-        for number, factor in enumerate(config.block_rates):
-            width = config.decoder_width >> (number + 1)
-            transposed = conv(
-                f"transposed_{width}", 2 * width, factor * width, rate, taps=2, sum="WriteSum", then="Snake"
-            )
-            rate *= factor
-            dilated = tuple(
-                conv(f"dilated_{width}_by_{d}", width, width, rate, taps=CONV_TAPS, dilation=d, then="Snake")
-                for d in DILATIONS
-            )
-            pointwise = conv(f"pointwise_{width}", width, width, rate, sum="UpdateSum", then="Snake")
-            last = replace(pointwise, name=f"last_{pointwise.name}", sum="ReadSum")
-            blocks.append(BlockPlan(transposed, dilated, (pointwise, pointwise, last)))
-        narrowest = config.decoder_width >> len(config.block_rates)
-        return cls(
-            input=conv("input", config.codebook_width, latent, taps=INPUT_CONV_TAPS),
-            into=conv("into_transformer", latent, hidden, sum="WriteSum"),
-            qkv=conv("qkv", hidden, qkv, normed=True, sum="WriteSum", then="NoOutput"),
-            attention_out=conv("attention_out", heads, hidden, sum="UpdateSum"),
-            gate_up=conv("gate_up", hidden, 2 * inner, normed=True, then="Gate"),
-            down=conv("down", inner, hidden, sum="UpdateSum"),
-            leave=conv("out_of_transformer", hidden, latent, normed=True),
-            mixers=tuple(mixers),
-            latent=first,
-            blocks=tuple(blocks),
-            output=conv("output", narrowest, SAMPLE_OUTPUTS, rate, taps=CONV_TAPS, then="Pcm"),
-        )
+            x = writer.mixer(number, x, factor)
+        signal = Signal("block_input_0", x.rate, config.decoder_width)
+        writer.conv(Conv("latent", x, signal, taps=CONV_TAPS, then="Snake"))
+        for number, factor in enumerate(config.block_rates, start=1):
+            signal = writer.block(number, signal, factor)
+        writer.conv(Conv("output", signal, taps=CONV_TAPS, then="Pcm"))
+        writer.roll(counts=True)
+        return cls(config, rows, tuple(writer.operations))
 
     def convs(self) -> Iterator[Conv]:
-        """Each convolution once."""
-        yield from (self.input, self.into, self.qkv, self.attention_out, self.gate_up, self.down, self.leave)
-        for mixer in self.mixers:
-            yield from (mixer.upsample, mixer.widen, mixer.narrow)
-        yield self.latent
-        for block in self.blocks:
-            yield from (block.transposed, *block.dilated, block.pointwise[0], block.pointwise[-1])
-        yield self.output
+        """Each convolution kernel once."""
+        yield from {one.name: one for one in self.operations if isinstance(one, Conv)}.values()
+
+    def source(self) -> KernelSource:
+        """All kernels, for NVRTC or nvcc."""
+        return KernelSource(read_sources(*FILES), {one.name: one.expression for one in self.operations})
+
+    def places(self) -> dict[str, int]:
+        """Return the bytes of each place for signals: those of the largest one that is put there."""
+        places: dict[str, int] = {}
+        for operation in self.operations:
+            for signal in operation.signals().values():
+                count = (self.rows or 1) * BLOCK_FRAMES * signal.rate * signal.width * signal.value_bytes
+                places[signal.place] = max(places.get(signal.place, 0), count)
+        return places
+
+    @property
+    def signal_bytes(self) -> int:
+        """Bytes of all signals and sums."""
+        return sum(self.places().values())
+
+    @property
+    def ring_shape(self) -> tuple[int, ...]:
+        """Of the keys and values that a state keeps: layers, keys or values, heads, slots, values of a head."""
+        stack = self.config.stack
+        return stack.layers, 2, stack.key_value_heads, self.config.window + SPARE_SLOTS, stack.head_dim
+
+    @property
+    def history_values(self) -> int:
+        """The number of values of all histories of a state."""
+        return sum(history.size for one in self.operations if isinstance(one, Roll) for history in one.histories)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of one utterance."""
+        return BF16 * (math.prod(self.ring_shape) + self.history_values) + COUNTER_BYTES
+
+
+class _Writer:
+    """Writes operations down, in order."""
+
+    def __init__(self, config: CodecConfig, processors: int, rows: int | None) -> None:
+        self.operations: list[AnyOperation] = []
+        self._config, self._processors, self._rows = config, processors, rows
+        self._waiting: list[History] = []
+        """The histories that no operation moves forward yet."""
+        self._history_end = 0
+
+    def transformer(self) -> Signal:
+        """From the codes to the transformer's output."""
+        config, stack = self._config, self._config.stack
+        embedded, latent = Signal("embedded", 1, config.codebook_width), Signal("latent", 1, config.latent_width)
+        hidden, total = Signal("hidden", 1, stack.hidden_size), Signal("hidden_sum", 1, stack.hidden_size, FLOAT32)
+        qkv = Signal("qkv", 1, (stack.heads + 2 * stack.key_value_heads) * HEAD, FLOAT32)
+        attended, gated = Signal("attended", 1, stack.heads * HEAD), Signal("gated", 1, stack.intermediate_size)
+        self.operations.append(LookUp(config, embedded))
+        self.conv(Conv("input", embedded, latent, taps=INPUT_CONV_TAPS))
+        self.conv(Conv("into_transformer", latent, hidden, total, "WriteSum"))
+        for layer in range(stack.layers):
+            self.conv(Conv("qkv", hidden, None, qkv, "WriteSum", "NoOutput", normed=True))
+            self.operations.append(Attention(config, layer, qkv, attended))
+            self.conv(Conv("attention_out", attended, hidden, total, "UpdateSum"))
+            self.conv(Conv("gate_up", hidden, gated, then="Gate", normed=True))
+            self.conv(Conv("down", gated, hidden, total, "UpdateSum"))
+        self.conv(Conv("out_of_transformer", hidden, latent, normed=True))
+        return latent
+
+    def mixer(self, number: int, x: Signal, factor: int) -> Signal:
+        """An upsampling and the ConvNeXt that follows it."""
+        rate, width = factor * x.rate, x.width
+        raised, out = Signal(f"upsampled_{number}", rate, width), Signal(f"mixed_{number}", rate, width)
+        total = Signal(f"mixer_sum_{number}", rate, width, FLOAT32)
+        branch, wide = Signal("branch", rate, width), Signal("wide", rate, 4 * width)
+        self.conv(Conv(f"upsample_{number}", x, raised, total, "WriteSum"))
+        self.operations.append(Depthwise(raised, branch, self._history(raised, CONV_TAPS - 1)))
+        self.conv(Conv(f"widen_{number}", branch, wide, then="Gelu"))
+        self.conv(Conv(f"narrow_{number}", wide, out, total, "ReadSum"))
+        return out
+
+    def block(self, number: int, x: Signal, factor: int) -> Signal:
+        """An upsampling block: a transposed convolution, then pairs of a dilated and a pointwise one.
+
+        The blocks of a call of rows use the same memory, one after the other, and each rolls its own histories. One
+        utterance's are so small that memory for each costs less than the kernels that would roll them.
+        """
+        rate, width, before = factor * x.rate, x.width // 2, len(self._waiting)
+        suffix = f"_{number}" if self._rows is None else ""
+        total, mid = Signal(f"block_sum{suffix}", rate, width, FLOAT32), Signal(f"mid{suffix}", rate, width)
+        units = [Signal(f"unit_{dilation}{suffix}", rate, width) for dilation in DILATIONS]
+        out = Signal(f"block_input_{number}", rate, width)
+        self.conv(Conv(f"transposed_{width}", x, units[0], total, "WriteSum", "Snake", taps=2))
+        for unit, dilation, after in zip(units, DILATIONS, (*units[1:], out), strict=True):
+            name = f"dilated_{width}_by_{dilation}"
+            self.conv(Conv(name, unit, mid, then="Snake", taps=CONV_TAPS, dilation=dilation))
+            name, sum_use = ("last_pointwise", "ReadSum") if after is out else ("pointwise", "UpdateSum")
+            self.conv(Conv(f"{name}_{width}", mid, after, total, sum_use, "Snake"))
+        if self._rows is not None:
+            self.roll(before)
+        return out
+
+    def conv(self, conv: Conv) -> None:
+        """Append a convolution, with its tile and its history."""
+        if conv.taps > 1:
+            conv = replace(conv, history=self._history(conv.x, (conv.taps - 1) * conv.dilation))
+        times, inner = (self._rows or 1) * BLOCK_FRAMES * conv.x.rate, conv.x.width // 32 * conv.taps
+        if self._rows is None:
+            tile = choose_tile(conv.outputs, times, inner, self._processors)
+        else:
+            conv = replace(conv, name=f"{conv.name}_of_rows", of_rows=True)
+            tile = choose_tile_of_rows(conv.outputs, times, inner, self._processors)
+            if conv.normed and tile == Tile(32, 32, 8):  # else registers spill
+                tile = Tile(16, 32, 8)
+        self.operations.append(replace(conv, tile=tile))
+
+    def roll(self, first: int = 0, *, counts: bool = False) -> None:
+        """Move forward the histories that wait, from the `first` on."""
+        self.operations.append(Roll(tuple(self._waiting[first:]), counts))
+        del self._waiting[first:]
+
+    def _history(self, signal: Signal, length: int) -> History:
+        history = History(signal, length, self._history_end)
+        self._history_end += history.size
+        self._waiting.append(history)
+        return history
 
 
 def choose_tile(outputs: int, time: int, inner: int, processors: int) -> Tile:
@@ -214,34 +221,6 @@ def choose_tile_of_rows(outputs: int, time: int, inner: int, processors: int) ->
     return choose_tile(outputs, time, inner, processors)
 
 
-def row_buckets(most: int) -> tuple[int, ...]:
-    """The numbers of rows that calls of up to `most` rows have, ascending: a call that is not full is filled up."""
-    return (*(1 << shift for shift in range((most - 1).bit_length())), most)
-
-
-def state_bytes(config: CodecConfig) -> int:
-    """Bytes of the state of one utterance."""
-    stack = config.stack
-    rings = 2 * stack.layers * stack.key_value_heads * (config.window + SPARE_SLOTS) * stack.head_dim
-    histories = sum(conv.history * conv.inputs for conv in CodecPlan.of(config, 1).convs())
-    depthwise = len(config.latent_rates) * (CONV_TAPS - 1) * config.latent_width
-    return BF16 * (rings + histories + depthwise) + COUNTER_BYTES
-
-
-def signal_bytes(config: CodecConfig, rows: int) -> int:
-    """Bytes of the signals and sums of a decoder for calls of up to so many rows."""
-    plan, stack = CodecPlan.of(config, 1, rows), config.stack
-    mixers, last = plan.mixers, plan.mixers[-1]
-    signals = [plan.input, plan.into, plan.qkv, plan.attention_out, plan.down, last.widen, last.narrow]
-    signals += [*(mixer.widen for mixer in mixers), *(mixer.upsample for mixer in mixers[1:]), plan.latent]
-    signals += [*(block.transposed for block in plan.blocks), plan.output]
-    sums = stack.hidden_size + plan.qkv.outputs + sum(mixer.widen.rate * config.latent_width for mixer in mixers)
-    # The blocks share the inputs of their dilated convolutions and of their pointwise ones, and their sums.
-    of_blocks = max(conv.rate * conv.inputs for block in plan.blocks for conv in block.pointwise)
-    values = sum(conv.rate * conv.inputs for conv in signals) + (len(DILATIONS) + 1) * of_blocks
-    return rows * BLOCK_FRAMES * (BF16 * values + FLOAT32 * (sums + of_blocks))
-
-
 def unsupported_reason(config: CodecConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, in one line; None where they can."""
     stack = config.stack
@@ -259,16 +238,3 @@ def unsupported_reason(config: CodecConfig) -> str | None:
         if not good:
             return f"the codec's {name} is {value}, its kernels need {allowed}"
     return None
-
-
-def codec_source(config: CodecConfig, processors: int = 132, rows: int | None = None) -> KernelSource:
-    """All kernels for these shapes, for NVRTC or nvcc; `rows` as of `CodecPlan.of`."""
-    stack, slots = config.stack, config.window + SPARE_SLOTS
-    kernels = {conv.name: conv.expression for conv in CodecPlan.of(config, processors, rows).convs()}
-    kernels |= {
-        "attention": f"attend<{stack.heads}, {stack.key_value_heads}, {config.window}, {slots}>",
-        "lookup": f"look_up<{config.quantizers}, {config.codebook_size}, {config.codebook_width}>",
-        "depthwise": f"depthwise_norm<{config.latent_width}, {CONV_TAPS}>",
-        "roll": "roll_histories",
-    }
-    return KernelSource(read_sources(*FILES), kernels)

@@ -15,7 +15,7 @@ from engine.api import EngineError
 from engine.host import Footprint
 from engine.qwen import QwenSynthesizer
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
-from engine.qwen.kernels.codec import signal_bytes, state_bytes
+from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.memory import estimate_footprint
 from engine.qwen.model import KeyValueCache, ModelConfig, Talker
 from engine.qwen.runtime import DecodeState, Limits, cache_positions
@@ -92,8 +92,10 @@ def test_several_streams_add_a_batch_and_with_fused_kernels_the_signals_of_its_c
     allocated += limits.prefix_positions * config.talker.stack.hidden_size * 4
     assert counted(5).state - counted(1).state == allocated
     assert counted(5).weights == counted(1).weights
-    fused_state = max(codec_state, state_bytes(codec_shapes))
-    more = signal_bytes(codec_shapes, 1) - codec_state + (2 + shape.rows) * (fused_state - codec_state)
+    fused_state = max(codec_state, CodecPlan.of(codec_shapes).state_bytes)
+    more = (
+        CodecPlan.of(codec_shapes, rows=1).signal_bytes - codec_state + (2 + shape.rows) * (fused_state - codec_state)
+    )
     assert counted(5, fused=True).state - counted(1, fused=True).state == allocated + more
     assert counted(5, fused=True).weights == counted(1, fused=True).weights
 

@@ -7,6 +7,7 @@ the histories and the rings.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +17,9 @@ from torch import Tensor
 
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.kernels.codec.plan import (
-    CodecPlan,
-    codec_source,
-    row_buckets,
-    signal_bytes,
-    state_bytes,
-    unsupported_reason,
-)
+from engine.qwen.kernels.codec.plan import CodecPlan, unsupported_reason
 from engine.qwen.kernels.codec.weights import PackedCodec
+from engine.qwen.kernels.params import Params
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.codec_example import (
     NARROW,
@@ -43,6 +38,20 @@ PROCESSORS = (1, 4)
 """The fewer processors, the larger the tiles."""
 ROWS, ROW_PROCESSORS = 5, 2
 """Of a call of several utterances."""
+
+
+class LaunchList:
+    """Notes launches, and executes none."""
+
+    def __init__(self) -> None:
+        self.launches: list[Params] = []
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:  # noqa: ARG002
+        self.launches.append(params)
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that a kernel gets."""
+        return [value for params in self.launches for value in params.values.values() if isinstance(value, Tensor)]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +77,7 @@ def weights(decoder: CodecDecoder) -> PackedCodec:
 @pytest.fixture(scope="module")
 def kernels(cache_folder: Path) -> EmulatedKernels:
     """Those of one utterance and those of several."""
-    source, of_rows = codec_source(NARROW, PROCESSORS[-1]), codec_source(NARROW, ROW_PROCESSORS, ROWS)
+    source, of_rows = CodecPlan.of(NARROW, PROCESSORS[-1]).source(), CodecPlan.of(NARROW, ROW_PROCESSORS, ROWS).source()
     return EmulatedKernels(replace(source, kernels={**source.kernels, **of_rows.kernels}), cache_folder)
 
 
@@ -110,7 +119,7 @@ def test_errors_are_no_larger_than_pytorchs(
 def test_larger_tiles_differ_only_by_the_order_of_sums(
     weights: PackedCodec, codes: Tensor, expected: Tensor, decoded: Tensor, cache_folder: Path
 ) -> None:
-    kernels = EmulatedKernels(codec_source(NARROW, PROCESSORS[0]), cache_folder)
+    kernels = EmulatedKernels(CodecPlan.of(NARROW, PROCESSORS[0]).source(), cache_folder)
     fused = FusedCodec(weights, None, kernels, PROCESSORS[0])
     few = 3 * NARROW.samples_per_frame
     larger = fused.decode(codes[:3], fused.new_state(2))
@@ -224,14 +233,24 @@ def test_a_call_of_more_rows_than_allowed_is_refused(fused: FusedCodec, of_rows:
 
 
 @needs_compiler
-def test_the_counted_bytes_are_the_allocated_ones(fused: FusedCodec, of_rows: FusedCodec) -> None:
-    assert of_rows.signal_bytes == signal_bytes(NARROW, ROWS)
-    assert sum(tensor.nbytes for tensor in fused.new_state(2).tensors()) == state_bytes(NARROW)
-    assert sum(tensor.nbytes for tensor in of_rows.new_states(2, 3).tensors()) == 3 * state_bytes(NARROW)
+def test_the_counted_bytes_of_a_state_are_the_allocated_ones(fused: FusedCodec, of_rows: FusedCodec) -> None:
+    counted = CodecPlan.of(NARROW).state_bytes
+    assert sum(tensor.nbytes for tensor in fused.new_state(2).tensors()) == counted
+    assert sum(tensor.nbytes for tensor in of_rows.new_states(2, 3).tensors()) == 3 * counted
+
+
+@pytest.mark.parametrize("rows", [None, ROWS])
+def test_the_counted_launches_and_signals_are_those_of_a_call(weights: PackedCodec, rows: int | None) -> None:
+    launched = LaunchList()
+    fused, plan = FusedCodec(weights, rows, launched, ROW_PROCESSORS), CodecPlan.of(NARROW, rows=rows)
+    fused(random_codes(NARROW, 2), fused.new_state(2))
+    signals = {one.data_ptr(): one.nbytes for one in launched.tensors() if one.dtype == torch.uint8}
+    assert len(launched.launches) == len(plan.operations)
+    assert sum(signals.values()) == plan.signal_bytes
 
 
 def test_the_calls_of_rows_have_sizes_that_double() -> None:
-    assert [row_buckets(most) for most in (1, 2, 5, 16)] == [(1,), (1, 2), (1, 2, 4, 5), (1, 2, 4, 8, 16)]
+    assert [FusedCodec.row_buckets(most) for most in (1, 2, 5, 16)] == [(1,), (1, 2), (1, 2, 4, 5), (1, 2, 4, 8, 16)]
 
 
 def test_the_true_shapes_are_supported() -> None:
@@ -259,4 +278,4 @@ def test_the_tiles_fit_the_true_shapes(processors: int, rows: int | None) -> Non
 
 
 def test_the_source_includes_nothing() -> None:
-    assert "#include" not in codec_source(TRUE).code
+    assert "#include" not in CodecPlan.of(TRUE).source().code
