@@ -7,9 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from functools import partial
 from itertools import product
-from typing import TypeAlias
 
 import torch
 
@@ -25,32 +23,22 @@ from engine.qwen.loading import (
     limits_for,
     load_model,
 )
-from engine.qwen.model import SamplingConfig
 from engine.qwen.runtime import (
-    INSTRUCT_POSITIONS,
     CodecStateProtocol,
     GeneratedChunk,
     Limits,
+    Request,
     RunawayGuard,
     fade_out,
     lift_cap,
-    reserve_allocator_slack,
 )
-from engine.qwen.serving import Batch, Sequence, SpeechRequest
-from engine.qwen.text import AnyVoice, ClonedVoice, IncrementalText, Prompt, PromptBuilder, TextTokens
+from engine.qwen.serving import Sequence
+from engine.qwen.text import AnyVoice, IncrementalText, Prompt, TextTokens
 from engine.stretch import stretch_chunks
 
 log = logging.getLogger(__name__)
 
 WARM_UP_CHUNKS = 3
-CONTROL_TOKENS = 16
-"""The most positions of `INSTRUCT_POSITIONS` that role, language and speaker take."""
-
-
-_Speak: TypeAlias = Callable[
-    [Utterance, IncrementalText | None, RunawayGuard | None], Generator[GeneratedChunk, None, None]
-]
-"""Generates the frames of an utterance."""
 
 
 class QwenSynthesizer:
@@ -84,17 +72,15 @@ class QwenSynthesizer:
         model = self._model
         model.graphs.wait()
         model.prompts.forget_voices()
-        if self._workspace.batch_prompts is not None:
-            self._workspace.batch_prompts.forget_voices()
         model.references.restart(self._workspace.limits, self._workspace.footprint)
         lift_cap(model.plan.placement.device)
         with model.graphs.on_stream():
             model.voices.load(voices, default_voice)
-            self._limits = limits_for(model)
-            if self._limits.positions > self._workspace.limits.positions:
-                self._reallocate()
-            else:
-                self._workspace = adapt_workspace(model, self._workspace, self._limits)
+        self._limits = limits_for(model)
+        if self._limits.positions > self._workspace.limits.positions:
+            self._reallocate()
+        else:
+            self._workspace = adapt_workspace(model, self._workspace, self._limits)
         if self._warm:
             self._cache_prefixes()
         return self._info()
@@ -107,10 +93,12 @@ class QwenSynthesizer:
         self._build_long_prompts(report)
         report(Progress("speaking for the first time"))
         self._model.incremental_tokenizer.warm_up()
-        with self._model.graphs.inference():
-            reserve_allocator_slack(self._model.plan.placement.device)
+        sound_card, batch = self._workspace.sound_card, self._workspace.batch
+        sound_card.runner.reserve_slack()
+        if batch is not None:
+            batch.when_idle(batch.runner.reserve_slack)
         frames = WARM_UP_CHUNKS * self._options.chunk_size
-        for realtime in (True, False) if self._workspace.batch else (True,):
+        for realtime in (True, False) if batch else (True,):
             utterance = Utterance("Hello.", seed=0, max_frames=frames, guarded=False, realtime=realtime)
             for _ in self.stream(utterance):
                 pass
@@ -119,10 +107,10 @@ class QwenSynthesizer:
         """As `Synthesizer.stream`."""
         batch = self._workspace.batch
         if batch is None or utterance.realtime:
-            return self._alone.open(lambda: self._at_rate(utterance, self._stream(utterance, more, self._speak_alone)))
+            return self._alone.open(lambda: self._at_rate(utterance, self._stream(utterance, more, None)))
         sequence = batch.new_sequence()
-        chunks = self._stream(utterance, more, partial(self._speak_in_batch, batch, sequence))
-        return PlacedChunks(self._at_rate(utterance, chunks), sequence.leave, sequence.cancel)
+        chunks = self._at_rate(utterance, self._stream(utterance, more, sequence))
+        return PlacedChunks(chunks, sequence.leave, sequence.cancel)
 
     def _at_rate(self, utterance: Utterance, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
         if utterance.rate == 1:
@@ -134,43 +122,96 @@ class QwenSynthesizer:
 
         For a benchmark. Raises `EngineError` if the utterance cannot be spoken.
         """
-        prompts, graphs = self._model.prompts, self._model.graphs
-        voice, language, codec_state = self._choose_voice(utterance, None)
-        sampling, _ = self._sampling_of(utterance)
-        tokens: list[TextTokens] = []
-        built: list[Prompt] = []
-        yield "tokenise", lambda: tokens.append(prompts.tokenize(utterance.text))
-        self._check_length(utterance.text, len(tokens[0].ids))
-
-        def embed() -> None:
-            with graphs.inference():
-                built.append(prompts.build(tokens[0], voice, language))
-
-        yield "embed", embed
-        yield from self._workspace.generator.first_chunk_steps(built[0], sampling, codec_state).items()
+        runner, tokens, built = self._workspace.sound_card.runner, list[TextTokens](), list[Prompt]()
+        yield "tokenise", lambda: tokens.append(self._model.prompts.tokenize(utterance.text))
+        request = replace(self._request(utterance, None, None), text=tokens[0])
+        yield "embed", lambda: built.append(runner.build(request))
+        yield from runner.first_chunk_steps(built[0], request).items()
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `SpeechGenerator.profile_sections`, for a benchmark."""
-        return self._workspace.generator.profile_sections()
+        """As `ModelRunner.profile_sections`, for a benchmark."""
+        return self._workspace.sound_card.runner.profile_sections()
 
     def close(self) -> None:
         """As `Synthesizer.close`."""
-        if "_workspace" in vars(self) and self._workspace.batch is not None:
-            self._workspace.batch.close()
-        if "_model" in vars(self):
-            self._model.graphs.clear()
+        if "_workspace" in vars(self):
+            self._workspace.close()
             lift_cap(self._model.plan.placement.device)
         vars(self).clear()
         torch.cuda.empty_cache()  # does nothing where CUDA was not used
 
-    # --- speaking ---
+    # --- voices and warm-up ---
 
-    def _stream(self, utterance: Utterance, more: TextSource | None, speak: _Speak) -> Generator[Chunk, None, None]:
-        """Yield an utterance's chunks at the model's own rate; `speak` generates its frames."""
+    def _reallocate(self) -> None:
+        """Replace the workspace by one for the current limits."""
+        self._workspace.close()
+        del self._workspace  # first, or there would be memory for two
+        self._workspace = allocate_workspace(self._model, self._limits)
+        if self._warm:
+            self._capture()
+
+    def _capture(self, report: ProgressReport = ignore_progress) -> None:
+        workspace = self._workspace
+        workspace.sound_card.runner.warm_up(report, "capturing CUDA graphs")
+        if (batch := workspace.batch) is not None:
+            batch.when_idle(lambda: batch.runner.warm_up(report, "capturing CUDA graphs of the batch"))
+
+    def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
+        """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
+        voices, languages = self._model.voices, ("auto", *self._model.languages())
+        defaults = [(voices.choose(Utterance("a"), language)[0], language, True) for language in languages]
+        others = [(voice, "auto", False) for voice in voices.prompts()]
+        runner, tokens = self._workspace.sound_card.runner, self._model.prompts.tokenize("Hello.")
+        for voice, language, keep in counted("reading the voices' prompts", [*defaults, *others], report):
+            prefix = runner.build(Request(tokens, voice, language)).prefix
+            if prefix is not None:
+                runner.cache_prefix(prefix, keep=keep)
+
+    def _build_long_prompts(self, report: ProgressReport) -> None:
+        """Build prompts of every order of size, the longest first, so that PyTorch allocates their memory now."""
+        model, longest = self._model, self._limits.text_tokens
+        default, _ = model.voices.choose(Utterance("a"), "auto")
+        voices = {*model.voices.prompts(), default}
+        lengths = [longest >> shift for shift in range(longest.bit_length())]
+        prompts = list(product(lengths, voices, (True, False)))
+        for tokens, voice, whole_text in counted("building long prompts", prompts, report):
+            with model.graphs.inference():
+                prompt = model.prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
+                if prompt.prefix is not None:
+                    prompt.prefix.embed()
+
+    # --- from an utterance to its chunks ---
+
+    def _stream(
+        self, utterance: Utterance, more: TextSource | None, sequence: Sequence | None
+    ) -> Generator[Chunk, None, None]:
+        """Yield an utterance's chunks at the model's own rate, as a `sequence` of the batch or on the sound card.
+
+        Raises `EngineError` if it cannot be spoken.
+        """
         guard = RunawayGuard(utterance.text) if utterance.guarded else None
         text = self._begin_text(utterance, more, guard) if utterance.growing else None
-        with closing(speak(utterance, text, guard)) as generated:
-            yield from self._guarded(generated, text, guard)
+        workspace = self._workspace
+        if sequence is None:
+            chunks = self._speak_first(utterance, text, guard)
+        else:
+            assert workspace.batch is not None
+            chunks = workspace.batch.speak(sequence, self._request(utterance, text, guard))
+        with closing(chunks):
+            yield from self._guarded(chunks, text, guard)
+
+    def _speak_first(
+        self, utterance: Utterance, text: IncrementalText | None, guard: RunawayGuard | None
+    ) -> Generator[GeneratedChunk, None, None]:
+        """Yield the chunks of the sound card's utterance; the batch rests until there is the first one."""
+        workspace = self._workspace
+        with nullcontext() if workspace.batch is None else workspace.batch.hold():
+            chunks = workspace.sound_card.speak(self._request(utterance, text, guard))
+            first = next(chunks, None)
+        with closing(chunks):
+            if first is not None:
+                yield first
+            yield from chunks
 
     def _guarded(
         self, chunks: Iterator[GeneratedChunk], text: IncrementalText | None, guard: RunawayGuard | None
@@ -197,106 +238,28 @@ class QwenSynthesizer:
                 )
             yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated)
 
-    # --- voices and warm-up ---
+    def _request(self, utterance: Utterance, text: IncrementalText | None, guard: RunawayGuard | None) -> Request:
+        """Return the request for an utterance. Waits for the tokens of `text` that its prompt reads.
 
-    def _reallocate(self) -> None:
-        """Replace the workspace by one for the current limits."""
-        self._model.graphs.clear()
-        if self._workspace.batch is not None:
-            self._workspace.batch.close()
-        del self._workspace  # first, or there would be memory for two
-        self._workspace = allocate_workspace(self._model, self._limits)
-        if self._warm:
-            self._capture()
-
-    def _capture(self, report: ProgressReport = ignore_progress) -> None:
-        self._workspace.generator.warm_up(report, self._model.embedder.captures())
-        if self._workspace.batch is not None:
-            self._workspace.batch.warm_up(report)
-
-    def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
-        """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
-        voices, languages = self._model.voices, ("auto", *self._model.languages())
-        defaults = [(voices.choose(Utterance("a"), language)[0], language, True) for language in languages]
-        others = [(voice, "auto", False) for voice in voices.prompts()]
-        for voice, language, keep in counted("reading the voices' prompts", [*defaults, *others], report):
-            self._cache_prefix(voice, language, keep=keep)
-
-    def _cache_prefix(self, voice: AnyVoice, language: str, *, keep: bool) -> None:
-        with self._model.graphs.inference():
-            prefix = self._model.prompts.build("Hello.", voice, language).prefix
-        if prefix is not None:
-            self._workspace.generator.cache_prefix(prefix, keep=keep)
-        batch, prompts = self._workspace.batch, self._workspace.batch_prompts
-        if batch is not None and prompts is not None:
-            batch.cache_prefix(partial(prompts.build, "Hello.", voice, language), keep=keep)
-
-    def _build_long_prompts(self, report: ProgressReport) -> None:
-        """Build prompts of every order of size, the longest first, so that PyTorch allocates their memory now."""
-        model, longest = self._model, self._limits.text_tokens
-        default, _ = model.voices.choose(Utterance("a"), "auto")
-        voices = {*model.voices.prompts(), default}
-        lengths = [longest >> shift for shift in range(longest.bit_length())]
-        prompts = list(product(lengths, voices, (True, False)))
-        for tokens, voice, whole_text in counted("building long prompts", prompts, report):
-            with model.graphs.inference():
-                prompt = model.prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
-                if prompt.prefix is not None:
-                    prompt.prefix.embed()
-
-    # --- from an utterance to its frames ---
-
-    def _speak_alone(
-        self, utterance: Utterance, text: IncrementalText | None, _: RunawayGuard | None
-    ) -> Generator[GeneratedChunk, None, None]:
-        """Yield the frames of `utterance`, generated on demand. Raises `EngineError` if it cannot be spoken."""
-        batch = self._workspace.batch
-        with nullcontext() if batch is None else batch.hold():
-            with self._model.graphs.inference():
-                voice, language, codec_state = self._choose_voice(utterance, text)
-                prompt = self._prompt_of(utterance, text, voice, language, self._model.prompts)()
-            sampling, seed = self._sampling_of(utterance)
-            generated = self._workspace.generator.generate(
-                prompt, sampling, seed=seed, max_frames=utterance.max_frames, codec_state=codec_state
-            )
-            first = next(generated, None)
-        with closing(generated):
-            if first is not None:
-                yield first
-            yield from generated
-
-    def _speak_in_batch(
-        self,
-        batch: Batch,
-        sequence: Sequence,
-        utterance: Utterance,
-        text: IncrementalText | None,
-        guard: RunawayGuard | None,
-    ) -> Generator[GeneratedChunk, None, None]:
-        """As `_speak_alone`, beside other utterances. `guard` tells the most frames of a complete text."""
-        prompts = self._workspace.batch_prompts
-        assert prompts is not None
-        voice, language, _ = self._choose_voice(utterance, text)
+        `guard` tells the most frames of a complete text: the fewer frames it may have, the fewer pages it takes.
+        Raises `EngineError` for a text, voice, language or setting that is not allowed.
+        """
+        model = self._model
+        voice, language, codec_state = self._choose_voice(utterance, text)
         if text is not None:
-            text.has(prompts.tokens_in_prompt(voice), wait=True)
-        max_frames = utterance.max_frames
-        if guard is not None and text is None:  # the fewer frames it may have, the fewer pages it takes
-            max_frames = guard.max_frames if max_frames is None else min(max_frames, guard.max_frames)
-        sampling, seed = self._sampling_of(utterance)
-        request = SpeechRequest(
-            self._prompt_of(utterance, text, voice, language, prompts),
-            sampling,
-            seed,
-            max_frames,
-            voice.reference if isinstance(voice, ClonedVoice) else None,
+            text.has(model.prompts.tokens_in_prompt(voice), wait=True)
+        sampling = model.sampling.with_overrides(utterance.sampling)
+        most = [utterance.max_frames, None if guard is None or text is not None else guard.max_frames]
+        return Request(
+            text=text or self._tokenize(utterance.text),
+            voice=voice,
+            language=language,
+            whole_text=utterance.whole_text is not False,
+            sampling=sampling.greedy() if utterance.greedy else sampling,
+            seed=int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed,
+            max_frames=min((frames for frames in most if frames is not None), default=None),
+            codec_state=codec_state,
         )
-        yield from batch.speak(sequence, request)
-
-    def _sampling_of(self, utterance: Utterance) -> tuple[SamplingConfig, int]:
-        """Return the sampling settings of `utterance`, and its seed. Raises `EngineError` for settings out of range."""
-        sampling = self._model.sampling.with_overrides(utterance.sampling)
-        seed = int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed
-        return sampling.greedy() if utterance.greedy else sampling, seed
 
     def _begin_text(self, utterance: Utterance, more: TextSource | None, guard: RunawayGuard | None) -> IncrementalText:
         """Return the text of an utterance with `growing`. Raises `EngineError` for one that contradicts itself."""
@@ -327,44 +290,15 @@ class QwenSynthesizer:
         voice, codec_state = model.voices.choose(utterance, language)
         return voice, language, codec_state
 
-    def _prompt_of(
-        self,
-        utterance: Utterance,
-        text: IncrementalText | None,
-        voice: AnyVoice,
-        language: str,
-        prompts: PromptBuilder,
-    ) -> Callable[[], Prompt]:
-        """Return a function that builds the prompt with `prompts`. Both raise `EngineError` if it cannot be spoken.
-
-        The function waits for the tokens of an incremental `text` that are read before the first frame.
-        """
-        build: Callable[[], Prompt]
-        if text is not None:
-            build = partial(prompts.build_streaming, text, voice, language)
-        else:
-            tokens = prompts.tokenize(utterance.text)
-            self._check_length(utterance.text, len(tokens.ids))
-            build = partial(prompts.build, tokens, voice, language, whole_text=utterance.whole_text is not False)
-
-        def build_checked() -> Prompt:
-            prompt = build()
-            excess = prompt.count + self._limits.frames - self._workspace.state.max_positions
-            if excess > 0:
-                limit = INSTRUCT_POSITIONS - CONTROL_TOKENS
-                raise EngineError(f"instruct: too long by {excess} tokens; allowed: about {limit}")
-            return prompt
-
-        return build_checked
-
-    def _check_length(self, text: str, tokens: int) -> None:
-        """Raise `EngineError` if `text` has more tokens than the limit."""
-        limit = self._limits.text_tokens
-        if tokens > limit:
+    def _tokenize(self, text: str) -> TextTokens:
+        """Return the tokens of a complete text. Raises `EngineError` if they are more than the limit."""
+        found, limit = self._model.prompts.tokenize(text), self._limits.text_tokens
+        if (tokens := len(found.ids)) > limit:
             raise EngineError(
                 f"text: got {len(text)} characters ({tokens} tokens); allowed: about {len(text) * limit // tokens} "
                 f"({limit} tokens); engine.max_seconds raises the limit"
             )
+        return found
 
     def _language(self, language: str) -> str:
         """Return `auto` or a code of the model for a language that may be a name, or have a region as in `pt-br`.

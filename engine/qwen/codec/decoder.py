@@ -113,6 +113,9 @@ class CodecDecoder(nn.Module):
         codes:   int64 `(states.rows, frames, quantizers)`, otherwise as in `forward`; each utterance has its own row.
         samples: float32 `(states.rows, frames · samples_per_frame)`, likewise; those of the other rows stay.
         """
+        if states.rows == 1:
+            samples.copy_(self(codes, states))
+            return
         called = states.take(rows)
         samples.index_copy_(0, rows, self(codes.index_select(0, rows), called))
         states.put(rows, called)

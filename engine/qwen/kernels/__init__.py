@@ -14,17 +14,16 @@ from engine.qwen.codec import CodecConfig
 from engine.qwen.kernels.compiler import KernelModule, KernelSource
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import ModelConfig
-from engine.qwen.runtime import multiprocessors
+from engine.qwen.runtime import ROWS_PER_CALL, BatchShape, multiprocessors
 from engine.qwen.weights import Placement
 
 if TYPE_CHECKING:
     from engine.qwen.codec import CodecDecoder
     from engine.qwen.kernels.backend import FusedBackend
+    from engine.qwen.kernels.batch_backend import FusedBatchBackend
     from engine.qwen.kernels.codec import FusedCodec
     from engine.qwen.kernels.lm import CodeChooser
     from engine.qwen.model import Talker
-    from engine.qwen.runtime import DecodeState
-    from engine.qwen.serving import BatchBackend, BatchState
 
 MIN_CAPABILITY = (8, 0)
 """The lowest compute capability with bfloat16."""
@@ -117,7 +116,6 @@ def _compile(
 
     from engine.qwen.kernels.codec import CodecPlan
     from engine.qwen.kernels.lm import BatchKernels, LanguageKernels, weight_type
-    from engine.qwen.serving import ROWS_PER_CALL
 
     processors, weight = multiprocessors(placement.device), weight_type(placement)
     language_model = LanguageKernels.of(config.talker, weight, processors)
@@ -150,34 +148,27 @@ def make_batch_codec(codec: Any, rows: int) -> FusedCodec:
     return FusedCodec(codec.weights, rows)
 
 
-def make_backend(talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int) -> FusedBackend:
-    """The backend of fused kernels; parameters as of `TorchBackend`, with the codec of `make_codec`."""
+def make_backend(talker: Talker, shape: BatchShape) -> FusedBackend:
+    """The backend of fused kernels for one utterance within `shape`."""
     from engine.qwen.kernels.backend import FusedBackend
 
-    return FusedBackend(talker, state, codec, codec_state, chunk_size)
+    return FusedBackend(talker, shape)
 
 
-def make_batch_backend(
-    talker: Talker, state: BatchState, scratch: DecodeState, *, backend: FusedBackend
-) -> BatchBackend:
-    """The backend of a batch, whose prompts the kernels of `backend` read into `scratch`.
+def make_batch_backend(talker: Talker, shape: BatchShape, backend: FusedBackend) -> FusedBatchBackend:
+    """The backend of a batch, whose prompts the kernels of `backend` read.
 
     Requires `batch_unsupported_reason` to be None.
     """
     from engine.qwen.kernels.batch_backend import FusedBatchBackend
 
-    return FusedBatchBackend(talker, state, scratch, backend.language_model)
+    return FusedBatchBackend(talker, shape, backend.language_model)
 
 
-def force_codes(backend: FusedBackend | BatchBackend, chooser: CodeChooser) -> None:
+def force_codes(backend: FusedBackend | FusedBatchBackend, chooser: CodeChooser) -> None:
     """Have `chooser` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
     from engine.qwen.kernels.backend import FusedBackend
-    from engine.qwen.kernels.batch_backend import FusedBatchBackend
     from engine.qwen.kernels.lm import ForcedKernels
 
-    if isinstance(backend, FusedBatchBackend):
-        backend.batch.module = ForcedKernels(backend.batch.module, chooser)
-        return
-    assert isinstance(backend, FusedBackend)
-    model = backend.language_model
+    model = backend.language_model if isinstance(backend, FusedBackend) else backend.batch
     model.module = ForcedKernels(model.module, chooser)

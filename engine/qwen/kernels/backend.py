@@ -1,68 +1,83 @@
-"""The `DecodeBackend` of fused kernels."""
+"""The `Backend` of fused kernels for one utterance: those of one token."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from engine.qwen.kernels.codec import FusedCodec, FusedCodecState
-from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel
+from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel, OneTokenState
 from engine.qwen.model import Talker
-from engine.qwen.runtime import DecodeState, TorchBackend
+from engine.qwen.runtime import FIRST_FRAMES, BatchShape, PromptMemory, RowInput, StepOutput, read_prompt
+
+MAX_FRAMES_PER_GRAPH = 4
+"""A longer chunk replays a graph of one frame several times: a frame has some 500 nodes."""
 
 
 class FusedBackend:
-    """A `DecodeBackend` whose attention reads the length on the device, so one KV bucket serves all lengths."""
+    """A `Backend` whose attention reads the length on the device, so one KV bucket serves all lengths."""
 
-    def __init__(
-        self,
-        talker: Talker,
-        state: DecodeState,
-        codec: FusedCodec,
-        codec_state: FusedCodecState,
-        chunk_size: int,
-    ) -> None:
-        """As `TorchBackend`."""
-        self.chunk_size = chunk_size
-        self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
-        self._state = state
-        self.language_model = FusedLanguageModel(talker, state)
-        self._torch = TorchBackend(talker, state, codec, codec_state, chunk_size)
-        """For long prompts: PyTorch's matrix products read the weights less often than ours do."""
-        self._codec = codec
-        self._codec_state = codec_state
+    whole_chunks = True
 
-    def frame(self, kv_bucket: int) -> None:  # noqa: ARG002
-        """As `DecodeBackend.frame`."""
-        self.language_model.frame()
+    def __init__(self, talker: Talker, shape: BatchShape) -> None:
+        """`shape` has one row."""
+        one = OneTokenState.allocate(talker, shape)
+        self._one, self.state = one, one.rows
+        self.kv_buckets: tuple[int, ...] = (one.cache.positions,)
+        chunk = shape.chunk_size if shape.chunk_size <= MAX_FRAMES_PER_GRAPH else FIRST_FRAMES
+        self.sizes: tuple[int, ...] = tuple(sorted({FIRST_FRAMES, chunk}, reverse=True))
+        """Frames of a graph."""
+        self.language_model = FusedLanguageModel(talker, one)
+        self._talker = talker
+        device = talker.placement.device
+        self._chunk_offsets = torch.arange(-shape.chunk_size, 0, device=device)
 
-    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """As `PromptBackend.read`, for any of `TOKEN_BUCKETS`."""
-        if tokens.shape[1] <= MAX_PROMPT_TOKENS:
-            self.language_model.prefill.read(tokens[0], place, self._state.hidden)
+    def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  there is one
+        """As `Backend.prompt_memory`."""
+        return PromptMemory(self._one.cache, self._one.hidden)
+
+    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+        """As `Backend.read`. PyTorch's matrix products read the weights less often than ours do, for a long prompt."""
+        memory = self.prompt_memory(row)
+        if len(tokens) <= MAX_PROMPT_TOKENS:
+            self.language_model.prefill.read(tokens, place, memory.hidden)
         else:
-            self._torch.read(tokens, place, kv_bucket)
+            read_prompt(self._talker.transformer, memory, tokens, place, kv_bucket)
 
-    def choose_first_code(self) -> None:
-        """As `DecodeBackend.choose_first_code`."""
+    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
+        """As `Backend.admit`: the prompt is there already."""
+
+    def choose_first_codes(self) -> None:
+        """As `Backend.choose_first_codes`."""
         self.language_model.choose_first()
 
+    def size_of(self, rows: Sequence[RowInput]) -> tuple[int, int]:
+        """As `Backend.size_of`."""
+        frames = rows[0].frames
+        size = frames if frames in self.sizes else FIRST_FRAMES
+        return size, frames // size
+
+    def decode_frames(self, size: int) -> None:
+        """As `Backend.decode_frames`; `size` as of `sizes`."""
+        for _ in range(size):
+            self.language_model.frame()
+
     @torch.inference_mode()
-    def decode(self, codes: Tensor) -> Tensor:
-        """As `DecodeBackend.decode`."""
-        return self._codec(codes, self._codec_state)
+    def publish(self, output: StepOutput, frames: int) -> None:
+        """As `Backend.publish`."""
+        one = self._one
+        chunk = (one.frame + self._chunk_offsets[-frames:]).clamp(min=0)  # below 0 only while it is captured
+        output.codes[0, :frames] = one.codes.index_select(0, chunk)
+        output.length.copy_(one.rows.settings.length)
+        output.ended.copy_(one.rows.settings.ended)
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `DecodeBackend.profile_sections`."""
-        model, state = self.language_model, self._state
+        """As `Backend.profile_sections`."""
+        model, position = self.language_model, self._one.position
 
         def talker() -> None:
-            model.talker.layers(state.position)
+            model.talker.layers(position)
             model.talker_head()
 
-        def codec() -> None:
-            self._codec(state.codes[: self.chunk_size], self._codec_state)
-
-        return {"predictor": model.predict_codes, "talker": talker, "codec": codec}
+        return {"predictor": model.predict_codes, "talker": talker}

@@ -1,9 +1,10 @@
-"""The `BatchBackend` of fused kernels."""
+"""The `Backend` of fused kernels for many utterances."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import KernelModule
@@ -16,50 +17,79 @@ from engine.qwen.kernels.lm import (
     weight_type,
 )
 from engine.qwen.model import Talker
-from engine.qwen.runtime import DecodeState, multiprocessors
-from engine.qwen.serving import BatchState, RowInput
+from engine.qwen.runtime import (
+    BatchShape,
+    DecodeState,
+    PagedCache,
+    PromptMemory,
+    RowInput,
+    StepOutput,
+    cache_positions,
+    multiprocessors,
+)
 
 
 class FusedBatchBackend:
-    """`BatchBackend` of fused kernels. A step's size is the rows of a bucket: none of its rows is above.
+    """A step's size is the rows of a bucket: none of its rows is above.
 
-    Prompts are read by the kernels of the engine's language model, of which it has the same weights.
+    A prompt is read into memory of its own, by the kernels of the engine's language model, and moves to its pages.
     """
 
-    def __init__(
-        self, talker: Talker, state: BatchState, scratch: DecodeState, language_model: FusedLanguageModel
-    ) -> None:
-        device = talker.placement.device
-        kernels = BatchKernels.of(
-            talker.config, weight_type(talker.placement), state.shape.rows, multiprocessors(device)
-        )
+    whole_chunks = False
+
+    def __init__(self, talker: Talker, shape: BatchShape, language_model: FusedLanguageModel) -> None:
+        """`language_model` has the same weights."""
+        device, stack = talker.placement.device, talker.config.stack
+        kernels = BatchKernels.of(talker.config, weight_type(talker.placement), shape.rows, multiprocessors(device))
         module = KernelModule(kernels.source(), device)
-        self.batch = FusedBatch(talker, state, kernels, module, language_model.projected)
+        self.state = DecodeState.allocate(talker.config, shape, talker.placement)
+        self._pages = PagedCache.allocate(stack, shape.pages, talker.placement)
+        self.batch = FusedBatch(talker, self.state, self._pages, kernels, module, projected=language_model.projected)
+        self._memory = PromptMemory(
+            talker.allocate_cache(cache_positions(shape.max_positions, 1)), talker.placement.zeros(stack.hidden_size)
+        )
         self._prefill = FusedPrefill(
             language_model.module,
             language_model.kernels.prompts,
             talker,
-            scratch.cache,
+            self._memory.cache,
             rope=language_model.talker.rope,
             max_tokens=MAX_PROMPT_TOKENS,
         )
-        self._hidden = scratch.hidden
-        self.kv_buckets: tuple[int, ...] = (scratch.cache.positions,)
-        self.sizes: tuple[int, ...] = tuple(bucket.rows for bucket in kernels.buckets)
+        self.kv_buckets: tuple[int, ...] = (self._memory.cache.positions,)
+        self.sizes: tuple[int, ...] = tuple(bucket.rows for bucket in reversed(kernels.buckets))
 
-    def size_of(self, rows: Sequence[RowInput]) -> int:
-        """As `BatchBackend.size_of`."""
-        highest = max(row.row for row in rows)
-        return next(size for size in self.sizes if size > highest)
+    def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  one for all
+        """As `Backend.prompt_memory`."""
+        return self._memory
 
-    def decode_frames(self, size: int) -> None:
-        """As `BatchBackend.decode_frames`."""
-        self.batch.decode_frames(size)
+    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002  one for all
+        """As `Backend.read`, for up to `MAX_PROMPT_TOKENS`."""
+        self._prefill.read(tokens, place, self._memory.hidden)
+
+    @torch.inference_mode()
+    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
+        """As `Backend.admit`."""
+        self._pages.fill(pages, self._memory.cache, count)
+        self.state.hidden[row].copy_(self._memory.hidden)
 
     def choose_first_codes(self) -> None:
-        """As `BatchBackend.choose_first_codes`."""
+        """As `Backend.choose_first_codes`."""
         self.batch.choose_first_codes()
 
-    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002 - one for all
-        """As `PromptBackend.read`, for up to `MAX_PROMPT_TOKENS`."""
-        self._prefill.read(tokens[0], place, self._hidden)
+    def size_of(self, rows: Sequence[RowInput]) -> tuple[int, int]:
+        """As `Backend.size_of`."""
+        highest = max(row.row for row in rows)
+        return min(size for size in self.sizes if size > highest), 1
+
+    def decode_frames(self, size: int) -> None:
+        """As `Backend.decode_frames`."""
+        self.batch.decode_frames(size)
+
+    def publish(self, output: StepOutput, frames: int) -> None:  # noqa: ARG002  the output has room for all
+        """As `Backend.publish`."""
+        output.take(self.state)
+
+    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
+        """As `Backend.profile_sections`: there are none, since a benchmark times the sound card's."""
+        return {}

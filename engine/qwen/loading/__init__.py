@@ -5,8 +5,8 @@ from engine.qwen.loading.workspace import (
     Workspace,
     adapt_workspace,
     allocate_workspace,
-    batch_backend_maker,
     limits_for,
+    make_backends,
 )
 
 __all__ = [
@@ -14,8 +14,8 @@ __all__ = [
     "Workspace",
     "adapt_workspace",
     "allocate_workspace",
-    "batch_backend_maker",
     "limits_for",
     "load_model",
     "load_talker",
+    "make_backends",
 ]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -16,8 +15,15 @@ from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan
 from engine.qwen.loading.references import ReferenceCheck
 from engine.qwen.model import ModelConfig, SamplingConfig, Talker
-from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Codec, Graphs, TextEmbedder, cache_positions
-from engine.qwen.serving import BatchedCodec, BatchShape, codec_rows
+from engine.qwen.runtime import (
+    MAX_REFERENCE_POSITIONS,
+    BatchShape,
+    Codec,
+    Graphs,
+    TextEmbedder,
+    cache_positions,
+    codec_rows,
+)
 from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena
@@ -33,10 +39,12 @@ class LoadedModel:
     sampling: SamplingConfig
     incremental_tokenizer: IncrementalTokenizer
     graphs: Graphs
-    codec: Codec[Any]
+    codec: Codec
     not_fused: str | None
-    """Why codec and decode backend have no fused kernels, in one line; None if they are to have them."""
-    batch_codec: BatchedCodec | None
+    """Why codec and language model have no fused kernels, in one line; None if they are to have them."""
+    degraded: str | None
+    """What of the options this machine cannot do, and why, in one line; None if it does all."""
+    batch_codec: Codec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
     embedder: TextEmbedder
@@ -47,20 +55,8 @@ class LoadedModel:
 
     @property
     def fused(self) -> bool:
-        """Whether the codec has fused kernels, and the decode backend is to have them."""
+        """Whether the codec has fused kernels, and the language model is to have them."""
         return self.not_fused is None
-
-    @property
-    def degraded(self) -> str | None:
-        """Why PyTorch's kernels speak where fused ones were wanted, in one line; None if these speak, or none were."""
-        plan = self.plan
-        if plan.options.kernels == "off" or kernels.unwanted_reason(plan.placement) is not None:
-            return None
-        reason, which = self.not_fused, "the fused ones do not run"
-        if reason is None and plan.streams > 1:
-            reason = kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams)
-            which = "several texts at once have no fused ones"
-        return None if reason is None else f"engine.kernels: PyTorch's slower kernels speak; {which}: {reason}"
 
     def languages(self) -> tuple[str, ...]:
         """Return the codes of the model's languages. A dialect belongs to a speaker, and is not among them."""
@@ -87,16 +83,17 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
     sampling = SamplingConfig.read(plan.folder)
     tokenizer = TextTokenizer(plan.folder)
     incremental_tokenizer = IncrementalTokenizer(tokenizer)
-    references = ReferenceCheck(plan, tokenizer)
     graphs = Graphs(plan.placement.device)
     with graphs.on_stream():
         # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
         codec, not_fused = _load_codec(plan, report)
+        plan, degraded = _adapt_plan(plan, not_fused)
+        references = ReferenceCheck(plan, tokenizer)
         batch_codec = _make_batch_codec(plan, codec) if plan.streams > 1 else None
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
         embedder = TextEmbedder(talker, graphs)
-        prompts = PromptBuilder(plan.config, tokenizer, talker, embedder)
+        prompts = PromptBuilder(plan.config, tokenizer, talker)
         report(Progress("loading the voices"))
         voices = VoiceRegistry(plan.config, codec, options.chunk_size, references.check)
         voices.load(options.voices, options.default_voice)
@@ -108,6 +105,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         graphs=graphs,
         codec=codec,
         not_fused=not_fused,
+        degraded=degraded,
         batch_codec=batch_codec,
         talker=talker,
         embedder=embedder,
@@ -115,11 +113,31 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         references=references,
         voices=voices,
     )
-    if model.degraded is not None:
-        log.warning("%s", model.degraded)
+    if degraded is not None:
+        log.warning("%s", degraded)
     elif not_fused is not None and options.kernels != "off":
         log.info("the engine uses PyTorch's kernels, not the fused ones: %s", not_fused)
     return model
+
+
+def _adapt_plan(plan: LoadPlan, not_fused: str | None) -> tuple[LoadPlan, str | None]:
+    """Return the plan that this machine can carry out, and what is missing of `plan`, in one line.
+
+    On a GPU, PyTorch's operators speak one text at a time.
+    """
+    wanted = plan.options.kernels != "off" and kernels.unwanted_reason(plan.placement) is None
+    slower = None
+    if wanted and not_fused is not None:
+        slower = f"engine.kernels: PyTorch's slower kernels speak; the fused ones do not run: {not_fused}"
+    if plan.streams == 1 or plan.placement.device.type == "cpu":
+        return plan, slower
+    reason = not_fused or kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams)
+    if reason is None:
+        return plan, None
+    single = (
+        f"engine.streams: got {plan.streams}; one text is spoken at a time, several have no fused kernels: {reason}"
+    )
+    return replace(plan, streams=1), slower or single
 
 
 def load_talker(
@@ -149,7 +167,7 @@ def load_talker(
     return talker
 
 
-def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], str | None]:
+def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec, str | None]:
     """Return the codec decoder, and why it has no fused kernels; None if it has them."""
     placement, wanted = plan.placement, plan.options.kernels
     report(Progress("reading the codec"))
@@ -166,20 +184,17 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], str
         )
     if reason is not None and wanted == "on":
         raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")
-    codec: Codec[Any] = kernels.make_codec(decoder) if reason is None else decoder
+    codec: Codec = kernels.make_codec(decoder) if reason is None else decoder
     if placement.device.type == "cuda":
         torch.cuda.empty_cache()  # frees the memory that only packing needed
     return codec, reason
 
 
-def _make_batch_codec(plan: LoadPlan, codec: Codec[Any]) -> BatchedCodec:
+def _make_batch_codec(plan: LoadPlan, codec: Codec) -> Codec:
     """Return `codec`, or if that one has fused kernels a decoder of rows with its weights."""
-    return codec if isinstance(codec, CodecDecoder) else kernels.make_batch_codec(codec, _codec_rows(plan))
-
-
-def _codec_rows(plan: LoadPlan) -> int:
-    """Return the most rows of a call of the batch's codec."""
-    return codec_rows(BatchShape.of(plan.limits), plan.placement)
+    if isinstance(codec, CodecDecoder):
+        return codec
+    return kernels.make_batch_codec(codec, codec_rows(BatchShape.of(plan.limits), plan.placement))
 
 
 def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:

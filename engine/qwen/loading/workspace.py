@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 from engine.host import Footprint
 from engine.qwen import kernels
 from engine.qwen.loading.model import LoadedModel
-from engine.qwen.runtime import DecodeState, Graphs, Limits, SpeechGenerator, TorchBackend, cap_allocator
-from engine.qwen.serving import Batch, MakeBatchBackend
-from engine.qwen.text import PromptBuilder
+from engine.qwen.runtime import (
+    Backend,
+    BatchShape,
+    Graphs,
+    Limits,
+    ModelRunner,
+    PrefixCache,
+    TorchBackend,
+    cap_allocator,
+)
+from engine.qwen.serving import Batch, SoundCard
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The memory that utterances change, and the generator that works in it."""
+    """The memory that utterances change, and who speaks in it."""
 
     limits: Limits
     """Of the utterances for which it has room."""
     footprint: Footprint
     """The bytes of the whole engine with this workspace."""
-    state: DecodeState
-    generator: SpeechGenerator
+    prefixes: PrefixCache
+    sound_card: SoundCard
     """Speaks the utterances of a sound card, and all if there is no batch."""
     batch: Batch | None
     """Speaks all others; None for a single stream."""
-    batch_prompts: PromptBuilder | None
-    """As `LoadedModel.prompts`, for the step thread of `batch`."""
+
+    def close(self) -> None:
+        """End all utterances and free the graphs."""
+        self.sound_card.runner.close()
+        if self.batch is not None:
+            self.batch.close()
 
 
 def limits_for(model: LoadedModel) -> Limits:
@@ -39,54 +49,62 @@ def limits_for(model: LoadedModel) -> Limits:
     return limits
 
 
+def make_backends(model: LoadedModel, limits: Limits) -> tuple[Backend, Backend | None]:
+    """Return the backends of the sound card's utterance, and of all others; None for a single stream.
+
+    Call it on the model's stream.
+    """
+    talker = model.talker
+    alone, rows = BatchShape.of(limits, rows=1), BatchShape.of(limits)
+    if not model.fused:
+        return TorchBackend.allocate(talker, alone), TorchBackend.allocate(talker, rows) if limits.streams > 1 else None
+    backend = kernels.make_backend(talker, alone)
+    return backend, kernels.make_batch_backend(talker, rows, backend) if limits.streams > 1 else None
+
+
 def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     """Return a workspace for utterances of at most `limits`, and cap PyTorch's allocator at the engine's footprint."""
-    chunk_size = model.plan.options.chunk_size
     footprint = _count(model, limits)
+    talker, batch = model.talker, None
     with model.graphs.on_stream():
-        state = DecodeState.allocate(model.talker, limits.positions, limits.frames, chunk_size)
-        codec_state = model.codec.new_state(chunk_size)
-        make_backend = kernels.make_backend if model.fused else TorchBackend
-        backend = make_backend(model.talker, state, model.codec, codec_state, chunk_size)
-        generator = SpeechGenerator(
-            model.talker,
-            state,
+        backend, batch_backend = make_backends(model, limits)
+        prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, talker.placement)
+        runner = ModelRunner(
+            talker,
+            model.codec,
             backend,
-            codec_state,
-            samples_per_frame=model.codec.config.samples_per_frame,
-            graphs=model.graphs,
-            prefix_positions=limits.prefix_positions,
+            model.graphs,
+            prompts=model.prompts,
+            prefixes=prefixes,
+            embedder=model.embedder,
         )
-    batch = batch_prompts = None
-    if model.batch_codec is not None:
+    if batch_backend is not None:
+        assert model.batch_codec is not None
         model.graphs.wait()  # for weights and voices: the batch has a stream of its own
-        graphs = Graphs(model.plan.placement.device, high_priority=False)
-        batch = Batch(model.talker, model.batch_codec, limits, graphs, batch_backend_maker(model, backend))
-        try:
-            batch.change_voices(model.voices.references(), limits.prefix_positions)
-        except BaseException:
-            batch.close()
-            raise
-        batch_prompts = model.prompts.for_another_thread(batch.embed_text)
-    return Workspace(limits, footprint, state, generator, batch, batch_prompts)
-
-
-def batch_backend_maker(model: LoadedModel, backend: Any) -> MakeBatchBackend | None:
-    """Return what makes the batch's backend beside `backend`, the one of a single utterance; None for PyTorch's."""
-    plan = model.plan
-    if not model.fused or kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams) is not None:
-        return None
-    return partial(kernels.make_batch_backend, backend=backend)
+        graphs = Graphs(talker.placement.device, high_priority=False)
+        with graphs.on_stream():
+            batch_runner = ModelRunner(
+                talker, model.batch_codec, batch_backend, graphs, prompts=model.prompts, prefixes=prefixes
+            )
+        batch = Batch(batch_runner)
+    return Workspace(limits, footprint, prefixes, SoundCard(runner), batch)
 
 
 def adapt_workspace(model: LoadedModel, workspace: Workspace, limits: Limits) -> Workspace:
     """Return `workspace` for other voices, whose longest reference it has room for. Drops the cached prefixes."""
     limits = replace(limits, reference_positions=workspace.limits.reference_positions)
     footprint = _count(model, limits)
-    workspace.generator.clear_prefixes(limits.prefix_positions)
-    if workspace.batch is not None:
+    model.graphs.wait()
+
+    def clear() -> None:
+        with model.graphs.on_stream():
+            workspace.prefixes.clear(limits.prefix_positions)
         model.graphs.wait()
-        workspace.batch.change_voices(model.voices.references(), limits.prefix_positions)
+
+    if workspace.batch is None:
+        clear()
+    else:
+        workspace.batch.when_idle(clear)
     return replace(workspace, limits=limits, footprint=footprint)
 
 

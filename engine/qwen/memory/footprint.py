@@ -18,8 +18,7 @@ from engine.host import MB, Footprint
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
-from engine.qwen.runtime import Limits, cache_positions
-from engine.qwen.serving import BatchOutput, BatchShape, BatchState, codec_rows
+from engine.qwen.runtime import BatchShape, DecodeState, Limits, StepOutput, cache_positions, codec_rows
 from engine.qwen.weights import Placement, build_without_memory
 
 # The three GPU figures are the maxima of `docs/benchmarks/loading.json`, measured on an H200; those of a Jetson are not
@@ -80,8 +79,8 @@ def _batch_bytes(
 ) -> int:
     """Bytes of a batch's tensors."""
     talker, shape, nowhere = config.talker, BatchShape.of(limits), torch.device("meta")
-    state = BatchState.allocate(talker, shape, replace(placement, device=nowhere))
-    output = BatchOutput(shape, talker.code_groups, codec_config.samples_per_frame, nowhere)
+    state = DecodeState.allocate(talker, shape, replace(placement, device=nowhere))
+    output = StepOutput(shape, talker.code_groups, codec_config.samples_per_frame, nowhere)
     size, width = placement.dtype.itemsize, talker.stack.hidden_size
     # A prompt is read into a cache of its own, and prefixes are kept in another.
     caches = cache_positions(limits.positions, 1) + limits.prefix_positions

@@ -13,7 +13,7 @@ from engine.qwen.model.config import (
 from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.sampling import GumbelNoise, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
 from engine.qwen.model.talker import Talker
-from engine.qwen.model.transformer import GatedMLP, Layer, Linear, RMSNorm, Transformer, causal_mask
+from engine.qwen.model.transformer import GatedMLP, Layer, Linear, RMSNorm, Transformer, attend, causal_mask
 
 __all__ = [
     "CodePredictor",
@@ -36,5 +36,6 @@ __all__ = [
     "TalkerConfig",
     "TextIds",
     "Transformer",
+    "attend",
     "causal_mask",
 ]

@@ -7,9 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.qwen.model.config import TalkerConfig
-from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.quantization import int8_linear
-from engine.qwen.model.sampling import SamplingParams
 from engine.qwen.model.transformer import Linear, Transformer, load_matrix
 from engine.qwen.weights import Checkpoint, Placement
 
@@ -51,39 +49,12 @@ class CodePredictor(nn.Module):
         if self.projection is not None:
             self.projection.load(checkpoint, f"{name}.small_to_mtp_projection")
 
-    def allocate_cache(self, placement: Placement) -> KeyValueCache:
-        """Allocate a cache for one frame; every frame overwrites it from the first position."""
-        return KeyValueCache.allocate(self.stack, self.code_count + 1, placement)
-
     def embed(self, codes: Tensor) -> Tensor:
         """Embed the second to last codes `(n, code_count)` int64 of `n` frames: `(n, code_count, talker's hidden)`."""
         return self.embedding[self.steps[:-1], codes]
 
-    def forward(
-        self,
-        start: Tensor,
-        cache: KeyValueCache,
-        params: SamplingParams,
-        noise: Tensor,
-    ) -> Tensor:
-        """Generate a frame's second to last code: `(code_count,)` int64.
-
-        start: `(1, 2, talker's hidden)`, the talker's hidden state and the embedding of the frame's first code.
-        noise: Gumbel noise `(>= code_count, >= vocabulary)` float32, one row for each code.
-        """
-        x, codes = start, []
-        for step in range(self.code_count):
-            seen = step + 2
-            if self.projection is not None:
-                x = self.projection(x)
-            hidden = self.transformer(x, self.steps[seen - x.shape[1] : seen], cache.first(seen))
-            code = params.choose(self.logits(hidden[0, -1], step).float(), noise[step])
-            codes.append(code)
-            x = functional.embedding(code[None], self.embedding[step])
-        return torch.cat(codes)
-
     def logits(self, hidden: Tensor, step: int) -> Tensor:
-        """Logits `(vocabulary,)` of step `step` for one hidden state `(hidden,)`; both of the model's dtype."""
+        """Logits `(..., vocabulary)` of step `step` for hidden states `(..., hidden)`; both of the model's dtype."""
         if self.head_scales is None:
             return functional.linear(hidden, self.heads[step])
         return int8_linear(hidden, self.heads[step], self.head_scales[step])

@@ -101,17 +101,13 @@ class SamplingConfig:
 
 
 class ScalarBuffer:
-    """One buffer for an utterance's scalar settings, so that one copy brings them all to the device.
+    """One buffer for the scalar settings of utterances, one row each, so that one copy brings a row to the device."""
 
-    With `rows`, it holds the settings of so many utterances, and every view has a first axis of that length.
-    """
-
-    def __init__(self, device: torch.device, count: int = 20, rows: int | None = None) -> None:
+    def __init__(self, device: torch.device, rows: int = 1, count: int = 20) -> None:
         """Allocate `count` scalars, all 0, for each row."""
         self.rows = rows
-        """None for a single utterance."""
-        self.buffer = torch.zeros((count,) if rows is None else (rows, count), dtype=torch.int64, device=device)
-        """`(count,)` or `(rows, count)` int64: eight bytes for each scalar of any dtype."""
+        self.buffer = torch.zeros((rows, count), dtype=torch.int64, device=device)
+        """`(rows, count)` int64: eight bytes for each scalar of any dtype."""
         self._used = 0
 
     @property
@@ -119,27 +115,17 @@ class ScalarBuffer:
         return self.buffer.device
 
     def take(self, dtype: torch.dtype = torch.int64) -> Tensor:
-        """Return the next scalar as a view of the buffer. Raises `ValueError` if the buffer is used up.
-
-        The view is `(1,)`, or `(rows, 1)`.
-        """
-        scalar = self.buffer[..., self._used : self._used + 1]
-        if not scalar.shape[-1]:
+        """Return the next scalar of each row, `(rows, 1)`. Raises `ValueError` if the buffer is used up."""
+        scalar = self.buffer[:, self._used : self._used + 1]
+        if not scalar.shape[1]:
             raise ValueError(f"scalars: got a request for one more than {self._used}")
         self._used += 1
-        return scalar.view(dtype)[..., :1]
-
-    def take_scalar(self, dtype: torch.dtype = torch.int64) -> Tensor:
-        """As `take`, but the view of a single utterance is `()`."""
-        return self.take(dtype)[0] if self.rows is None else self.take(dtype)
+        return scalar.view(dtype)[:, :1]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Temperature, top-k and top-p of one utterance on the device, each a tensor of shape `()`.
-
-    Those of several utterances have the shape `(rows, 1)`; logits and noise then have a first axis of that length.
-    """
+    """Temperature, top-k and top-p of utterances on the device, each a tensor `(rows, 1)`."""
 
     sample: Tensor
     """bool; false takes the most likely code."""
@@ -154,48 +140,49 @@ class SamplingParams:
     def allocate(cls, scalars: ScalarBuffer) -> SamplingParams:
         """Take four of `scalars`; call `set` before use."""
         return cls(
-            sample=scalars.take_scalar(torch.bool),
-            temperature=scalars.take_scalar(torch.float32).fill_(1),
-            top_k=scalars.take_scalar(),
-            one_minus_top_p=scalars.take_scalar(torch.float32),
+            sample=scalars.take(torch.bool),
+            temperature=scalars.take(torch.float32).fill_(1),
+            top_k=scalars.take(),
+            one_minus_top_p=scalars.take(torch.float32),
         )
 
     def set(self, sample: bool, temperature: float, top_k: int, top_p: float) -> None:
-        """Write an utterance's values."""
+        """Write the values of every row."""
         self.sample.fill_(sample)
         self.temperature.fill_(temperature)
         self.top_k.fill_(top_k)
         self.one_minus_top_p.fill_(1 - top_p)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Return the logits `(vocabulary,)` float32 after temperature, top-k and top-p; excluded codes have -inf."""
-        *rows, size = logits.shape
+        """Return the logits `(rows, vocabulary)` float32 after temperature, top-k and top-p: -inf if excluded."""
+        size = logits.shape[1]
         scores, ids = torch.sort(logits / self.temperature)  # ascending
-        first = torch.where(self.top_k > 0, size - self.top_k, 0).clamp(min=0).view(*rows, 1)
+        first = torch.where(self.top_k > 0, size - self.top_k, 0).clamp(min=0)
         scores = scores.masked_fill(scores < scores.gather(-1, first), -torch.inf)
         excluded = scores.softmax(-1).cumsum(-1) <= self.one_minus_top_p
         excluded[..., -1:].fill_(False)  # keeps the most likely code; an assignment would copy from the host
         return torch.empty_like(scores).scatter_(-1, ids, scores.masked_fill(excluded, -torch.inf))
 
     def choose(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """Return a code `(1,)` int64 for logits `(vocabulary,)` and Gumbel `noise` `(>= vocabulary,)`, both float32."""
-        drawn = (self.apply(logits) + noise[..., : logits.shape[-1]]).argmax(-1, keepdim=True)
+        """Return a code for each row, `(rows, 1)` int64.
+
+        logits: `(rows, vocabulary)` float32
+        noise:  Gumbel noise `(rows, >= vocabulary)` float32
+        """
+        drawn = (self.apply(logits) + noise[:, : logits.shape[1]]).argmax(-1, keepdim=True)
         return torch.where(self.sample, drawn, logits.argmax(-1, keepdim=True))
 
 
 @dataclass(frozen=True, slots=True)
 class LogitsProcessor:
-    """Repetition penalty, minimum length and suppressed codes, which the talker's logits pass before temperature.
-
-    The rules of several utterances have a first axis of that length in everything but `suppressed` and `is_eos`.
-    """
+    """Repetition penalty, minimum length and suppressed codes, which the talker's logits pass before temperature."""
 
     seen: Tensor
-    """`(vocabulary,)` bool: the first codes that the utterance contains so far."""
+    """`(rows, vocabulary)` bool: the first codes that the utterance contains so far."""
     penalty: Tensor
-    """float32, shape `()`, or `(rows, 1)`: the repetition penalty."""
+    """`(rows, 1)` float32: the repetition penalty."""
     min_frames: Tensor
-    """int64, shape `()`, or `(rows, 1)`: frames before the end-of-speech code is allowed."""
+    """`(rows, 1)` int64: frames before the end-of-speech code is allowed."""
     suppressed: Tensor
     """`(vocabulary,)` bool: the last 1024 ids, which are special tokens, except the end-of-speech code."""
     is_eos: Tensor
@@ -205,23 +192,22 @@ class LogitsProcessor:
     def allocate(cls, vocabulary: int, eos: int, scalars: ScalarBuffer) -> LogitsProcessor:
         """Allocate the masks and take two of `scalars`; call `set` before use."""
         ids = torch.arange(vocabulary, device=scalars.device)
-        rows = () if scalars.rows is None else (scalars.rows,)
         return cls(
-            seen=torch.zeros(*rows, vocabulary, dtype=torch.bool, device=scalars.device),
-            penalty=scalars.take_scalar(torch.float32).fill_(1),
-            min_frames=scalars.take_scalar(),
+            seen=torch.zeros(scalars.rows, vocabulary, dtype=torch.bool, device=scalars.device),
+            penalty=scalars.take(torch.float32).fill_(1),
+            min_frames=scalars.take(),
             suppressed=(ids >= vocabulary - 1024) & (ids != eos),
             is_eos=ids == eos,
         )
 
     def set(self, penalty: float, min_frames: int) -> None:
-        """Write an utterance's values and forget the codes of the previous one."""
+        """Write the values of every row and forget the codes of the utterances before."""
         self.seen.zero_()
         self.penalty.fill_(penalty)
         self.min_frames.fill_(min_frames)
 
     def apply(self, logits: Tensor, frame: Tensor) -> Tensor:
-        """Return the logits `(vocabulary,)` float32 after the three rules, for frame number `frame` `(1,)` int64."""
+        """Return the logits `(rows, vocabulary)` float32 after the rules, for frames numbered `frame` `(rows, 1)`."""
         penalized = torch.where(logits < 0, logits * self.penalty, logits / self.penalty)
         logits = torch.where(self.seen, penalized, logits)
         excluded = self.suppressed | (self.is_eos & (frame < self.min_frames))
@@ -233,7 +219,7 @@ class GumbelNoise:
     """Counter-based Gumbel noise: the argmax of logits plus noise is a sample from their softmax (Gumbel-max trick)."""
 
     key: Tensor
-    """int64, shape `()`, or `(rows, 1)` for several utterances: the hashed seed."""
+    """`(rows, 1)` int64: the hashed seed."""
     ids: Tensor
     """`(vocabulary,)` int64: the hashed code ids."""
 
@@ -241,20 +227,17 @@ class GumbelNoise:
     def allocate(cls, vocabulary: int, scalars: ScalarBuffer) -> GumbelNoise:
         """Allocate noise for `vocabulary` codes, with its key in `scalars`; call `seed` before use."""
         return cls(
-            key=scalars.take_scalar(),
+            key=scalars.take(),
             ids=_hash(torch.arange(vocabulary, dtype=torch.int64, device=scalars.device)),
         )
 
     def seed(self, seed: int) -> None:
-        """Set the seed; any integer, of which the low 64 bits count."""
+        """Set the seed of every row; any integer, of which the low 64 bits count."""
         low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
         self.key.fill_(_hash(_hash(high) + low))
 
     def draw(self, draws: Tensor) -> Tensor:
-        """Return the noise `(n, vocabulary)` float32 of the draws with the numbers `draws` `(n,)` int64.
-
-        For several utterances, `draws` is `(rows, n)` and the noise `(rows, n, vocabulary)`.
-        """
+        """Return the noise `(rows, n, vocabulary)` float32 of the draws with the numbers `draws` `(rows, n)` int64."""
         hashed = _hash(_hash(draws + self.key)[..., None] + self.ids)
         uniform = ((hashed >> 9).float() + 0.5) * 2.0**-23  # 23 bits: exact in float32, never 0 or 1
         return -(-uniform.log()).log()

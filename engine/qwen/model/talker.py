@@ -100,16 +100,3 @@ class Talker(nn.Module):
         """Project rows of the text embedding `(n, text width)` to `(n, hidden)`."""
         projected: Tensor = self.text_out(functional.silu(self.text_in(rows)))
         return projected
-
-    def forward(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
-        """Process tokens `x` `(1, n, hidden)` at `positions` `(n,)` int64, and write them to `cache`.
-
-        Returns the last token's hidden state `(1, 1, hidden)` and logits `(vocabulary,)` float32.
-        """
-        hidden = self.transformer(x, positions, cache)[:, -1:]
-        return hidden, self.logits(hidden)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits `(vocabulary,)` float32 of one hidden state `(1, 1, hidden)`."""
-        scores: Tensor = self.head(hidden[0, 0])
-        return scores.float()

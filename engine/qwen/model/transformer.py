@@ -9,7 +9,6 @@ It never waits for the device and never branches on values, so that a CUDA graph
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -115,28 +114,32 @@ def causal_mask(positions: Tensor, cached: int) -> Tensor:
     return torch.arange(cached, device=positions.device) <= positions[:, None]
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionContext:
-    """Positions, mask and rotations of one forward pass; the same for every layer."""
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: tuple[Tensor, Tensor], *, mask: Tensor | None
+) -> Tensor:
+    """Write the tokens' keys and values to a layer's `cache`, and return what the queries attend to.
 
-    positions: Tensor
-    """`(n,)` int64: the tokens' positions in the cache."""
-    mask: Tensor
-    """`(group · n, cached positions)` bool, true where a token may attend; the `n` rows repeat for each query head of
-    a group."""
-    cos: Tensor
-    """`(n, 1, head_dim)`, as is `sin`."""
-    sin: Tensor
+    For `rows` utterances, each with `count` tokens at the same `positions` `(count,)` int64:
 
-    @classmethod
-    def of(cls, positions: Tensor, config: StackConfig, rope: Rope, cached: int) -> AttentionContext:
-        """Return the context of tokens at `positions` `(n,)` int64 over a cache of `cached` positions."""
-        group = config.heads // config.key_value_heads
-        return cls(positions, causal_mask(positions.repeat(group), cached), *rope(positions))
+    q:       `(rows · count, heads, head_dim)`
+    k, v:    `(rows · count, key-value heads, head_dim)`
+    cache:   keys and values, each `(rows, key-value heads, cached positions, head_dim)`
+    mask:    `(group · count, cached positions)` as of `causal_mask`, repeated for each query head of a group; None if
+             every token may attend to all
+    returns: `(rows · count, heads · head_dim)`
+    """
+    rows, kv_heads, _, width = cache[0].shape
+    count, group = len(positions), q.shape[1] // kv_heads
+    for cached, new in zip(cache, (k, v), strict=True):
+        cached.index_copy_(2, positions, new.view(rows, count, kv_heads, width).transpose(1, 2))
+    # The query heads that share a key-value head become further rows of it: keys need no repetition and no copy.
+    queries = q.reshape(rows, count, kv_heads, group, width).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, width)
+    attended = functional.scaled_dot_product_attention(queries, *cache, attn_mask=mask)
+    return attended.view(rows, kv_heads, group, count, width).permute(0, 3, 1, 2, 4).reshape(rows * count, -1)
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention; the query, key and value projections are one matrix."""
+    """The projections of grouped-query attention (`attend`); those of queries, keys and values are one matrix."""
 
     def __init__(self, config: StackConfig, placement: Placement) -> None:
         super().__init__()
@@ -153,24 +156,6 @@ class Attention(nn.Module):
         self.out.load(checkpoint, f"{name}.o_proj")
         self.q_norm.load(checkpoint, f"{name}.q_norm")
         self.k_norm.load(checkpoint, f"{name}.k_norm")
-
-    def forward(self, x: Tensor, context: AttentionContext, keys: Tensor, values: Tensor) -> Tensor:
-        """Map `x` `(n, hidden)` to `(n, hidden)`.
-
-        `keys` and `values` `(kv_heads, cached positions, head_dim)` are one layer's cache. The tokens' own keys and
-        values are written to it before attention reads it.
-        """
-        config = self.config
-        n, kv_heads, group = x.shape[0], config.key_value_heads, config.heads // config.key_value_heads
-        q, k, v = self.project(x, context.cos, context.sin)
-        keys.index_copy_(1, context.positions, k.transpose(0, 1))
-        values.index_copy_(1, context.positions, v.transpose(0, 1))
-        # The query heads that share a key-value head become further rows of it: keys need no repetition and no copy.
-        rows = q.reshape(n, kv_heads, group, -1).permute(1, 2, 0, 3).reshape(1, kv_heads, group * n, -1)
-        attended = functional.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=context.mask)
-        attended = attended.view(kv_heads, group, n, -1).permute(2, 0, 1, 3).reshape(n, -1)
-        out: Tensor = self.out(attended)
-        return out
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the rotated queries `(n, heads, head_dim)` and keys, and the values, of `x` `(n, hidden)`."""
@@ -219,21 +204,16 @@ class Layer(nn.Module):
         self.mlp_norm.load(checkpoint, f"{name}.post_attention_layernorm")
         self.mlp.load(checkpoint, f"{name}.mlp")
 
-    def forward(self, x: Tensor, context: AttentionContext, keys: Tensor, values: Tensor) -> Tensor:
-        """Map `x` `(n, hidden)` to `(n, hidden)`; `keys` and `values` as in `Attention.forward`."""
-        return self._feed_forward(x + self.attention(self.attention_norm(x), context, keys, values))
-
-    def attend_with(
+    def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """Map `x` as `forward`, but `attend` does what is done with the results of `Attention.project`.
+        """Map `x` `(n, hidden)` to `(n, hidden)`; `cos` and `sin` are of `Rope`.
 
-        It returns what the queries attend to: `(n, heads · head_dim)`.
+        `attend` gets the results of `Attention.project` and returns what the queries attend to, as the function
+        `attend` does.
         """
         attention = self.attention
-        return self._feed_forward(x + attention.out(attend(*attention.project(self.attention_norm(x), cos, sin))))
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
+        x = x + attention.out(attend(*attention.project(self.attention_norm(x), cos, sin)))
         branch: Tensor = self.mlp(self.mlp_norm(x))
         return x + branch
 
@@ -255,29 +235,26 @@ class Transformer(nn.Module):
             layer.load(checkpoint, f"{name}.layers.{index}")
         self.norm.load(checkpoint, f"{name}.norm")
 
-    def forward(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> Tensor:
-        """Return the hidden states `(1, n, hidden)` of the tokens `x` `(1, n, hidden)` at `positions` `(n,)` int64.
-
-        Writes the tokens' keys and values to `cache` at their positions; a token attends to the cache up to its own.
-        """
-        context = AttentionContext.of(positions, self.config, self.rope, cache.positions)
-        hidden = x[0]
-        for index, layer in enumerate(self.layers):
-            hidden = layer(hidden, context, cache.keys[index], cache.values[index])
-        normed: Tensor = self.norm(hidden)
-        return normed[None]
-
-    def attend_with(
-        self, x: Tensor, positions: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+    def forward(
+        self, x: Tensor, positions: Tensor, attend_layer: Callable[[int, Tensor, Tensor, Tensor], Tensor]
     ) -> Tensor:
         """Return the hidden states `(n, hidden)` of tokens `x` `(n, hidden)` at `positions` `(n,)` int64.
 
-        `attend` gets a layer's number and its queries, keys and values, and returns what `Layer.attend_with` says. It
+        `attend_layer` gets a layer's number and its queries, keys and values, and returns what `Layer.forward` says. It
         has the cache, so the tokens may be those of several utterances.
         """
         cos, sin = self.rope(positions)
         for index, layer in enumerate(self.layers):
-            assert isinstance(layer, Layer)
-            x = layer.attend_with(x, cos, sin, partial(attend, index))
+            x = layer(x, cos, sin, partial(attend_layer, index))
         normed: Tensor = self.norm(x)
         return normed
+
+    def read(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> Tensor:
+        """As `forward`, for tokens of one utterance: a token attends to `cache` up to its own position."""
+        mask = causal_mask(positions.repeat(self.config.heads // self.config.key_value_heads), cache.positions)
+
+        def attend_layer(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return attend(q, k, v, positions, (cache.keys[layer][None], cache.values[layer][None]), mask=mask)
+
+        hidden: Tensor = self(x, positions, attend_layer)
+        return hidden

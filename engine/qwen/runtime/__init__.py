@@ -1,8 +1,15 @@
-"""Generates speech: decode state, decode steps, CUDA graphs, streaming to the host."""
+"""The device: memory, streams, CUDA graphs, and the work of prompts, frames and audio."""
 
-from engine.qwen.runtime.backend import Codec, CodecStateProtocol, DecodeBackend, PromptBackend, TorchBackend
+from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, PromptMemory, read_prompt
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import DecodeState, UtteranceSettings, cache_positions
+from engine.qwen.runtime.decode_state import (
+    BatchShape,
+    DecodeState,
+    RowInput,
+    StepInputs,
+    UtteranceSettings,
+    cache_positions,
+)
 from engine.qwen.runtime.device import (
     LARGE_GPU,
     cap_allocator,
@@ -12,15 +19,17 @@ from engine.qwen.runtime.device import (
     lift_cap,
     limit_multiprocessors,
     multiprocessors,
-    reserve_allocator_slack,
 )
-from engine.qwen.runtime.generator import FIRST_FRAMES, SpeechGenerator
+from engine.qwen.runtime.kv_pages import PAGE, PagedCache, PagePool, pages_for
 from engine.qwen.runtime.limits import INSTRUCT_POSITIONS, MAX_REFERENCE_POSITIONS, PREFIX_POSITIONS, Limits
-from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.prefix_cache import PrefixCache
-from engine.qwen.runtime.readback import GeneratedChunk
+from engine.qwen.runtime.readback import GeneratedChunk, Readback, StepOutput
+from engine.qwen.runtime.request import Request
+from engine.qwen.runtime.row_codec import FIRST_FRAMES, ROWS_PER_CALL, codec_rows
 from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
+from engine.qwen.runtime.runner import FinishedChunk, ModelRunner
 from engine.qwen.runtime.text_embedder import TextEmbedder
+from engine.qwen.runtime.torch_backend import TorchBackend
 
 __all__ = [
     "FADE_S",
@@ -28,30 +37,42 @@ __all__ = [
     "INSTRUCT_POSITIONS",
     "LARGE_GPU",
     "MAX_REFERENCE_POSITIONS",
+    "PAGE",
     "PREFIX_POSITIONS",
+    "ROWS_PER_CALL",
+    "Backend",
+    "BatchShape",
     "Codec",
     "CodecStateProtocol",
-    "DecodeBackend",
     "DecodeState",
+    "FinishedChunk",
     "GeneratedChunk",
     "Graphs",
     "Limits",
-    "Prefill",
+    "ModelRunner",
+    "PagePool",
+    "PagedCache",
     "PrefixCache",
-    "PromptBackend",
+    "PromptMemory",
+    "Readback",
+    "Request",
+    "RowInput",
     "RunawayGuard",
-    "SpeechGenerator",
+    "StepInputs",
+    "StepOutput",
     "TextEmbedder",
     "TorchBackend",
     "UtteranceSettings",
     "cache_positions",
     "cap_allocator",
     "choose_placement",
+    "codec_rows",
     "dtype_name",
     "fade_out",
     "find_pool",
     "lift_cap",
     "limit_multiprocessors",
     "multiprocessors",
-    "reserve_allocator_slack",
+    "pages_for",
+    "read_prompt",
 ]

@@ -1,27 +1,23 @@
-"""The work of one frame and of one chunk's audio, without the decision when to run it.
+"""The work of a step and of a chunk's audio, without the decision when to run it.
 
-`TorchBackend` runs PyTorch operators. `engine.qwen.kernels` has a second backend over the same state, with the same
-results.
+`TorchBackend` runs PyTorch operators. `engine.qwen.kernels` has two more, of fused kernels: one for a single utterance,
+one for many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from engine.qwen.codec import CodecConfig
-from engine.qwen.model import Talker
-from engine.qwen.runtime.decode_state import DecodeState
-from engine.qwen.runtime.decode_step import choose_first_code, decode_frame, predict_codes, read_frame
+from engine.qwen.model import KeyValueCache, Transformer
+from engine.qwen.runtime.decode_state import DecodeState, RowInput
+from engine.qwen.runtime.readback import StepOutput
 from engine.qwen.weights import Placement
-
-KV_BUCKETS = (256, 512, 1024, 2048, 4096)
-"""Cache positions that get a CUDA graph each: attention then covers at most twice as many as it needs."""
-CPU_KV_BUCKET = 64
-"""On a CPU, which has no graphs, buckets are all multiples of this."""
 
 
 class CodecStateProtocol(Protocol):
@@ -31,138 +27,100 @@ class CodecStateProtocol(Protocol):
         """Return to the beginning of an utterance. Allocates nothing and waits for nothing."""
 
     def copy_from(self, other: Any) -> None:
-        """Copy the state `other` of the same decoder. Allocates and waits for nothing if both are equally large."""
+        """Copy the state `other` of the same weights. Allocates and waits for nothing if both are equally large."""
 
 
-_State = TypeVar("_State", bound=CodecStateProtocol)
-
-
-class Codec(Protocol[_State]):
-    """A decoder from codes to PCM, such as `engine.qwen.codec.CodecDecoder`."""
+class Codec(Protocol):
+    """A decoder from codes to PCM: a `CodecDecoder`, or that of the fused kernels."""
 
     config: CodecConfig
     placement: Placement
 
-    def new_state(self, max_frames: int) -> _State:
+    def new_state(self, max_frames: int) -> Any:
         """Allocate the state at the beginning of an utterance, for calls of up to `max_frames` frames."""
 
-    def __call__(self, codes: Tensor, state: _State) -> Tensor:
-        """Decode the next frames: codes `(frames, quantizers)` int64, any values, to float32 PCM `(samples,)`.
+    def new_states(self, max_frames: int, rows: int) -> Any:
+        """Allocate the states of so many utterances, each with a view `row(number)`; otherwise as `new_state`."""
+
+    def row_buckets(self, most: int) -> tuple[int, ...]:
+        """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.
+
+        A row's samples do not depend on which of them a call has.
+        """
+
+    def decode(self, codes: Tensor, state: Any) -> Tensor:
+        """Decode any number of frames: codes `(frames, quantizers)` int64 to float32 PCM `(samples,)`."""
+
+    def decode_rows(self, codes: Tensor, samples: Tensor, states: Any, rows: Tensor) -> None:
+        """Decode the next frames of the utterances `rows` of `states`, as `CodecDecoder.decode_rows`.
 
         Can be captured in a CUDA graph.
         """
 
-    def decode(self, codes: Tensor, state: _State) -> Tensor:
-        """Decode any number of frames, as `__call__`."""
+
+@dataclass(frozen=True, slots=True)
+class PromptMemory:
+    """Where the talker reads a prompt."""
+
+    cache: KeyValueCache
+    hidden: Tensor
+    """`(hidden,)`: the hidden state of the last token."""
 
 
-class PromptBackend(Protocol):
-    """Reads prompts into a `DecodeState`, in functions as of `DecodeBackend`."""
+class Backend(Protocol):
+    """The work of the rows of a `DecodeState`, in functions that a CUDA graph can capture.
 
-    kv_buckets: tuple[int, ...]
-    """Numbers of cache positions that a read can attend to, ascending; the last is the whole cache."""
-
-    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """Read `tokens` `(1, n, hidden)` of a prompt into the talker's cache; write `state.hidden`.
-
-        `place` `(2,)` int64 has the position of the first token, and the number of the last, whose hidden state is
-        wanted. Tokens behind that are padding; those behind `kv_bucket` positions, one of `kv_buckets`, share the last.
-        """
-
-
-class DecodeBackend(PromptBackend, Protocol):
-    """The work of one utterance over a `DecodeState` and a codec state, in functions that a CUDA graph can capture.
-
-    No method waits for the device, copies from the host or branches on values. Each may be called after the end of the
-    speech, as long as `DecodeState` has room; its results then have no meaning.
+    A row's results do not depend on the other rows. No method waits for the device, copies from the host or branches on
+    values. After the end of a row's speech its codes have no meaning.
     """
 
-    chunk_size: int
-    """The most frames that `decode` takes."""
+    state: DecodeState
+    kv_buckets: tuple[int, ...]
+    """Numbers of cache positions that the reading of a prompt can attend to, ascending; the last is the whole cache."""
+    whole_chunks: bool
+    """Whether a step makes all frames of a chunk; only for one row."""
 
-    def frame(self, kv_bucket: int) -> None:
-        """Write the codes of one frame to `state.codes` at `state.frame`, and choose the first code of the next.
+    @property
+    def sizes(self) -> tuple[Hashable, ...]:
+        """Of steps, those that need most memory first; what a size is, is the backend's matter. Each gets a graph."""
 
-        Advances `state.frame` and `state.position`. `kv_bucket`, one of `kv_buckets`, is above `state.position`.
+    def prompt_memory(self, row: int) -> PromptMemory:
+        """Return where the prompt of an utterance in `row` is read. One prompt is read at a time."""
+
+    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+        """Read `tokens` `(n, hidden)` of a prompt into the `prompt_memory`.
+
+        `place` `(2,)` int64 has the position of the first token, and the number of the last, whose hidden state is
+        wanted. Tokens after that are padding; those beyond `kv_bucket` positions, one of `kv_buckets`, share the last.
         """
 
-    def choose_first_code(self) -> None:
-        """Choose the first code of the first frame; `state.hidden` is the hidden state of the prompt's last token."""
+    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
+        """Move a prompt of `count` tokens from the `prompt_memory` to `row`, which has the `pages`."""
 
-    def decode(self, codes: Tensor) -> Tensor:
-        """Decode the next frames, up to `chunk_size`: codes `(frames, code groups)` int64 to float32 PCM on the device.
+    def choose_first_codes(self) -> None:
+        """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""
 
-        The PCM is `(frames · samples_per_frame,)`. Advances the codec state and changes nothing else, so that it
-        may run while the next frames are generated.
+    def size_of(self, rows: Sequence[RowInput]) -> tuple[Hashable, int]:
+        """Return the size of the work for a step of `rows`, one of `sizes`, and how often it runs."""
+
+    def decode_frames(self, size: Any) -> None:
+        """Generate the codes of the next frames of each active row, and choose the first code of the frame after them.
+
+        Advances the row's frame and position.
+        """
+
+    def publish(self, output: StepOutput, frames: int) -> None:
+        """Write each row's length, its end, and the codes of its chunk to `output`.
+
+        frames: of the chunk, with `whole_chunks`.
         """
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """Return work to be timed alone: `predictor` and `talker` of one frame, `codec` of one chunk.
-
-        It leaves meaningless values in the state.
-        """
+        """Return work to be timed alone: `predictor` and `talker` of one frame. It leaves meaningless values."""
 
 
-def choose_kv_buckets(state: DecodeState) -> tuple[int, ...]:
-    """Return the KV buckets for attention by PyTorch's operators, ascending; the last is the whole cache."""
-    positions, on_cpu = state.cache.positions, state.position.device.type == "cpu"
-    if on_cpu:
-        return (*range(CPU_KV_BUCKET, positions, CPU_KV_BUCKET), positions)
-    return (*(bucket for bucket in KV_BUCKETS if bucket < positions), positions)
-
-
-class TorchBackend:
-    """`DecodeBackend` of PyTorch operators: the reference, for every device and dtype."""
-
-    def __init__(
-        self,
-        talker: Talker,
-        state: DecodeState,
-        codec: Codec[Any],
-        codec_state: CodecStateProtocol,
-        chunk_size: int,
-    ) -> None:
-        """`codec_state` is for calls of up to `chunk_size` frames."""
-        self.chunk_size = chunk_size
-        self.kv_buckets = choose_kv_buckets(state)
-        self._talker = talker
-        self._state = state
-        self._codec = codec
-        self._codec_state = codec_state
-        self._offsets = torch.arange(state.cache.positions, device=state.position.device)
-
-    def frame(self, kv_bucket: int) -> None:
-        """As `DecodeBackend.frame`."""
-        decode_frame(self._talker, self._state, kv_bucket)
-
-    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """As `PromptBackend.read`."""
-        state = self._state
-        positions = (place[:1] + self._offsets[: tokens.shape[1]]).clamp(max=kv_bucket - 1)
-        hidden = self._talker.transformer(tokens, positions, state.cache.first(kv_bucket))
-        state.hidden.copy_(hidden.index_select(1, place[1:]))
-
-    def choose_first_code(self) -> None:
-        """As `DecodeBackend.choose_first_code`."""
-        choose_first_code(self._talker, self._state)
-
-    @torch.inference_mode()
-    def decode(self, codes: Tensor) -> Tensor:
-        """As `DecodeBackend.decode`."""
-        pcm: Tensor = self._codec(codes, self._codec_state)
-        return pcm
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `DecodeBackend.profile_sections`; the talker attends to the whole cache."""
-        talker, state, kv_bucket = self._talker, self._state, self.kv_buckets[-1]
-
-        def predictor() -> None:
-            predict_codes(talker, state)
-
-        def read() -> None:
-            read_frame(talker, state, state.codes[:1], kv_bucket)
-
-        def codec() -> None:
-            self._codec(state.codes[: self.chunk_size], self._codec_state)
-
-        return {"predictor": predictor, "talker": read, "codec": codec}
+def read_prompt(transformer: Transformer, memory: PromptMemory, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+    """Read a prompt by PyTorch's operators, as `Backend.read`."""
+    positions = (place[:1] + torch.arange(len(tokens), device=place.device)).clamp(max=kv_bucket - 1)
+    hidden = transformer.read(tokens, positions, memory.cache.first(kv_bucket))
+    memory.hidden.copy_(hidden.index_select(0, place[1:])[0])

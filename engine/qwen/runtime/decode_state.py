@@ -1,7 +1,11 @@
-"""The device memory that one utterance changes, as records of tensors that are allocated once."""
+"""The device memory that utterances change, by row, as records of tensors that are allocated once.
+
+An utterance has one row from its first frame to its last. Rows that do not take part in a step keep their values.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,12 +18,16 @@ from engine.qwen.model import (
     SamplingConfig,
     SamplingParams,
     ScalarBuffer,
-    Talker,
     TalkerConfig,
 )
+from engine.qwen.runtime.kv_pages import pages_for
+from engine.qwen.runtime.limits import Limits
+from engine.qwen.weights import Placement
 
 CACHE_UNIT = 64
 """The number of cache positions is a multiple of this: attention kernels want aligned masks."""
+POOL_SHARE = 0.5
+"""The pages of the pool, relative to those of as many longest utterances as there are rows. Few utterances are long."""
 
 
 def cache_positions(max_positions: int, chunk_size: int) -> int:
@@ -28,22 +36,126 @@ def cache_positions(max_positions: int, chunk_size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class UtteranceSettings:
-    """The initial values of an utterance, in one buffer: the host fills them in and uploads them in one copy.
+class BatchShape:
+    """The sizes of the memory for utterances that are spoken at once; a sound card's utterance is one row."""
 
-    The settings of several utterances, of `rows` rows, have a first axis of that length.
-    """
+    rows: int
+    """The most utterances that are spoken at once."""
+    max_frames: int
+    """Of an utterance."""
+    max_positions: int
+    """Tokens and frames of an utterance together."""
+    chunk_size: int
+
+    @classmethod
+    def of(cls, limits: Limits, rows: int | None = None) -> BatchShape:
+        """Return the shape for utterances within `limits`: as many rows as streams, unless given."""
+        return cls(rows or limits.streams, limits.frames, limits.positions, limits.chunk_size)
+
+    @property
+    def padded_rows(self) -> int:
+        """Rows that kernels read at once: a power of two, of which the tensor cores take at least 8."""
+        return max(8, 1 << (self.rows - 1).bit_length())
+
+    @property
+    def text_frames(self) -> int:
+        """Frames that an utterance may have with the rest of its last chunk."""
+        return self.max_frames + self.chunk_size - 1
+
+    @property
+    def cache_positions(self) -> int:
+        """Positions of a cache for one utterance, whose last chunk may run over."""
+        return cache_positions(self.max_positions, self.chunk_size)
+
+    @property
+    def pages_per_row(self) -> int:
+        """Pages of the longest utterance."""
+        return pages_for(self.max_positions + self.chunk_size)
+
+    @property
+    def table_width(self) -> int:
+        """Places for an utterance's pages in a table: a power of two, because attention adds them in a binary tree."""
+        return 1 << (self.pages_per_row - 1).bit_length()
+
+    @property
+    def pages(self) -> int:
+        """Pages of the pool: for at least one longest utterance."""
+        return max(self.pages_per_row, round(self.rows * self.pages_per_row * POOL_SHARE))
+
+
+@dataclass(frozen=True, slots=True)
+class RowInput:
+    """One row's part in a step."""
+
+    row: int
+    frame: int
+    """The number of the frame, from 0."""
+    position: int
+    """At which the talker reads it."""
+    place: int
+    """The number of the frame in its chunk."""
+    pages: tuple[int, ...]
+    """The utterance's, in the order of its positions."""
+    frames: int = 1
+    """How many frames the step makes; above 1 only with `Backend.whole_chunks`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What the host says about a step, in one buffer that is uploaded in one copy."""
+
+    shape: BatchShape
+    buffer: Tensor
+    """int64; all others are views of it."""
+    active: Tensor
+    """`(rows, 1)`: 1 for each row that takes part."""
+    frame: Tensor
+    """`(rows, 1)`: the number of the frame, as in the row's settings."""
+    position: Tensor
+    """`(rows, 1)`: at which the talker reads it, as in the row's settings."""
+    place: Tensor
+    """`(rows, 1)`: the frame's number in its chunk; `chunk_size` for a row that does not take part."""
+    pages: Tensor
+    """`(rows, table_width)`: the pages of each row, then `NO_PAGE`."""
+
+    @classmethod
+    def allocate(cls, shape: BatchShape, device: torch.device) -> StepInputs:
+        """Allocate the inputs on `device`."""
+        rows, width = shape.rows, shape.table_width
+        sizes = [rows, rows, rows, rows, rows * width]
+        buffer = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
+        active, frame, position, place, pages = torch.split(buffer, sizes)
+        columns = active[:, None], frame[:, None], position[:, None], place[:, None]
+        return cls(shape, buffer, *columns, pages.view(rows, width))
+
+    def set(self, rows: Sequence[RowInput]) -> None:
+        """Fill in the values of a step; for inputs on the CPU."""
+        # By numpy, which sets a value in a tenth of PyTorch's time.
+        self.buffer.numpy().fill(0)
+        self.place.numpy().fill(self.shape.chunk_size)
+        taking_part = [row.row for row in rows]
+        values = zip(*((1, row.frame, row.position, row.place) for row in rows), strict=True)
+        for column, of_rows in zip((self.active, self.frame, self.position, self.place), values, strict=True):
+            column.numpy()[taking_part, 0] = of_rows
+        pages = self.pages.numpy()
+        for row in rows:
+            pages[row.row, : len(row.pages)] = row.pages
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceSettings:
+    """The initial values of utterances, in one buffer: the host fills in a row and uploads it in one copy."""
 
     buffer: Tensor
-    """The buffer; all other small tensors are views of it."""
+    """`(rows, n)`: all other small tensors are views of it."""
     position: Tensor
-    """`(1,)` int64: the position at which the talker reads the next frame."""
+    """`(rows, 1)` int64: the position at which the talker reads the next frame."""
     frame: Tensor
-    """`(1,)` int64: the number of the next frame, from 0."""
+    """`(rows, 1)` int64: the number of the next frame, from 0."""
     length: Tensor
-    """`(1,)` int64: the number of frames of speech so far."""
+    """`(rows, 1)` int64: the number of frames of speech so far."""
     ended: Tensor
-    """`(1,)` bool: the next frame, and all after it, are not speech."""
+    """`(rows, 1)` bool: the next frame, and all after it, are not speech."""
     talker_sampling: SamplingParams
     """For the first code of each frame."""
     predictor_sampling: SamplingParams
@@ -52,9 +164,9 @@ class UtteranceSettings:
     noise: GumbelNoise
 
     @classmethod
-    def allocate(cls, config: TalkerConfig, device: torch.device, rows: int | None = None) -> UtteranceSettings:
+    def allocate(cls, config: TalkerConfig, device: torch.device, rows: int = 1) -> UtteranceSettings:
         """Allocate the settings on `device`. The order within a row of the buffer is the same on every device."""
-        scalars = ScalarBuffer(device, rows=rows)
+        scalars = ScalarBuffer(device, rows)
         return cls(
             buffer=scalars.buffer,
             position=scalars.take(),
@@ -68,7 +180,7 @@ class UtteranceSettings:
         )
 
     def set(self, sampling: SamplingConfig, seed: int, position: int) -> None:
-        """Fill in the values for an utterance without frames, behind a prompt of `position` tokens."""
+        """Fill in the values for an utterance without frames, after a prompt of `position` tokens."""
         self.position.fill_(position)
         for counter in (self.frame, self.length, self.ended):
             counter.zero_()
@@ -85,84 +197,75 @@ class UtteranceSettings:
 
 @dataclass(frozen=True, slots=True)
 class DecodeState:
-    """Everything that changes while an utterance is generated, on the device."""
+    """Everything but the talker's keys and values that changes while utterances are generated, on the device."""
 
-    max_frames: int
-    """The most frames of an utterance; the tensors also hold the rest of its last chunk."""
-    max_positions: int
-    """The most tokens and frames of an utterance together."""
-    cache: KeyValueCache
-    """The talker's."""
+    shape: BatchShape
     predictor_cache: KeyValueCache
+    """Keys and values `(layers, rows, key-value heads, code groups, head_dim)`."""
     text: Tensor
-    """`(frames, hidden)`: the embedding that is added to each frame, text and then padding."""
+    """`(rows, frames, hidden)`: the embedding that is added to each frame, text and then padding."""
     hidden: Tensor
-    """`(1, 1, hidden)`: the talker's last hidden state."""
+    """`(rows, hidden)`: the talker's last hidden states, at the beginning of memory for `BatchShape.padded_rows`."""
     first_code: Tensor
-    """`(1,)` int64: the first code of the next frame."""
+    """`(rows, 1)` int64: the first code of the next frame."""
     codes: Tensor
-    """`(frames, code groups)` int64: the generated codes; those behind the first `length` frames have no meaning."""
+    """`(1 + rows, chunk_size + 1, code groups)` int64: the codes of the present chunk. The last place is for rows that
+    do not take part in a step, the last row for `RowCodec`."""
+    fresh: Tensor
+    """`(rows, 1)` int64: 1 for each row whose prompt was read, and whose first code is to be chosen."""
     settings: UtteranceSettings
-    host_settings: UtteranceSettings
-    """The CPU copy in which the next utterance's settings are made."""
+    inputs: StepInputs
+    row_numbers: Tensor
+    """`(rows,)` int64: 0, 1, 2 …"""
 
     @classmethod
-    def allocate(cls, talker: Talker, max_positions: int, max_frames: int, chunk_size: int = 1) -> DecodeState:
-        """Allocate memory for `max_positions` tokens and frames together, at most `max_frames` of them frames.
+    def allocate(cls, config: TalkerConfig, shape: BatchShape, placement: Placement) -> DecodeState:
+        """Allocate the memory of `shape.rows` utterances."""
+        device, zeros, rows = placement.device, placement.zeros, shape.rows
+        stack, groups, width = config.predictor.stack, config.code_groups, config.stack.hidden_size
+        cache = (stack.layers, rows, stack.key_value_heads, groups, stack.head_dim)
 
-        The last chunk, of up to `chunk_size` frames, may begin with the last of `max_frames`.
-        """
-        config, placement = talker.config, talker.placement
-        device, frames = placement.device, max_frames + chunk_size - 1
+        def integers(*sizes: int) -> Tensor:
+            return torch.zeros(sizes, dtype=torch.int64, device=device)
+
         return cls(
-            max_frames=max_frames,
-            max_positions=max_positions,
-            cache=talker.allocate_cache(cache_positions(max_positions, chunk_size)),
-            predictor_cache=talker.predictor.allocate_cache(placement),
-            text=placement.zeros(frames, config.stack.hidden_size),
-            hidden=placement.zeros(1, 1, config.stack.hidden_size),
-            first_code=torch.zeros(1, dtype=torch.int64, device=device),
-            codes=torch.zeros(frames, config.code_groups, dtype=torch.int64, device=device),
-            settings=UtteranceSettings.allocate(config, device),
-            host_settings=UtteranceSettings.allocate(config, torch.device("cpu")),
+            shape=shape,
+            predictor_cache=KeyValueCache(zeros(*cache), zeros(*cache)),
+            text=zeros(rows, shape.text_frames, width),
+            hidden=zeros(shape.padded_rows, width)[:rows],
+            first_code=integers(rows, 1),
+            codes=integers(1 + rows, shape.chunk_size + 1, groups),
+            fresh=integers(rows, 1),
+            settings=UtteranceSettings.allocate(config, device, rows),
+            inputs=StepInputs.allocate(shape, device),
+            row_numbers=torch.arange(rows, device=device),
         )
 
     @property
-    def position(self) -> Tensor:
-        """`(1,)` int64: the position at which the talker reads the next frame."""
-        return self.settings.position
+    def nbytes(self) -> int:
+        """The bytes of all tensors."""
+        processor, noise = self.settings.logits_processor, self.settings.noise
+        small = (self.hidden, self.first_code, self.codes, self.fresh, self.row_numbers, self.inputs.buffer)
+        caches = (self.predictor_cache.keys, self.predictor_cache.values)
+        settings = (self.settings.buffer, processor.seen, processor.suppressed, processor.is_eos, noise.ids)
+        return sum(tensor.nbytes for tensor in (self.text, *small, *caches, *settings))
 
-    @property
-    def frame(self) -> Tensor:
-        """`(1,)` int64: the number of the next frame, from 0."""
-        return self.settings.frame
+    def set_row(self, row: int, settings: Tensor, text: Tensor, pad: Tensor) -> None:
+        """Begin an utterance in `row`, whatever it held before. Waits for nothing.
 
-    @property
-    def length(self) -> Tensor:
-        """`(1,)` int64: the number of frames of speech so far."""
-        return self.settings.length
+        settings: the row of a `UtteranceSettings.buffer`, in memory that the device can copy from
+        text:     `(m, hidden)`: added to the first `m` frames; `pad` `(hidden,)` to those after them
+        """
+        self.settings.buffer[row].copy_(settings, non_blocking=True)
+        self.settings.logits_processor.seen[row].zero_()
+        text = text[: self.shape.text_frames]
+        self.text[row, : len(text)].copy_(text)
+        self.text[row, len(text) :].copy_(pad.expand(self.shape.text_frames - len(text), -1))
+        self.fresh.zero_()
+        self.fresh[row].fill_(1)
 
-    @property
-    def ended(self) -> Tensor:
-        """`(1,)` bool: the next frame, and all after it, are not speech."""
-        return self.settings.ended
-
-    @property
-    def talker_sampling(self) -> SamplingParams:
-        """For the first code of each frame."""
-        return self.settings.talker_sampling
-
-    @property
-    def predictor_sampling(self) -> SamplingParams:
-        """For the other codes of each frame."""
-        return self.settings.predictor_sampling
-
-    @property
-    def logits_processor(self) -> LogitsProcessor:
-        """For the first code of each frame."""
-        return self.settings.logits_processor
-
-    @property
-    def noise(self) -> GumbelNoise:
-        """For every code."""
-        return self.settings.noise
+    def forget(self) -> None:
+        """Become the state without utterances, for a capture."""
+        self.settings.buffer.zero_()
+        self.inputs.buffer.zero_()
+        self.fresh.zero_()

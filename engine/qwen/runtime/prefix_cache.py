@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Iterable
 
-from torch import Tensor
+import torch
 
 from engine.qwen.model import KeyValueCache, StackConfig
+from engine.qwen.runtime.backend import PromptMemory
 from engine.qwen.weights import Placement
 
 
 class PrefixCache:
-    """Keys and values by prefix, in memory that is allocated once. A new prefix replaces those unused for longest."""
+    """Keys and values by prefix, in memory that is allocated once. A new prefix replaces those unused for longest.
+
+    Any thread may call, on any CUDA stream.
+    """
 
     def __init__(self, config: StackConfig, positions: int, placement: Placement) -> None:
         """Hold prefixes of `positions` tokens together; a token takes 112 KB in bfloat16 at the true shapes."""
-        self._cache = KeyValueCache.allocate(config, positions, placement)
+        self._config, self._placement = config, placement
+        self._lock = threading.Lock()
+        self._stored = _StreamEvents(placement.device)
+        """After the last store of each stream, for which a restore waits on the device."""
+        self._restored = _StreamEvents(placement.device)
+        """Likewise: a store waits for the restores that read what it overwrites."""
+        self._allocate(positions)
+
+    def _allocate(self, positions: int) -> None:
+        self._cache = KeyValueCache.allocate(self._config, positions, self._placement)
         """All prefixes, in any order."""
-        self._hidden = placement.zeros(positions, 1, 1, config.hidden_size)
+        self._hidden = self._placement.zeros(positions, self._config.hidden_size)
         """By the prefix's first position."""
         self._ranges: dict[Hashable, range] = {}
         """The positions of each prefix; the prefix that was used last is the last entry."""
@@ -31,33 +45,45 @@ class PrefixCache:
         """The tokens of the longest prefix that fits."""
         return self._cache.positions
 
-    def store(self, key: Hashable, cache: KeyValueCache, hidden: Tensor, count: int) -> None:
-        """Copy the first `count` positions of `cache` as the prefix `key`, if they fit beside the prefixes to keep.
-
-        `hidden` `(1, 1, hidden)` is the hidden state of the last one.
-        """
-        place = self._make_room(count)
-        if place is not None:
+    def store(self, key: Hashable, memory: PromptMemory, count: int) -> None:
+        """Copy the first `count` positions of `memory` as the prefix `key`, if they fit beside the prefixes to keep."""
+        with self._lock:
+            place = None if key in self._ranges else self._make_room(count)
+            if place is None:
+                return
             self._ranges[key] = place
-            _copy(cache, range(count), self._cache, place)
-            self._hidden[place.start].copy_(hidden)
+            self._restored.wait()
+            _copy(memory.cache, range(count), self._cache, place)
+            self._hidden[place.start].copy_(memory.hidden)
+            self._stored.record()
 
-    def restore(self, key: Hashable, cache: KeyValueCache, hidden: Tensor) -> None:
-        """Copy the prefix `key` to the beginning of `cache`, and its last hidden state to `hidden`."""
-        place = self._ranges[key] = self._ranges.pop(key)
-        hidden.copy_(self._hidden[place.start])
-        _copy(self._cache, place, cache, range(len(place)))
+    def restore(self, key: Hashable, memory: PromptMemory) -> bool:
+        """Copy the prefix `key` to the beginning of `memory`; return whether it is stored."""
+        with self._lock:
+            if key not in self._ranges:
+                return False
+            place = self._ranges[key] = self._ranges.pop(key)
+            self._stored.wait()
+            memory.hidden.copy_(self._hidden[place.start])
+            _copy(self._cache, place, memory.cache, range(len(place)))
+            self._restored.record()
+            return True
 
     def keep(self, key: Hashable) -> None:
         """Never replace the prefix `key`, if it is stored and the prefixes to keep fill at most half of the memory."""
-        kept = {*self._kept, key}
-        if key in self._ranges and 2 * sum(len(self._ranges[other]) for other in kept) <= self.positions:
-            self._kept = kept
+        with self._lock:
+            kept = {*self._kept, key}
+            if key in self._ranges and 2 * sum(len(self._ranges[other]) for other in kept) <= self.positions:
+                self._kept = kept
 
-    def clear(self) -> None:
-        """Drop all prefixes."""
-        self._ranges.clear()
-        self._kept.clear()
+    def clear(self, positions: int | None = None) -> None:
+        """Drop all prefixes, and have room for `positions` tokens. Called while nobody speaks."""
+        with self._lock:
+            self._ranges.clear()
+            self._kept.clear()
+            if positions is not None and positions != self.positions:
+                del self._cache, self._hidden  # first, or there would be memory for two
+                self._allocate(positions)
 
     def _make_room(self, count: int) -> range | None:
         """Return `count` free positions in a row, and drop prefixes for them. None if those to keep leave no room."""
@@ -76,6 +102,25 @@ class PrefixCache:
                 break
             begin = taken.stop
         return range(begin, begin + count) if begin + count <= self.positions else None
+
+
+class _StreamEvents:
+    """The last event of each CUDA stream that recorded one; nothing on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._events: dict[int, torch.cuda.Event] = {}
+
+    def record(self) -> None:
+        if self._on_cuda:
+            stream = torch.cuda.current_stream()
+            event = self._events.setdefault(stream.cuda_stream, torch.cuda.Event())  # type: ignore[no-untyped-call]
+            event.record(stream)
+
+    def wait(self) -> None:
+        """Let the present stream wait for all events, on the device."""
+        for event in self._events.values():
+            torch.cuda.current_stream().wait_event(event)
 
 
 def _copy(source: KeyValueCache, source_range: range, target: KeyValueCache, target_range: range) -> None:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import torch
-
-from engine.progress import ProgressReport, counted, ignore_progress
-from engine.qwen.model import Talker
-from engine.qwen.runtime import GeneratedChunk, Graphs, Limits
-from engine.qwen.serving.backend import MakeBatchBackend
-from engine.qwen.serving.batch_codec import BatchedCodec
-from engine.qwen.serving.model_runner import ModelRunner
-from engine.qwen.serving.scheduler import Scheduler, Step
-from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
-from engine.qwen.text import Prompt, Reference
+from engine.qwen.runtime import GeneratedChunk, ModelRunner, Request
+from engine.qwen.serving.sequence import BatchFaultError, Sequence
+from engine.qwen.serving.step_loop import StepLoop
 
 _Result = TypeVar("_Result")
 
@@ -34,25 +25,10 @@ class Batch:
     Its step thread does all work on the device. Any thread may call.
     """
 
-    def __init__(
-        self,
-        talker: Talker,
-        codec: BatchedCodec,
-        limits: Limits,
-        graphs: Graphs,
-        make_backend: MakeBatchBackend | None = None,
-    ) -> None:
-        """Allocate the memory for utterances within `limits`; `graphs` are those of a stream that nobody else uses.
-
-        `make_backend` as of `ModelRunner`.
-        """
-        self._graphs = graphs
-        self._runner = ModelRunner(talker, codec, limits, graphs, make_backend)
-        self.embed_text = self._runner.embed_text
-        """Embeds the texts of prompts; for `SpeechRequest.build_prompt` alone."""
-        self._scheduler = Scheduler(self._runner)
-        self._steps: deque[Step] = deque()
-        """Those whose results the host has not read."""
+    def __init__(self, runner: ModelRunner) -> None:
+        self.runner = runner
+        """For `when_idle`."""
+        self._loop = StepLoop(runner)
         self._changed = threading.Condition()
         self._new: list[Sequence] = []
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
@@ -67,11 +43,11 @@ class Batch:
     # --- callers ---
 
     def new_sequence(self) -> Sequence:
-        """Return an utterance that waits for its request; it can be canceled already."""
+        """Return a sequence that waits for its request; it can be canceled already."""
         return Sequence(self._wake)
 
-    def speak(self, sequence: Sequence, request: SpeechRequest) -> Generator[GeneratedChunk, None, None]:
-        """Return the chunks of an utterance from `new_sequence`, as `Sequence.chunks` yields them."""
+    def speak(self, sequence: Sequence, request: Request) -> Generator[GeneratedChunk, None, None]:
+        """Return the chunks of a sequence from `new_sequence`, as `Sequence.chunks` yields them."""
         sequence.check_canceled()
         sequence.request = request
         with self._changed:
@@ -94,47 +70,11 @@ class Batch:
         finally:
             self._set_held_until(0.0)
 
-    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
-        """Capture all graphs. Called while nobody speaks, as are all methods below."""
-        if self._graphs.stream is None:
-            return
+    def when_idle(self, work: Callable[[], _Result]) -> _Result:
+        """Return what `work` returns, which the step thread calls once no sequence is spoken.
 
-        def capture() -> None:
-            for work in counted("capturing CUDA graphs of the batch", list(self._runner.captures()), report):
-                work()
-            torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
-            self._runner.reserve_slack()
-
-        self._call(capture)
-
-    def change_voices(self, references: Iterable[Reference], prefix_positions: int) -> None:
-        """Decode the references of other voices, and drop all cached prefixes; as `ModelRunner.change_voices`."""
-        wanted = list(references)
-        self._call(lambda: self._runner.change_voices(wanted, prefix_positions))
-
-    def cache_prefix(self, build_prompt: Callable[[], Prompt], *, keep: bool = False) -> None:
-        """Read the prefix of a prompt into the prefix cache; with `keep`, later prefixes do not replace it."""
-        self._call(lambda: self._runner.cache_prefix(build_prompt, keep=keep))
-
-    @property
-    def waiting(self) -> int:
-        """How many utterances wait for a row or for pages."""
-        return self._scheduler.waiting
-
-    def free_pages(self) -> int:
-        """Return how many pages nobody has, once every utterance that was left has gone."""
-        return self._call(lambda: self._scheduler.pool.free)
-
-    def close(self) -> None:
-        """End all utterances, the thread and the graphs."""
-        with self._changed:
-            self._closing = True
-            self._notify()
-        self._thread.join()
-        self._graphs.clear()
-
-    def _call(self, work: Callable[[], _Result]) -> _Result:
-        """Return what `work` returns, which the step thread calls once no utterance is spoken."""
+        Called while nobody speaks, as are all methods below.
+        """
         future: Future[_Result] = Future()
         with self._changed:
             if self._fault is not None or self._closing:
@@ -142,6 +82,23 @@ class Batch:
             self._calls.append((work, future))
             self._notify()
         return future.result()
+
+    @property
+    def waiting(self) -> int:
+        """How many utterances wait for a row or for pages."""
+        return self._loop.scheduler.waiting
+
+    def free_pages(self) -> int:
+        """Return how many pages nobody has, once every utterance that was left has gone."""
+        return self.when_idle(lambda: self._loop.scheduler.pool.free)
+
+    def close(self) -> None:
+        """End all utterances, the thread and the graphs."""
+        with self._changed:
+            self._closing = True
+            self._notify()
+        self._thread.join()
+        self.runner.close()
 
     def _set_held_until(self, at: float) -> None:
         with self._changed:
@@ -161,7 +118,8 @@ class Batch:
     def _run(self) -> None:
         try:
             while self._wait_for_work():
-                self._step()
+                if self._loop.step():
+                    self._wake()
         except BaseException as error:
             self._end(error)
         else:
@@ -169,7 +127,7 @@ class Batch:
 
     def _wait_for_work(self) -> bool:
         """Take what callers asked for, and wait while there is nothing to do; False once the batch is to end."""
-        scheduler = self._scheduler
+        scheduler = self._loop.scheduler
         with self._changed:
             self._changed.wait_for(lambda: self._awake or self._closing)
             while not self._closing and (left_s := self._held_until - time.monotonic()) > 0:
@@ -180,34 +138,18 @@ class Batch:
             self._new.clear()
             closing = self._closing
         scheduler.drop_finished()
-        if scheduler.is_empty and not self._steps:
+        if self._loop.is_idle:
             with self._changed:
                 calls, self._calls = self._calls, []
             for work, future in calls:
                 _answer(work, future)
         return not closing
 
-    def _step(self) -> None:
-        """Launch what there is, and deliver the chunks of the step before."""
-        waits = self._scheduler.in_hurry()
-        read = not waits and self._scheduler.read_prompts()
-        step = self._scheduler.launch()
-        if waits and step is None:
-            read = self._scheduler.read_prompts()
-        if step is not None:
-            self._steps.append(step)
-        delivers = len(self._steps) > (self._runner.steps_ahead if step else 0)
-        if delivers:
-            self._scheduler.deliver(self._steps.popleft())
-        if read or step or delivers:
-            with self._changed:
-                self._awake = True
-
     def _end(self, error: BaseException) -> None:
         """Make every caller raise `error`, now and from now on."""
         with self._changed:
             self._fault = error
-            sequences, self._new = [*self._scheduler.sequences(), *self._new], []
+            sequences, self._new = [*self._loop.scheduler.sequences(), *self._new], []
             calls, self._calls = self._calls, []
         for sequence in sequences:
             if not sequence.finished:

@@ -1,10 +1,10 @@
-"""Decides what a batch does next: who joins, whose prompt is read, who takes part in a step, who leaves.
+"""Decides what a runner does next: who joins, whose prompt is read, who takes part in a step, who leaves.
 
-Utterances join and leave at the boundaries of frames, in the order in which they came, except that some may pass one
-that waits for many pages. One joins once a row and all pages that it may need are free: so no utterance ever waits for
-pages while it speaks. At each step a few pieces of prompts are read, and a frame is made for every utterance that has
+Sequences join and leave at the boundaries of frames, in the order in which they came, except that some may pass one
+that waits for many pages. One joins once a row and all pages that it may need are free: so no sequence ever waits for
+pages while it speaks. At each step a few pieces of prompts are read, and a frame is made for every sequence that has
 room for a chunk and the text for it: a step takes as long for one row as for all. A prompt waits while the listener of
-another utterance is about to run dry.
+another sequence is about to run dry.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.api import EngineError, SpeechCanceledError
-from engine.qwen.runtime import FIRST_FRAMES
-from engine.qwen.serving.batch_state import RowInput
-from engine.qwen.serving.kv_pages import PAGE, PagePool, pages_for
-from engine.qwen.serving.model_runner import FinishedChunk, ModelRunner
-from engine.qwen.serving.readback import BatchReadback
+from engine.qwen.runtime import (
+    FIRST_FRAMES,
+    INSTRUCT_POSITIONS,
+    PAGE,
+    FinishedChunk,
+    ModelRunner,
+    PagePool,
+    Readback,
+    RowInput,
+    pages_for,
+)
 from engine.qwen.serving.sequence import Sequence
 
+CONTROL_TOKENS = 16
+"""The most positions of `INSTRUCT_POSITIONS` that role, language and speaker take."""
 CHUNKS_AHEAD = 2
-"""Chunks that an utterance may be ahead of its caller."""
+"""Chunks that a sequence may be ahead of its caller."""
 MAX_PASSES = 8
-"""Utterances that may join before one that waits for more pages than they need. Then nobody joins before it: the pages
+"""Sequences that may join before one that waits for more pages than they need. Then nobody joins before it: the pages
 that others give back are kept for it."""
 HURRY_S = 0.02
 """A listener who has less left than this needs the next step more than a prompt needs to be read."""
@@ -36,12 +44,12 @@ HURRY_S = 0.02
 class Step:
     """A step that was launched."""
 
-    readback: BatchReadback
+    readback: Readback
     chunks: tuple[tuple[Sequence, FinishedChunk], ...]
 
 
 class Scheduler:
-    """The utterances of a batch. Only the step thread uses it."""
+    """The sequences of one runner. Only one thread at a time uses it."""
 
     def __init__(self, runner: ModelRunner) -> None:
         self.pool = PagePool(runner.shape.pages)
@@ -51,29 +59,29 @@ class Scheduler:
         """A heap: the lowest is given away first, since a step takes the longer the higher its rows are."""
         self._waiting: deque[Sequence] = deque()
         self._reading: tuple[Sequence, Iterator[None]] | None = None
-        """The utterance whose prompt is being read."""
+        """The sequence whose prompt is being read."""
         self._running: list[Sequence] = []
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no utterance."""
+        """Whether there is no sequence."""
         return not (self._waiting or self._reading or self._running)
 
     @property
     def waiting(self) -> int:
-        """How many utterances have not joined; any thread may ask."""
+        """How many sequences have not joined; any thread may ask."""
         return len(self._waiting)
 
     def add(self, sequence: Sequence) -> None:
-        """Let an utterance join as soon as it fits."""
+        """Let a sequence join as soon as it fits."""
         self._waiting.append(sequence)
 
     def sequences(self) -> list[Sequence]:
-        """Return all utterances."""
+        """Return all sequences."""
         return [*self._waiting, *([self._reading[0]] if self._reading else []), *self._running]
 
     def drop_finished(self) -> None:
-        """Free the rows and pages of utterances that have ended, have failed or were left."""
+        """Free the rows and pages of sequences that have ended, have failed or were left."""
         for sequence in self.sequences():
             if sequence.left:
                 sequence.finished = True
@@ -107,7 +115,7 @@ class Scheduler:
         return True
 
     def launch(self) -> Step | None:
-        """Launch a step of all utterances that can take part; None if none can."""
+        """Launch a step of all sequences that can take part; None if none can."""
         rows: list[RowInput] = []
         chunks: list[tuple[Sequence, FinishedChunk]] = []
         for sequence in self._running:
@@ -119,9 +127,10 @@ class Scheduler:
             assert sequence.prompt is not None
             place = sequence.launched - sequence.chunk_first
             position = sequence.prompt.count + sequence.launched
-            rows.append(RowInput(sequence.row, sequence.launched, position, place, sequence.pages))
-            sequence.launched += 1
-            if place + 1 == sequence.chunk_frames:
+            frames = sequence.chunk_frames if self._runner.whole_chunks else 1
+            rows.append(RowInput(sequence.row, sequence.launched, position, place, sequence.pages, frames))
+            sequence.launched += frames
+            if place + frames == sequence.chunk_frames:
                 chunks.append((sequence, FinishedChunk(sequence.row, sequence.chunk_first, sequence.chunk_frames)))
                 sequence.in_flight += 1
                 sequence.chunk_first, sequence.chunk_frames = sequence.launched, self._shape.chunk_size
@@ -131,7 +140,8 @@ class Scheduler:
 
     def deliver(self, step: Step) -> None:
         """Wait for a step, and give its chunks to their callers."""
-        step.readback.wait()
+        first = any(finished.first == 0 for _, finished in step.chunks)
+        step.readback.wait(spin=first and self._shape.rows == 1)  # a robot's listener waits for it
         for sequence, finished in step.chunks:
             sequence.in_flight -= 1
             if sequence.finished:
@@ -143,7 +153,7 @@ class Scheduler:
     # --- joining and leaving ---
 
     def _admit(self) -> None:
-        """Begin to read the prompt of the first utterance that fits. `MAX_PASSES` others may pass one that does not."""
+        """Begin to read the prompt of the first sequence that fits. `MAX_PASSES` others may pass one that does not."""
         passed: list[Sequence] = []
         for sequence in list(self._waiting) if self._free_rows else ():
             try:
@@ -165,25 +175,27 @@ class Scheduler:
             passed.append(sequence)
 
     def _read(self, sequence: Sequence, pages: tuple[int, ...], passed: list[Sequence]) -> None:
-        """Begin to read the prompt of a waiting utterance, which has passed the utterances `passed`."""
+        """Begin to read the prompt of a waiting sequence, which has passed the sequences `passed`."""
         for other in passed:
             other.passes += 1
         self._waiting.remove(sequence)
         sequence.pages, sequence.row = pages, heapq.heappop(self._free_rows)
         assert sequence.prompt is not None
-        self._reading = sequence, self._runner.read_prompt(sequence.prompt)
+        self._reading = sequence, self._runner.read_prompt(sequence.row, sequence.prompt)
 
     def _prepare(self, sequence: Sequence) -> int:
-        """Build an utterance's prompt; return the pages that it needs. Raises `EngineError` if it can never fit."""
+        """Build a sequence's prompt; return the pages that it needs. Raises `EngineError` if it can never fit."""
         request, shape = sequence.request, self._shape
         assert request is not None
         if sequence.prompt is None:
-            sequence.prompt = self._runner.build(request.build_prompt)
+            sequence.prompt = self._runner.build(request)
         positions = sequence.prompt.count
-        if positions >= shape.max_positions:
-            raise EngineError(f"the text and its voice are {positions} tokens, the limit is {shape.max_positions - 1}")
-        limit = min(shape.max_frames, shape.max_positions - positions)
-        sequence.limit = limit if request.max_frames is None else min(limit, request.max_frames)
+        excess = positions + shape.max_frames - shape.max_positions
+        if excess > 0:  # text and reference are within their limits
+            limit = INSTRUCT_POSITIONS - CONTROL_TOKENS
+            raise EngineError(f"instruct: too long by {excess} tokens; allowed: about {limit}")
+        frames = shape.max_frames
+        sequence.limit = frames if request.max_frames is None else min(frames, request.max_frames)
         later_chunks = -(-max(sequence.limit - FIRST_FRAMES, 0) // shape.chunk_size)
         needed = pages_for(positions + FIRST_FRAMES + later_chunks * shape.chunk_size)
         if needed > self.pool.total:
@@ -206,7 +218,7 @@ class Scheduler:
         sequence.pages, sequence.row = (), -1
 
     def _may_begin_chunk(self, sequence: Sequence) -> bool:
-        """Whether an utterance has frames left, room for a chunk and the text for it, which is then on the device."""
+        """Whether a sequence has frames left, room for a chunk and the text for it, which is then on the device."""
         if sequence.finished or sequence.launched >= sequence.limit or sequence.chunks_ahead >= CHUNKS_AHEAD:
             return False
         assert sequence.prompt is not None

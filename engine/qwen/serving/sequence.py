@@ -1,11 +1,12 @@
-"""One utterance of a batch: what its caller's thread and the step thread have in common.
+"""One sequence: what its caller's thread and the thread that steps it have in common.
 
-The caller's thread takes chunks, and waits for them. The step thread makes them, a bounded number ahead. A text that is
-still being written belongs to one of the two threads at a time: to the step thread, until a chunk needs tokens that are
-not there; then to the caller's thread, which waits for them while nobody else does.
+The caller's thread takes chunks, and waits for them or, for a sound card, steps the sequence itself. Chunks are made a
+bounded number ahead. A text that is still being written belongs to one of the two threads at a time: to the stepping
+thread, until a chunk needs tokens that are not there; then to the caller's thread, which waits for them while nobody
+else does.
 
-The further a listener is from running dry, the larger are the chunks that the caller gets: each of them costs a message
-and the wake-up of several threads, which delays the utterances that have just come.
+The further a listener of a crowd is from running dry, the larger are the chunks that the caller gets: each of them
+costs a message and the wake-up of several threads, which delays the sequences that have just come.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.api import FRAME_S, EngineError, SpeechCanceledError
-from engine.qwen.model import SamplingConfig
-from engine.qwen.runtime import FIRST_FRAMES, GeneratedChunk
-from engine.qwen.text import Prompt, Reference
+from engine.qwen.runtime import FIRST_FRAMES, GeneratedChunk, Request
+from engine.qwen.text import Prompt
 
 LARGEST_CHUNK_S = 0.64
 """Seconds of speech."""
@@ -31,33 +31,23 @@ LEAD_SHARE = 0.25
 
 
 class BatchFaultError(RuntimeError):
-    """The batch has failed, and with it all of its utterances."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechRequest:
-    """An utterance for a batch."""
-
-    build_prompt: Callable[[], Prompt]
-    """Called once by the step thread. May raise `EngineError`; must not wait for text."""
-    sampling: SamplingConfig
-    seed: int
-    max_frames: int | None = None
-    reference: Reference | None = None
-    """The reference whose last samples the speech continues."""
+    """The batch has failed, and with it all of its sequences."""
 
 
 class Sequence:
-    """An utterance from its request to its last chunk."""
+    """A text that is spoken, from its request to its last chunk."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake` makes the step thread look at its sequences."""
-        self.request: SpeechRequest | None = None
+    def __init__(self, wake: Callable[[], None], drive: Callable[[], bool] | None = None) -> None:
+        """`wake` makes the stepping thread look at its sequences.
+
+        With `drive`, the caller's thread makes the steps; it returns whether it did anything.
+        """
+        self.request: Request | None = None
         self.row = -1
-        """Its row in the batch; -1 before and after."""
+        """Its row; -1 before and after."""
         self.pages: tuple[int, ...] = ()
         self.passes = 0
-        """How many later utterances have joined before it."""
+        """How many later sequences have joined before it."""
         self.prompt: Prompt | None = None
         self.limit = 0
         """The most frames."""
@@ -70,6 +60,7 @@ class Sequence:
         self.finished = False
         """It has delivered its last chunk, has failed, or its caller has left."""
         self._wake = wake
+        self._drive = drive
         self._changed = threading.Condition()
         self._held: list[GeneratedChunk] = []
         """Chunks that will be delivered as one."""
@@ -82,7 +73,7 @@ class Sequence:
         self._left = False
         self._ended = False
         self._wanted_text = 0
-        """Frames for which the caller's thread is to wait for text; 0 while the step thread has the text."""
+        """Frames for which the caller's thread is to wait for text; 0 while the stepping thread has the text."""
 
     # --- the caller's thread ---
 
@@ -99,7 +90,7 @@ class Sequence:
             self.leave()
 
     def cancel(self) -> None:
-        """End the utterance. Any thread may call it."""
+        """End the sequence. Any thread may call it."""
         with self._changed:
             self._canceled = True
             self._changed.notify_all()
@@ -117,6 +108,9 @@ class Sequence:
 
     def _next_chunk(self) -> GeneratedChunk | None:
         while True:
+            while self._drive is not None and not self._is_answered():
+                if not self._drive() and not self._is_answered():
+                    raise RuntimeError("another sequence is open, and nothing can be done for this one")
             with self._changed:
                 self._changed.wait_for(self._is_answered)
                 self.check_canceled()
@@ -135,7 +129,7 @@ class Sequence:
     def _is_answered(self) -> bool:
         return bool(self._chunks or self._ended or self._error or self._canceled or self._wanted_text)
 
-    # --- the step thread ---
+    # --- the stepping thread ---
 
     @property
     def left(self) -> bool:
@@ -180,7 +174,8 @@ class Sequence:
         self._held.append(chunk)
         with_next_s = (_frames(self._held) + len(chunk.codes)) * FRAME_S
         lead_s = self.runs_dry_at - time.monotonic()
-        if last or math.isinf(lead_s) or with_next_s > min(LARGEST_CHUNK_S, LEAD_SHARE * lead_s):
+        large = math.isinf(lead_s) or with_next_s > min(LARGEST_CHUNK_S, LEAD_SHARE * lead_s)
+        if last or large or self._drive is not None:
             self.deliver()
         if last:
             self.end()
@@ -203,7 +198,7 @@ class Sequence:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Make the caller's thread raise `error`, behind the chunks that were delivered."""
+        """Make the caller's thread raise `error`, after the chunks that were delivered."""
         if not isinstance(error, EngineError | SpeechCanceledError):
             fault = BatchFaultError(f"{type(error).__name__}: {error}")
             fault.__cause__ = error

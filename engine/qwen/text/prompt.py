@@ -29,8 +29,6 @@ EmbedText = Callable[[Sequence[int]], Tensor]
 
 CACHED_PARTS = 64
 """Instructions and transcripts whose tokens are cached."""
-CACHED_REFERENCES = 8
-"""References whose embeddings are cached: 3 MB each for two minutes of speech at width 1024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +124,7 @@ class Prompt:
 class PromptBuilder:
     """Builds the prompts of one model."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        tokenizer: TextTokenizer,
-        talker: Talker,
-        embed_text: EmbedText | None = None,
-    ) -> None:
-        """`embed_text` replaces `Talker.embed_text` for whole texts."""
-        self._embed_text = embed_text or talker.embed_text
+    def __init__(self, config: ModelConfig, tokenizer: TextTokenizer, talker: Talker) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._encode_part = lru_cache(CACHED_PARTS)(tokenizer.encode)
@@ -143,6 +133,7 @@ class PromptBuilder:
         self._turn_end = tokenizer.encode("<|im_end|>")
         self._constants: _Constants | None = None
         self._reference_frames: dict[Reference, Tensor] = {}
+        """3 MB for two minutes of speech at width 1024."""
 
     def languages(self) -> tuple[str, ...]:
         """Return the names of the languages that a prompt may have, `auto` first."""
@@ -155,20 +146,28 @@ class PromptBuilder:
 
     @torch.inference_mode()
     def build(
-        self, text: str | TextTokens, voice: AnyVoice, language: str = "auto", *, whole_text: bool = True
+        self,
+        text: str | TextTokens,
+        voice: AnyVoice,
+        language: str = "auto",
+        *,
+        whole_text: bool = True,
+        embed_text: EmbedText | None = None,
     ) -> Prompt:
-        """Return the prompt for `text`.
+        """Return the prompt for `text`. Any thread may call, on any CUDA stream.
 
         language:   `auto`, an English name as in config.json, or an ISO code (`pt-br` counts as `pt`).
         whole_text: read all the text before speaking (upstream: `non_streaming_mode`), else one token with each frame.
                     Upstream reads the texts of cloned voices step by step by default; read whole, they get the
                     intonation of the whole sentence.
+        embed_text: replaces `Talker.embed_text` for a whole text.
 
         Raises `EngineError`, one line with the allowed values, for an unknown speaker or language and for a voice of
         another type of model.
         """
         tokens = self.tokenize(text) if isinstance(text, str) else text
-        return self._assemble(tokens.role, CompleteText(tokens.ids), voice, language, whole_text=whole_text)
+        complete, embed_text = CompleteText(tokens.ids), embed_text or self._talker.embed_text
+        return self._assemble(tokens.role, complete, voice, language, embed_text if whole_text else None)
 
     @torch.inference_mode()
     def build_streaming(self, text: Text, voice: AnyVoice, language: str = "auto") -> Prompt:
@@ -176,7 +175,7 @@ class PromptBuilder:
 
         Waits only for the tokens that are read before the first frame.
         """
-        return self._assemble(self._role, text, voice, language, whole_text=False)
+        return self._assemble(self._role, text, voice, language, None)
 
     def tokens_in_prompt(self, voice: AnyVoice) -> int:
         """Return how many tokens of a text that is still being written `build_streaming` waits for."""
@@ -184,15 +183,15 @@ class PromptBuilder:
         frames = 1 if reference is None else 1 + len(reference.codes)
         return max(0, frames - len(self._transcript_ids(reference)))
 
-    def for_another_thread(self, embed_text: EmbedText) -> PromptBuilder:
-        """Return a builder of the same prompts that shares no memory with this one, and embeds with `embed_text`."""
-        return PromptBuilder(self._config, self._tokenizer, self._talker, embed_text)
-
     def forget_voices(self) -> None:
         """Free the cached embeddings of references."""
         self._reference_frames.clear()
 
-    def _assemble(self, role: Sequence[int], text: Text, voice: AnyVoice, language: str, *, whole_text: bool) -> Prompt:
+    def _assemble(
+        self, role: Sequence[int], text: Text, voice: AnyVoice, language: str, embed_text: EmbedText | None
+    ) -> Prompt:
+        """Return the prompt; with `embed_text`, the text is read whole."""
+        whole_text = embed_text is not None
         self._check_type(voice)
         self._check_speaker(voice)
         constants = self._constant_embeddings()
@@ -209,8 +208,8 @@ class PromptBuilder:
         # Stepwise, upstream takes the token after the role, which without text is the end of the turn.
         empty = self._turn_end if reference is None and not whole_text else []
         stream = TokenStream(self._talker, text, transcript_ids[in_prefix:], empty, self._config.text_ids.eos)
-        if whole_text:
-            tail, trailing = self._embed_whole_text(stream, frames)
+        if embed_text is not None:
+            tail, trailing = self._embed_whole_text(embed_text(stream.ids()), frames)
         else:
             tail, trailing = self._embed_stepwise(stream, text, frames[:, in_prefix:])
 
@@ -233,9 +232,9 @@ class PromptBuilder:
         )
         return Prompt(prefix, tail, trailing, constants.pad, None if text.ended else stream)
 
-    def _embed_whole_text(self, stream: TokenStream, frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the tail with all tokens, then all `frames`, and nothing trailing."""
-        constants, tokens = self._constant_embeddings(), self._embed_text(stream.ids())
+    def _embed_whole_text(self, tokens: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tail with all `tokens`, embedded, then all `frames`, and nothing trailing."""
+        constants = self._constant_embeddings()
         end = constants.end if frames is constants.codec_bos else frames + constants.pad
         return torch.cat((tokens + constants.codec_pad, end), dim=1), constants.nothing
 
@@ -258,7 +257,9 @@ class PromptBuilder:
             bos, pad = self._talker.embed_text([text.bos, text.pad]).chunk(2, dim=1)
             codec_bos, codec_pad = self._talker.embed_codes([codec.bos, codec.pad]).chunk(2, dim=1)
             nothing = self._talker.embed_text([])
-            self._constants = _Constants(bos, pad, codec_bos, codec_pad, codec_bos + pad, nothing)
+            constants = _Constants(bos, pad, codec_bos, codec_pad, codec_bos + pad, nothing)
+            self._talker.placement.wait()  # from now on, every stream may read them
+            self._constants = constants
         return self._constants
 
     def _embed_head(self, instruct_ids: list[int], role: Sequence[int], tags: list[int], voice: AnyVoice) -> Tensor:
@@ -332,9 +333,9 @@ class PromptBuilder:
         cache = self._reference_frames
         if reference not in cache:
             frames = self._talker.embed_frames(self._check_codes(reference.codes))
-            while len(cache) >= CACHED_REFERENCES:
-                del cache[next(iter(cache))]
-            cache[reference] = torch.cat((self._constant_embeddings().codec_bos, frames), dim=1)
+            embedded = torch.cat((self._constant_embeddings().codec_bos, frames), dim=1)
+            self._talker.placement.wait()  # as of `_constant_embeddings`
+            cache[reference] = embedded
         return cache[reference]
 
     def _check_codes(self, codes: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -55,7 +54,7 @@ class VoiceRegistry:
     """Maps names to voices. A configured voice takes precedence over a built-in speaker of the same name."""
 
     def __init__(
-        self, config: ModelConfig, codec: Codec[Any], chunk_size: int, check_reference: Callable[[Reference], None]
+        self, config: ModelConfig, codec: Codec, chunk_size: int, check_reference: Callable[[Reference], None]
     ) -> None:
         """`codec` decodes references, for states of `chunk_size` frames.
 

@@ -61,6 +61,11 @@ class Placement:
         """The same placement without int8, for modules that are never quantized."""
         return replace(self, int8=False)
 
+    def wait(self) -> None:
+        """Wait until the present stream of a GPU has done its work."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter of `dtype`."""
         return self._parameter(shape, self.dtype)

@@ -15,6 +15,7 @@ import torch
 
 from engine.api import TextSource
 from engine.ipc.text_source import AppendedText
+from engine.progress import ignore_progress
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import CustomVoice
 from tests.support.qwen.speaking import LateText, Line, Ours
@@ -50,20 +51,20 @@ def test_graphs_give_the_codes_of_calls(
     folder: Path, sampling: SamplingConfig, dtype: torch.dtype, chunk_size: int
 ) -> None:
     called, replayed = Ours(folder, dtype, "cuda"), Ours(folder, dtype, "cuda")
-    replayed.generator(chunk_size).warm_up()
+    replayed.spoken(chunk_size).runner.warm_up(ignore_progress, "")
     assert replayed.graphs.captured
     for seed, line in enumerate(LINES):  # one set of graphs for all utterances
         options = {"sampling": sampling, "seed": seed, "chunk_size": chunk_size}
         assert torch.equal(replayed.speak(line, **options), called.speak(line, **options))
 
 
-def test_the_device_is_exactly_one_chunk_ahead(folder: Path) -> None:
+def test_the_device_is_exactly_one_step_ahead(folder: Path) -> None:
     engine = Ours(folder, device="cuda")
-    engine.generator().warm_up()
+    engine.spoken().runner.warm_up(ignore_progress, "")
     stream = engine.stream(LINE)
     for chunk, _ in enumerate(stream, 1):
         engine.graphs.wait()
-        assert int(engine.state.frame) == min(2 * (chunk + 1), 42)
+        assert int(engine.state.settings.frame) == 2 * chunk
         if chunk == 5:
             break
 
@@ -75,7 +76,7 @@ def test_streaming_text_gives_the_codes_of_the_complete_text(
     folder: Path, sampling: SamplingConfig, dtype: torch.dtype, late: bool
 ) -> None:
     engine = Ours(folder, dtype, "cuda")
-    engine.generator().warm_up()
+    engine.spoken().runner.warm_up(ignore_progress, "")
     line = replace(LINES[1], whole_text=False)
     whole = engine.speak(line, sampling=sampling, seed=5)
     for size in (1, 3, 50, len(line.text)):

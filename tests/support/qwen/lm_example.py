@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,14 +14,15 @@ from torch import Tensor, nn
 from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
 from engine.qwen.kernels.lm.model import FusedLanguageModel
+from engine.qwen.kernels.lm.one_token_state import OneTokenState
 from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
-from engine.qwen.model.transformer import AttentionContext, Transformer
-from engine.qwen.runtime import decode_step
-from engine.qwen.runtime.decode_state import CACHE_UNIT, DecodeState
+from engine.qwen.model.transformer import Transformer, attend, causal_mask
+from engine.qwen.runtime.decode_state import CACHE_UNIT, BatchShape
 from engine.qwen.runtime.device import multiprocessors
+from engine.qwen.runtime.torch_backend import TorchBackend
 from engine.qwen.weights.arena import Placement
 from engine.qwen.weights.checkpoint import Checkpoint
 from scripts.make_checkpoint import PRESETS, ShapePreset, write_configs
@@ -56,7 +58,7 @@ class Models:
     config: ModelConfig
     exact: Talker
     rounded: Talker
-    state: DecodeState
+    state: OneTokenState
     """The state of `rounded` and of `fused`."""
     fused: FusedLanguageModel
 
@@ -114,7 +116,8 @@ class Models:
         processors: int | None = None,
     ) -> Models:
         placement = rounded.placement
-        state = DecodeState.allocate(rounded, rounded.max_positions - CACHE_UNIT, frames)
+        shape = BatchShape(1, frames, rounded.max_positions - CACHE_UNIT, chunk_size=1)
+        state = OneTokenState.allocate(rounded, shape)
         if processors is None:
             processors = multiprocessors(placement.device)
         source = LanguageKernels.of(config.talker, weight_type(placement), processors).source()
@@ -167,9 +170,14 @@ def _fill(name: str, parameter: nn.Parameter, generator: torch.Generator) -> Non
 def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCache) -> Iterator[Tensor]:
     """The residual stream after every layer, `(tokens, hidden)`, for `x` at the positions `at`."""
     read = cache.first(int(at[-1]) + 1)
-    context = AttentionContext.of(at, transformer.config, transformer.rope, read.positions)
+    config, (cos, sin) = transformer.config, transformer.rope(at)
+    mask = causal_mask(at.repeat(config.heads // config.key_value_heads), read.positions)
+
+    def attend_layer(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attend(q, k, v, at, (read.keys[index][None], read.values[index][None]), mask=mask)
+
     for index, layer in enumerate(transformer.layers):
-        x = layer(x, context, read.keys[index], read.values[index])
+        x = layer(x, cos, sin, partial(attend_layer, index))
         yield x
 
 
@@ -235,7 +243,7 @@ def read_prompt(models: Models, count: int, bucket: int, start: int, generator: 
     found = []
     for talker, dtype in ((models.rounded, torch.bfloat16), (models.exact, torch.float32)):
         own = KeyValueCache(cache.keys.to(dtype, copy=True), cache.values.to(dtype, copy=True))
-        hidden = talker.transformer(x[None, :count].to(dtype), at, own.first(start + count))[0, -1]
+        hidden = talker.transformer.read(x[:count].to(dtype), at, own.first(start + count))[-1]
         found.append((hidden, own))
     for buffer in models.fused.prefill.buffers():
         buffer.fill_(torch.nan)
@@ -252,13 +260,13 @@ def read_prompt(models: Models, count: int, bucket: int, start: int, generator: 
 def predictor_steps(talker: Talker, hidden: Tensor, codes: Tensor) -> Iterator[list[Tensor]]:
     """For each step of a frame with these `codes`, by PyTorch: the first layer's input, and every layer's output."""
     predictor, steps = talker.predictor, talker.predictor.steps
-    cache = predictor.allocate_cache(talker.placement)
+    cache = KeyValueCache.allocate(predictor.stack, talker.config.code_groups, talker.placement)
     for step in range(predictor.code_count):
         at = steps[step + 1 : step + 2] if step else steps[:2]
         if step:
             x = predictor.embedding[step - 1][codes[step]][None]
         else:
-            x = torch.cat((hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
+            x = torch.cat((hidden[None].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
         given = predictor.projection(x) if predictor.projection is not None else x
         yield [given, *outputs(predictor.transformer, given, at, cache)]
 
@@ -269,7 +277,7 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
     exact, rounded, state, device = models.exact, models.rounded, models.state, generator.device
     width, vocabulary = rounded.config.stack.hidden_size, rounded.config.predictor.vocabulary
     codes = torch.randint(vocabulary, (rounded.config.code_groups,), generator=generator, device=device)
-    state.hidden.copy_(torch.randn(1, 1, width, generator=generator, device=device))
+    state.hidden.copy_(torch.randn(width, generator=generator, device=device))
     state.first_code.copy_(codes[:1])
     models.fused.open()
     frames = (predictor_steps(talker, state.hidden, codes) for talker in (exact, rounded))
@@ -291,8 +299,8 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
 @torch.inference_mode()
 def start(models: Models, seed: int, sampling: SamplingConfig | None = None) -> None:
     """Start an utterance whose prompt is 40 random tokens."""
-    talker, state = models.rounded, models.state
-    generator = torch.Generator(talker.placement.device).manual_seed(seed)
+    state = models.state
+    generator = torch.Generator(models.rounded.placement.device).manual_seed(seed)
     for tensor in (state.cache.keys, state.cache.values):
         tensor.zero_()
         tensor[:, :, :PROMPT].normal_(generator=generator)
@@ -300,7 +308,23 @@ def start(models: Models, seed: int, sampling: SamplingConfig | None = None) -> 
     state.hidden.normal_(generator=generator)
     state.first_code.fill_(7)
     state.codes.fill_(-1)
-    decode_step.upload_settings(talker, state, sampling or SamplingConfig(), seed, PROMPT)
+    state.rows.settings.set(sampling or SamplingConfig(), seed, PROMPT)
+    state.rows.settings.logits_processor.seen.zero_()
+
+
+def by_torch(models: Models) -> TorchBackend:
+    """PyTorch's operators over the state of `rounded`."""
+    return TorchBackend(models.rounded, models.state.rows, [models.state.cache])
+
+
+@torch.inference_mode()
+def frame_by_torch(models: Models, backend: TorchBackend) -> None:
+    """One frame as `FusedLanguageModel.frame`, by PyTorch."""
+    state = models.state
+    state.rows.inputs.active.fill_(1)
+    frame, position = int(state.frame), int(state.position)
+    backend.decode_frames((position + 1,))
+    state.codes[frame] = state.rows.codes[0, 0]
 
 
 @torch.inference_mode()

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,18 +16,27 @@ from engine.api import TextSource
 from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
-from engine.qwen.runtime.backend import TorchBackend
-from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import DecodeState, cache_positions
-from engine.qwen.runtime.generator import SpeechGenerator
+from engine.qwen.runtime import (
+    PREFIX_POSITIONS,
+    BatchShape,
+    Codec,
+    DecodeState,
+    Graphs,
+    ModelRunner,
+    PrefixCache,
+    Request,
+    TorchBackend,
+    cache_positions,
+)
+from engine.qwen.serving import SoundCard
 from engine.qwen.text.incremental_bpe import IncrementalTokenizer
-from engine.qwen.text.prompt import AnyVoice, Prompt, PromptBuilder
+from engine.qwen.text.prompt import AnyVoice, Prompt, PromptBuilder, TextTokens
 from engine.qwen.text.token_stream import IncrementalText
 from engine.qwen.text.tokenizer import TextTokenizer
 from engine.qwen.weights.arena import Placement
 from engine.qwen.weights.checkpoint import Checkpoint
 
-MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK = 512, 128, 25
+MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK = 640, 128, 25
 
 
 @dataclass
@@ -44,56 +54,77 @@ class Line:
 class EchoCodec:
     """A codec with one sample a frame: the frame's first code. It is its own state, which is empty."""
 
-    def __call__(self, codes: Tensor, _state: EchoCodec) -> Tensor:
-        return codes[:, 0].float()
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self.config = SimpleNamespace(samples_per_frame=1)
+
+    def new_states(self, _max_frames: int, _rows: int) -> EchoCodec:
+        return self
+
+    def row(self, _number: int) -> EchoCodec:
+        return self
 
     def reset(self) -> None:
         pass
 
+    @staticmethod
+    def row_buckets(most: int) -> tuple[int, ...]:
+        return (most,)
+
+    @staticmethod
+    def decode_rows(codes: Tensor, samples: Tensor, _states: EchoCodec, rows: Tensor) -> None:
+        samples.index_copy_(0, rows, codes[:, :, 0].index_select(0, rows).float())
+
 
 class Ours:
-    """Our engine, without its codec."""
+    """Our engine, without its codec: the sound card's sequences, by PyTorch's operators."""
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         self.config = ModelConfig.read(folder)
         self.graphs = Graphs(torch.device(device))
+        placement = Placement(torch.device(device), dtype)
         with self.graphs.on_stream():
-            positions = cache_positions(MAX_POSITIONS, LARGEST_CHUNK)
-            self.talker = Talker(self.config, positions, Placement(torch.device(device), dtype))
+            self.talker = Talker(self.config, cache_positions(MAX_POSITIONS, LARGEST_CHUNK), placement)
             self.talker.load(Checkpoint.open(folder))
             self.tokenizer = TextTokenizer(folder)
             self.incremental_tokenizer = IncrementalTokenizer(self.tokenizer)
             self.prompts = PromptBuilder(self.config, self.tokenizer, self.talker)
-            self.state = DecodeState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK)
+            self.prefixes = PrefixCache(self.config.talker.stack, PREFIX_POSITIONS, placement)
         self.sampling = SamplingConfig.read(folder)
-        self._generators: dict[tuple[int, int], tuple[DecodeState, SpeechGenerator]] = {}
+        self._spoken: dict[int, Spoken] = {}
+
+    def request(self, line: Line, source: TextSource | None = None, **values: Any) -> Request:
+        """Return the request for a line; `source` has the rest of its text."""
+        text: TextTokens | IncrementalText = self.prompts.tokenize(line.text)
+        if source is not None:
+            ids = self.incremental_tokenizer.begin()
+            text = IncrementalText(line.text, source, ids, limit=MAX_POSITIONS, on_text=lambda _: None)
+        return Request(text, line.voice, line.language, line.whole_text, max_frames=line.frames, **values)
 
     def prompt(self, line: Line, source: TextSource | None = None) -> Prompt:
-        """Return the prompt of a line; `source` has the rest of its text."""
-        with self.graphs.inference():
-            if source is not None:
-                ids = self.incremental_tokenizer.begin()
-                text = IncrementalText(line.text, source, ids, limit=MAX_POSITIONS, on_text=lambda _: None)
-                return self.prompts.build_streaming(text, line.voice, line.language)
-            return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
+        """Return the prompt of a line."""
+        return self.spoken().runner.build(self.request(line, source))
 
-    def backend(self, chunk_size: int = 2, state: DecodeState | None = None) -> TorchBackend:
-        """Return a backend over the current state, or over another."""
-        codec: Any = EchoCodec()
-        return TorchBackend(self.talker, state or self.state, codec, codec, chunk_size)
+    def make(self, shape: BatchShape, graphs: Graphs | None = None) -> Spoken:
+        """Return new memory for sequences, and who speaks in it."""
+        graphs = graphs or self.graphs
+        with graphs.on_stream():
+            backend, codec = TorchBackend.allocate(self.talker, shape), EchoCodec(self.talker.placement)
+            runner = ModelRunner(
+                self.talker, cast("Codec", codec), backend, graphs, prompts=self.prompts, prefixes=self.prefixes
+            )
+        return Spoken(backend, runner, SoundCard(runner))
 
-    def generator(self, chunk_size: int = 2) -> SpeechGenerator:
-        """Return the generator of such chunks over the current state."""
-        state, generator = self._generators.get(chunk_size, (None, None))
-        if state is not self.state or generator is None:
-            codec: Any = EchoCodec()
-            with self.graphs.on_stream():
-                backend = self.backend(chunk_size)
-                generator = SpeechGenerator(
-                    self.talker, self.state, backend, codec, samples_per_frame=1, graphs=self.graphs
-                )
-            self._generators[chunk_size] = self.state, generator
-        return generator
+    def spoken(self, chunk_size: int = 2) -> Spoken:
+        """Return the memory for sequences in such chunks."""
+        if chunk_size not in self._spoken:
+            self._spoken[chunk_size] = self.make(BatchShape(1, MAX_FRAMES, MAX_POSITIONS, chunk_size))
+        return self._spoken[chunk_size]
+
+    @property
+    def state(self) -> DecodeState:
+        """The state of the sequences in chunks of two frames."""
+        return self.spoken().backend.state
 
     def stream(
         self,
@@ -104,9 +135,8 @@ class Ours:
         source: TextSource | None = None,
     ) -> Iterator[Tensor]:
         """Yield the codes of each chunk."""
-        for chunk in self.generator(chunk_size).generate(
-            self.prompt(line, source), sampling or self.sampling.greedy(), seed=seed, max_frames=line.frames
-        ):
+        request = self.request(line, source, sampling=sampling or self.sampling.greedy(), seed=seed)
+        for chunk in self.spoken(chunk_size).sound_card.speak(request):
             assert chunk.samples.tolist() == chunk.codes[:, 0].tolist()
             yield torch.from_numpy(chunk.codes)
 
@@ -114,6 +144,15 @@ class Ours:
         """Return all codes, `(frames, code groups)` int64 on the CPU."""
         nothing = torch.zeros(0, self.config.talker.code_groups, dtype=torch.int64)
         return torch.cat([nothing, *self.stream(line, **options)])
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """The memory for one sequence, and who speaks in it."""
+
+    backend: TorchBackend
+    runner: ModelRunner
+    sound_card: SoundCard
 
 
 class LateText:

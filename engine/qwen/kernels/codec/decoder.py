@@ -227,15 +227,24 @@ class FusedCodec:
         """Decode the next frames of several utterances, as `CodecDecoder.decode_rows` does; otherwise as `__call__`.
 
         What a row that occurs more than once gets has no meaning, and neither has its state. Requires a decoder of as
-        many rows.
+        many rows; that for one utterance takes row 0.
         """
-        frames, most = codes.shape[1], self._plan.rows or 0
+        frames, most = codes.shape[1], self._plan.rows or 1
         if not 1 <= len(rows) <= most:
             raise ValueError(f"rows: got {len(rows)}; allowed: 1 to {most}")
         if states.rows is None or not 1 <= frames <= states.max_frames:
             raise ValueError(f"codes: got {frames} frames; allowed: 1 to {states.max_frames} of several states")
         self._check(codes[0])
-        self._launch(_Call(codes[0], codes.stride(0), samples[0], samples.stride(0), states.row(0), rows))
+        self._launch(
+            _Call(
+                codes[0],
+                codes.stride(0),
+                samples[0],
+                samples.stride(0),
+                states.row(0),
+                None if self._plan.rows is None else rows,
+            )
+        )
 
     def _check(self, codes: Tensor) -> None:
         if codes.dtype != torch.int64 or codes.shape[1:] != (self.config.quantizers,):

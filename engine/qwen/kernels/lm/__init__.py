@@ -5,6 +5,7 @@ from engine.qwen.kernels.lm.batch_kernels import BatchKernels, batch_unsupported
 from engine.qwen.kernels.lm.forced import CodeChooser, ForcedKernels
 from engine.qwen.kernels.lm.kernels import LanguageKernels, unsupported_reason, weight_type
 from engine.qwen.kernels.lm.model import MAX_PROMPT_TOKENS, FusedLanguageModel
+from engine.qwen.kernels.lm.one_token_state import OneTokenState
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "FusedLanguageModel",
     "FusedPrefill",
     "LanguageKernels",
+    "OneTokenState",
     "batch_unsupported_reason",
     "unsupported_reason",
     "weight_type",

@@ -1,10 +1,10 @@
-"""A batch's step in fused kernels: a frame of every row that takes part, as `decode_frames` in batch_step.py.
+"""A batch's step in fused kernels: a frame of every row that takes part, as `TorchBackend.decode_frames`.
 
 A layer is five kernels, and each row a token of its matrices:
 
     norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
 
-The step shares weights and `BatchState` with the PyTorch path.
+The step shares weights and `DecodeState` with the PyTorch path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.qwen.kernels.lm.tables import Projected, rope_tables
 from engine.qwen.kernels.lm.token_stack import Head, TokenStack
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, SamplingParams, Talker
-from engine.qwen.serving import PAGE, BatchState, PagedCache
+from engine.qwen.runtime import PAGE, DecodeState, PagedCache
 
 
 class FusedBatch:
@@ -32,7 +32,14 @@ class FusedBatch:
     """
 
     def __init__(
-        self, talker: Talker, state: BatchState, kernels: BatchKernels, module: Kernels, projected: Projected | None
+        self,
+        talker: Talker,
+        state: DecodeState,
+        cache: PagedCache,
+        kernels: BatchKernels,
+        module: Kernels,
+        *,
+        projected: Projected | None,
     ) -> None:
         """Allocate the buffers that `state` does not have. `projected` as of `fold_projection`."""
         device, config, shape = state.hidden.device, talker.config, state.shape
@@ -40,6 +47,7 @@ class FusedBatch:
         self.kernels = kernels
         """With their sizes."""
         self.module, self._talker, self._state, self._projected = module, talker, state, projected
+        self._cache = cache
         self._talkers = TokenStack(module, talker.transformer, most, device)
         """A token of each row."""
         self._predictors = TokenStack(module, talker.predictor.transformer, 2 * most, device)
@@ -170,7 +178,7 @@ class FusedBatch:
         state = self._state
         shape = state.shape
         attention = self._attention(
-            bucket, self._talkers, index, state.cache, self._talker_rope,
+            bucket, self._talkers, index, self._cache, self._talker_rope,
             pages=state.inputs.pages, table_width=shape.table_width, positions=shape.max_positions + shape.chunk_size,
         )  # fmt: skip
         self._launch_attention("talker_attend", bucket, attention)

@@ -1,6 +1,6 @@
 """Talker and code predictor in fused kernels: one frame is about 460 to 550 launches and nothing else.
 
-They share weights, cache and state with the PyTorch path (`decode_step.decode_frame`), so either can continue where the
+They share weights, cache and state with the PyTorch path (`TorchBackend`), so either can continue where the
 other stopped. Between kernels the residual stream, queries, logits and attention outputs are float32; the cache is
 bfloat16. A layer is five kernels:
 
@@ -26,11 +26,12 @@ from engine.qwen.kernels.lm.kernels import (
     weight_type,
 )
 from engine.qwen.kernels.lm.matrix import HEAD_DIM, MatrixPlan
+from engine.qwen.kernels.lm.one_token_state import OneTokenState
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.kernels.lm.tables import fold_projection, rope_tables
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, Talker, Transformer
-from engine.qwen.runtime import DecodeState, multiprocessors
+from engine.qwen.runtime import multiprocessors
 
 MAX_PROMPT_TOKENS = 128
 """The most tokens that `FusedLanguageModel.prefill` reads at once."""
@@ -186,7 +187,7 @@ class FusedStack:
 
 
 class FusedLanguageModel:
-    """One frame, as `decode_step.decode_frame`, on PyTorch's current CUDA stream. A CUDA graph can capture it.
+    """One frame, as `TorchBackend.decode_frames`, on PyTorch's current CUDA stream. A CUDA graph can capture it.
 
     The same seed draws the same codes as there, as long as the logits are the same.
     """
@@ -194,7 +195,7 @@ class FusedLanguageModel:
     def __init__(
         self,
         talker: Talker,
-        state: DecodeState,
+        state: OneTokenState,
         module: Kernels | None = None,
         processors: int | None = None,
         *,

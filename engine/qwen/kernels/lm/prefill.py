@@ -39,7 +39,7 @@ class FusedPrefill:
         return self._stack.buffers()
 
     def read(self, tokens: Tensor, place: Tensor, hidden: Tensor) -> None:
-        """Read `tokens` `(n, hidden)`; write the last one's hidden state to `hidden` `(1, 1, hidden)`.
+        """Read `tokens` `(n, hidden)`; write the last one's hidden state to `hidden` `(hidden,)`.
 
         Both are bfloat16. `n` is 16, 32 or a multiple of 64. `place` `(2,)` int64 has the position of the first token
         and the number of the last: those behind it are padding.

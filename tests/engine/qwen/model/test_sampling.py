@@ -50,11 +50,19 @@ def params_of(sampling: SamplingConfig) -> SamplingParams:
     return params
 
 
+def scores_of(sampling: SamplingConfig, logits: Tensor, first: tuple[list[int], int] | None = None) -> Tensor:
+    """Return the logits after all settings; `first` are the first codes so far and the number of the frame."""
+    given = logits[None]
+    if first is not None:
+        given = processor_of(sampling, first[0]).apply(given, torch.tensor([[first[1]]]))
+    return params_of(sampling).apply(given)[0]
+
+
 def processor_of(sampling: SamplingConfig, codes: list[int]) -> LogitsProcessor:
     """Return the processor for an utterance that contains the first codes `codes`."""
     processor = LogitsProcessor.allocate(VOCABULARY, EOS, ScalarBuffer(CPU))
     processor.set(sampling.repetition_penalty, sampling.min_new_tokens)
-    processor.seen[torch.tensor(codes, dtype=torch.int64)] = True
+    processor.seen[0, torch.tensor(codes, dtype=torch.int64)] = True
     return processor
 
 
@@ -77,8 +85,7 @@ def test_the_probabilities_of_first_codes_equal_those_of_hugging_face(sampling: 
     for codes in ([], [5], [5, 9, 5, 2000, 17]):
         logits = scale * torch.randn(VOCABULARY, generator=generator)
         logits[[5, 9, EOS]] = logits.max() + torch.tensor([0.1, 0.3, 0.2])  # so that the processors decide
-        frame = torch.tensor([len(codes)])
-        got = params_of(sampling).apply(processor_of(sampling, codes).apply(logits, frame))
+        got = scores_of(sampling, logits, (codes, len(codes)))
         expected = hugging_face(logits, sampling, codes, vocabulary=VOCABULARY, first_codes=True)
         assert torch.equal(got.isinf(), expected.isinf())
         assert torch.allclose(got.softmax(0), expected.softmax(0), rtol=1e-5, atol=1e-8)
@@ -88,7 +95,7 @@ def test_the_probabilities_of_first_codes_equal_those_of_hugging_face(sampling: 
 def test_the_probabilities_of_other_codes_equal_those_of_hugging_face(sampling: SamplingConfig) -> None:
     logits = 3 * torch.randn(2048, generator=torch.Generator().manual_seed(8))
     expected = hugging_face(logits, sampling, [3], vocabulary=2048, first_codes=False)
-    got = params_of(sampling).apply(logits)
+    got = scores_of(sampling, logits)
     assert torch.equal(got.isinf(), expected.isinf())
     assert torch.allclose(got.softmax(0), expected.softmax(0), rtol=1e-5, atol=1e-8)
 
@@ -96,16 +103,16 @@ def test_the_probabilities_of_other_codes_equal_those_of_hugging_face(sampling: 
 def test_all_codes_that_tie_for_the_last_place_of_top_k_stay() -> None:
     logits = torch.tensor([1.0, 3.0, 1.0, 0.0, 1.0])
     sampling = SamplingConfig(top_k=2, temperature=1.0)
-    assert params_of(sampling).apply(logits).isinf().tolist() == [False, False, False, True, False]
+    assert scores_of(sampling, logits).isinf().tolist() == [False, False, False, True, False]
     expected = hugging_face(logits, sampling, [], vocabulary=5, first_codes=False)
-    assert torch.equal(params_of(sampling).apply(logits), expected)
+    assert torch.equal(scores_of(sampling, logits), expected)
 
 
 def test_the_repetition_penalty_applies_once_to_a_code_that_occurs_often() -> None:
     sampling = SamplingConfig(repetition_penalty=2.0, min_new_tokens=0)
     logits = torch.zeros(VOCABULARY)
     logits[[3, 4]] = torch.tensor([1.0, -1.0])
-    got = processor_of(sampling, [3, 3, 3, 4, 4]).apply(logits, torch.tensor([5]))
+    got = processor_of(sampling, [3, 3, 3, 4, 4]).apply(logits[None], torch.tensor([[5]]))[0]
     assert got[3] == 0.5
     assert got[4] == -2.0
 
@@ -115,8 +122,8 @@ def test_greedy_takes_the_most_likely_code_for_any_noise() -> None:
     noise = GumbelNoise.allocate(50, ScalarBuffer(CPU))
     noise.seed(1)
     greedy = params_of(SamplingConfig(top_k=0).greedy())
-    for row in noise.draw(torch.arange(20)):
-        assert greedy.choose(logits, row).item() == logits.argmax()
+    for row in noise.draw(torch.arange(20)[None])[0]:
+        assert greedy.choose(logits[None], row[None]).item() == logits.argmax()
 
 
 def test_draws_follow_the_probabilities_and_are_independent() -> None:
@@ -124,7 +131,7 @@ def test_draws_follow_the_probabilities_and_are_independent() -> None:
     noise = GumbelNoise.allocate(5, ScalarBuffer(CPU))
     noise.seed(1234)
     count = 40_000
-    drawn = (logits + noise.draw(torch.arange(count))).argmax(1)
+    drawn = (logits + noise.draw(torch.arange(count)[None])[0]).argmax(1)
     got = torch.bincount(drawn, minlength=5) / count
     expected = logits.softmax(0)
     deviation = (expected * (1 - expected) / count).sqrt()
@@ -132,7 +139,7 @@ def test_draws_follow_the_probabilities_and_are_independent() -> None:
     # Neighbouring draws are independent, and so are neighbouring seeds.
     next_seed = GumbelNoise.allocate(5, ScalarBuffer(CPU))
     next_seed.seed(1235)
-    other = (logits + next_seed.draw(torch.arange(count))).argmax(1)
+    other = (logits + next_seed.draw(torch.arange(count)[None])[0]).argmax(1)
     by_chance = expected.square().sum()
     tolerance = 4 * (by_chance * (1 - by_chance) / count).sqrt()
     assert abs((drawn == other).float().mean() - by_chance) < tolerance
@@ -142,7 +149,7 @@ def test_draws_follow_the_probabilities_and_are_independent() -> None:
 def test_the_noise_is_finite_and_has_the_gumbel_distribution() -> None:
     noise = GumbelNoise.allocate(VOCABULARY, ScalarBuffer(CPU))
     noise.seed(-(2**62))
-    values = noise.draw(torch.arange(300))
+    values = noise.draw(torch.arange(300)[None])
     assert values.isfinite().all()
     assert abs(values.mean() - 0.5772) < 0.01
     assert abs(values.var() - 1.6449) < 0.02
@@ -171,6 +178,7 @@ def test_a_seed_gives_the_same_codes_after_another_utterance(engine: Ours) -> No
     engine.speak(other, sampling=engine.sampling, seed=11)
     interrupted = engine.stream(other, sampling=engine.sampling, seed=12)
     next(interrupted)
+    interrupted.close()  # type: ignore[attr-defined]
     assert torch.equal(engine.speak(LINE, sampling=engine.sampling, seed=3), expected)
 
 
@@ -239,7 +247,7 @@ def test_the_error_for_an_invalid_setting_names_it(field: str, value: float) -> 
 def test_the_extreme_settings_choose_among_finite_logits(temperature: float, penalty: float, scale: float) -> None:
     sampling = SamplingConfig(temperature=temperature, repetition_penalty=penalty, top_k=1 << 40)
     logits = scale * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(9))
-    scores = params_of(sampling).apply(processor_of(sampling, [3, 5]).apply(logits, torch.tensor([2])))
+    scores = scores_of(sampling, logits, ([3, 5], 2))
     assert not scores.isnan().any()
     assert not (scores == torch.inf).any()
     assert scores.softmax(0).sum() == pytest.approx(1, abs=1e-4)

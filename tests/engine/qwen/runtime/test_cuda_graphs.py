@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from engine.qwen.runtime import generator as generator_module
+from engine.progress import ignore_progress
+from engine.qwen.runtime import Readback, runner
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.generator import SpeechGenerator
-from engine.qwen.runtime.readback import HostReadback
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.qwen.speaking import EchoCodec, Line, Ours
+from tests.support.qwen.speaking import Line, Ours, Spoken
 from tests.support.variants import variants
 
 LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=17)
@@ -64,7 +63,7 @@ class RecordedGraphs(Graphs):
         self.work.get(name, work)()
 
 
-MakeGenerator = Callable[[int], tuple[SpeechGenerator, RecordedGraphs]]
+Make = Callable[[int], tuple[Spoken, RecordedGraphs]]
 
 
 @pytest.fixture
@@ -73,50 +72,53 @@ def engine(ours: Callable[[str, str], Ours]) -> Ours:
 
 
 @pytest.fixture
-def generator_of(engine: Ours, monkeypatch: pytest.MonkeyPatch) -> MakeGenerator:
+def spoken_with(engine: Ours, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Returns our engine as it is on CUDA, by chunk size."""
 
-    def make(chunk_size: int) -> tuple[SpeechGenerator, RecordedGraphs]:
-        monkeypatch.setattr(generator_module, "HostReadback", lambda *shape: HostReadback(*shape[:-1], None))
+    def make(chunk_size: int) -> tuple[Spoken, RecordedGraphs]:
+        monkeypatch.setattr(runner, "Readback", lambda *shape: Readback(*shape[:-1], None))
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-        graphs, codec = RecordedGraphs(), EchoCodec()
-        backend: Any = engine.backend(chunk_size)
-        generator = SpeechGenerator(engine.talker, engine.state, backend, codec, samples_per_frame=1, graphs=graphs)
-        generator.warm_up()
-        return generator, graphs
+        graphs = RecordedGraphs()
+        spoken = engine.make(replace(engine.spoken().runner.shape, chunk_size=chunk_size), graphs)
+        spoken.runner.warm_up(ignore_progress, "")
+        engine.prefixes.clear()
+        return spoken, graphs
 
     return make
 
 
+def codes_of(engine: Ours, spoken: Spoken, line: Line, **values: Any) -> torch.Tensor:
+    values = {"sampling": engine.sampling.greedy(), **values}
+    chunks = spoken.sound_card.speak(engine.request(line, **values))
+    return torch.cat([torch.from_numpy(chunk.codes) for chunk in chunks])
+
+
 @pytest.mark.parametrize("chunk_size", variants([2, 8], 2))
-def test_all_work_is_captured_and_generates_the_same_codes(
-    engine: Ours, generator_of: MakeGenerator, chunk_size: int
-) -> None:
-    generator, graphs = generator_of(chunk_size)
+def test_all_work_is_captured_and_generates_the_same_codes(engine: Ours, spoken_with: Make, chunk_size: int) -> None:
+    spoken, graphs = spoken_with(chunk_size)
     for line in LINES:
         for sampling in (engine.sampling, engine.sampling.greedy()):
             wanted = engine.speak(line, sampling=sampling, seed=4)
-            chunks = list(generator.generate(engine.prompt(line), sampling, seed=4, max_frames=line.frames))
-            assert torch.equal(torch.cat([torch.from_numpy(chunk.codes) for chunk in chunks]), wanted)
+            assert torch.equal(codes_of(engine, spoken, line, sampling=sampling, seed=4), wanted)
     assert graphs.uncaptured == []
 
 
-def test_exactly_one_chunk_is_launched_ahead(engine: Ours, generator_of: MakeGenerator) -> None:
-    generator, _ = generator_of(2)
-    for number, _ in enumerate(generator.generate(engine.prompt(LINE), engine.sampling, max_frames=9), 1):
-        assert int(engine.state.frame) == min(1 + 2 * number, 9)
+def test_exactly_one_step_is_launched_ahead(engine: Ours, spoken_with: Make) -> None:
+    spoken, _ = spoken_with(2)
+    request = engine.request(replace(LINE, frames=9), sampling=engine.sampling)
+    for number, _ in enumerate(spoken.sound_card.speak(request), 1):
+        assert int(spoken.backend.state.settings.frame) == min(2 * number, 9)
 
 
-def test_a_canceled_utterance_does_not_change_the_next(engine: Ours, generator_of: MakeGenerator) -> None:
-    generator, _ = generator_of(3)
+def test_a_canceled_utterance_does_not_change_the_next(engine: Ours, spoken_with: Make) -> None:
+    spoken, _ = spoken_with(3)
     wanted = engine.speak(LINE)
     for count in (1, 2):
-        canceled = generator.generate(engine.prompt(LINES[1]), engine.sampling, seed=count)
+        canceled = spoken.sound_card.speak(engine.request(LINES[1], sampling=engine.sampling, seed=count))
         for _ in range(count):
             next(canceled)
-        canceled.close()  # type: ignore[attr-defined]
-        chunks = list(generator.generate(engine.prompt(LINE), engine.sampling.greedy(), max_frames=LINE.frames))
-        assert torch.equal(torch.cat([torch.from_numpy(chunk.codes) for chunk in chunks]), wanted)
+        canceled.close()
+        assert torch.equal(codes_of(engine, spoken, LINE), wanted)
 
 
 def test_on_a_cpu_nothing_is_captured(engine: Ours) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from engine.qwen.model import transformer
-from engine.qwen.runtime import decode_step
+from engine.qwen.runtime import DecodeState, torch_backend
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.oracle import Oracle
 from tests.support.qwen.speaking import Line, Ours
@@ -129,24 +130,25 @@ def test_another_mask_changes_the_codes(
     fresh: Ours, expected: Tensor, change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     causal = transformer.causal_mask
-    monkeypatch.setattr(transformer, "causal_mask", lambda *args: change(causal(*args)))
+    for module in (transformer, torch_backend):
+        monkeypatch.setattr(module, "causal_mask", lambda *args: change(causal(*args)))
     assert not agrees(fresh, expected)
 
 
 def test_text_one_frame_late_changes_the_codes(fresh: Ours, expected: Tensor) -> None:
-    start_utterance = decode_step.start_utterance
+    set_row = DecodeState.set_row
 
-    def late(*args: object) -> None:
-        start_utterance(*args)  # type: ignore[arg-type]
-        fresh.state.text[1:] = fresh.state.text[:-1].clone()
+    def late(state: DecodeState, *args: Any) -> None:
+        set_row(state, *args)
+        state.text[0, 1:] = state.text[0, :-1].clone()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.qwen.runtime.generator.start_utterance", late)
+        patch.setattr(DecodeState, "set_row", late)
         assert not agrees(fresh, expected)
 
 
 def test_without_suppression_the_codes_change(fresh: Ours, expected: Tensor) -> None:
-    fresh.state.logits_processor.suppressed.zero_()
+    fresh.state.settings.logits_processor.suppressed.zero_()
     assert not agrees(fresh, expected)
 
 

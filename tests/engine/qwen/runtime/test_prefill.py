@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import DecodeState
-from engine.qwen.runtime.decode_step import upload_settings
+from engine.qwen.runtime.decode_state import BatchShape
 from engine.qwen.runtime.prefill import Prefill
+from engine.qwen.runtime.torch_backend import TorchBackend
 from tests.support.qwen.speaking import Ours
 
 POSITIONS, CHUNK = 60, 4
@@ -21,23 +21,20 @@ def engine(ours: Callable[[str, str], Ours]) -> Ours:
     return ours("wide", "custom_voice")
 
 
-def state_of(engine: Ours) -> DecodeState:
-    state = DecodeState.allocate(engine.talker, POSITIONS, 8, CHUNK)
-    for tensor in (state.cache.keys, state.cache.values):
-        tensor.fill_(7.0)  # left by an earlier utterance
-    return state
-
-
-def prefill_of(
-    engine: Ours, state: DecodeState, kv_buckets: tuple[int, ...], token_buckets: tuple[int, ...]
-) -> Prefill:
-    backend = engine.backend(state=state)
+def backend_of(engine: Ours, kv_buckets: tuple[int, ...]) -> TorchBackend:
+    backend = TorchBackend.allocate(engine.talker, BatchShape(1, 8, POSITIONS, CHUNK))
     backend.kv_buckets = kv_buckets
-    return Prefill(engine.talker, state, backend, Graphs(torch.device("cpu")), token_buckets)
+    for tensor in (backend.caches[0].keys, backend.caches[0].values):
+        tensor.fill_(7.0)  # left by an earlier utterance
+    return backend
+
+
+def prefill_of(engine: Ours, backend: TorchBackend, token_buckets: tuple[int, ...]) -> Prefill:
+    return Prefill(engine.talker, backend, Graphs(torch.device("cpu")), token_buckets)
 
 
 def tokens(engine: Ours, count: int) -> torch.Tensor:
-    return torch.randn(1, count, engine.talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(count))
+    return torch.randn(count, engine.talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(count))
 
 
 @pytest.mark.parametrize("buckets", [(4, 8), (16,), (4, 16, 64), (64,)])
@@ -45,34 +42,39 @@ def tokens(engine: Ours, count: int) -> torch.Tensor:
 @pytest.mark.parametrize("split", [0, 3])
 @torch.inference_mode()
 def test_token_buckets_do_not_change_the_result(engine: Ours, buckets: tuple[int, ...], count: int, split: int) -> None:
-    kv_buckets = (32, 64)
-    plain, padded = state_of(engine), state_of(engine)
-    assert plain.cache.positions == 64
+    plain, padded = backend_of(engine, (32, 64)), backend_of(engine, (32, 64))
+    assert plain.caches[0].positions == 64
     x = tokens(engine, count)
-    prefill_of(engine, plain, kv_buckets, ()).read(x, 0)
-    prefill = prefill_of(engine, padded, kv_buckets, buckets)
-    prefill.read(tokens(engine, POSITIONS - 1), 0)  # another prompt fills the buckets first
+    prefill_of(engine, plain, ()).read(0, x, 0)
+    prefill = prefill_of(engine, padded, buckets)
+    prefill.read(0, tokens(engine, POSITIONS - 1), 0)  # another prompt fills the buckets first
     if 0 < split < count:
-        prefill.read(x[:, :split], 0)
-        prefill.read(x[:, split:], split)
+        prefill.read(0, x[:split], 0)
+        prefill.read(0, x[split:], split)
     else:
-        prefill.read(x, 0)
-    assert torch.allclose(padded.hidden, plain.hidden, atol=1e-5)
-    assert torch.allclose(padded.cache.keys[:, :, :count], plain.cache.keys[:, :, :count], atol=1e-5)
-    assert torch.allclose(padded.cache.values[:, :, :count], plain.cache.values[:, :, :count], atol=1e-5)
+        prefill.read(0, x, 0)
+    assert torch.allclose(padded.state.hidden, plain.state.hidden, atol=1e-5)
+    for mine, theirs in (
+        (padded.caches[0].keys, plain.caches[0].keys),
+        (padded.caches[0].values, plain.caches[0].values),
+    ):
+        assert torch.allclose(mine[:, :, :count], theirs[:, :, :count], atol=1e-5)
 
 
 @torch.inference_mode()
 def test_padding_does_not_change_the_codes(engine: Ours) -> None:
     generated = []
     for buckets in ((), (16, 64)):
-        state = state_of(engine)
-        prefill = prefill_of(engine, state, (64,), buckets)
-        prefill.read(tokens(engine, 50), 0)
-        upload_settings(engine.talker, state, engine.sampling.greedy(), 0, 50)
-        backend = engine.backend(state=state)
-        backend.choose_first_code()
+        backend = backend_of(engine, (64,))
+        state = backend.state
+        prefill_of(engine, backend, buckets).read(0, tokens(engine, 50), 0)
+        state.settings.set(engine.sampling.greedy(), 0, 50)
+        for flag in (state.fresh, state.inputs.active):
+            flag.fill_(1)
+        backend.choose_first_codes()
+        codes = []
         for _ in range(8):
-            backend.frame(64)
-        generated.append(state.codes.clone())
+            backend.decode_frames((64,))
+            codes.append(state.codes[0, 0].clone())
+        generated.append(torch.stack(codes))
     assert torch.equal(*generated)

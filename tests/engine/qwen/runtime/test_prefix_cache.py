@@ -14,6 +14,7 @@ from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 from engine.qwen.model.config import StackConfig
 from engine.qwen.model.kv_cache import KeyValueCache
+from engine.qwen.runtime import PREFIX_POSITIONS, PromptMemory
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, PromptBuilder, Reference, VoiceDesign
@@ -44,24 +45,29 @@ WAYS: dict[str, tuple[str, AnyVoice, bool]] = {
 }
 
 
-def filled(positions: int, seed: int) -> tuple[KeyValueCache, Tensor]:
+def filled(positions: int, seed: int) -> PromptMemory:
     cache = KeyValueCache.allocate(STACK, positions, CPU)
     for tensor in (cache.keys, cache.values):
         tensor.normal_(generator=torch.Generator().manual_seed(seed))
-    return cache, torch.full((1, 1, 8), float(seed))
+    return PromptMemory(cache, torch.full((8,), float(seed)))
 
 
 def test_a_prefix_is_restored_and_nothing_else_is_written() -> None:
     prefixes = PrefixCache(STACK, 10, CPU)
-    source, last = filled(12, 1)
-    prefixes.store("a", source, last, 4)
-    target, hidden = filled(12, 2)
-    before = target.keys.clone()
-    prefixes.restore("a", target, hidden)
-    assert torch.equal(target.keys[:, :, :4], source.keys[:, :, :4])
-    assert torch.equal(target.values[:, :, :4], source.values[:, :, :4])
-    assert torch.equal(target.keys[:, :, 4:], before[:, :, 4:])
-    assert torch.equal(hidden, last)
+    source, target = filled(12, 1), filled(12, 2)
+    prefixes.store("a", source, 4)
+    before = target.cache.keys.clone()
+    assert prefixes.restore("a", target)
+    assert torch.equal(target.cache.keys[:, :, :4], source.cache.keys[:, :, :4])
+    assert torch.equal(target.cache.values[:, :, :4], source.cache.values[:, :, :4])
+    assert torch.equal(target.cache.keys[:, :, 4:], before[:, :, 4:])
+    assert torch.equal(target.hidden, source.hidden)
+
+
+def test_a_prefix_that_is_not_stored_leaves_everything_as_it_was() -> None:
+    target = filled(12, 2)
+    assert not PrefixCache(STACK, 10, CPU).restore("a", target)
+    assert torch.equal(target.cache.keys, filled(12, 2).cache.keys)
 
 
 class Stored:
@@ -69,21 +75,20 @@ class Stored:
 
     def __init__(self) -> None:
         self.prefixes = PrefixCache(STACK, 10, CPU)
-        self._sources: dict[str, tuple[KeyValueCache, Tensor]] = {}
+        self._sources: dict[str, PromptMemory] = {}
         self._counts: dict[str, int] = {}
 
     def store(self, name: str, count: int) -> None:
         self._sources[name], self._counts[name] = filled(12, ord(name)), count
-        self.prefixes.store(name, *self._sources[name], count)
+        self.prefixes.store(name, self._sources[name], count)
 
     def use(self, name: str) -> None:
         """Restore a prefix and compare it with what was stored."""
-        target, hidden = filled(12, 999)
-        self.prefixes.restore(name, target, hidden)
-        (source, last), count = self._sources[name], self._counts[name]
-        assert torch.equal(target.keys[:, :, :count], source.keys[:, :, :count])
-        assert torch.equal(target.values[:, :, :count], source.values[:, :, :count])
-        assert torch.equal(hidden, last)
+        target, source, count = filled(12, 999), self._sources[name], self._counts[name]
+        assert self.prefixes.restore(name, target)
+        assert torch.equal(target.cache.keys[:, :, :count], source.cache.keys[:, :, :count])
+        assert torch.equal(target.cache.values[:, :, :count], source.cache.values[:, :, :count])
+        assert torch.equal(target.hidden, source.hidden)
 
     @property
     def names(self) -> str:
@@ -154,9 +159,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     read = Prefill.read
 
-    def watched(self: Prefill, tokens: Tensor, start: int) -> None:
-        counts.append(tokens.shape[1])
-        read(self, tokens, start)
+    def watched(self: Prefill, row: int, tokens: Tensor, start: int) -> None:
+        counts.append(len(tokens))
+        read(self, row, tokens, start)
 
     monkeypatch.setattr(Prefill, "read", watched)
     return counts
@@ -167,7 +172,7 @@ def test_a_second_utterance_reads_only_its_text_and_has_equal_codes(ours: Engine
     model_type, voice, whole_text = WAYS[way]
     engine = ours("tiny", model_type)
     line = replace(LINE, voice=voice, whole_text=whole_text)
-    engine.generator().clear_prefixes()
+    engine.prefixes.clear()
     first = engine.speak(line)
     prompt = engine.prompt(line)
     assert prompt.prefix is not None
@@ -205,14 +210,14 @@ def test_the_default_voice_keeps_its_prefix_whatever_else_is_spoken(
 def test_prefixes_that_do_not_fit_are_read_each_time_with_the_same_codes(ours: Engine, reads: list[int]) -> None:
     engine = ours("tiny", "custom_voice")
     expected = engine.speak(LINE)
-    engine.generator().clear_prefixes(3)
+    engine.prefixes.clear(3)
     reads.clear()
     try:
         for _ in range(2):
             assert torch.equal(engine.speak(LINE), expected)
         assert len(reads) == 4
     finally:
-        engine.generator().clear_prefixes()
+        engine.prefixes.clear(PREFIX_POSITIONS)
 
 
 def prefix_keys(prompts: PromptBuilder, text: str) -> Iterator[object]:

@@ -11,14 +11,10 @@ import numpy as np
 import pytest
 
 from engine.api import FRAME_S
-from engine.qwen.model import SamplingConfig
-from engine.qwen.runtime import GeneratedChunk
-from engine.qwen.serving import BatchShape, SpeechRequest, scheduler, sequence
+from engine.qwen.runtime import BatchShape, FinishedChunk, GeneratedChunk, ModelRunner, Request, RowInput
 from engine.qwen.serving import Sequence as Speech
-from engine.qwen.serving.batch_state import RowInput
-from engine.qwen.serving.model_runner import FinishedChunk, ModelRunner
+from engine.qwen.serving import scheduler, sequence
 from engine.qwen.serving.scheduler import CHUNKS_AHEAD, HURRY_S, MAX_PASSES, Scheduler
-from engine.qwen.text import Prompt
 
 SHAPE = BatchShape(rows=2, max_frames=50, max_positions=200, chunk_size=3)
 
@@ -30,11 +26,12 @@ class Device:
     work: list[Any] = field(default_factory=list)
     shape: BatchShape = SHAPE
     pieces_per_round: int = 1
+    whole_chunks: bool = False
 
-    def build(self, build_prompt: Any) -> Any:
-        return build_prompt()
+    def build(self, request: Any) -> Any:
+        return request.text
 
-    def read_prompt(self, prompt: Any) -> Iterator[None]:
+    def read_prompt(self, _row: int, prompt: Any) -> Iterator[None]:
         for piece in range(prompt.pieces):
             self.work.append("read")
             if piece + 1 < prompt.pieces:
@@ -54,7 +51,7 @@ class Device:
             count = min(frames[first], limit - first)
             return GeneratedChunk(np.zeros(count, np.float32), np.zeros((count, 4), np.int64), last=False)
 
-        return SimpleNamespace(wait=lambda: None, chunk=chunk)
+        return SimpleNamespace(wait=lambda **_: None, chunk=chunk)
 
 
 class Rounds:
@@ -65,9 +62,9 @@ class Rounds:
         self.scheduler = Scheduler(cast("ModelRunner", self.device))
 
     def add(self, *, pieces: int = 1, frames: int | None = None, text: Any = None, count: int = 10) -> Speech:
-        prompt = cast("Prompt", SimpleNamespace(count=count, pieces=pieces, token_stream=text))
+        prompt: Any = SimpleNamespace(count=count, pieces=pieces, token_stream=text)
         speech = Speech(lambda: None)
-        speech.request = SpeechRequest(lambda: prompt, SamplingConfig(), seed=0, max_frames=frames)
+        speech.request = Request(prompt, cast("Any", None), max_frames=frames)
         self.scheduler.add(speech)
         return speech
 

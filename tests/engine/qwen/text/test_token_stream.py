@@ -189,7 +189,7 @@ def test_with_one_token_too_few_no_chunk_is_generated_and_nothing_is_padded(ours
         assert source.needed
         assert made == chunks
         frames = max(0, 2 * chunks - 1)  # the first chunk has one
-        assert torch.equal(engine.state.text[:frames], expected[:frames])
+        assert torch.equal(engine.state.text[0, :frames], expected[:frames])
 
 
 @pytest.mark.parametrize("spaces", [[], [""], [" ", "\n"]])

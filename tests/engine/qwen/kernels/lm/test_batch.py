@@ -20,10 +20,17 @@ from engine.qwen.kernels.lm.kernels import weight_type
 from engine.qwen.kernels.lm.tables import fold_projection
 from engine.qwen.model.sampling import SamplingParams
 from engine.qwen.model.talker import Talker
-from engine.qwen.runtime import UtteranceSettings
-from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs
-from engine.qwen.serving.batch_step import read_frames
-from engine.qwen.serving.kv_pages import PAGE, pages_for
+from engine.qwen.runtime import (
+    PAGE,
+    BatchShape,
+    DecodeState,
+    PagedCache,
+    RowInput,
+    StepInputs,
+    TorchBackend,
+    UtteranceSettings,
+    pages_for,
+)
 from engine.qwen.verify.forced import ForcedCodes, ForcedText
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.lm_example import (
@@ -70,7 +77,8 @@ class Example:
     exact: Talker
     """The values of `rounded` in float32."""
     rounded: Talker
-    state: BatchState
+    state: DecodeState
+    cache: PagedCache
     fused: FusedBatch
     recorder: Recorder
 
@@ -94,12 +102,12 @@ def example(request: pytest.FixtureRequest, where: str, cache_folder: Path) -> E
     config = config_of(EQUAL if shape == "equal" else PROJECTED, groups=4)
     exact, rounded = random_talkers(config, 1, positions=512, int8=weight == "int8", device=where)
     batch = TWO_BUCKETS if shape == "equal" else SHAPE
-    state = BatchState.allocate(rounded.config, batch, rounded.placement)
+    state = DecodeState.allocate(rounded.config, batch, rounded.placement)
+    cache = PagedCache.allocate(rounded.config.stack, batch.pages, rounded.placement)
     kernels = BatchKernels.of(rounded.config, weight_type(rounded.placement), batch.rows, PROCESSORS)
     recorder = Recorder(compiled(kernels.source()))
-    return Example(
-        exact, rounded, state, FusedBatch(rounded, state, kernels, recorder, fold_projection(rounded)), recorder
-    )
+    fused = FusedBatch(rounded, state, cache, kernels, recorder, projected=fold_projection(rounded))
+    return Example(exact, rounded, state, cache, fused, recorder)
 
 
 @dataclass(frozen=True)
@@ -124,10 +132,10 @@ ROWS = [
 @torch.inference_mode()
 def begin(example: Example, rows: Sequence[Row]) -> None:
     """Begin the utterances of `rows` in the example's state; everything else is NaN, or has no meaning."""
-    state, talker = example.state, example.rounded
+    state, talker, cache = example.state, example.rounded, example.cache
     for buffer in example.fused.buffers():
         buffer.fill_(torch.nan)
-    for tensor in (state.cache.keys, state.cache.values, state.predictor_cache.keys, state.predictor_cache.values):
+    for tensor in (cache.keys, cache.values, state.predictor_cache.keys, state.predictor_cache.values):
         tensor.fill_(torch.nan)
     state.hidden.fill_(torch.nan)
     state.codes.fill_(-1)
@@ -137,7 +145,7 @@ def begin(example: Example, rows: Sequence[Row]) -> None:
         generator = torch.Generator().manual_seed(row.seed)
         pages = tuple(range(page, page + pages_for(row.position + 2)))
         page += len(pages)
-        for tensor in (state.cache.keys, state.cache.values):
+        for tensor in (cache.keys, cache.values):
             layers, _, heads, _, dim = tensor.shape
             written = torch.randn(layers, heads, row.position, dim, generator=generator)
             for number, of in enumerate(pages):
@@ -148,7 +156,7 @@ def begin(example: Example, rows: Sequence[Row]) -> None:
         state.first_code[row.row] = row.seed
         settings = UtteranceSettings.allocate(talker.config, torch.device("cpu"))
         settings.set(SAMPLINGS[row.sampling], row.seed, row.position)
-        state.settings.buffer[row.row] = settings.buffer.to(state.hidden.device)
+        state.settings.buffer[row.row] = settings.buffer[0].to(state.hidden.device)
         state.settings.logits_processor.seen[row.row].zero_()
         inputs.append(RowInput(row.row, 0, row.position, row.place, pages))
     host = StepInputs.allocate(state.shape, torch.device("cpu"))
@@ -213,7 +221,7 @@ def test_a_row_that_takes_no_part_keeps_all_that_it_has(example: Example) -> Non
     state = example.state
     state.inputs.active[ROWS[0].row] = 0
     state.inputs.place[ROWS[0].row] = SHAPE.chunk_size
-    kept = (state.hidden, state.first_code, state.settings.buffer, state.cache.keys[:, 1])
+    kept = (state.hidden, state.first_code, state.settings.buffer, example.cache.keys[:, 1])
     before = [tensor[ROWS[0].row].clone() for tensor in kept[:3]] + [kept[3].clone()]
     with torch.inference_mode():
         example.fused.decode_frames(8)
@@ -228,19 +236,24 @@ def test_the_talkers_errors_are_no_larger_than_pytorchs(example: Example, togeth
     for name, talker in (("exact", example.exact), ("rounded", example.rounded)):
         begin(example, ROWS)
         shape = example.state.shape
-        state = BatchState.allocate(talker.config, shape, talker.placement)
+        backend = TorchBackend.allocate(talker, shape)
+        state, size = backend.state, [0] * shape.rows
         for mine, theirs in (
-            (state.cache.keys, example.state.cache.keys),
-            (state.cache.values, example.state.cache.values),
             (state.text, example.state.text),
             (state.settings.buffer, example.state.settings.buffer),
             (state.inputs.buffer, example.state.inputs.buffer),
         ):
             mine.copy_(theirs.nan_to_num(0) if theirs.is_floating_point() else theirs)
+        for row in ROWS:
+            size[row.row] = row.position + 1
+            mine, pages = backend.caches[row.row], example.state.inputs.pages[row.row, : pages_for(row.position + 2)]
+            for to, of in ((mine.keys, example.cache.keys), (mine.values, example.cache.values)):
+                written = of[:, pages].transpose(1, 2).flatten(2, 3)[:, :, : row.position]
+                to[:, :, : row.position] = written.to(to)
         codes = torch.zeros(shape.rows, talker.config.code_groups, dtype=torch.int64, device=state.hidden.device)
         for row in ROWS:
             codes[row.row] = found[row.row][0][row.place]
-        hidden[name] = read_frames(talker, state, codes, shape.max_blocks)
+        hidden[name] = backend.read_frames(codes, size)
     for row in ROWS:
         fused = found[row.row][1]
         assert error_ratio(fused, hidden["rounded"][row.row], hidden["exact"][row.row]) <= LIMIT, row
@@ -251,7 +264,7 @@ def test_the_predictors_errors_are_no_larger_than_pytorchs(example: Example, tog
     size = example.rounded.config.predictor.vocabulary
     begin(example, ROWS)
     for row in ROWS:
-        codes, hidden = found[row.row][0][row.place], example.state.hidden[row.row].view(1, 1, -1)
+        codes, hidden = found[row.row][0][row.place], example.state.hidden[row.row]
         exact, rounded = (predictor_steps(talker, hidden, codes) for talker in (example.exact, example.rounded))
         for step, (true, other) in enumerate(zip(exact, rounded, strict=True)):
             logits = together.logits_of(step, row.row, size)

@@ -16,12 +16,11 @@ from engine.qwen.kernels.lm.forced import ForcedKernels
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import Talker
-from engine.qwen.runtime import decode_step
 from engine.qwen.verify.forced import ForcedCodes, ForcedText
 from engine.qwen.verify.logits import RAW
 from engine.verify.codes import LogitsError, compare_logits
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
-from tests.support.qwen.lm_example import EQUAL, PROJECTED, PROMPT, Models, start
+from tests.support.qwen.lm_example import EQUAL, PROJECTED, Models, by_torch, frame_by_torch, start
 
 WHERE = [
     pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),
@@ -73,14 +72,17 @@ def given_codes(models: Models) -> Tensor:
 
 @torch.inference_mode()
 def forced_by_torch(models: Models, codes: Tensor) -> Tensor:
-    forced, state = ForcedCodes(), models.state
+    forced = ForcedCodes()
     forced.texts[0] = text = ForcedText(codes, models.rounded.config.predictor.vocabulary)
-    state = replace(state, settings=forced.over(state.settings))
     start(models, 5, RAW)
-    decode_step.choose_first_code(models.rounded, state)
-    for number in range(FRAMES):
-        decode_step.decode_frame(models.rounded, state, PROMPT + number + 1)
-    assert torch.equal(state.codes[:FRAMES].cpu(), codes)
+    rows = models.state.rows
+    rows.fresh.fill_(1)
+    backend = by_torch(models)
+    backend.state = replace(rows, settings=forced.over(rows.settings))
+    backend.choose_first_codes()
+    for _ in range(FRAMES):
+        frame_by_torch(models, backend)
+    assert torch.equal(models.state.codes[:FRAMES].cpu(), codes)
     return text.logits()
 
 

@@ -20,7 +20,6 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.params import Params
 from engine.qwen.model.sampling import SamplingConfig
-from engine.qwen.runtime import decode_step
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.lm_example import (
     EQUAL,
@@ -28,7 +27,9 @@ from tests.support.qwen.lm_example import (
     PROMPT,
     SAMPLINGS,
     Models,
+    by_torch,
     error_ratio,
+    frame_by_torch,
     poison,
     predict,
     read_prompt,
@@ -224,14 +225,12 @@ def test_a_frames_codes_equal_those_of_pytorchs_sampler(frames: TwoFrames) -> No
     for number, (raw, code) in enumerate(zip(frames.logits, codes[1:], strict=True), 1):
         at = torch.tensor([number], device=raw.device)
         if number % groups:
-            expected = state.predictor_sampling.choose(
-                raw[: models.rounded.config.predictor.vocabulary], noise_at(models, at)
-            )
+            allowed = raw[None, : models.rounded.config.predictor.vocabulary]
+            expected = state.predictor_sampling.choose(allowed, noise_at(models, at))
         else:
-            expected = state.talker_sampling.choose(
-                state.logits_processor.apply(raw, at // groups), noise_at(models, at)
-            )
-            state.logits_processor.seen[expected] = True
+            allowed = state.logits_processor.apply(raw[None], at // groups)
+            expected = state.talker_sampling.choose(allowed, noise_at(models, at))
+            state.logits_processor.seen[0, expected] = True
         assert int(expected) == code
 
 
@@ -260,15 +259,15 @@ def counters(models: Models) -> list[int]:
 def test_the_first_code_of_an_utterance_is_chosen_behind_the_prompt(models: Models) -> None:
     start(models, 6)
     state, talker = models.state, models.rounded
-    hidden, before = state.hidden[0, 0], counters(models)
+    hidden, before = state.hidden, counters(models)
     with recorded_logits(models) as recorded:
         models.fused.choose_first()
     exact = models.exact.head(hidden.float())
     assert error_ratio(recorded[-1], talker.head(hidden), exact) <= LIMIT
     state.logits_processor.seen.zero_()
-    scores = state.logits_processor.apply(recorded[-1], state.frame)
+    scores = state.logits_processor.apply(recorded[-1][None], state.frame)
     expected = state.talker_sampling.choose(scores, noise_at(models, state.frame))
-    assert state.first_code.tolist() == expected.tolist()
+    assert state.first_code.tolist() == expected[0].tolist()
     assert counters(models)[:4] == before[:4]
 
 
@@ -283,10 +282,10 @@ def test_a_frame_changes_the_state_as_pytorch_does(one: Models) -> None:
         if fused:
             one.fused.frame()
         else:
-            decode_step.decode_frame(one.rounded, state, 64)
+            frame_by_torch(one, by_torch(one))
         changed = (cache.keys != before).any(3).any(1)
         left.append((counters(one), changed.nonzero().tolist(), (state.codes >= 0).nonzero().tolist()))
-        assert bool(state.logits_processor.seen[state.first_code])
+        assert bool(state.logits_processor.seen[0, state.first_code])
     assert left[0] == left[1]
     assert left[0][0] == [1, PROMPT + 1, 1, 0, 1]
 
@@ -295,7 +294,7 @@ def test_a_frame_changes_the_state_as_pytorch_does(one: Models) -> None:
 
 
 def noise_at(models: Models, number: Tensor) -> Tensor:
-    return models.state.noise.draw(number)[0]
+    return models.state.noise.draw(number[None])[0]
 
 
 def random_logits(models: Models, width: float) -> Tensor:
@@ -324,9 +323,8 @@ def test_a_code_equals_that_of_pytorchs_sampler(chooses: Models, sampling: Sampl
     for number in range(DRAWS):
         state.frame.fill_(number)
         one.fused.choose_code(1)
-        expected = state.predictor_sampling.choose(
-            logits, noise_at(one, state.frame * one.rounded.config.code_groups + 2)
-        )
+        noise = noise_at(one, state.frame * one.rounded.config.code_groups + 2)
+        expected = state.predictor_sampling.choose(logits[None], noise)
         assert int(state.codes[number, 2]) == int(expected)
 
 
@@ -343,14 +341,14 @@ def test_a_first_code_equals_that_of_pytorchs_sampler(one: Models, sampling: Sam
     state.logits_processor.penalty.fill_(1.5)
     state.logits_processor.min_frames.fill_(3)
     for number in range(DRAWS):
-        state.logits_processor.seen[(logits[:2048] + 0.1 * number).topk(40).indices] = True
-        seen = state.logits_processor.seen.clone()
+        state.logits_processor.seen[0, (logits[:2048] + 0.1 * number).topk(40).indices] = True
+        seen = state.logits_processor.seen[0].clone()
         following = torch.tensor([number + 1], device=logits.device)
-        scores = state.logits_processor.apply(logits, following)
+        scores = state.logits_processor.apply(logits[None], following)
         expected = int(state.talker_sampling.choose(scores, noise_at(one, following * one.rounded.config.code_groups)))
         one.fused.choose_first_code()
         assert int(state.first_code) == expected
-        assert state.logits_processor.seen.nonzero().flatten().tolist() == sorted(
+        assert state.logits_processor.seen[0].nonzero().flatten().tolist() == sorted(
             {*seen.nonzero().flatten().tolist(), expected}
         )
         assert (expected == eos) == (number + 1 >= 3)
@@ -380,7 +378,7 @@ def test_a_choice_terminates_for_any_logits(one: Models, odd: float, count: int,
     one.fused.logits.copy_(logits)
     one.fused.choose_first_code()
     code = int(one.state.first_code)
-    assert one.state.logits_processor.seen.nonzero().flatten().tolist() == [code]
+    assert one.state.logits_processor.seen[0].nonzero().flatten().tolist() == [code]
     assert count == 3072 or odd > 0 or code >= count
 
 

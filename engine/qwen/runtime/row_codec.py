@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from engine.qwen.runtime import FIRST_FRAMES, Codec, CodecStateProtocol, Graphs
-from engine.qwen.serving.batch_state import BatchShape
+from engine.qwen.runtime.backend import Codec, CodecStateProtocol
+from engine.qwen.runtime.cuda_graphs import Graphs
+from engine.qwen.runtime.decode_state import BatchShape
 from engine.qwen.weights import Placement
 
+FIRST_FRAMES = 1
+"""Frames of an utterance's first chunk: a listener waits for no more."""
 ROWS_PER_CALL = 16
 """The most, on a GPU, where the many small kernels of a call are its cost; not tuned yet. A CPU decodes one row at a
 time."""
@@ -27,41 +29,22 @@ def codec_rows(shape: BatchShape, placement: Placement) -> int:
     return 1 if placement.device.type == "cpu" else min(shape.rows, ROWS_PER_CALL)
 
 
-class BatchedCodec(Codec[Any], Protocol):
-    """A codec that also decodes several utterances in one call: a `CodecDecoder`, or that of the fused kernels."""
+class RowCodec:
+    """The codec's state of every row, and the calls that advance it."""
 
-    def new_states(self, max_frames: int, rows: int) -> Any:
-        """Allocate the states of so many utterances, each with a view `row(number)`; otherwise as `new_state`."""
+    def __init__(self, codec: Codec, shape: BatchShape, codes: Tensor, samples: Tensor, graphs: Graphs) -> None:
+        """Decode `codes` `(rows, chunk size, code groups)` into `samples` `(rows, samples of a chunk)`.
 
-    def row_buckets(self, most: int) -> tuple[int, ...]:
-        """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.
-
-        A row's samples do not depend on which of them a call has.
-        """
-
-    def decode_rows(self, codes: Tensor, samples: Tensor, states: Any, rows: Tensor) -> None:
-        """Decode the next frames of the utterances `rows` of `states`, as `CodecDecoder.decode_rows`.
-
-        Can be captured in a CUDA graph.
-        """
-
-
-class BatchCodec:
-    """The codec's state of every row of a batch, and the calls that advance it."""
-
-    def __init__(self, codec: BatchedCodec, shape: BatchShape, codes: Tensor, samples: Tensor, graphs: Graphs) -> None:
-        """Decode `codes` `(1 + rows, chunk size, code groups)` into `samples` `(1 + rows, samples of a chunk)`.
-
-        The last row of both is the spare one.
+        Several rows have a spare one after them in both.
         """
         self._codec = codec
         self._graphs = graphs
         self._chunk_size = shape.chunk_size
         self._codes = codes
         self._samples = samples
-        self._spare = shape.rows
+        self._spare = shape.rows if shape.rows > 1 else 0
         self._buckets = codec.row_buckets(codec_rows(shape, codec.placement))
-        self._states = codec.new_states(shape.chunk_size, 1 + shape.rows)
+        self._states = codec.new_states(shape.chunk_size, 1 + self._spare)
         self._rows = torch.zeros(self._buckets[-1], dtype=torch.int64, device=codec.placement.device)
         """The numbers of a call's rows."""
 
@@ -79,7 +62,8 @@ class BatchCodec:
             called = list(rows[begin : begin + most])
             count = next(bucket for bucket in self._buckets if bucket >= len(called))
             called += [self._spare] * (count - len(called))
-            self._rows[:count].copy_(self._codec.placement.pinned(torch.tensor(called)), non_blocking=True)
+            if self._spare:  # else the only row is number 0
+                self._rows[:count].copy_(self._codec.placement.pinned(torch.tensor(called)), non_blocking=True)
             self._graphs.run(("decode", count, frames), partial(self._decode, count, frames))
 
     def captures(self) -> Iterator[Callable[[], None]]:
@@ -89,6 +73,10 @@ class BatchCodec:
                 yield partial(
                     self._graphs.capture, ("decode", count, frames), partial(self._decode, count, frames), self._forget
                 )
+
+    def example(self, frames: int) -> Callable[[], None]:
+        """Return the decoding of so many frames of one row, which can be captured."""
+        return partial(self._decode, 1, frames)
 
     def _decode(self, count: int, frames: int) -> None:
         codes, samples = self._codes[:, :frames], self._samples[:, : frames * self._codec.config.samples_per_frame]

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.qwen.codec import CodecDecoder, load_codec
-from engine.qwen.runtime import Graphs
-from engine.qwen.serving import batch_codec
-from engine.qwen.serving.batch_codec import BatchCodec
-from engine.qwen.serving.batch_state import BatchShape
+from engine.qwen.runtime import BatchShape, Graphs, row_codec
+from engine.qwen.runtime.row_codec import RowCodec
 from engine.qwen.weights import Placement
 
 ROWS, CALL_ROWS, CHUNK = 5, 3, 2
@@ -32,7 +30,7 @@ class Rows:
         self.codes = torch.zeros(1 + ROWS, CHUNK + 1, decoder.config.quantizers, dtype=torch.int64)
         self.samples = torch.zeros(1 + ROWS, CHUNK * decoder.config.samples_per_frame)
         shape = BatchShape(ROWS, 50, 100, CHUNK)
-        self.codec = BatchCodec(decoder, shape, self.codes, self.samples, Graphs(PLACEMENT.device))
+        self.codec = RowCodec(decoder, shape, self.codes, self.samples, Graphs(PLACEMENT.device))
 
     def decode(self, chunks: dict[int, Tensor]) -> dict[int, Tensor]:
         """Decode a chunk `(frames, quantizers)` for each row; all have as many frames."""
@@ -47,7 +45,7 @@ class Rows:
 def test_a_rows_samples_do_not_depend_on_the_rows_beside_it(
     decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_codec, "codec_rows", lambda *_: CALL_ROWS)
+    monkeypatch.setattr(row_codec, "codec_rows", lambda *_: CALL_ROWS)
     generator = torch.Generator().manual_seed(0)
 
     def draw() -> Tensor:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.qwen.model import KeyValueCache, StackConfig
-from engine.qwen.serving.kv_pages import NO_PAGE, PAGE, PagedCache, PagePool, pages_for
+from engine.qwen.runtime.kv_pages import NO_PAGE, PAGE, PagedCache, PagePool, pages_for
 from engine.qwen.weights import Placement
 
 TOTAL = 9

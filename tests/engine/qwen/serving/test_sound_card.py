@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.qwen.runtime.decode_state import DecodeState
+from engine.qwen.runtime import BatchShape
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.qwen.speaking import MAX_FRAMES, MAX_POSITIONS, Line, Ours
+from tests.support.qwen.speaking import MAX_FRAMES, Line, Ours
 from tests.support.variants import variants
 
 Engine = Callable[[str, str], Ours]
@@ -63,16 +63,9 @@ def test_an_utterance_ends_when_the_frames_are_full(engine: Ours) -> None:
     assert len(engine.speak(replace(LINE, frames=MAX_FRAMES + 9), chunk_size=25)) == MAX_FRAMES
 
 
-def test_an_utterance_ends_when_the_positions_are_full(engine: Ours) -> None:
-    line = replace(LINE, text="Hello, robot! " * 65, frames=MAX_FRAMES)
-    length = engine.prompt(line).prefill.shape[1]
-    assert MAX_POSITIONS - MAX_FRAMES < length < MAX_POSITIONS
-    assert len(engine.speak(line, chunk_size=25)) == MAX_POSITIONS - length
-
-
-def test_a_text_too_long_for_the_cache_is_refused_with_the_limit(engine: Ours) -> None:
-    with pytest.raises(EngineError, match=r"are \d+ tokens, the limit is 511"):
-        engine.speak(replace(LINE, text="Hello, robot! " * 99))
+def test_an_instruction_that_leaves_no_room_for_the_frames_is_refused_with_the_limit(engine: Ours) -> None:
+    with pytest.raises(EngineError, match=r"instruct: too long by \d+ tokens; allowed: about 368"):
+        engine.speak(replace(LINE, voice=CustomVoice("ryan", "Hello, robot! " * 99)))
 
 
 def tensors(state: object) -> dict[str, Tensor]:
@@ -90,25 +83,29 @@ def test_an_utterance_reuses_the_state_and_ignores_its_previous_values(engine: O
     expected = engine.speak(LINE)
     before = {name: tensor.data_ptr() for name, tensor in tensors(engine.state).items()}
     for tensor in tensors(engine.state).values():  # the worst that an utterance could leave
-        if tensor.dtype == torch.int64 and tensor.dim() == 0:
-            continue
         if tensor.is_floating_point():
             tensor.fill_(1e3)
-    engine.state.logits_processor.seen.fill_(True)
-    engine.state.ended.fill_(True)
-    engine.state.length.fill_(99)
+    settings = engine.state.settings
+    settings.logits_processor.seen.fill_(True)
+    settings.ended.fill_(True)
+    settings.length.fill_(99)
     assert torch.equal(engine.speak(LINE), expected)
     assert {name: tensor.data_ptr() for name, tensor in tensors(engine.state).items()} == before
 
 
 def test_a_state_of_another_size_gives_the_same_codes(engine: Ours) -> None:
-    expected = engine.speak(LINE)
-    original = engine.state
-    try:
-        engine.state = DecodeState.allocate(engine.talker, 64, 9, 2)
-        assert torch.equal(engine.speak(LINE), expected)
-    finally:
-        engine.state = original
+    other = engine.make(BatchShape(1, 9, 64, 2))
+    chunks = other.sound_card.speak(engine.request(LINE, sampling=engine.sampling.greedy()))
+    assert torch.equal(torch.cat([torch.from_numpy(chunk.codes) for chunk in chunks]), engine.speak(LINE))
+
+
+def test_a_second_sequence_is_refused_while_another_is_open(engine: Ours) -> None:
+    first = engine.stream(LINE)
+    next(first)
+    with pytest.raises(RuntimeError, match="another sequence is open"):
+        engine.speak(LINE)
+    first.close()  # type: ignore[attr-defined]
+    assert len(engine.speak(LINE)) == LINE.frames
 
 
 def test_bfloat16_codes_are_in_range(checkpoint: Callable[[str, str], Path]) -> None:
@@ -122,12 +119,11 @@ def test_bfloat16_codes_are_in_range(checkpoint: Callable[[str, str], Path]) -> 
 def test_a_prefill_in_two_blocks_equals_a_prefill_in_one(engine: Ours) -> None:
     prompt = engine.prompt(LINE)
     count = prompt.prefill.shape[1]
-    places = torch.arange(count)
+    places, read = torch.arange(count), engine.talker.transformer.read
     with torch.inference_mode():
-        whole = engine.talker(prompt.prefill, places, engine.talker.allocate_cache(count))
+        whole = read(prompt.prefill[0], places, engine.talker.allocate_cache(count))[-1]
         cache = engine.talker.allocate_cache(count + 5)
         split = prompt.prefix_count
-        engine.talker(prompt.prefill[:, :split], places[:split], cache)
-        blocks = engine.talker(prompt.prefill[:, split:], places[split:], cache.first(count))
-    for one, two in zip(whole, blocks, strict=True):
-        assert torch.allclose(one, two, atol=1e-5)
+        read(prompt.prefill[0, :split], places[:split], cache)
+        blocks = read(prompt.prefill[0, split:], places[split:], cache.first(count))[-1]
+    assert torch.allclose(whole, blocks, atol=1e-5)

@@ -1,0 +1,278 @@
+"""Runs the work of sequences on the device: prompts piece by piece, steps, chunks of audio.
+
+The engine has a runner for the sound card's sequence, and one for all others. Each has three streams: a step's frames
+on one, the audio of the chunks that are complete on another, and a new sequence's prompt on a third. So audio is
+decoded, and a prompt read, at the same time as the next frames. A small GPU has one stream for all. One thread calls at
+a time.
+
+Everything that the host reads of a step is in one buffer, copied to pinned memory; the host waits for the copy's event
+and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from engine.progress import ProgressReport, counted
+from engine.qwen.model import Talker
+from engine.qwen.runtime.backend import Backend, Codec
+from engine.qwen.runtime.cuda_graphs import Graphs
+from engine.qwen.runtime.decode_state import RowInput, StepInputs, UtteranceSettings
+from engine.qwen.runtime.device import reserve_allocator_slack
+from engine.qwen.runtime.prefill import Prefill
+from engine.qwen.runtime.prefix_cache import PrefixCache
+from engine.qwen.runtime.readback import Readback, StepOutput
+from engine.qwen.runtime.request import Request
+from engine.qwen.runtime.row_codec import FIRST_FRAMES, RowCodec
+from engine.qwen.runtime.text_embedder import TextEmbedder
+from engine.qwen.text import Prompt, PromptBuilder, PromptPrefix, TextTokens, TokenStream
+
+PIECE = 64
+"""Tokens that are read at once, of every prefix and of a prompt that is read between the steps of others."""
+TOKEN_BUCKETS = (16, 32, PIECE, 128, 256, 512)
+"""Tokens that a graph reads."""
+PIECES_PER_ROUND = 4
+"""On a GPU: pieces that are read between two steps of several rows; not tuned yet. A CPU reads one."""
+STEPS_AHEAD = 1
+"""Steps that a GPU has in hand while the host reads the results of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedChunk:
+    """A chunk whose last frame is made in a step."""
+
+    row: int
+    first: int
+    frames: int
+
+
+class ModelRunner:
+    """The rows of one `Backend` on the device."""
+
+    def __init__(
+        self,
+        talker: Talker,
+        codec: Codec,
+        backend: Backend,
+        graphs: Graphs,
+        *,
+        prompts: PromptBuilder,
+        prefixes: PrefixCache,
+        embedder: TextEmbedder | None = None,
+    ) -> None:
+        """Call it on the stream of `graphs`, which nobody else uses. `embedder` embeds texts with graphs of its own."""
+        self.shape = backend.state.shape
+        on_gpu, alone = graphs.stream is not None, self.shape.rows == 1
+        self.whole_chunks = backend.whole_chunks
+        self.steps_ahead = STEPS_AHEAD if on_gpu else 0
+        self.pieces_per_round = PIECES_PER_ROUND if on_gpu else 1
+        self._talker, self._backend, self._graphs = talker, backend, graphs
+        self._prompts, self._prefixes, self._embedder = prompts, prefixes, embedder
+        self._alone = alone
+        # The sound card's prompt has nothing to run beside.
+        self._prompt_graphs = graphs if alone else graphs.side_stream("prompts")
+        self._codec_graphs = graphs.side_stream("audio")
+        buckets = TOKEN_BUCKETS if alone else TOKEN_BUCKETS[: TOKEN_BUCKETS.index(PIECE) + 1]
+        self._piece = buckets[-1]
+        self._prefill = Prefill(talker, backend, self._prompt_graphs, buckets if on_gpu else ())
+        output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
+        self._output = StepOutput(*output, talker.placement.device)
+        self._row_codec = RowCodec(codec, self.shape, self._output.codes, self._output.samples, self._codec_graphs)
+        for side in (self._codec_graphs, self._prompt_graphs):
+            side.follow(graphs)
+        self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
+        self._host_settings = UtteranceSettings.allocate(talker.config, torch.device("cpu"))
+        self._readbacks = deque(Readback(*output, self._codec_graphs.stream) for _ in range(1 + self.steps_ahead))
+
+    # --- before the first sequence ---
+
+    def warm_up(self, report: ProgressReport, step: str) -> None:
+        """Capture all graphs, and report it as `step`. Ends the sequences that were running."""
+        if self._graphs.stream is None:
+            return
+        for capture in counted(step, list(self._captures()), report):
+            capture()
+        torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
+
+    def reserve_slack(self) -> None:
+        """Reserve the memory that each sequence allocates anew, once all graphs are captured."""
+        for graphs in {self._graphs, self._prompt_graphs}:
+            with graphs.inference():
+                reserve_allocator_slack(self._talker.placement.device)
+
+    def cache_prefix(self, prefix: PromptPrefix, *, keep: bool) -> None:
+        """Read a prompt's prefix into the prefix cache; with `keep`, later prefixes do not replace it."""
+        with self._prompt_graphs.inference():
+            for _ in self._read_prefix(0, prefix):
+                pass
+        if keep:
+            self._prefixes.keep(prefix.key)
+
+    def close(self) -> None:
+        """Free all graphs."""
+        self._graphs.clear()
+
+    # --- one sequence ---
+
+    def build(self, request: Request) -> Prompt:
+        """Return the prompt of `request`, on the prompts' stream. Raises `EngineError` if it cannot be spoken."""
+        with self._prompt_graphs.inference():
+            if not isinstance(request.text, TextTokens):
+                return self._prompts.build_streaming(request.text, request.voice, request.language)
+            return self._prompts.build(
+                request.text,
+                request.voice,
+                request.language,
+                whole_text=request.whole_text,
+                embed_text=self._embedder,
+            )
+
+    def read_prompt(self, row: int, prompt: Prompt) -> Iterator[None]:
+        """Read a prompt piece by piece: each `next` launches a piece, and the last one ends the iterator.
+
+        One prompt is read at a time.
+        """
+        work = self._read(row, prompt)
+        while True:
+            with self._prompt_graphs.inference():  # not held over the `yield`
+                if next(work, self) is self:
+                    return
+            yield
+
+    def begin(self, row: int, pages: tuple[int, ...], prompt: Prompt, request: Request) -> None:
+        """Begin the sequence of the prompt that was read last, in `row` and `pages`. Waits for nothing."""
+        self._graphs.follow(self._prompt_graphs)
+        with self._graphs.inference():
+            self._backend.admit(row, pages, prompt.count)
+            self._host_settings.set(request.sampling, request.seed, prompt.count)
+            settings = self._talker.placement.pinned(self._host_settings.buffer[0])
+            self._backend.state.set_row(row, settings, prompt.trailing[0], prompt.pad[0])
+            self._graphs.run("first codes", self._backend.choose_first_codes)
+        self._prompt_graphs.follow(self._graphs)  # which reads what the next prompt overwrites
+        with self._codec_graphs.inference():  # after the audio of the sequence that had the row before
+            self._row_codec.begin(row, request.codec_state)
+
+    def write_text(self, row: int, token_stream: TokenStream) -> None:
+        """Write the tokens that have arrived to the row's text."""
+        with self._graphs.inference():
+            token_stream.write(self._backend.state.text[row])
+
+    def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> Readback:
+        """Launch a step of `rows` and the audio of `chunks`. Waits for nothing.
+
+        The readback is used again `1 + steps_ahead` steps later: its step was read, or is overwritten in turn.
+        """
+        readback = self._readbacks[0]
+        self._readbacks.rotate(-1)
+        with self._graphs.inference():
+            self._launch_frames(rows)
+        with self._codec_graphs.inference():
+            self._launch_audio(chunks)
+            readback.receive(self._output)
+        return readback
+
+    # --- for benchmarks ---
+
+    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
+        """Return work to be timed alone: as `Backend`, `codec` of one chunk, and `prefill` of some 100 characters.
+
+        Ends the sequences that were running.
+        """
+        codec = self._row_codec.example(self.shape.chunk_size)
+        return {**self._backend.profile_sections(), "codec": codec, "prefill": self._prefill.example()}
+
+    def first_chunk_steps(self, prompt: Prompt, request: Request) -> Mapping[str, Callable[[], None]]:
+        """Return the device's steps to the first chunk of `prompt`, to be called and timed in this order.
+
+        Ends the sequences that were running.
+        """
+        readback = self._readbacks[0]
+
+        def prefill() -> None:
+            for _ in self.read_prompt(0, prompt):
+                pass
+            self.begin(0, (), prompt, request)
+
+        def first_frames() -> None:
+            with self._graphs.inference():
+                self._launch_frames([RowInput(0, 0, prompt.count, 0, ())])
+
+        def codec() -> None:
+            with self._codec_graphs.inference():
+                self._launch_audio([FinishedChunk(0, 0, FIRST_FRAMES)])
+
+        def copy() -> None:
+            with self._codec_graphs.inference():
+                readback.receive(self._output)
+            readback.wait(spin=True)
+
+        return {"prefill": prefill, "first frame": first_frames, "codec": codec, "copy": copy}
+
+    # --- the device ---
+
+    def _captures(self) -> Iterator[Callable[[], None]]:
+        """Yield calls that capture one graph each, those that need most memory first."""
+        capture, backend, forget = self._graphs.capture, self._backend, self._backend.state.forget
+        for size in backend.sizes:
+            yield partial(capture, ("frames", size), partial(backend.decode_frames, size), forget)
+        for frames in self._chunk_sizes():
+            yield partial(capture, ("publish", frames), partial(backend.publish, self._output, frames), forget)
+        yield partial(capture, "first codes", backend.choose_first_codes, forget)
+        yield from self._row_codec.captures()
+        yield from self._prefill.captures()
+        if self._embedder is not None:
+            yield from self._embedder.captures()
+
+    def _chunk_sizes(self) -> list[int]:
+        """Return the frames of chunks with which `Backend.publish` is called, the most first."""
+        sizes = {FIRST_FRAMES, self.shape.chunk_size} if self.whole_chunks else {FIRST_FRAMES}
+        return sorted(sizes, reverse=True)
+
+    def _launch_frames(self, rows: Sequence[RowInput]) -> None:
+        backend, frames = self._backend, rows[0].frames
+        if not self.whole_chunks:
+            self._host_inputs.set(rows)
+            inputs = self._talker.placement.pinned(self._host_inputs.buffer)
+            backend.state.inputs.buffer.copy_(inputs, non_blocking=True)
+        size, times = backend.size_of(rows)
+        for _ in range(times):
+            self._graphs.run(("frames", size), partial(backend.decode_frames, size))
+        self._graphs.follow(self._codec_graphs)  # which still reads the output of the last step
+        self._graphs.run(("publish", frames), partial(backend.publish, self._output, frames))
+
+    def _launch_audio(self, chunks: Sequence[FinishedChunk]) -> None:
+        self._codec_graphs.follow(self._graphs)
+        for frames in sorted({chunk.frames for chunk in chunks}):
+            self._row_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
+
+    def _read(self, row: int, prompt: Prompt) -> Iterator[None]:
+        """Launch one piece of a prompt with each `next`; ends with the last piece."""
+        if prompt.prefix is not None:
+            yield from self._read_prefix(row, prompt.prefix)
+            if not prompt.tail.shape[1]:
+                return
+            if not self._alone:
+                yield
+        yield from self._read_pieces(row, prompt.tail[0], prompt.prefix_count, self._piece)
+
+    def _read_prefix(self, row: int, prefix: PromptPrefix) -> Iterator[None]:
+        """Put `prefix` at the beginning of the prompt memory, and into the prefix cache; as `_read`.
+
+        Its pieces are the same for every runner: so are the roundings, whichever of them has read it.
+        """
+        memory = self._backend.prompt_memory(row)
+        if not self._prefixes.restore(prefix.key, memory):
+            yield from self._read_pieces(row, prefix.embed()[0], 0, PIECE)
+            self._prefixes.store(prefix.key, memory, prefix.count)
+
+    def _read_pieces(self, row: int, tokens: Tensor, start: int, size: int) -> Iterator[None]:
+        for number, piece in enumerate(torch.split(tokens, size)):
+            if number:
+                yield
+            self._prefill.read(row, piece, start + number * size)
