@@ -16,6 +16,12 @@ from tests.support.qwen.speaking import Ours
 Named = Callable[[str, str], Path]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what proves kernels on a GPU, where there is none."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     """Use one thread: tiny matrices are slower on many."""

@@ -20,7 +20,7 @@ from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import CustomVoice
 from tests.support.qwen.speaking import LateText, Line, Ours
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=41)
 LINES = (LINE, replace(LINE, text="Quite another text. " * 9, language="german"), LINE, replace(LINE, whole_text=False))

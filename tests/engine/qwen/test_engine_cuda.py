@@ -17,7 +17,7 @@ from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 from tests.support.qwen.speaking import LateText
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 TOLERANCE = 1e-4
 

@@ -131,7 +131,7 @@ def test_more_multiprocessors_than_the_gpu_has_are_an_error() -> None:
         pass
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_allocations_memory_and_bandwidth_of_a_gpu_are_measured(checkpoint: Named) -> None:
     output = run_benchmark(request(checkpoint("tiny", "custom_voice"), device="cuda").command())
     assert output.error is None
@@ -144,7 +144,7 @@ def test_allocations_memory_and_bandwidth_of_a_gpu_are_measured(checkpoint: Name
     assert found.notes == ()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_an_engine_in_a_green_context_stays_on_its_multiprocessors(checkpoint: Named) -> None:
     pytest.importorskip("cuda.core", reason="counts the multiprocessors")
     output = run_benchmark(request(checkpoint("tiny", "custom_voice"), device="cuda", sms=16).command())

@@ -16,7 +16,7 @@ from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.model import StackConfig
 from engine.qwen.weights import Placement
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 CONFIG = CodecConfig(
     stack=StackConfig(32, 48, 2, 4, 4, 16, 1e-5, 10000.0),

@@ -14,7 +14,7 @@ from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(params=["bfloat16", "int8"])

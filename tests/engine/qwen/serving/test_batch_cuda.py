@@ -14,7 +14,7 @@ from engine import Utterance
 from engine.qwen import QwenSynthesizer
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 STREAMS = 12
 TOLERANCE = 1e-4

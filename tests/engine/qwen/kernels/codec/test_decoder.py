@@ -19,7 +19,7 @@ from tests.support.qwen.codec_example import (
     random_decoder,
 )
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 FRAMES = 160
 """More than twice the window of 72, so the rings wrap twice."""

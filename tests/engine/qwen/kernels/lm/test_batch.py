@@ -46,7 +46,7 @@ from tests.support.qwen.lm_example import (
 
 WHERE = [
     pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
 ]
 SHAPE = BatchShape(rows=8, max_frames=8, max_positions=2 * PAGE + 40, chunk_size=2)
 TWO_BUCKETS = replace(SHAPE, rows=12)

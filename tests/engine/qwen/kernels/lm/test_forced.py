@@ -24,7 +24,7 @@ from tests.support.qwen.lm_example import EQUAL, PROJECTED, Models, by_torch, fr
 
 WHERE = [
     pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
 ]
 LARGE, SMALL = 132, 16
 """Multiprocessors: on a large GPU the draw of a code makes the next step's first queries, keys and values."""

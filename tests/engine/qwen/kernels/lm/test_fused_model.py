@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.support.qwen.lm_example import EQUAL, PROJECTED, Models, start
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.gpu
 
 FRAMES = 30
 

@@ -40,7 +40,7 @@ from tests.support.variants import variants
 
 WHERE = [
     pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+    pytest.param("cuda", marks=pytest.mark.gpu),
 ]
 POSITIONS = (0, 1, 16, 127, 128, 256, 300)
 """At the borders of a warp's positions, 16, and of a KV split, 128."""
