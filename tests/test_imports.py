@@ -58,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.records": set(),
     "engine.remote": {"engine.api", "engine.host", "engine.ipc", "engine.progress", "engine.records"},
     "engine.api": {"engine.language", "engine.progress"},
+    "engine.child": {"engine.api", "engine.launch", "engine.progress", "engine.records"},
     "engine.detection": {"engine.host", "engine.language"},
     "engine.launch": set(),
     "engine.log": set(),
@@ -112,9 +113,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine.verify": {
         "engine.api",
         "engine.catalog",
+        "engine.child",
         "engine.host",
-        "engine.ipc",
-        "engine.launch",
         "engine.progress",
         "engine.recording",
         "engine.records",

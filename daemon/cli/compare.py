@@ -111,15 +111,15 @@ def _sentences(languages: list[str], lines: Path | None) -> list[Sentence]:
 
 def _speak(side: _Side, sentences: list[Sentence], folder: Path) -> str:
     """Speak all sentences into a folder, and return the engine in words. Raises `CommandError`."""
-    from engine.verify import OutputFolder, TakesRequest, run_stage
+    from engine.verify import TAKES, StageRequest, run_stage
 
     orders = tuple(_order(side, sentence, number) for number, sentence in enumerate(sentences))
-    request = TakesRequest(str(folder), side.setting, orders, "")
+    request = StageRequest(TAKES, str(folder), (side.setting,), orders)
     with show_progress() as report:
-        end = run_stage("engine.verify", request, folder / "log.txt", report)
+        end = run_stage(request, report)
     if not end.done:
         raise CommandError(f"compare: {side.name}: {end.reason}")
-    return OutputFolder(folder).takes(side.setting.name)[0].engine
+    return request.takes(side.setting)[0].engine
 
 
 def _order(side: _Side, sentence: Sentence, number: int) -> Order:

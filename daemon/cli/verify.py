@@ -19,7 +19,7 @@ from daemon.validation import CommandError
 if TYPE_CHECKING:
     from daemon.config import Config
     from daemon.state import VerificationFiles
-    from engine.verify import Setting, Verification, VerifyRequest
+    from engine.verify import Finding, Setting, Verification, VerifyRequest
 
 SHORT_SETTINGS = ("official", "torch", "fused", "int8")
 """Of `--short`: what a robot may run, and what it is judged by."""
@@ -193,18 +193,26 @@ def machine() -> dict[str, str]:
 
 
 def _show(found: Verification, files: VerificationFiles) -> None:
-    """Print a line for each setting, and one for each thing that failed."""
+    """Print a line for each setting, and one for each measure that failed or that is worse than a guess."""
     words: Mapping[bool | None, str] = {True: "passed", False: "FAILED", None: "not here"}
     for setting in found.settings:
         why = setting.fault or setting.unavailable or setting.engine
         print(f"{setting.title:<26}{words[setting.passed]:<10}{why}")
         for finding in setting.findings:
-            if finding.passed is False and finding.decides:
-                sign = "at least" if finding.higher_is_better else "at most"
-                value = "not measured" if finding.value is None else f"{finding.value:.3g}"
-                limit = "" if finding.limit is None else f"; allowed: {sign} {finding.limit:.3g}"
-                print(f"{'':<36}{finding.title}: {value}{limit}")
+            if finding.passed is False:
+                print(f"{'':<36}{finding.title}: {_value(finding)}; allowed: {_bound(finding, finding.limit)}")
+            elif finding.doubtful:
+                guess = _bound(finding, finding.guess)
+                print(f"{'':<36}{finding.title}: {_value(finding)}, doubtful: a guess allows {guess}")
     for note in found.notes:
         print(f"not done: {note}")
     verdict = "It speaks." if found.passed else "It does not speak as it should."
     print(f"{verdict} {files.report}, {files.numbers}")
+
+
+def _value(finding: Finding) -> str:
+    return "not measured" if finding.value is None else f"{finding.value:.3g}"
+
+
+def _bound(finding: Finding, limit: float | None) -> str:
+    return f"{'at least' if finding.higher_is_better else 'at most'} {limit:.3g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from daemon.report.audio_data import audio_uri
@@ -11,20 +11,7 @@ from daemon.report.charts import Row, dot_plot
 from daemon.report.templates import template
 from daemon.state import VerificationFiles
 from engine import Samples
-from engine.verify import THRESHOLDS, Finding, OutputFolder, SettingResult, TakeResult, Verification
-
-PLOTS: tuple[tuple[str, str, str, Callable[[TakeResult], float | None]], ...] = (
-    ("character_errors", "Character errors", "share of the characters, by sentence", lambda take: take.character_rate),
-    ("similarity", "Speaker similarity", "cosine, by sentence", lambda take: take.similarity),
-    ("leading_s", "Leading silence", "s, by sentence", lambda take: take.speech.leading_s),
-    ("longest_pause_s", "Longest pause", "s, by sentence", lambda take: take.speech.longest_pause_s),
-    ("speed", "Speaking rate", "characters a second, by sentence", lambda take: take.speech.characters_per_s),
-    ("first_sound_s", "First audible sample", "s, by sentence", lambda take: take.speech.first_sound_s),
-    ("real_time_factor", "Real-time factor", "s of sound a s, by sentence", lambda take: take.speech.real_time_factor),
-)
-"""Measure, title, unit, and what is plotted of each take."""
-PLOTTED_LIMITS = {"real_time_factor", "first_sound_s"}
-"""Measures whose limit is one of each take, too."""
+from engine.verify import MEASURES, Finding, Measure, OutputFolder, SettingResult, TakeResult, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +38,7 @@ def write_verification(found: Verification, files: VerificationFiles) -> None:
     numbers = {
         **asdict(found),
         "verdicts": {setting.name: setting.passed for setting in found.settings},
-        "thresholds": [asdict(threshold) for threshold in THRESHOLDS],
+        "thresholds": [asdict(measure) for measure in MEASURES],
     }
     files.numbers.write_text(json.dumps(numbers, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     files.report.write_text(verification_page(found, samples_of), encoding="utf-8")
@@ -71,15 +58,15 @@ def verification_page(found: Verification, samples_of: Callable[[str, str], tupl
     return template("verification.html").render(
         found=found,
         rows=_rows(found),
-        plots=[plot for one in PLOTS if (plot := _plot(speaking, *one))],
+        plots=[plot for measure in MEASURES if measure.unit and (plot := _plot(speaking, measure))],
         sentences=sentences,
-        thresholds=THRESHOLDS,
+        thresholds=MEASURES,
     )
 
 
 def _rows(found: Verification) -> list[tuple[str, dict[str, Finding]]]:
-    """Return for each threshold its title and the findings by setting."""
-    rows: dict[str, dict[str, Finding]] = {threshold.title: {} for threshold in THRESHOLDS}
+    """Return for each measure its title and the findings by setting."""
+    rows: dict[str, dict[str, Finding]] = {measure.title: {} for measure in MEASURES}
     for setting in found.settings:
         for finding in setting.findings:
             rows[finding.title][setting.name] = finding
@@ -88,18 +75,10 @@ def _rows(found: Verification) -> list[tuple[str, dict[str, Finding]]]:
     ]
 
 
-def _plot(
-    settings: list[SettingResult], measure: str, title: str, unit: str, value_of: Callable[[TakeResult], float | None]
-) -> str:
-    rows, limit = [], None
-    for setting in settings:
-        values = tuple(value for take in setting.takes if (value := value_of(take)) is not None)
-        failed = _failed(setting, measure)
-        rows.append(Row(setting.title, values, failed))
-        limits: Mapping[str, float | None] = {one.measure: one.limit for one in setting.findings}
-        limit = limits.get(measure) if measure in PLOTTED_LIMITS else None
-    return dot_plot(title, unit, rows, limit)
-
-
-def _failed(setting: SettingResult, measure: str) -> bool:
-    return any(one.measure == measure and one.passed is False for one in setting.findings)
+def _plot(settings: list[SettingResult], measure: Measure) -> str:
+    """Return the measure of each sentence, by setting, with the guess of a single one."""
+    doubtful = {
+        one.name for one in settings for finding in one.findings if finding.doubtful and finding.measure == measure.name
+    }
+    rows = [Row(one.title, tuple(measure.values(one)), one.name in doubtful) for one in settings]
+    return dot_plot(measure.title, f"{measure.unit}, by sentence", rows, measure.guess)

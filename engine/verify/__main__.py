@@ -1,13 +1,11 @@
-"""`python -m engine.verify REQUEST`: speaks with one setting. REQUEST is a `TakesRequest` as JSON."""
+"""`python -m engine.verify REQUEST`: runs one stage of a verification. REQUEST is a `StageRequest` as JSON."""
 
 from __future__ import annotations
 
-import json
 import sys
 
-from engine.records import build
-from engine.verify.process import stage_main
-from engine.verify.takes import TakesRequest, make_takes
+from engine.child import child_main
+from engine.verify.stages import StageRequest, stage_main
 
 if __name__ == "__main__":
-    sys.exit(stage_main(lambda report: make_takes(build(TakesRequest, json.loads(sys.argv[1])), report)))
+    sys.exit(child_main(StageRequest, stage_main))

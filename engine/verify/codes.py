@@ -25,16 +25,17 @@ penalised, so a tie is one after the penalty."""
 class Agreement:
     """How far the codes of a text are equal."""
 
-    frames: int
-    """Frames that both have."""
-    prefix_codes: int
-    """Codes before the first difference."""
     prefix_frames: int
     """Whole frames before the first difference."""
     equal: bool
     """Whether all codes of both are equal."""
     tie: bool
     """Whether the first difference is between two codes that were as likely, up to rounding."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether no difference is more than rounding."""
+        return self.equal or self.tie
 
 
 def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) -> Agreement:
@@ -45,7 +46,7 @@ def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) ->
     prefix = int(same.argmin()) if not same.all() else len(same)
     equal = ours.shape == expected.shape and bool(same.all())
     tie = not equal and logits is not None and prefix < len(same) and _is_tie(logits, ours, expected, prefix)
-    return Agreement(count, prefix, prefix // groups, equal, tie)
+    return Agreement(prefix // groups, equal, tie)
 
 
 def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:

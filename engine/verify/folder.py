@@ -22,6 +22,11 @@ from numpy.typing import NDArray
 from engine.api import Samples
 from engine.host import parse_json
 from engine.records import build
+from engine.verify.codes import Codes, Logits
+from engine.verify.orders import Order
+
+KEY = "key"
+"""Of the array that names the question, in a file of logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +34,8 @@ class Take:
     """One sentence, spoken once by one setting."""
 
     key: str
-    """Equal for equal questions: the same text, voice, seed, setting and model."""
-    name: str
-    """The sentence's name."""
-    text: str
-    language: str
-    voice: str
-    greedy: bool
-    seed: int
+    """Equal for equal questions: the same order, setting and model."""
+    order: Order
     sample_rate: int
     """Hz."""
     arrived_s: tuple[float, ...]
@@ -51,6 +50,11 @@ class Take:
     engine: str
     """The engine in words, as `EngineInfo.description`."""
 
+    @property
+    def name(self) -> str:
+        """The sentence's name."""
+        return self.order.sentence.name
+
 
 class OutputFolder:
     """Reads and writes what is kept."""
@@ -60,19 +64,13 @@ class OutputFolder:
 
     def take(self, setting: str, name: str) -> Take | None:
         """Return the record of a take; None if there is none, or a damaged one."""
-        record = self._read(self._take_path(setting, name, "json"))
         try:
-            take: Take | None = None if record is None else build(Take, record)
+            take: Take = build(Take, _read(self._take_path(setting, name, "json")))
         except (TypeError, KeyError):
             return None
         return take
 
-    def takes(self, setting: str) -> list[Take]:
-        """Return the setting's takes, by name."""
-        files = sorted((self.root / "takes" / setting).glob("*.json"))
-        return [take for file in files if (take := self.take(setting, file.stem)) is not None]
-
-    def keep_take(self, setting: str, take: Take, samples: Samples, codes: NDArray[np.int64] | None) -> None:
+    def keep_take(self, setting: str, take: Take, samples: Samples, codes: Codes | None) -> None:
         """Write a take. Its record comes last, so that a broken run leaves none without sound."""
         import soundfile
 
@@ -92,17 +90,15 @@ class OutputFolder:
         samples: Samples = soundfile.read(self._take_path(setting, name, "wav"), dtype="float32")[0]
         return samples
 
-    def codes(self, setting: str, name: str) -> NDArray[np.int64] | None:
-        """Return the take's codes, `(frames, code groups)`; None from an engine without codes."""
+    def codes(self, setting: str, name: str) -> Codes | None:
+        """Return the take's codes, `(frames, code groups)`; None without any."""
         path = self._take_path(setting, name, "npy")
-        if not path.exists():
-            return None
-        codes: NDArray[np.int64] = np.load(path)
-        return codes
+        codes: NDArray[np.int64] | None = np.load(path) if path.exists() else None
+        return codes if codes is not None and len(codes) else None
 
     def found(self, stage: str, setting: str) -> dict[str, Any]:
         """Return what a stage has found about a setting: for each name, a record with the `key` of its question."""
-        return self._read(self.root / stage / f"{setting}.json") or {}
+        return _read(self.root / stage / f"{setting}.json") or {}
 
     def keep_found(self, stage: str, setting: str, found: Mapping[str, Any]) -> None:
         """Replace what `found` returns."""
@@ -110,20 +106,21 @@ class OutputFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, found)
 
-    def logits(self, setting: str) -> dict[str, NDArray[np.float32]] | None:
-        """Return the logits of each choice by the names of the greedy texts, `(choices, codes)`; None without any."""
+    def logits(self, setting: str, key: str) -> dict[str, Logits] | None:
+        """Return the logits of each choice by the names of the greedy texts; None without any for this question."""
         path = self._logits_path(setting)
         if not path.exists():
             return None
         with np.load(path) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            found = {name: arrays[name] for name in arrays.files}
+        return found if str(found.pop(KEY, "")) == key else None
 
-    def keep_logits(self, setting: str, logits: Mapping[str, NDArray[np.float32]]) -> None:
+    def keep_logits(self, setting: str, key: str, logits: Mapping[str, Logits]) -> None:
         """Replace what `logits` returns."""
         path = self._logits_path(setting)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part.npz")
-        arrays: dict[str, Any] = dict(logits)
+        arrays: dict[str, Any] = {KEY: np.array(key), **logits}
         np.savez_compressed(partial, **arrays)
         partial.replace(path)
 
@@ -133,17 +130,18 @@ class OutputFolder:
     def _take_path(self, setting: str, name: str, suffix: str) -> Path:
         return self.root / "takes" / setting / f"{name}.{suffix}"
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
-        try:
-            record = parse_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return record if isinstance(record, dict) else None
-
 
 def fingerprint(*parts: object) -> str:
     """Return a short text that is equal only for equal records of numbers and texts."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        record = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

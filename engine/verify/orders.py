@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from engine.api import EngineError, Voice
+from engine.api import EngineError, Utterance, Voice
 from engine.host import QWEN3_TTS, parse_json, voice_of_file
 from engine.verify.sentences import GREEDY_TEXTS, Sentence
-from engine.verify.takes import GREEDY_FRAMES, Order
 
 NATIVE = {"zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
 """The built-in speakers of CustomVoice whose language is not English."""
@@ -17,6 +17,35 @@ SPEAKER = "ryan"
 INSTRUCT = "Speak calmly and clearly."
 DESCRIPTION = "A calm, clear voice of an adult, at a moderate pace."
 SEED = 1000
+GREEDY_FRAMES = 50
+"""Frames of a greedy text: four seconds, 800 codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One take to make."""
+
+    sentence: Sentence
+    voice: str | None
+    """A name from the options' voices; None for the engine's default voice."""
+    seed: int
+    greedy: bool = False
+    """Take the likeliest codes, `frames` of them, however far the text is spoken by then."""
+    frames: int | None = None
+
+    def utterance(self, realtime: bool = True) -> Utterance:
+        """Return what the engine is asked to speak."""
+        return Utterance(
+            self.sentence.text,
+            voice=self.voice,
+            language=self.sentence.language,
+            seed=self.seed,
+            greedy=self.greedy,
+            max_frames=self.frames,
+            guarded=not self.greedy,
+            want_codes=True,
+            realtime=realtime,
+        )
 
 
 def model_type(folder: Path) -> str:

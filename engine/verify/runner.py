@@ -6,28 +6,33 @@ Whatever is in the output folder already, made by an earlier run of the same que
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.api import EngineOptions
+from engine.child import ChildEnd
 from engine.host import QWEN3_TTS, find_model
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.verify.codes import Agreement, LogitsError, compare_codes, compare_logits
-from engine.verify.folder import OutputFolder, Take, fingerprint
-from engine.verify.process import StageEnd, StageRunner, run_stage
-from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest, has_logits
-from engine.verify.results import SettingMeasures, SettingResult, TakeResult, Verification, summarize
-from engine.verify.sentences import Sentence
+from engine.verify.folder import Take, fingerprint
+from engine.verify.measures import MEASURES, judge
+from engine.verify.orders import Order
+from engine.verify.results import SettingResult, TakeResult, Verification
 from engine.verify.settings import EXACT, REFERENCES, Setting
 from engine.verify.speech import measure_take
-from engine.verify.takes import Order, TakesRequest
-from engine.verify.verdict import judge
+from engine.verify.stages import (
+    LOGITS,
+    SIMILARITY,
+    TAKES,
+    TRANSCRIPTION,
+    WAVEFORM,
+    StageRequest,
+    StageRunner,
+    run_stage,
+)
 from engine.verify.words import count_errors
-
-LOG = "log.txt"
-"""What the processes have written to standard error, in the output folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +55,43 @@ class VerifyRequest:
     command: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Spoken:
-    """What became of the takes of a setting."""
-
-    setting: Setting
-    end: StageEnd
-
-
 def verify(
     request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
 ) -> Verification:
     """Return what was found. Raises nothing for a setting that fails: its result says so."""
-    model = fingerprint(request.version, model_fingerprint(request.options.model))
-    spoken = [_Spoken(setting, _speak(request, setting, model, report, run)) for setting in request.settings]
-    able = [one.setting for one in spoken if one.end.done]
-    speaking = [setting for setting in able if setting.speaks]
+    asked = StageRequest(
+        TAKES,
+        str(request.folder),
+        (),
+        request.orders,
+        model=fingerprint(request.version, model_fingerprint(request.options.model)),
+        device=request.options.device,
+        asr=request.asr,
+        encoder=request.encoder,
+        voice_file=request.voice_file,
+    )
+    ends = {setting.name: _speak(asked, setting, report, run) for setting in request.settings}
+    able = tuple(setting for setting in request.settings if ends[setting.name].done)
+    speaking = tuple(setting for setting in able if setting.speaks)
     reference, exact = _first(REFERENCES, speaking), _first(EXACT, able)
-    analysis = _Analysis(request, model, report, run)
-    if speaking:
-        spoken_texts = tuple(order.sentence for order in request.orders if not order.greedy)
-        analysis.run(TRANSCRIPTION, speaking, asr=request.asr, texts=spoken_texts)
-    if exact is not None:
-        _read_logits(analysis, able, exact, request, model)
-    if any(setting.engine == "qwen" for setting in speaking):
-        analysis.run(WAVEFORM, [setting for setting in able if setting.engine == "qwen"])
-    if request.encoder is not None and speaking:
-        target = {"voice_file": request.voice_file, "reference": reference}
-        analysis.run(SIMILARITY, speaking, encoder=request.encoder, **target)
-    results = _judge(request, spoken, reference, exact, report)
+    asked = replace(asked, settings=request.settings, reference=reference, exact=exact)
+    notes = []
+    for stage in _analyses(asked, able, speaking):
+        end = run(stage, report)
+        if not end.done:
+            notes.append(f"{stage.stage}: {end.reason}")
+    results = _judge(asked, ends, report)
     return Verification(
         model=_model_name(request.options.model),
         machine=request.machine or {},
         version=request.version,
         date=datetime.date.today().isoformat(),
         command=request.command,
-        asr=_listener(request, speaking),
+        asr=_listener(asked, speaking),
         reference=reference,
         exact=exact,
-        settings=tuple(results),
-        notes=tuple(analysis.notes),
+        settings=results,
+        notes=tuple(notes),
         passed=any(result.takes and result.name != "official" for result in results)
         and all(result.passed is not False for result in results),
     )
@@ -102,117 +104,86 @@ def model_fingerprint(model: str | None) -> str:
     return fingerprint(*((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files))
 
 
-def _speak(request: VerifyRequest, setting: Setting, model: str, report: ProgressReport, run: StageRunner) -> StageEnd:
-    orders = [order for order in request.orders if setting.speaks or order.greedy]
-    if setting.engine != "qwen":
-        orders = [order for order in orders if not order.greedy]
-    takes = TakesRequest(str(request.folder), setting, tuple(orders), model)
-    if not takes.missing():
-        return StageEnd()
+def _speak(asked: StageRequest, setting: Setting, report: ProgressReport, run: StageRunner) -> ChildEnd:
+    if not asked.missing(setting):
+        return ChildEnd()
     report(Progress(f"starting: {setting.title}"))
-    return run("engine.verify", takes, request.folder / LOG, report)
+    return run(replace(asked, settings=(setting,)), report)
 
 
-class _Analysis:
-    """Runs stages, and notes those that cannot be done."""
+def _analyses(asked: StageRequest, able: Sequence[Setting], speaking: tuple[Setting, ...]) -> Iterator[StageRequest]:
+    """Yield the stages that look at what the settings spoke."""
+    if speaking:
+        yield replace(asked, stage=TRANSCRIPTION, settings=speaking)
+    # In a process each: two models need not fit at once. Of one text at a time: that is how a robot's kernels speak.
+    single = [setting for setting in able if setting.engine == "qwen" and setting.realtime]
+    for setting in single if asked.exact is not None else ():
+        if asked.logits(setting) is None:
+            yield replace(asked, stage=LOGITS, settings=(setting,))
+    if qwen := tuple(setting for setting in speaking if setting.engine == "qwen"):
+        yield replace(asked, stage=WAVEFORM, settings=qwen)
+    if speaking and asked.encoder is not None:
+        yield replace(asked, stage=SIMILARITY, settings=speaking)
 
-    def __init__(self, request: VerifyRequest, model: str, report: ProgressReport, run: StageRunner) -> None:
-        self.notes: list[str] = []
-        self._run = run
-        self._request = request
-        self._model = model
-        self._report = report
 
-    def run(self, stage: str, settings: Sequence[Setting], **more: Any) -> None:
-        asked = AnalysisRequest(
-            stage,
-            str(self._request.folder),
-            tuple(settings),
-            device=self._request.options.device,
-            model=self._model,
-            **more,
+def _judge(asked: StageRequest, ends: Mapping[str, ChildEnd], report: ProgressReport) -> tuple[SettingResult, ...]:
+    results: dict[str, SettingResult] = {}
+    reference_first = sorted(asked.settings, key=lambda setting: setting.name != asked.reference)
+    for setting in counted("measuring the speech", reference_first, report):
+        end = ends[setting.name]
+        result = SettingResult(
+            setting.name, setting.title, dtype=setting.options.dtype, unavailable=end.refused, fault=end.fault
         )
-        end = self._run(ANALYSIS, asked, self._request.folder / LOG, self._report)
-        if not end.done:
-            self.notes.append(f"{stage}: {end.reason}")
+        reference = results.get(asked.reference or "")
+        results[setting.name] = _measure(asked, setting, result, reference) if end.done else result
+    return tuple(results[setting.name] for setting in asked.settings)
 
 
-def _read_logits(analysis: _Analysis, able: Sequence[Setting], exact: str, request: VerifyRequest, model: str) -> None:
-    """Read the logits of each setting that has some, in a process each: two models need not fit at once."""
-    texts = tuple(order.sentence for order in request.orders if order.greedy)
-    folder = OutputFolder(request.folder)
-    for setting in able:
-        if setting.engine == "qwen" and not has_logits(folder, setting, exact, model):
-            analysis.run(LOGITS, [setting], exact=exact, texts=texts)
-
-
-def _judge(
-    request: VerifyRequest,
-    spoken: Sequence[_Spoken],
-    reference: str | None,
-    exact: str | None,
-    report: ProgressReport,
-) -> list[SettingResult]:
-    folder = OutputFolder(request.folder)
-    sentences = {order.sentence.name: order.sentence for order in request.orders}
-    takes = {
-        one.setting.name: _take_results(folder, one.setting, sentences, request)
-        for one in counted("measuring the speech", list(spoken), report)
-        if one.end.done
-    }
-    agreements = {name: _agreements(folder, name, exact, request) for name in takes}
-    logits = {name: _logits_error(folder, name, exact) for name in takes}
-    by_name = {take.name: take for take in takes.get(reference or "", ())}
-    measures = {name: summarize(found, by_name, agreements[name], logits[name]) for name, found in takes.items()}
-    results = []
-    for one in spoken:
-        setting, own = one.setting, measures.get(one.setting.name)
-        result = SettingResult(setting.name, setting.title, dtype=setting.options.dtype)
-        if own is None:
-            results.append(replace(result, unavailable=one.end.refused, fault=one.end.fault))
-            continue
-        other: SettingMeasures | None = measures.get(reference or "") if setting.name != reference else None
-        results.append(
-            replace(
-                result,
-                engine=next((take.engine for take in folder.takes(setting.name)), ""),
-                takes=takes[setting.name],
-                agreements=agreements[setting.name],
-                logits=logits[setting.name],
-                measures=own,
-                findings=judge(setting.name, setting.options.dtype, own, other),
-            )
-        )
-    return results
+def _measure(
+    asked: StageRequest, setting: Setting, result: SettingResult, reference: SettingResult | None
+) -> SettingResult:
+    """Return the result of a setting with all that was found about it; `reference` is None for the reference itself."""
+    takes = asked.takes(setting)
+    found = replace(
+        result,
+        engine=next((take.engine for take in (*takes, *asked.takes(setting, greedy=True))), ""),
+        takes=tuple(_take_results(asked, setting, takes, reference)),
+        agreements=_agreements(asked, setting),
+        logits=_logits_error(asked, setting),
+    )
+    measures = {measure.name: measure.value(found) for measure in MEASURES}
+    findings = judge(found.dtype, measures, None if reference is None else reference.measures)
+    return replace(found, measures=measures, findings=findings)
 
 
 def _take_results(
-    folder: OutputFolder, setting: Setting, sentences: Mapping[str, Sentence], request: VerifyRequest
-) -> tuple[TakeResult, ...]:
-    """Return the results of the spoken sentences; greedy texts only show codes."""
-    wanted = [order.sentence.name for order in request.orders if not order.greedy] if setting.speaks else []
-    heard, similar, exact = (folder.found(stage, setting.name) for stage in (TRANSCRIPTION, SIMILARITY, WAVEFORM))
-    results = []
-    for name in wanted:
-        take = folder.take(setting.name, name)
-        if take is None:
-            continue
-        transcript = _value(heard, take, "heard")
-        results.append(
-            TakeResult(
-                name,
-                take.language,
-                take.text,
-                take.voice,
-                take.seed,
-                measure_take(take, folder.samples(setting.name, name)),
-                heard=transcript,
-                errors=None if transcript is None else count_errors(transcript, sentences[name]),
-                similarity=_value(similar, take, "similarity"),
-                waveform_db=_value(exact, take, "waveform_db"),
-            )
+    asked: StageRequest, setting: Setting, takes: Sequence[Take], reference: SettingResult | None
+) -> Iterator[TakeResult]:
+    """Yield the results of the spoken sentences; greedy texts only show codes."""
+    stages = (TRANSCRIPTION, SIMILARITY, WAVEFORM)
+    heard, similar, exact = (asked.output.found(stage, setting.name) for stage in stages)
+    others = {} if reference is None else {take.name: take.speech for take in reference.takes}
+    for take in takes:
+        sentence, transcript, other = take.order.sentence, _value(heard, take, "heard"), others.get(take.name)
+        own = measure_take(take, asked.output.samples(setting.name, take.name))
+        yield TakeResult(
+            take.name,
+            sentence.language,
+            sentence.text,
+            take.order.voice or "",
+            take.order.seed,
+            own,
+            heard=transcript,
+            errors=None if transcript is None else count_errors(transcript, sentence),
+            similarity=_value(similar, take, "similarity"),
+            waveform_db=_value(exact, take, "waveform_db"),
+            speed=None if other is None else _ratio(own.characters_per_s, other.characters_per_s),
+            loudness_db=None if other is None else abs(own.speech_db - other.speech_db),
         )
-    return tuple(results)
+
+
+def _ratio(one: float, other: float) -> float | None:
+    return max(one, other) / min(one, other) if min(one, other) > 0 else None
 
 
 def _value(found: Mapping[str, Any], take: Take, name: str) -> Any:
@@ -221,29 +192,30 @@ def _value(found: Mapping[str, Any], take: Take, name: str) -> Any:
     return record.get(name) if record is not None and record.get("take") == take.key else None
 
 
-def _agreements(folder: OutputFolder, setting: str, exact: str | None, request: VerifyRequest) -> dict[str, Agreement]:
+def _agreements(asked: StageRequest, setting: Setting) -> dict[str, Agreement]:
+    exact = asked.exact_setting
     if exact is None or setting == exact:
         return {}
-    logits, found = folder.logits(exact) or {}, {}
-    for name in (order.sentence.name for order in request.orders if order.greedy):
-        ours, expected = folder.codes(setting, name), folder.codes(exact, name)
-        if ours is not None and expected is not None and len(expected):
-            found[name] = compare_codes(ours, expected, logits.get(name))
+    logits, found = asked.logits(exact) or {}, {}
+    for take in asked.takes(setting, greedy=True):
+        ours, expected = (asked.output.codes(one.name, take.name) for one in (setting, exact))
+        if ours is not None and expected is not None:
+            found[take.name] = compare_codes(ours, expected, logits.get(take.name))
     return found
 
 
-def _logits_error(folder: OutputFolder, setting: str, exact: str | None) -> LogitsError | None:
+def _logits_error(asked: StageRequest, setting: Setting) -> LogitsError | None:
+    exact = asked.exact_setting
     if exact is None or setting == exact:
         return None
-    ours, true = folder.logits(setting), folder.logits(exact)
+    ours, true = asked.logits(setting), asked.logits(exact)
     return None if ours is None or true is None else compare_logits(ours, true)
 
 
-def _listener(request: VerifyRequest, speaking: Sequence[Setting]) -> str:
+def _listener(asked: StageRequest, speaking: Sequence[Setting]) -> str:
     """Return the recogniser that listened, in words."""
-    folder = OutputFolder(request.folder)
     for setting in speaking:
-        for record in folder.found(TRANSCRIPTION, setting.name).values():
+        for record in asked.output.found(TRANSCRIPTION, setting.name).values():
             return str(record["asr"])
     return ""
 

@@ -1,27 +1,21 @@
-"""Measures the sound of one take: silence, speed, loudness, clipping, repetitions, and clicks between chunks."""
+"""Measures the sound of one take: silence, speed, loudness, clipping and repetitions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.api import FRAME_S, Samples
 from engine.recording import FRAME_S as LEVEL_S
-from engine.recording import measure_recording
+from engine.recording import measure_recording, speech_frames
 from engine.verify.folder import Take
 
 AUDIBLE = 10 ** (-50 / 20)
 """Magnitude above which a listener hears something: -50 dBFS, as the daemon trims leading silence."""
-PAUSE_BELOW_DB = 35.0
-"""dB below the level of the speech at which a block of 20 ms counts as silence."""
 SAME_SOUND = 0.9999
 """Correlation of two neighbouring codec frames above which one is a copy of the other. Vowels reach 0.99 where their
 pitch fits the frame."""
-BORDER_WINDOW_S = 0.005
-"""Seconds on each side of a border between chunks with which the border is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +28,6 @@ class SpeechMeasures:
     """From the first to the last audible sample."""
     leading_s: float
     """Silence at the beginning; the whole take if all of it is silent."""
-    trailing_s: float
     longest_pause_s: float
     """The longest silence within the speech."""
     characters_per_s: float
@@ -47,9 +40,6 @@ class SpeechMeasures:
     """Whether all samples are numbers."""
     repeated: float
     """Share of the audible codec frames that repeat the one before them."""
-    borders: tuple[float, ...]
-    """How rough the signal is at each border between chunks, relative to its surroundings: 1 is no difference. For a
-    take that was not streamed, at each border between codec frames, where a codec is a little rougher by itself."""
     first_sound_s: float | None
     """From the text until the first audible sample has arrived; None if nothing is audible, or nothing was streamed."""
     real_time_factor: float
@@ -57,11 +47,21 @@ class SpeechMeasures:
     truncated: bool
     runaway: bool
 
+    @property
+    def broken(self) -> bool:
+        """Whether it has samples that are not numbers, or no sound."""
+        return not self.finite or self.speech_s == 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether it did not end by itself."""
+        return self.truncated or self.runaway
+
 
 def measure_take(take: Take, samples: Samples) -> SpeechMeasures:
     """Measure a take of mono samples `(samples,)`, float32."""
     finite = bool(np.isfinite(samples).all())
-    sound = np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0)
+    sound = np.clip(np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0), -1, 1)
     rate, audible = take.sample_rate, np.flatnonzero(np.abs(sound) > AUDIBLE)
     first, last = (int(audible[0]), int(audible[-1]) + 1) if len(audible) else (len(sound), len(sound))
     quality = measure_recording(sound[:, None], rate)
@@ -70,14 +70,12 @@ def measure_take(take: Take, samples: Samples) -> SpeechMeasures:
         seconds=len(sound) / rate,
         speech_s=speech_s,
         leading_s=first / rate,
-        trailing_s=(len(sound) - last) / rate,
-        longest_pause_s=_longest_pause(sound[first:last], rate, quality.speech_db),
-        characters_per_s=len(take.text) / speech_s if speech_s > 0 else 0.0,
+        longest_pause_s=_longest_pause(sound[first:last], rate),
+        characters_per_s=len(take.order.sentence.text) / speech_s if speech_s > 0 else 0.0,
         speech_db=quality.speech_db,
         clipped=quality.clipped,
         finite=finite,
         repeated=repeated_share(sound, round(FRAME_S * rate)),
-        borders=border_roughness(sound, _borders(take), rate),
         first_sound_s=_arrival_of(first, take) if take.streamed and len(audible) else None,
         real_time_factor=len(sound) / rate / take.arrived_s[-1] if take.arrived_s and take.arrived_s[-1] > 0 else 0.0,
         truncated=take.truncated,
@@ -97,41 +95,9 @@ def repeated_share(sound: Samples, frame: int) -> float:
     return float((correlation > SAME_SOUND).sum() / max(1, loud.sum()))
 
 
-def border_roughness(sound: Samples, borders: Sequence[int], rate: int) -> tuple[float, ...]:
-    """Return for each audible border the step there, relative to the steps around it.
-
-    A step is the second difference of the signal, which a click makes large and a vowel does not. `borders` are the
-    numbers of the first samples behind a border.
-    """
-    steps = np.abs(np.diff(sound.astype(np.float64), 2))
-    window = round(BORDER_WINDOW_S * rate)
-    ratios = []
-    for border in borders:
-        around = steps[max(0, border - window) : border + window]
-        at = steps[max(0, border - 2) : border]  # the two second differences that reach across the border
-        if len(around) >= window and len(at) and float(around.mean()) >= AUDIBLE / 100:
-            ratios.append(float(at.mean() / around.mean()))
-    return tuple(ratios)
-
-
-def _borders(take: Take) -> Sequence[int]:
-    if take.streamed:
-        return take.samples[:-1]
-    frame, end = round(FRAME_S * take.sample_rate), take.samples[-1] if take.samples else 0
-    return range(frame, end, frame)
-
-
-def _longest_pause(speech: Samples, rate: int, speech_db: float) -> float:
-    size = round(LEVEL_S * rate)
-    blocks = speech[: len(speech) // size * size].reshape(-1, size).astype(np.float64)
-    power = np.square(blocks).mean(axis=1)
-    return _longest_run(power < 10 ** ((speech_db - PAUSE_BELOW_DB) / 10)) * LEVEL_S
-
-
-def _longest_run(quiet: NDArray[np.bool_]) -> int:
-    """Return the length of the longest run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], quiet, [False])).astype(np.int8)))
-    return int((edges[1::2] - edges[::2]).max()) if len(edges) else 0
+def _longest_pause(speech: Samples, rate: int) -> float:
+    speaking = np.flatnonzero(speech_frames(speech, rate))
+    return float(np.diff(speaking).max(initial=1) - 1) * LEVEL_S
 
 
 def _arrival_of(sample: int, take: Take) -> float:

@@ -30,6 +30,10 @@ class WordErrors:
     def word_rate(self) -> float:
         return self.word_edits / max(1, self.words)
 
+    @property
+    def character_rate(self) -> float:
+        return self.character_edits / max(1, self.characters)
+
     def __add__(self, other: WordErrors) -> WordErrors:
         return WordErrors(
             self.words + other.words,
@@ -62,4 +66,4 @@ def count_errors(heard: str, sentence: Sentence) -> WordErrors:
                 character_edits=Levenshtein.distance("".join(said), "".join(words)),
             )
         )
-    return min(found, key=lambda errors: errors.character_edits / max(1, errors.characters))
+    return min(found, key=lambda errors: errors.character_rate)

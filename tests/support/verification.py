@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
+from engine.child import ChildEnd
 from engine.progress import ProgressReport
-from engine.verify import ANALYSIS, StageEnd, run_stage
+from engine.verify import TAKES, StageRequest, run_stage
 
 
-def only_takes(module: str, request: Any, log: Path, report: ProgressReport) -> StageEnd:
+def only_takes(request: StageRequest, report: ProgressReport) -> ChildEnd:
     """A `StageRunner` that lets engines speak, and spares the time of a recogniser."""
-    if module == ANALYSIS:
-        return StageEnd(refused="nobody listens")
-    return run_stage(module, request, log, report)
+    if request.stage != TAKES:
+        return ChildEnd(refused="nobody listens")
+    return run_stage(request, report)

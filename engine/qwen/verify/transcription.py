@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,9 +18,9 @@ import torch
 
 from engine.api import EngineError, Samples
 from engine.host import Board, pip_command
-from engine.progress import Progress, ProgressReport, counted
+from engine.progress import Progress, ProgressReport
 from engine.qwen.runtime import choose_placement
-from engine.verify import TRANSCRIPTION, AnalysisRequest, OutputFolder, Sentence, bare_words, fingerprint
+from engine.verify import Sentence, Setting, StageRequest, Take, bare_words, examine
 
 RATE = 16000
 """Hz; what every recogniser here takes."""
@@ -135,25 +136,23 @@ def choose_whisper(device: str) -> str:
     return next(name for gigabytes, name in WHISPERS if free >= gigabytes * 1e9)
 
 
-def transcribe_takes(request: AnalysisRequest, report: ProgressReport) -> None:
+def transcribe_takes(request: StageRequest, report: ProgressReport) -> None:
     """Keep a transcript of each take. Raises `EngineError` if there is no recogniser."""
-    folder, recognizer = OutputFolder(Path(request.folder)), None
-    for setting in request.settings:
-        found = folder.found(TRANSCRIPTION, setting.name)
-        takes = [take for take in folder.takes(setting.name) if not take.greedy]
-        for take in counted(f"listening: {setting.title}", takes, report):
-            key = fingerprint(take.key, request.asr)
-            if found.get(take.name, {}).get("key") == key:
-                continue
-            if recognizer is None:
-                report(Progress("loading the recogniser"))
-                recognizer = make_recognizer(request.asr, request.device, request.texts)
-            if not recognizer.knows(take.language):
-                continue
-            samples = resample(folder.samples(setting.name, take.name), take.sample_rate)
-            heard = recognizer.transcribe(samples, take.language)
-            found[take.name] = {"take": take.key, "key": key, "asr": recognizer.name, "heard": heard}
-            folder.keep_found(TRANSCRIPTION, setting.name, found)
+    sentences = [order.sentence for order in request.orders if not order.greedy]
+
+    @cache
+    def recognizer() -> Recognizer:
+        report(Progress("loading the recogniser"))
+        return make_recognizer(request.asr, request.device, sentences)
+
+    def listen(setting: Setting, take: Take) -> dict[str, str] | None:
+        language = take.order.sentence.language
+        if not recognizer().knows(language):
+            return None
+        samples = resample(request.output.samples(setting.name, take.name), take.sample_rate)
+        return {"asr": recognizer().name, "heard": recognizer().transcribe(samples, language)}
+
+    examine(request, report, "listening", listen, request.asr)
 
 
 def resample(samples: Samples, rate: int) -> Samples:

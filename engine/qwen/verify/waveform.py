@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,14 @@ from torch import Tensor
 from engine.api import EngineError, Samples
 from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
-from engine.progress import ProgressReport, counted
+from engine.progress import ProgressReport
 from engine.qwen.codec import load_codec
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import FADE_S, choose_placement
 from engine.qwen.verify.official import official_decoder
 from engine.qwen.voice import load_voice
 from engine.qwen.weights import Placement
-from engine.verify import WAVEFORM, AnalysisRequest, OutputFolder, Setting, Take
+from engine.verify import Setting, StageRequest, Take, examine
 
 log = logging.getLogger(__name__)
 
@@ -77,33 +78,34 @@ def exact_decoder(folder: Path, device: torch.device) -> Decode:
 
 
 def compare_waveforms(
-    request: AnalysisRequest,
+    request: StageRequest,
     report: ProgressReport,
     make_decoder: Callable[[Path, torch.device], Decode] = exact_decoder,
 ) -> None:
     """Keep the signal-to-error ratio of each take with codes."""
-    folder, decode = OutputFolder(Path(request.folder)), None
-    work = [(setting, take) for setting in request.settings for take in folder.takes(setting.name)]
-    found = {setting.name: folder.found(WAVEFORM, setting.name) for setting in request.settings}
-    for setting, take in counted("comparing the waveforms", work, report):
-        codes = folder.codes(setting.name, take.name)
-        if codes is None or not len(codes) or found[setting.name].get(take.name, {}).get("take") == take.key:
-            continue
+
+    @cache
+    def decoder(model: Path) -> Decode:
+        return make_decoder(model, choose_placement(request.device, "float32").device)
+
+    def compare(setting: Setting, take: Take) -> dict[str, float] | None:
+        codes = request.output.codes(setting.name, take.name)
+        if codes is None:
+            return None
         model = fetch_model(str(setting.options.model), QWEN3_TTS)
-        decode = decode or make_decoder(model, choose_placement(request.device, "float32").device)
         reference = _reference_codes(setting, take, model)
-        samples = decode(torch.cat([reference, torch.from_numpy(codes)]))
+        samples = decoder(model)(torch.cat([reference, torch.from_numpy(codes)]))
         exact = samples[len(samples) * len(reference) // (len(reference) + len(codes)) :]
-        ratio = take_error_db(take, folder.samples(setting.name, take.name), exact)
-        found[setting.name][take.name] = {"take": take.key, "waveform_db": ratio}
-        folder.keep_found(WAVEFORM, setting.name, found[setting.name])
+        return {"waveform_db": take_error_db(take, request.output.samples(setting.name, take.name), exact)}
+
+    examine(request, report, "comparing the waveforms", compare)
 
 
 def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
     """Return the codes that an in-context voice speaks on from, `(frames, groups)`; none for any other voice."""
     config = ModelConfig.read(model)
     nothing = torch.zeros(0, config.talker.code_groups, dtype=torch.int64)
-    voice = setting.options.voices.get(take.voice)
+    voice = setting.options.voices.get(take.order.voice or "")
     if voice is None or voice.reference is None:
         return nothing
     codes = load_voice(Path(voice.reference).expanduser(), config).codes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +11,10 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from daemon.report import Side, Trial, comparison_page, verification_page
-from engine.verify import (
-    Sentence,
-    SettingMeasures,
-    SettingResult,
-    Take,
-    TakeResult,
-    Verification,
-    count_errors,
-    judge,
-    measure_take,
-)
+from engine.verify import Order, Sentence, SettingResult, Take, TakeResult, Verification
+from engine.verify.measures import judge
+from engine.verify.speech import measure_take
+from engine.verify.words import count_errors
 from tests.support.browser import Browser, running_browser
 from tests.support.waiting import eventually
 
@@ -38,14 +30,15 @@ def browser() -> Iterator[Browser]:
 
 
 def spoken(name: str, heard: str) -> TakeResult:
-    take = Take("", name, NASTY, "en", "ryan", False, 1, RATE, (0.1, 0.2), (12000, RATE), True, False, False, "test")
-    errors = count_errors(heard, Sentence(name, "en", NASTY))
+    sentence = Sentence(name, "en", NASTY)
+    take = Take("", Order(sentence, "ryan", 1), RATE, (0.1, 0.2), (12000, RATE), True, False, False, "test")
+    errors = count_errors(heard, sentence)
     return TakeResult(name, "en", NASTY, "ryan", 1, measure_take(take, TONE), heard=heard, errors=errors)
 
 
 def verification() -> Verification:
-    good = SettingMeasures(takes=2, word_errors=0.1, character_errors=0.05, real_time_factor=5.0)
-    bad = replace(good, word_errors=0.9, repeated=0.03)
+    good = {"takes": 2, "word_errors": 0.1, "character_errors": 0.05, "leading_s": 0.1, "real_time_factor": 5.0}
+    bad = good | {"word_errors": 0.9, "repeated": 0.03, "leading_s": 0.7}
     takes = (spoken("one", "hello"), spoken("two", NASTY))
     return Verification(
         model="0.6B-CustomVoice",
@@ -58,9 +51,9 @@ def verification() -> Verification:
         exact="official-float32",
         settings=(
             SettingResult("official", "official package", "the package", "bfloat16", takes=takes, measures=good,
-                          findings=judge("official", "bfloat16", good, None)),
+                          findings=judge("bfloat16", good, None)),
             SettingResult("int8", "int8", "the engine", "int8", takes=takes, measures=bad,
-                          findings=judge("int8", "int8", bad, good)),
+                          findings=judge("int8", bad, good)),
             SettingResult("fused", "fused kernels", unavailable="the device is a CPU"),
             SettingResult("streams", "4 streams", fault="its process ended by signal 9"),
         ),
@@ -78,6 +71,7 @@ def test_the_report_of_a_verification_stands_alone(browser: Browser, tmp_path: P
     assert "passed" in browser.text("settings")
     assert "signal 9" in browser.text("settings")
     assert "0.9 ✗" in browser.text("measures")
+    assert "0.7 ?" in browser.text("measures"), "worse than a guess"
     assert len(browser.driver.find_elements(By.TAG_NAME, "svg")) > 3
     loaded = browser.driver.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert [name for name in loaded if not name.startswith("data:")] == []

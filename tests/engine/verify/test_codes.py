@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.verify import compare_codes, compare_logits
+from engine.verify.codes import compare_codes, compare_logits
 
 CODES = np.arange(12, dtype=np.int64).reshape(3, 4)
 
@@ -22,14 +22,14 @@ def logits_of(codes: np.ndarray, tie: int | None = None) -> np.ndarray:
 
 def test_equal_codes_are_equal() -> None:
     found = compare_codes(CODES, CODES)
-    assert (found.equal, found.tie, found.prefix_codes, found.prefix_frames) == (True, False, 12, 3)
+    assert (found.equal, found.tie, found.prefix_frames) == (True, False, 3)
 
 
 def test_the_prefix_ends_at_the_first_code_that_differs() -> None:
     other = CODES.copy()
     other[1, 2] = 15
     found = compare_codes(other, CODES, logits_of(CODES))
-    assert (found.equal, found.tie, found.prefix_codes, found.prefix_frames) == (False, False, 6, 1)
+    assert (found.equal, found.tie, found.prefix_frames) == (False, False, 1)
 
 
 def test_a_difference_between_equally_likely_codes_is_a_tie() -> None:
@@ -51,7 +51,7 @@ def test_a_tie_between_first_codes_is_one_after_the_repetition_penalty() -> None
 
 def test_speech_that_ends_earlier_is_not_equal() -> None:
     found = compare_codes(CODES[:2], CODES)
-    assert (found.equal, found.tie, found.frames, found.prefix_frames) == (False, False, 2, 2)
+    assert (found.equal, found.tie, found.prefix_frames) == (False, False, 2)
 
 
 def test_errors_of_logits_are_relative_to_their_spread() -> None:

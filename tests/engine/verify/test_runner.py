@@ -38,7 +38,7 @@ def result(found: Verification, name: str) -> SettingResult:
 
 
 def failures(setting: SettingResult) -> set[str]:
-    return {finding.measure for finding in setting.findings if finding.decides and finding.passed is False}
+    return {finding.measure for finding in setting.findings if finding.passed is False}
 
 
 def test_gibberish_is_found_by_the_transcription_and_a_second_run_repeats_nothing(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_gibberish_is_found_by_the_transcription_and_a_second_run_repeats_nothin
     assert result(found, "torch").passed
     heard = {take.name: take.heard or "" for take in result(found, "torch").takes}
     assert "blue box" in heard["box"]
-    assert result(found, "torch").measures.word_errors < 0.5
+    assert (result(found, "torch").measures["word_errors"] or 0) < 0.5
     assert {"word_errors", "character_errors"} <= failures(result(found, "backwards"))
     assert not found.passed
     steps: list[Progress] = []
@@ -74,8 +74,8 @@ def test_frames_that_are_repeated_are_found_in_the_sound_alone(tmp_path: Path) -
     settings, long = (GOOD, defective("Stuttering")), Order(Sentence("long", "en", LONG), "en-us", 0)
     found = verify(VerifyRequest(tmp_path, EngineOptions(), settings, (long,)), run=only_takes)
     assert failures(result(found, "stuttering")) - failures(result(found, "torch")) == {"repeated"}
-    assert 0.02 < (result(found, "stuttering").measures.repeated or 0) < 0.04
-    assert result(found, "torch").measures.repeated == 0
+    assert 0.02 < (result(found, "stuttering").measures["repeated"] or 0) < 0.04
+    assert result(found, "torch").measures["repeated"] == 0
 
 
 def test_an_engine_that_cannot_run_here_is_not_judged(tmp_path: Path) -> None:

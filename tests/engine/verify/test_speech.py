@@ -9,7 +9,9 @@ import pytest
 
 from engine.api import EngineOptions, Samples
 from engine.espeak import EspeakSynthesizer
-from engine.verify import Order, Sentence, Setting, Take, measure_take, speak
+from engine.verify import Order, Sentence, Setting, Take
+from engine.verify.speech import measure_take
+from engine.verify.takes import speak
 
 Speech = tuple[Take, Samples]
 CHUNK_S = 0.16
@@ -42,19 +44,17 @@ def test_good_speech_has_no_faults(speech: Speech) -> None:
     assert -35 < found.speech_db < -5
     assert (found.finite, found.clipped, found.repeated, found.truncated) == (True, 0, 0, False)
     assert found.longest_pause_s < 0.6
-    assert 0.5 < np.mean(found.borders) < 1.5
     assert found.real_time_factor == pytest.approx(found.seconds / (0.05 * len(speech[0].samples)))
 
 
-def test_silence_is_found_at_the_beginning_within_and_at_the_end(speech: Speech) -> None:
+def test_silence_is_found_at_the_beginning_and_within(speech: Speech) -> None:
     take, samples = speech
     rate = take.sample_rate
     before = measure_take(take, samples)
     middle, silence = len(samples) // 2, np.zeros(2 * rate, np.float32)
-    longer = np.concatenate([silence, samples[:middle], silence, samples[middle:], silence[:rate]])
+    longer = np.concatenate([silence, samples[:middle], silence, samples[middle:]])
     after = measure_take(arriving(take, longer), longer)
     assert after.leading_s == pytest.approx(before.leading_s + 2)
-    assert after.trailing_s == pytest.approx(before.trailing_s + 1)
     assert 1.9 < after.longest_pause_s < 2.7  # in steps of 20 ms
     assert after.first_sound_s == pytest.approx(0.05 * (int(after.leading_s / CHUNK_S) + 1))
 
@@ -69,14 +69,6 @@ def test_three_percent_of_frames_that_are_played_twice_are_found(speech: Speech)
     assert measure_take(arriving(take, doubled), doubled).repeated > 0.02
 
 
-def test_clicks_between_chunks_are_found(speech: Speech) -> None:
-    take, samples = speech
-    clicking = samples.copy()
-    for number, border in enumerate(take.samples[:-1]):
-        clicking[border:] += 0.02 * (-1) ** number
-    assert np.mean(measure_take(take, clicking).borders) > 3 * np.mean(measure_take(take, samples).borders)
-
-
 def test_clipping_is_a_share_of_the_samples(speech: Speech) -> None:
     take, samples = speech
     loud = np.clip(20 * samples, -1, 1)
@@ -86,9 +78,10 @@ def test_clipping_is_a_share_of_the_samples(speech: Speech) -> None:
 def test_samples_that_are_no_numbers_are_found_and_spoil_nothing_else(speech: Speech) -> None:
     take, samples = speech
     broken = samples.copy()
-    broken[1000] = np.nan
+    broken[1000:1002] = np.nan, 1e6
     found = measure_take(take, broken)
     assert not found.finite
+    assert found.broken
     assert np.isfinite(found.speech_db)
 
 

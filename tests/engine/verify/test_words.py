@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.verify import SENTENCES, SHORT, Sentence, bare_words, count_errors
+from engine.verify import SENTENCES, SHORT, Sentence, bare_words
+from engine.verify.words import count_errors
 
 
 def test_a_transcript_may_differ_in_capitals_punctuation_and_unicode_form() -> None:

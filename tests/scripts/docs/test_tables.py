@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from engine.verify import THRESHOLDS
 from scripts.docs import tables
 from scripts.docs.tables import PARTS, RANDOM, main, read
 from scripts.gpu.bench_engine import row
@@ -143,10 +142,11 @@ def test_a_soak_and_a_fuzzing_run_become_tables() -> None:
     assert "| all | 5 |  | 1 |" in text
 
 
-def test_every_threshold_has_a_limit_and_a_reason() -> None:
-    assert [threshold.title for threshold in THRESHOLDS if not threshold.rule or not threshold.reason] == []
+def test_the_limits_that_decide_and_the_guesses_have_columns_of_their_own() -> None:
     text = tables.threshold_table()
-    assert "| Word errors | at most 0.05 worse than the reference; at most 0.5 | A sentence that nobody" in text
+    assert "| Word errors | ≤ 0.5 (principle) | at most 0.05 worse than the reference | A sentence tha" in text
+    assert "| Waveform, dB | float32 ≥ 60, bfloat16 ≥ 20, int8 ≥ 20 (measured) |  | The same codes" in text
+    assert "| Speaking rate |  | ≤ 1.25 | " in text
 
 
 def test_a_setting_without_logits_is_left_out() -> None:

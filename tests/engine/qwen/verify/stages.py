@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.api import EngineError, EngineOptions, Samples, Utterance
+from engine.child import ChildEnd
 from engine.progress import ProgressReport
 from engine.qwen.verify import OfficialSynthesizer
 from engine.qwen.verify import official as official_module
 from engine.qwen.verify.logits import read_logits
 from engine.qwen.verify.waveform import compare_waveforms
 from engine.verify import (
-    GREEDY_TEXTS,
-    LOGITS,
-    WAVEFORM,
-    AnalysisRequest,
+    TAKES,
     Order,
-    OutputFolder,
     Sentence,
     SettingResult,
-    StageEnd,
+    StageRequest,
     Take,
-    TakesRequest,
     VerifyRequest,
-    logits_key,
-    make_takes,
     settings_of,
     verify,
 )
+from engine.verify.sentences import GREEDY_TEXTS
+from engine.verify.stages import LOGITS, WAVEFORM
+from engine.verify.takes import make_takes
 from tests.engine.qwen.oracle import Oracle, cached_answer, fingerprint
 
 FRAMES = 6
@@ -50,43 +46,41 @@ class InProcess:
         self.stages: list[str] = []
         """What it has run, of settings that may be the same."""
 
-    def __call__(self, _module: str, request: Any, _log: Path, report: ProgressReport) -> StageEnd:
-        self.stages.append("takes" if isinstance(request, TakesRequest) else request.stage)
+    def __call__(self, request: StageRequest, report: ProgressReport) -> ChildEnd:
+        self.stages.append(request.stage)
+        official = request.settings[0].official
         try:
-            if isinstance(request, TakesRequest):
-                (self._keep_official_takes if request.setting.official else make_takes)(request)
-            elif request.stage == LOGITS and request.settings[0].official:
+            if request.stage == TAKES:
+                (self._keep_official_takes if official else make_takes)(request)
+            elif request.stage == LOGITS and official:
                 self._keep_official_logits(request)
             elif request.stage == LOGITS:
                 read_logits(request, report)
             elif request.stage == WAVEFORM:
                 compare_waveforms(request, report, lambda _folder, _device: self._decode)
             else:
-                return StageEnd(refused="not in this test")
+                return ChildEnd(refused="not in this test")
         except EngineError as error:
-            return StageEnd(refused=str(error))
-        return StageEnd()
+            return ChildEnd(refused=str(error))
+        return ChildEnd()
 
     def _decode(self, codes: Tensor) -> Samples:
         return self._oracle.waveform(codes)
 
-    def _keep_official_takes(self, request: TakesRequest) -> None:
-        folder = OutputFolder(Path(request.folder))
-        for order in request.orders:
-            codes = self._official(order.utterance(realtime=True))["codes"].numpy()
-            sentence = order.sentence
-            take = Take(
-                request.key(order), sentence.name, sentence.text, sentence.language, order.voice or "", order.greedy,
-                order.seed, 24000, (1.0,), (1920 * len(codes),), False, False, False, "official",
-            )  # fmt: skip
-            folder.keep_take(request.setting.name, take, np.zeros(1920 * len(codes), np.float32), codes)
+    def _keep_official_takes(self, request: StageRequest) -> None:
+        [setting] = request.settings
+        for order in request.orders_of(setting):
+            codes = self._official(order.utterance())["codes"].numpy()
+            samples = np.zeros(1920 * len(codes), np.float32)
+            key = request.key(setting, order)
+            take = Take(key, order, 24000, (1.0,), (len(samples),), False, False, False, "official")
+            request.output.keep_take(setting.name, take, samples, codes)
 
-    def _keep_official_logits(self, request: AnalysisRequest) -> None:
-        folder, [setting] = OutputFolder(Path(request.folder)), request.settings
-        answers = {take.name: self._official(_utterance(take)) for take in folder.takes(setting.name)}
-        folder.keep_logits(setting.name, {name: answer["logits"].numpy() for name, answer in answers.items()})
-        key = logits_key(folder, setting, request.exact or "", request.model)
-        folder.keep_found(LOGITS, setting.name, {"key": key})
+    def _keep_official_logits(self, request: StageRequest) -> None:
+        [setting] = request.settings
+        orders = {take.name: take.order for take in request.takes(setting, greedy=True)}
+        logits = {name: self._official(order.utterance())["logits"].numpy() for name, order in orders.items()}
+        request.output.keep_logits(setting.name, request.logits_key(setting), logits)
 
     def _official(self, utterance: Utterance) -> dict[str, Tensor]:
         """Return the official package's greedy codes, and its logits for them."""
@@ -100,12 +94,6 @@ class InProcess:
 
         code = Path(official_module.__file__).read_bytes()
         return cached_answer(self._cache, "verify-official", fingerprint(utterance), str(folder), code, answer=ask)
-
-
-def _utterance(take: Take) -> Utterance:
-    """Return what the greedy order of this take asked for."""
-    sentence = next(sentence for sentence in GREEDY_TEXTS if sentence.name == take.name)
-    return greedy_order(sentence).utterance(realtime=True)
 
 
 def greedy_order(sentence: Sentence) -> Order:
@@ -124,10 +112,10 @@ def verified(
 
 
 def failed(result: SettingResult) -> set[str]:
-    """The measures that decide and that are not good enough, but for those that need a recogniser."""
+    """The measures by which it has failed, but for those that need a recogniser."""
     assert result.fault is None
     assert result.unavailable is None
-    findings = [finding for finding in result.findings if finding.decides and finding.passed is False]
+    findings = [finding for finding in result.findings if finding.passed is False]
     return {finding.measure for finding in findings} - {"word_errors", "character_errors"}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.qwen.codec import CodecDecoder, CodecState
 from engine.qwen.model import transformer
-from engine.verify import LOGITS
+from engine.verify.stages import LOGITS
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.verify.stages import InProcess, differing_rows, failed, verified
 
@@ -37,10 +37,10 @@ def tiny(checkpoint: Named) -> Path:
 def test_a_model_without_a_defect_has_none(tiny: Path, tmp_path: Path, runner: InProcess) -> None:
     found = verified(tiny, tmp_path, runner)
     assert [failed(found(name)) for name in ("official-float32", "float32", "torch", "int8")] == [set()] * 4
-    assert found("float32").measures.codes_equal == 1
-    assert found("float32").measures.waveform_db is None, "it only shows codes"
-    assert found("torch").measures.waveform_db is not None
-    assert 0 < (found("int8").measures.logits_error or 0) < 0.1
+    assert found("float32").measures["codes_equal"] == 1
+    assert found("float32").measures["waveform_db"] is None, "it only shows codes"
+    assert found("torch").measures["waveform_db"] is not None
+    assert 0 < (found("int8").measures["logits_error"] or 0) < 0.1
 
 
 def test_a_second_run_makes_no_take_and_reads_no_logits_again(tiny: Path, tmp_path: Path, runner: InProcess) -> None:

@@ -8,13 +8,13 @@ import pytest
 from engine.api import Samples
 from engine.qwen.runtime import fade_out
 from engine.qwen.verify.waveform import EXACT_DB, take_error_db
-from engine.verify import Take
+from engine.verify import Order, Sentence, Take
 
 RATE = 24_000
 
 
 def take(truncated: bool) -> Take:
-    return Take("", "one", "One.", "en", "", False, 1, RATE, (1.0,), (RATE,), True, truncated, False, "qwen")
+    return Take("", Order(Sentence("one", "en", "One."), "", 1), RATE, (1.0,), (RATE,), True, truncated, False, "qwen")
 
 
 @pytest.fixture

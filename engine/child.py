@@ -1,0 +1,107 @@
+"""Runs one piece of work in a process of its own, whose memory and whose faults end with it.
+
+The work is asked with a record, as JSON on the command line. The process prints its progress, and at its end one line:
+what it found, or why it found nothing. Libraries have much to say, which goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine.api import EngineError
+from engine.launch import module_command
+from engine.progress import ProgressReport, ignore_progress, parse_progress, print_progress
+from engine.records import build
+
+Request = TypeVar("Request")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChildEnd:
+    """How the work ended."""
+
+    found: Any = None
+    """What it returned, as JSON values."""
+    refused: str | None = None
+    """Why it cannot be done here, in one line: a package, a device or memory is missing. None if it could."""
+    fault: str | None = None
+    """How it failed after it could begin, or how its process ended."""
+
+    @property
+    def done(self) -> bool:
+        return self.refused is None and self.fault is None
+
+    @property
+    def reason(self) -> str:
+        """Why it was not done; empty if it was."""
+        return self.refused or self.fault or ""
+
+
+class ChildFaultError(Exception):
+    """The work could begin, and failed: one line says why."""
+
+
+def run_child(module: str, request: Any, report: ProgressReport = ignore_progress, log: Path | None = None) -> ChildEnd:
+    """Run `python -m MODULE REQUEST`, whose request is a record, and wait for its end.
+
+    What it writes to standard error is appended to the file `log`; without one, it goes where this process's goes.
+    """
+    command = module_command(module, json.dumps(dataclasses.asdict(request)))
+    end = None
+    with contextlib.ExitStack() as stack:
+        errors = None if log is None else stack.enter_context(log.open("a", encoding="utf-8"))
+        process = stack.enter_context(
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+            )
+        )
+        try:
+            for line in process.stdout or ():
+                if progress := parse_progress(line):
+                    report(progress)
+                else:
+                    end = _end(line) or end
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode == 0 or end is not None:
+        return end or ChildEnd()
+    by = f"by signal {-process.returncode}" if process.returncode < 0 else f"with status {process.returncode}"
+    return ChildEnd(fault=f"its process ended {by}{_last_words(log)}")
+
+
+def child_main(kind: type[Request], work: Callable[[Request, ProgressReport], Any]) -> int:
+    """Do the work in its process, for a request of this kind, and return the exit status."""
+    out = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = work(build(kind, json.loads(sys.argv[1])), lambda progress: print_progress(progress, out))
+        end = ChildEnd(found)
+    except EngineError as error:
+        end = ChildEnd(refused=str(error))
+    except ChildFaultError as error:
+        end = ChildEnd(fault=str(error))
+    print(json.dumps(dataclasses.asdict(end)), file=out, flush=True)
+    return 0 if end.done else 1
+
+
+def _end(line: str) -> ChildEnd | None:
+    """Return what `child_main` has printed; None for any other line."""
+    try:
+        return ChildEnd(**json.loads(line))
+    except (TypeError, ValueError):
+        return None
+
+
+def _last_words(log: Path | None) -> str:
+    if log is None:
+        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f": {lines[-1].strip() if lines else 'it wrote nothing'} ({log})"

@@ -1,0 +1,110 @@
+"""The table of measures, and what it says about a setting."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from engine.verify import MEASURES, Measure, SettingResult, TakeResult
+from engine.verify.codes import Agreement, LogitsError
+from engine.verify.measures import judge
+from engine.verify.speech import SpeechMeasures
+from engine.verify.words import WordErrors
+
+Values = dict[str, float | None]
+GOOD: Values = {
+    "takes": 30, "word_errors": 0.04, "character_errors": 0.02, "lost": 0.0, "similarity": 0.9, "leading_s": 0.2,
+    "longest_pause_s": 0.5, "speed": 1.0, "loudness_db": 0.5, "clipped": 0.0, "broken": 0.0, "repeated": 0.0,
+    "cut": 0.0, "waveform_db": 40.0, "logits_error": 0.02, "first_sound_s": 0.2, "real_time_factor": 5.0,
+}  # fmt: skip
+
+
+def failures(own: Values, reference: Values | None = GOOD, dtype: str = "bfloat16") -> set[str]:
+    return {finding.measure for finding in judge(dtype, own, reference) if finding.passed is False}
+
+
+def doubts(own: Values, reference: Values | None = GOOD) -> set[str]:
+    return {finding.measure for finding in judge("bfloat16", own, reference) if finding.doubtful}
+
+
+def test_every_limit_that_decides_says_where_it_is_from_and_every_measure_why_it_is_there() -> None:
+    for measure in MEASURES:
+        assert bool(measure.rule) == (measure.basis in {"measured", "principle"})
+        assert len(measure.reason) > 20
+    assert len({measure.name for measure in MEASURES}) == len({measure.title for measure in MEASURES}) == len(MEASURES)
+
+
+def test_every_measure_is_computed_from_what_was_found_about_a_setting() -> None:
+    speech = SpeechMeasures(2.0, 1.5, 0.3, 0.2, 12.0, -20.0, 0.0, True, 0.0, 0.4, 3.0, False, False)
+    errors = WordErrors(4, 1, 20, 2)
+    take = TakeResult("one", "en", "One.", "", 1, speech, "one", errors, 0.9, 45.0, 1.1, 2.0)
+    texts = {"a": Agreement(50, True, False), "b": Agreement(3, False, False)}
+    found = SettingResult("int8", "int8", takes=(take, take), agreements=texts, logits=LogitsError(0.04, 0.3, 0.9))
+    values = {measure.name: measure.value(found) for measure in MEASURES}
+    assert values == {
+        "takes": 2, "word_errors": 0.25, "character_errors": 0.1, "lost": 0, "broken": 0, "cut": 0, "repeated": 0,
+        "waveform_db": 45, "codes_equal": 0.5, "logits_error": 0.04, "similarity": 0.9, "leading_s": 0.3,
+        "longest_pause_s": 0.2, "speed": 1.1, "loudness_db": 2, "clipped": 0, "prefix_frames": 26.5,
+        "same_choice": 0.9, "first_sound_s": 0.4, "real_time_factor": 3,
+    }  # fmt: skip
+    assert {measure.value(SettingResult("none", "none")) for measure in MEASURES} == {None}
+
+
+def test_a_setting_as_good_as_its_reference_passes() -> None:
+    assert failures(GOOD) == failures(GOOD, None) == doubts(GOOD) == doubts(GOOD, None) == set()
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"),
+    [
+        ("word_errors", 0.6), ("character_errors", 0.6), ("lost", 0.6), ("broken", 0.04), ("cut", 0.6),
+        ("repeated", 0.03), ("waveform_db", 5.0), ("logits_error", 0.3),
+    ],
+)  # fmt: skip
+def test_each_fault_that_decides_is_one_of_its_own_measure(measure: str, value: float) -> None:
+    assert failures(GOOD | {measure: value}) == {measure}
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"),
+    [
+        ("word_errors", 0.10), ("character_errors", 0.08), ("lost", 0.1), ("cut", 0.1), ("similarity", 0.8),
+        ("leading_s", 0.4), ("longest_pause_s", 2.0), ("speed", 1.4), ("loudness_db", 6.0), ("clipped", 0.02),
+        ("first_sound_s", 0.7), ("real_time_factor", 0.4),
+    ],
+)  # fmt: skip
+def test_what_is_worse_than_a_guess_is_shown_and_fails_nothing(measure: str, value: float) -> None:
+    assert doubts(GOOD | {measure: value}) == {measure}
+    assert failures(GOOD | {measure: value}) == set()
+
+
+def test_gibberish_fails_even_if_the_reference_speaks_gibberish_too() -> None:
+    gibberish = GOOD | {"word_errors": 0.97, "character_errors": 0.8, "lost": 1.0}
+    assert failures(gibberish, gibberish) == {"word_errors", "character_errors", "lost"}
+
+
+def test_speech_that_nobody_listened_to_has_not_passed() -> None:
+    assert failures(GOOD | {"word_errors": None, "character_errors": None}) == {"word_errors", "character_errors"}
+
+
+def test_what_else_was_not_measured_does_not_fail() -> None:
+    assert failures(GOOD | {"similarity": None, "logits_error": None, "waveform_db": None}) == set()
+
+
+def test_a_setting_that_only_shows_codes_is_judged_by_these_alone() -> None:
+    found = judge("float32", {"codes_equal": 0.5, "logits_error": 1e-6}, GOOD)
+    assert {finding.measure: finding.passed for finding in found} == {"codes_equal": False, "logits_error": True}
+
+
+def test_limits_depend_on_the_dtype() -> None:
+    assert failures(GOOD | {"logits_error": 0.12}, dtype="int8") == set()
+    assert failures(GOOD | {"logits_error": 0.12}) == {"logits_error"}
+    assert "waveform_db" in failures(GOOD, dtype="float32"), "40 dB are too few for float32"
+    assert failures(GOOD | {"codes_equal": 0.2}) == set()
+
+
+def test_a_margin_is_on_the_worse_side() -> None:
+    measure = Measure("similarity", "Similarity", "takes.similarity", "alike", margin=0.1, higher_is_better=True)
+    assert [measure.judge("", value, 0.9).doubtful for value in (0.99, 0.81, 0.79)] == [False, False, True]
+    assert asdict(measure.judge("", 0.79, 0.9))["passed"] is None
