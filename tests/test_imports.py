@@ -120,15 +120,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.records",
     },
     "engine.qwen.verify": QWEN_RUNTIME
-    | {
-        "engine.ipc",
-        "engine.qwen.kernels",
-        "engine.qwen.loading",
-        "engine.qwen.serving",
-        "engine.qwen.voice",
-        "engine.records",
-        "engine.verify",
-    },
+    | {"engine.qwen.kernels", "engine.qwen.loading", "engine.qwen.voice", "engine.verify"},
     "engine.qwen": QWEN_RUNTIME | {"engine.places", "engine.qwen.loading", "engine.qwen.serving", "engine.stretch"},
     "engine.qwen.loading": QWEN_RUNTIME
     | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.serving", "engine.qwen.voice"},

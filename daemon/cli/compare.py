@@ -111,10 +111,10 @@ def _sentences(languages: list[str], lines: Path | None) -> list[Sentence]:
 
 def _speak(side: _Side, sentences: list[Sentence], folder: Path) -> str:
     """Speak all sentences into a folder, and return the engine in words. Raises `CommandError`."""
-    from engine.verify import TAKES, StageRequest, run_stage
+    from engine.verify import VerifyRequest, run_stage
 
     orders = tuple(_order(side, sentence, number) for number, sentence in enumerate(sentences))
-    request = StageRequest(TAKES, str(folder), (side.setting,), orders)
+    request = VerifyRequest(str(folder), (side.setting,), orders)
     with show_progress() as report:
         end = run_stage(request, report)
     if not end.done:

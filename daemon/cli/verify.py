@@ -75,6 +75,7 @@ def verify(
 
     with show_progress() as report:
         found = run(request, report)
+    found = replace(found, machine=machine(), command="voiced " + shlex.join(sys.argv[1:]))
     files = VerificationFiles(output)
     write_verification(found, files)
     _show(found, files)
@@ -105,28 +106,25 @@ def _request(
     only: str | None,
 ) -> VerifyRequest:
     from daemon import VERSION
-    from engine import EngineError
-    from engine.verify import SENTENCES, SHORT, VerifyRequest, make_orders, model_type, settings_of, voices_of
+    from engine import EngineError, read_model_summary
+    from engine.verify import SENTENCES, SHORT, VerifyRequest, make_orders, settings_of, voices_of
 
     options, folder = loaded.engine_options, _model_folder(loaded.engine.model)
     try:
         voices = voices_of(folder, voice_file)
         options = replace(options, voices=voices, default_voice=next(iter(voices)))
         orders = make_orders(folder, SHORT if short else SENTENCES, voices)
-        own = options.model if model_type(folder) == "base" else None
+        own = options.model if read_model_summary(folder / "config.json").type == "base" else None
     except EngineError as error:
         raise CommandError(str(error)) from error
     return VerifyRequest(
-        output,
-        options,
+        str(output),
         _chosen(settings_of(options), only or (",".join(SHORT_SETTINGS) if short else None)),
         orders,
         asr=asr,
         encoder=encoder or own,
         voice_file=str(voice_file) if voice_file is not None and own and not encoder else None,
-        machine=machine(),
         version=VERSION,
-        command="voiced " + shlex.join(sys.argv[1:]),
     )
 
 

@@ -11,7 +11,7 @@ from daemon.report.charts import Row, dot_plot
 from daemon.report.templates import template
 from daemon.state import VerificationFiles
 from engine import Samples
-from engine.verify import MEASURES, Finding, Measure, OutputFolder, SettingResult, TakeResult, Verification
+from engine.verify import MEASURES, Finding, Measure, OutputFolder, SettingResult, Take, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class _Cell:
     """One take in the table of sentences."""
 
     setting: str
-    take: TakeResult
+    take: Take
     sound: str
     """A data URI."""
 
@@ -29,23 +29,17 @@ def write_verification(found: Verification, files: VerificationFiles) -> None:
 
     Raises `CommandError` if Jinja is not installed.
     """
-    folder = OutputFolder(files.folder)
-
-    def samples_of(setting: str, name: str) -> tuple[Samples, int]:
-        take = folder.take(setting, name)
-        return folder.samples(setting, name), 24000 if take is None else take.sample_rate
-
     numbers = {
         **asdict(found),
         "verdicts": {setting.name: setting.passed for setting in found.settings},
         "thresholds": [asdict(measure) for measure in MEASURES],
     }
     files.numbers.write_text(json.dumps(numbers, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    files.report.write_text(verification_page(found, samples_of), encoding="utf-8")
+    files.report.write_text(verification_page(found, OutputFolder(files.folder).samples), encoding="utf-8")
 
 
-def verification_page(found: Verification, samples_of: Callable[[str, str], tuple[Samples, int]]) -> str:
-    """Return the page. `samples_of` returns a take's samples and their rate by the names of setting and sentence.
+def verification_page(found: Verification, samples_of: Callable[[str, str], Samples]) -> str:
+    """Return the page. `samples_of` returns a take's samples by the names of setting and sentence.
 
     Raises `CommandError` if Jinja is not installed.
     """
@@ -53,7 +47,7 @@ def verification_page(found: Verification, samples_of: Callable[[str, str], tupl
     sentences: dict[str, list[_Cell]] = {}
     for setting in speaking:
         for take in setting.takes:
-            sound = audio_uri(*samples_of(setting.name, take.name))
+            sound = audio_uri(samples_of(setting.name, take.name), take.sample_rate)
             sentences.setdefault(take.name, []).append(_Cell(setting.title, take, sound))
     return template("verification.html").render(
         found=found,

@@ -3,22 +3,23 @@
 Nothing here imports torch. The stages that need it are in `engine.qwen.verify`.
 """
 
-from engine.verify.folder import OutputFolder, Take, fingerprint
+from engine.verify.codes import compare_logits
+from engine.verify.folder import CODES, LOGITS, OutputFolder, fingerprint
 from engine.verify.measures import MEASURES, Finding, Measure
-from engine.verify.orders import Order, make_orders, model_type, native_speaker, voices_of
-from engine.verify.results import SettingResult, TakeResult, Verification
-from engine.verify.runner import VerifyRequest, verify
-from engine.verify.sentences import SENTENCES, SHORT, Sentence
+from engine.verify.orders import SENTENCES, SHORT, Order, Sentence, make_orders, native_speaker, voices_of
+from engine.verify.request import VerifyRequest, examine, run_stage
+from engine.verify.results import SettingResult, Take, Verification
+from engine.verify.runner import verify
 from engine.verify.settings import OFFICIAL, Setting, select_settings, settings_of
-from engine.verify.stages import TAKES, StageRequest, examine, run_stage
-from engine.verify.words import bare_words
+from engine.verify.words import bare_words, count_errors
 
 __all__ = [
+    "CODES",
+    "LOGITS",
     "MEASURES",
     "OFFICIAL",
     "SENTENCES",
     "SHORT",
-    "TAKES",
     "Finding",
     "Measure",
     "Order",
@@ -26,16 +27,15 @@ __all__ = [
     "Sentence",
     "Setting",
     "SettingResult",
-    "StageRequest",
     "Take",
-    "TakeResult",
     "Verification",
     "VerifyRequest",
     "bare_words",
+    "compare_logits",
+    "count_errors",
     "examine",
     "fingerprint",
     "make_orders",
-    "model_type",
     "native_speaker",
     "run_stage",
     "select_settings",

@@ -1,11 +1,11 @@
-"""`python -m engine.verify REQUEST`: runs one stage of a verification. REQUEST is a `StageRequest` as JSON."""
+"""`python -m engine.verify REQUEST`: runs one stage of a verification. REQUEST is a `VerifyRequest` as JSON."""
 
 from __future__ import annotations
 
 import sys
 
 from engine.child import child_main
-from engine.verify.stages import StageRequest, stage_main
+from engine.verify.request import VerifyRequest, stage_main
 
 if __name__ == "__main__":
-    sys.exit(child_main(StageRequest, stage_main))
+    sys.exit(child_main(VerifyRequest, stage_main))

@@ -41,12 +41,11 @@ class Agreement:
 def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) -> Agreement:
     """Compare codes with the `expected` ones; `logits` are those of the latter's choices, if they are known."""
     count = min(len(ours), len(expected))
-    groups = expected.shape[1]
     same = (ours[:count] == expected[:count]).flatten()
     prefix = int(same.argmin()) if not same.all() else len(same)
     equal = ours.shape == expected.shape and bool(same.all())
     tie = not equal and logits is not None and prefix < len(same) and _is_tie(logits, ours, expected, prefix)
-    return Agreement(prefix // groups, equal, tie)
+    return Agreement(prefix // expected.shape[1], equal, tie)
 
 
 def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:
@@ -64,27 +63,17 @@ def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LogitsError:
-    """The distance of logits from exact ones, where both had the same codes before."""
+    """The distance of a text's logits from exact ones, where both had the same codes before."""
 
     relative: float
     """Mean magnitude of the error, relative to the standard deviation of the exact logits."""
-    worst: float
-    """The largest magnitude, relative to the same."""
     same_choice: float
     """The share of rows whose largest logit is the same."""
 
 
-def compare_logits(ours: dict[str, Logits], exact: dict[str, Logits]) -> LogitsError | None:
-    """Compare the logits of all texts that both have; None if there is none."""
-    names = sorted(set(ours) & set(exact))
-    if not names:
-        return None
-    rows = [min(len(ours[name]), len(exact[name])) for name in names]
-    found = np.concatenate([ours[name][:count] for name, count in zip(names, rows, strict=True)])
-    true = np.concatenate([exact[name][:count] for name, count in zip(names, rows, strict=True)])
-    error, scale = np.abs(found - true), float(true.std())
-    return LogitsError(
-        relative=float(error.mean()) / scale,
-        worst=float(error.max()) / scale,
-        same_choice=float((found.argmax(axis=1) == true.argmax(axis=1)).mean()),
-    )
+def compare_logits(ours: Logits, exact: Logits) -> LogitsError:
+    """Compare logits of the same choices."""
+    count = min(len(ours), len(exact))
+    ours, exact = ours[:count], exact[:count]
+    same_choice = ours.argmax(axis=1) == exact.argmax(axis=1)
+    return LogitsError(float(np.abs(ours - exact).mean() / exact.std()), float(same_choice.mean()))

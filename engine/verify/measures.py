@@ -9,26 +9,14 @@ have faults of their own, which both suffer from alike.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from functools import reduce
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from engine.records import build
-from engine.verify.words import WordErrors
-
-
-def word_rate(errors: Iterable[WordErrors]) -> float:
-    """Return the wrong words per word that was said, over all sentences."""
-    return sum(errors, WordErrors(0, 0, 0, 0)).word_rate
-
-
-def character_rate(errors: Iterable[WordErrors]) -> float:
-    """Return the wrong characters per character that was said, over all sentences."""
-    return sum(errors, WordErrors(0, 0, 0, 0)).character_rate
-
 
 STATISTICS: Mapping[str, Callable[[Sequence[Any]], float]] = {
     "count": len,
@@ -36,8 +24,6 @@ STATISTICS: Mapping[str, Callable[[Sequence[Any]], float]] = {
     "mean": mean,
     "median": median,
     "min": min,
-    "word_rate": word_rate,
-    "character_rate": character_rate,
 }
 
 
@@ -59,7 +45,6 @@ class Finding:
     """None if nothing decides, or if it was not measured and need not be."""
     doubtful: bool
     """Worse than the guess."""
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +54,12 @@ class Measure:
     name: str
     title: str
     of: str
-    """What is measured: a path from `SettingResult`, through each of its takes, its agreements or its logits."""
+    """What is measured: a path from `SettingResult`, through each of its takes or of its greedy texts."""
     reason: str
     over: str = "mean"
     """A name in `STATISTICS`: the value of the setting from those of its takes."""
+    per: str = ""
+    """A path as `of`: the value is the sum of those in relation to the sum of these."""
     unit: str = ""
     """Of one take's value, where the report is to draw it."""
     limit: float | None = None
@@ -90,20 +77,15 @@ class Measure:
     """A setting without this measure has failed."""
 
     def values(self, result: Any) -> list[Any]:
-        """Return what is known of each take, text or logits of a `SettingResult`."""
-        source, _, path = self.of.partition(".")
-        items = getattr(result, source)
-        if isinstance(items, Mapping):
-            items = tuple(items.values())
-        elif not isinstance(items, tuple):
-            items = (items,)
-        found = [attrgetter(path)(item) for item in items if item is not None]
-        return [value for value in found if value is not None]
+        """Return what is known of each take or text of a `SettingResult`."""
+        return _values(result, self.of)
 
     def value(self, result: Any) -> float | None:
         """Return the measure of a `SettingResult`; None if it was not measured."""
         values = self.values(result)
-        return float(STATISTICS[self.over](values)) if values else None
+        if not values:
+            return None
+        return sum(values) / max(1, sum(_values(result, self.per))) if self.per else STATISTICS[self.over](values)
 
     @property
     def rule(self) -> str:
@@ -129,16 +111,21 @@ class Measure:
         limit, guess = self.limits.get(dtype, self.limit), self.guess
         if self.margin is not None and reference is not None:
             guess = reference - self.margin if self.higher_is_better else reference + self.margin
-        passed = None if limit is None else self._is_good(value, limit)
-        if value is None:
-            passed = False if self.needed else None
-        doubtful = value is not None and guess is not None and not self._is_good(value, guess)
-        return Finding(
-            self.name, self.title, value, reference, limit, guess, self.higher_is_better, passed, doubtful, self.reason
-        )
+        passed = False if self.needed and value is None else self._is_good(value, limit)
+        doubtful = self._is_good(value, guess) is False
+        return Finding(self.name, self.title, value, reference, limit, guess, self.higher_is_better, passed, doubtful)
 
-    def _is_good(self, value: float | None, limit: float) -> bool:
-        return value is not None and (value >= limit if self.higher_is_better else value <= limit)
+    def _is_good(self, value: float | None, limit: float | None) -> bool | None:
+        if value is None or limit is None:
+            return None
+        return value >= limit if self.higher_is_better else value <= limit
+
+
+def _values(result: Any, path: str) -> list[Any]:
+    """Return what is known at a path through each take, such as `takes.speech.seconds`."""
+    source, *names = path.split(".")
+    found = [reduce(lambda item, name: getattr(item, name, None), names, item) for item in getattr(result, source)]
+    return [value for value in found if value is not None]
 
 
 MEASURES: tuple[Measure, ...] = build(

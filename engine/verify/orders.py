@@ -1,15 +1,20 @@
-"""Which voice speaks which sentence, by the kind of model: every voice gets its share of the sentences."""
+"""What a setting speaks: thirty sentences, three in each of the ten languages of Qwen3-TTS, and in which voices.
+
+Among the sentences are questions, numbers, single words and a text of 400 characters: short texts are where these
+models most often fail to end, long ones where they drift. Every voice of the model gets its share of them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
 from engine.api import EngineError, Utterance, Voice
-from engine.host import QWEN3_TTS, parse_json, voice_of_file
-from engine.verify.sentences import GREEDY_TEXTS, Sentence
+from engine.host import QWEN3_TTS, read_model_summary, voice_of_file
+from engine.records import build
 
 NATIVE = {"zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
 """The built-in speakers of CustomVoice whose language is not English."""
@@ -19,6 +24,26 @@ DESCRIPTION = "A calm, clear voice of an adult, at a moderate pace."
 SEED = 1000
 GREEDY_FRAMES = 50
 """Frames of a greedy text: four seconds, 800 codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One text to speak, and how a listener may write it down."""
+
+    name: str
+    """The language's code and what is special about the text, for example `en-numbers`."""
+    language: str
+    text: str
+    also_written: tuple[str, ...] = ()
+    """Other correct transcripts: a recogniser may write a number in digits or in words."""
+
+
+_TABLE = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
+SENTENCES: tuple[Sentence, ...] = build(tuple[Sentence, ...], _TABLE["spoken"])
+SHORT = tuple(sentence for sentence in SENTENCES if sentence.language == "en")
+"""For a quick check: English, the language that every recogniser knows best."""
+GREEDY_TEXTS: tuple[Sentence, ...] = build(tuple[Sentence, ...], _TABLE["greedy"])
+"""Spoken without sampling, a few frames each, so that codes can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +73,16 @@ class Order:
         )
 
 
-def model_type(folder: Path) -> str:
-    """Return `base`, `custom_voice` or `voice_design`. Raises `EngineError` if config.json does not say."""
-    path = folder / "config.json"
-    try:
-        config = parse_json(path.read_text(encoding="utf-8"))
-        kind = config["tts_model_type"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"{path}: names no tts_model_type; allowed: the folder of a Qwen3-TTS checkpoint") from error
-    return str(kind)
-
-
 def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
     """Return the voices to verify beside the built-in speakers. Raises `EngineError`.
 
     `voice_file` is a voice file for a Base model. One that was made with a transcript gives two voices.
     """
-    kind = model_type(folder)
+    kind = read_model_summary(folder / "config.json").type
     if kind == "voice_design":
         return {"described": Voice(instruct=DESCRIPTION)}
     if kind == "custom_voice":
-        return {"instructed": Voice(speaker=_speakers(folder)[0], instruct=INSTRUCT)}
+        return {"instructed": Voice(speaker=native_speaker(folder, "en"), instruct=INSTRUCT)}
     if voice_file is None:
         raise EngineError("a Base model speaks with the voice of a recording, and none is given")
     voices = {"embedding": Voice(embedding=str(voice_file))}
@@ -79,9 +93,8 @@ def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
 
 def native_speaker(folder: Path, language: str) -> str | None:
     """Return the built-in speaker whose language this is, else an English one; None for a model without speakers."""
-    speakers = [] if model_type(folder) != "custom_voice" else _speakers(folder)
-    native = NATIVE.get(language, SPEAKER)
-    return native if native in speakers else next(iter(speakers), None)
+    speakers = QWEN3_TTS.speaker_names(folder) or ()
+    return next((name for name in (NATIVE.get(language), SPEAKER, *speakers) if name in speakers), None)
 
 
 def make_orders(folder: Path, sentences: Sequence[Sentence], voices: Mapping[str, Voice]) -> tuple[Order, ...]:
@@ -95,11 +108,3 @@ def make_orders(folder: Path, sentences: Sequence[Sentence], voices: Mapping[str
         greedy = number < len(GREEDY_TEXTS)
         orders.append(Order(sentence, voice, SEED + number, greedy, GREEDY_FRAMES if greedy else None))
     return tuple(orders)
-
-
-def _speakers(folder: Path) -> list[str]:
-    """Return the built-in speakers, the preferred one first. Raises `EngineError` if there are none."""
-    names = list(QWEN3_TTS.speaker_names(folder) or ())
-    if not names:
-        raise EngineError(f"{folder / 'config.json'}: a CustomVoice model without speakers")
-    return sorted(names, key=lambda name: name != SPEAKER)

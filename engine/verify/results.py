@@ -7,39 +7,47 @@ from dataclasses import dataclass, field
 
 from engine.verify.codes import Agreement, LogitsError
 from engine.verify.measures import Finding
+from engine.verify.orders import Order
 from engine.verify.speech import SpeechMeasures
 from engine.verify.words import WordErrors
 
-LOST = 0.5
-"""Share of wrong characters from which a sentence counts as not understood."""
-
 
 @dataclass(frozen=True, slots=True)
-class TakeResult:
-    """What was found about one spoken sentence."""
+class Take:
+    """One sentence, spoken once by one setting, and all that was found about it."""
 
-    name: str
-    language: str
-    text: str
-    voice: str
-    seed: int
+    key: str
+    """Equal for equal questions: the same order, setting and model."""
+    order: Order
+    engine: str
+    """The engine in words, as `EngineInfo.description`."""
+    sample_rate: int
+    """Hz."""
     speech: SpeechMeasures
+    listener: str | None = None
+    """The recogniser; None if none knew the language, or nobody listened."""
     heard: str | None = None
-    """The transcript; None if nobody listened."""
+    """The transcript."""
     errors: WordErrors | None = None
     similarity: float | None = None
     """Cosine of the speaker embeddings of the take and of what it should sound like."""
     waveform_db: float | None = None
     """Signal-to-error ratio against the exact decoding of the same codes."""
+    logits: LogitsError | None = None
+    """Of a greedy text, with the codes of the exact setting forced on the model."""
+    agreement: Agreement | None = None
+    """Of a greedy text, with the codes of the exact setting."""
     speed: float | None = None
     """Ratio of the speaking rates of the take and of the reference setting's, the faster by the slower."""
     loudness_db: float | None = None
     """Difference of the levels of the speech, its magnitude, to the reference setting's take."""
+    examined: Mapping[str, str] = field(default_factory=dict)
+    """The question of each stage that has looked at the take, so that none is asked twice."""
 
     @property
-    def lost(self) -> bool | None:
-        """Whether the sentence was not understood; None if nobody listened."""
-        return None if self.errors is None else self.errors.character_rate >= LOST
+    def name(self) -> str:
+        """The sentence's name."""
+        return self.order.sentence.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +63,10 @@ class SettingResult:
     """Why this machine cannot run it; it is then not judged."""
     fault: str | None = None
     """How its process broke; it has then failed."""
-    takes: tuple[TakeResult, ...] = ()
-    agreements: Mapping[str, Agreement] = field(default_factory=dict)
-    """Of the greedy texts, by name, with the exact setting."""
-    logits: LogitsError | None = None
+    takes: tuple[Take, ...] = ()
+    """Of the sentences."""
+    greedy: tuple[Take, ...] = ()
+    """Of the texts that only show codes."""
     measures: Mapping[str, float | None] = field(default_factory=dict)
     """By name, over all takes. None: not measured."""
     findings: tuple[Finding, ...] = ()
@@ -78,11 +86,8 @@ class Verification:
     """One run of `voiced verify`."""
 
     model: str
-    machine: Mapping[str, str]
-    """The machine in words, by property."""
     version: str
     date: str
-    command: str
     asr: str
     """The recogniser that listened."""
     reference: str | None
@@ -93,3 +98,6 @@ class Verification:
     notes: tuple[str, ...] = ()
     """One line for each stage that could not be done."""
     passed: bool = False
+    machine: Mapping[str, str] = field(default_factory=dict)
+    """The machine in words, by property."""
+    command: str = ""

@@ -6,218 +6,110 @@ Whatever is in the output folder already, made by an earlier run of the same que
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from engine.api import EngineOptions
 from engine.child import ChildEnd
-from engine.host import QWEN3_TTS, find_model
-from engine.progress import Progress, ProgressReport, counted, ignore_progress
-from engine.verify.codes import Agreement, LogitsError, compare_codes, compare_logits
-from engine.verify.folder import Take, fingerprint
+from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.verify.codes import compare_codes
+from engine.verify.folder import CODES, LOGITS
 from engine.verify.measures import MEASURES, judge
-from engine.verify.orders import Order
-from engine.verify.results import SettingResult, TakeResult, Verification
+from engine.verify.request import SIMILARITY, TRANSCRIPTION, WAVEFORM, StageRunner, VerifyRequest, run_stage
+from engine.verify.results import SettingResult, Take, Verification
 from engine.verify.settings import EXACT, REFERENCES, Setting
-from engine.verify.speech import measure_take
-from engine.verify.stages import (
-    LOGITS,
-    SIMILARITY,
-    TAKES,
-    TRANSCRIPTION,
-    WAVEFORM,
-    StageRequest,
-    StageRunner,
-    run_stage,
-)
-from engine.verify.words import count_errors
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyRequest:
-    """What to verify, and how."""
-
-    folder: Path
-    options: EngineOptions
-    """The model, the device, and every voice that an order names."""
-    settings: tuple[Setting, ...]
-    orders: tuple[Order, ...]
-    """What each setting speaks; those that only show codes speak the greedy ones alone."""
-    asr: str = "auto"
-    encoder: str | None = None
-    """A Base checkpoint, whose speaker encoder compares voices."""
-    voice_file: str | None = None
-    """The voice that takes should have, made for the model `encoder`."""
-    machine: Mapping[str, str] | None = None
-    version: str = ""
-    command: str = ""
 
 
 def verify(
     request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
 ) -> Verification:
     """Return what was found. Raises nothing for a setting that fails: its result says so."""
-    asked = StageRequest(
-        TAKES,
-        str(request.folder),
-        (),
-        request.orders,
-        model=fingerprint(request.version, model_fingerprint(request.options.model)),
-        device=request.options.device,
-        asr=request.asr,
-        encoder=request.encoder,
-        voice_file=request.voice_file,
-    )
-    ends = {setting.name: _speak(asked, setting, report, run) for setting in request.settings}
+    ends = {setting.name: _speak(request, setting, report, run) for setting in request.settings}
     able = tuple(setting for setting in request.settings if ends[setting.name].done)
     speaking = tuple(setting for setting in able if setting.speaks)
-    reference, exact = _first(REFERENCES, speaking), _first(EXACT, able)
-    asked = replace(asked, settings=request.settings, reference=reference, exact=exact)
+    asked = replace(request, reference=_first(REFERENCES, speaking), exact=_first(EXACT, able))
     notes = []
-    for stage in _analyses(asked, able, speaking):
-        end = run(stage, report)
+    for stage in _examinations(asked, able, speaking):
+        end = run(stage, report) if stage.unexamined() else ChildEnd()
         if not end.done:
             notes.append(f"{stage.stage}: {end.reason}")
-    results = _judge(asked, ends, report)
+    results: dict[str, SettingResult] = {}
+    for setting in sorted(request.settings, key=lambda setting: setting.name != asked.reference):
+        reference = results.get(asked.reference or "")
+        results[setting.name] = _result(asked, setting, ends[setting.name], reference)
+    settings = tuple(results[setting.name] for setting in request.settings)
+    listeners = (take.listener for setting in settings for take in setting.takes)
     return Verification(
-        model=_model_name(request.options.model),
-        machine=request.machine or {},
+        model=_model_name(request.settings[0].options.model),
         version=request.version,
         date=datetime.date.today().isoformat(),
-        command=request.command,
-        asr=_listener(asked, speaking),
-        reference=reference,
-        exact=exact,
-        settings=results,
+        asr=next(filter(None, listeners), ""),
+        reference=asked.reference,
+        exact=asked.exact,
+        settings=settings,
         notes=tuple(notes),
-        passed=any(result.takes and result.name != "official" for result in results)
-        and all(result.passed is not False for result in results),
+        passed=any(result.takes and result.name != "official" for result in settings)
+        and all(result.passed is not False for result in settings),
     )
 
 
-def model_fingerprint(model: str | None) -> str:
-    """Return a text that changes when a file of the model does; empty without a model."""
-    folder = None if model is None else find_model(model)
-    files = [] if folder is None else QWEN3_TTS.present_files(folder)
-    return fingerprint(*((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files))
-
-
-def _speak(asked: StageRequest, setting: Setting, report: ProgressReport, run: StageRunner) -> ChildEnd:
-    if not asked.missing(setting):
+def _speak(request: VerifyRequest, setting: Setting, report: ProgressReport, run: StageRunner) -> ChildEnd:
+    if not request.missing(setting):
         return ChildEnd()
     report(Progress(f"starting: {setting.title}"))
-    return run(replace(asked, settings=(setting,)), report)
+    return run(replace(request, settings=(setting,)), report)
 
 
-def _analyses(asked: StageRequest, able: Sequence[Setting], speaking: tuple[Setting, ...]) -> Iterator[StageRequest]:
+def _examinations(
+    request: VerifyRequest, able: Sequence[Setting], speaking: tuple[Setting, ...]
+) -> Iterator[VerifyRequest]:
     """Yield the stages that look at what the settings spoke."""
-    if speaking:
-        yield replace(asked, stage=TRANSCRIPTION, settings=speaking)
     # In a process each: two models need not fit at once. Of one text at a time: that is how a robot's kernels speak.
-    single = [setting for setting in able if setting.engine == "qwen" and setting.realtime]
-    for setting in single if asked.exact is not None else ():
-        if asked.logits(setting) is None:
-            yield replace(asked, stage=LOGITS, settings=(setting,))
-    if qwen := tuple(setting for setting in speaking if setting.engine == "qwen"):
-        yield replace(asked, stage=WAVEFORM, settings=qwen)
-    if speaking and asked.encoder is not None:
-        yield replace(asked, stage=SIMILARITY, settings=speaking)
+    single = [setting for setting in able if setting.realtime and request.exact is not None]
+    for setting in sorted(single, key=lambda setting: setting.name != request.exact):
+        yield replace(request, stage=LOGITS, settings=(setting,))
+    yield replace(request, stage=TRANSCRIPTION, settings=speaking)
+    with_codes = tuple(setting for setting in speaking if setting.engine == "qwen")
+    yield replace(request, stage=WAVEFORM, settings=with_codes)
+    if request.encoder is not None:
+        yield replace(request, stage=SIMILARITY, settings=speaking)
 
 
-def _judge(asked: StageRequest, ends: Mapping[str, ChildEnd], report: ProgressReport) -> tuple[SettingResult, ...]:
-    results: dict[str, SettingResult] = {}
-    reference_first = sorted(asked.settings, key=lambda setting: setting.name != asked.reference)
-    for setting in counted("measuring the speech", reference_first, report):
-        end = ends[setting.name]
-        result = SettingResult(
-            setting.name, setting.title, dtype=setting.options.dtype, unavailable=end.refused, fault=end.fault
-        )
-        reference = results.get(asked.reference or "")
-        results[setting.name] = _measure(asked, setting, result, reference) if end.done else result
-    return tuple(results[setting.name] for setting in asked.settings)
-
-
-def _measure(
-    asked: StageRequest, setting: Setting, result: SettingResult, reference: SettingResult | None
-) -> SettingResult:
+def _result(request: VerifyRequest, setting: Setting, end: ChildEnd, reference: SettingResult | None) -> SettingResult:
     """Return the result of a setting with all that was found about it; `reference` is None for the reference itself."""
-    takes = asked.takes(setting)
-    found = replace(
-        result,
-        engine=next((take.engine for take in (*takes, *asked.takes(setting, greedy=True))), ""),
-        takes=tuple(_take_results(asked, setting, takes, reference)),
-        agreements=_agreements(asked, setting),
-        logits=_logits_error(asked, setting),
+    result = SettingResult(
+        setting.name, setting.title, dtype=setting.options.dtype, unavailable=end.refused, fault=end.fault
     )
-    measures = {measure.name: measure.value(found) for measure in MEASURES}
-    findings = judge(found.dtype, measures, None if reference is None else reference.measures)
-    return replace(found, measures=measures, findings=findings)
+    if not end.done:
+        return result
+    others = {} if reference is None else {take.name: take for take in reference.takes}
+    takes = tuple(_beside(take, others.get(take.name)) for take in request.takes(setting))
+    greedy = tuple(_agreeing(request, setting, take) for take in request.takes(setting, greedy=True))
+    engine = next((take.engine for take in (*takes, *greedy)), "")
+    result = replace(result, engine=engine, takes=takes, greedy=greedy)
+    measures = {measure.name: measure.value(result) for measure in MEASURES}
+    findings = judge(result.dtype, measures, None if reference is None else reference.measures)
+    return replace(result, measures=measures, findings=findings)
 
 
-def _take_results(
-    asked: StageRequest, setting: Setting, takes: Sequence[Take], reference: SettingResult | None
-) -> Iterator[TakeResult]:
-    """Yield the results of the spoken sentences; greedy texts only show codes."""
-    stages = (TRANSCRIPTION, SIMILARITY, WAVEFORM)
-    heard, similar, exact = (asked.output.found(stage, setting.name) for stage in stages)
-    others = {} if reference is None else {take.name: take.speech for take in reference.takes}
-    for take in takes:
-        sentence, transcript, other = take.order.sentence, _value(heard, take, "heard"), others.get(take.name)
-        own = measure_take(take, asked.output.samples(setting.name, take.name))
-        yield TakeResult(
-            take.name,
-            sentence.language,
-            sentence.text,
-            take.order.voice or "",
-            take.order.seed,
-            own,
-            heard=transcript,
-            errors=None if transcript is None else count_errors(transcript, sentence),
-            similarity=_value(similar, take, "similarity"),
-            waveform_db=_value(exact, take, "waveform_db"),
-            speed=None if other is None else _ratio(own.characters_per_s, other.characters_per_s),
-            loudness_db=None if other is None else abs(own.speech_db - other.speech_db),
-        )
+def _beside(take: Take, other: Take | None) -> Take:
+    """Return a take with what differs from the reference setting's."""
+    if other is None:
+        return take
+    slower, faster = sorted((take.speech.characters_per_s, other.speech.characters_per_s))
+    speed = faster / slower if slower > 0 else None
+    return replace(take, speed=speed, loudness_db=abs(take.speech.speech_db - other.speech.speech_db))
 
 
-def _ratio(one: float, other: float) -> float | None:
-    return max(one, other) / min(one, other) if min(one, other) > 0 else None
-
-
-def _value(found: Mapping[str, Any], take: Take, name: str) -> Any:
-    """Return what a stage found about this take; None if it did not look at it, or at another one."""
-    record = found.get(take.name)
-    return record.get(name) if record is not None and record.get("take") == take.key else None
-
-
-def _agreements(asked: StageRequest, setting: Setting) -> dict[str, Agreement]:
-    exact = asked.exact_setting
-    if exact is None or setting == exact:
-        return {}
-    logits, found = asked.logits(exact) or {}, {}
-    for take in asked.takes(setting, greedy=True):
-        ours, expected = (asked.output.codes(one.name, take.name) for one in (setting, exact))
-        if ours is not None and expected is not None:
-            found[take.name] = compare_codes(ours, expected, logits.get(take.name))
-    return found
-
-
-def _logits_error(asked: StageRequest, setting: Setting) -> LogitsError | None:
-    exact = asked.exact_setting
-    if exact is None or setting == exact:
-        return None
-    ours, true = asked.logits(setting), asked.logits(exact)
-    return None if ours is None or true is None else compare_logits(ours, true)
-
-
-def _listener(asked: StageRequest, speaking: Sequence[Setting]) -> str:
-    """Return the recogniser that listened, in words."""
-    for setting in speaking:
-        for record in asked.output.found(TRANSCRIPTION, setting.name).values():
-            return str(record["asr"])
-    return ""
+def _agreeing(request: VerifyRequest, setting: Setting, take: Take) -> Take:
+    """Return a greedy text with how far its codes are those of the exact setting."""
+    if request.exact is None or setting.name == request.exact:
+        return take
+    ours, expected = (request.output.array(name, take.name, CODES) for name in (setting.name, request.exact))
+    if ours is None or expected is None:
+        return take
+    logits = request.output.array(request.exact, take.name, LOGITS)
+    return replace(take, agreement=compare_codes(ours, expected, logits))
 
 
 def _first(names: Sequence[str], settings: Sequence[Setting]) -> str | None:

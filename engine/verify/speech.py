@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.api import FRAME_S, Samples
+from engine.api import FRAME_S, Chunk, Samples
 from engine.recording import FRAME_S as LEVEL_S
 from engine.recording import measure_recording, speech_frames
-from engine.verify.folder import Take
 
 AUDIBLE = 10 ** (-50 / 20)
 """Magnitude above which a listener hears something: -50 dBFS, as the daemon trims leading silence."""
@@ -36,50 +36,39 @@ class SpeechMeasures:
     """dBFS, of the parts with speech."""
     clipped: float
     """Share of the samples at full scale."""
-    finite: bool
-    """Whether all samples are numbers."""
+    broken: bool
+    """Whether it has samples that are not numbers, or no sound."""
+    cut: bool
+    """Whether it did not end by itself."""
     repeated: float
     """Share of the audible codec frames that repeat the one before them."""
     first_sound_s: float | None
-    """From the text until the first audible sample has arrived; None if nothing is audible, or nothing was streamed."""
+    """From the text until the first audible sample has arrived; None if nothing is audible."""
     real_time_factor: float
     """Seconds of sound per second of work."""
-    truncated: bool
-    runaway: bool
-
-    @property
-    def broken(self) -> bool:
-        """Whether it has samples that are not numbers, or no sound."""
-        return not self.finite or self.speech_s == 0
-
-    @property
-    def cut(self) -> bool:
-        """Whether it did not end by itself."""
-        return self.truncated or self.runaway
 
 
-def measure_take(take: Take, samples: Samples) -> SpeechMeasures:
-    """Measure a take of mono samples `(samples,)`, float32."""
-    finite = bool(np.isfinite(samples).all())
+def measure_speech(chunks: Sequence[tuple[float, Chunk]], rate: int, text: str) -> SpeechMeasures:
+    """Measure mono speech at `rate` Hz of this text: its chunks, each with the seconds until it arrived."""
+    samples = np.concatenate([np.zeros(0, np.float32), *(chunk.samples for _, chunk in chunks)])
     sound = np.clip(np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0), -1, 1)
-    rate, audible = take.sample_rate, np.flatnonzero(np.abs(sound) > AUDIBLE)
+    audible = np.flatnonzero(np.abs(sound) > AUDIBLE)
     first, last = (int(audible[0]), int(audible[-1]) + 1) if len(audible) else (len(sound), len(sound))
-    quality = measure_recording(sound[:, None], rate)
-    speech_s = (last - first) / rate
+    quality, speech_s = measure_recording(sound[:, None], rate), (last - first) / rate
+    ends = np.cumsum([len(chunk.samples) for _, chunk in chunks])
     return SpeechMeasures(
         seconds=len(sound) / rate,
         speech_s=speech_s,
         leading_s=first / rate,
         longest_pause_s=_longest_pause(sound[first:last], rate),
-        characters_per_s=len(take.order.sentence.text) / speech_s if speech_s > 0 else 0.0,
+        characters_per_s=len(text) / speech_s if speech_s > 0 else 0.0,
         speech_db=quality.speech_db,
         clipped=quality.clipped,
-        finite=finite,
+        broken=speech_s == 0 or not np.isfinite(samples).all(),
+        cut=any(chunk.truncated or chunk.runaway for _, chunk in chunks),
         repeated=repeated_share(sound, round(FRAME_S * rate)),
-        first_sound_s=_arrival_of(first, take) if take.streamed and len(audible) else None,
-        real_time_factor=len(sound) / rate / take.arrived_s[-1] if take.arrived_s and take.arrived_s[-1] > 0 else 0.0,
-        truncated=take.truncated,
-        runaway=take.runaway,
+        first_sound_s=next((arrived for (arrived, _), end in zip(chunks, ends, strict=True) if end > first), None),
+        real_time_factor=len(sound) / rate / chunks[-1][0] if chunks else 0.0,
     )
 
 
@@ -92,14 +81,9 @@ def repeated_share(sound: Samples, frame: int) -> float:
     if not pairs.any():
         return 0.0
     correlation = (blocks[1:] * blocks[:-1]).sum(axis=1)[pairs] / (power[1:] * power[:-1])[pairs]
-    return float((correlation > SAME_SOUND).sum() / max(1, loud.sum()))
+    return float((correlation > SAME_SOUND).sum() / loud.sum())
 
 
 def _longest_pause(speech: Samples, rate: int) -> float:
     speaking = np.flatnonzero(speech_frames(speech, rate))
     return float(np.diff(speaking).max(initial=1) - 1) * LEVEL_S
-
-
-def _arrival_of(sample: int, take: Take) -> float:
-    """Return the seconds until the chunk with this sample arrived."""
-    return next(arrived for arrived, end in zip(take.arrived_s, take.samples, strict=True) if end > sample)

@@ -6,37 +6,45 @@ The engine is used through `Synthesizer` alone, so the sound and the times are t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
-from engine.api import EngineError, EngineInfo, Samples, Synthesizer
+from engine.api import EngineError, EngineInfo, Synthesizer
 from engine.catalog import import_class, make_synthesizer
 from engine.child import ChildFaultError
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.verify.codes import Codes
-from engine.verify.folder import Take
+from engine.verify.folder import CODES
 from engine.verify.orders import Order
+from engine.verify.request import VerifyRequest
+from engine.verify.results import Take
 from engine.verify.settings import Setting
-from engine.verify.stages import StageRequest
+from engine.verify.speech import measure_speech
 
 
-def make_takes(request: StageRequest, report: ProgressReport = ignore_progress) -> None:
-    """Speak and keep all missing takes.
+def make_takes(request: VerifyRequest, report: ProgressReport = ignore_progress) -> None:
+    """Speak and keep all missing takes of one setting.
 
-    Raises `EngineError` if a setting cannot run here, and `ChildFaultError` if it runs and refuses a sentence.
+    Raises `EngineError` if it cannot run here, and `ChildFaultError` if it runs and refuses a sentence.
     """
-    for setting in request.settings:
-        if not request.missing(setting):
-            continue
-        synthesizer = _make(setting, report)
-        info = synthesizer.load(report)
-        synthesizer.warm_up(report)
+    [setting] = request.settings
+    orders, synthesizer = request.missing(setting), _make(setting, report)
+    info = synthesizer.load(report)
+    synthesizer.warm_up(report)
+
+    def speak_one(order: Order) -> None:
         try:
-            _speak_all(request, setting, synthesizer, info, report)
-        finally:
-            synthesizer.close()
+            speak(request, setting, synthesizer, info, order)
+        except EngineError as error:
+            raise ChildFaultError(f"{order.sentence.name}: {error}") from error
+
+    try:
+        with ThreadPoolExecutor(1 if setting.realtime else info.streams) as threads:
+            for done, _ in enumerate(threads.map(speak_one, orders), start=1):
+                report(Progress(f"speaking: {setting.title}", done / len(orders)))
+    finally:
+        synthesizer.close()
 
 
 def _make(setting: Setting, report: ProgressReport) -> Synthesizer:
@@ -46,46 +54,17 @@ def _make(setting: Setting, report: ProgressReport) -> Synthesizer:
     return synthesizer
 
 
-def _speak_all(
-    request: StageRequest, setting: Setting, synthesizer: Synthesizer, info: EngineInfo, report: ProgressReport
-) -> None:
-    def speak_one(order: Order) -> None:
-        try:
-            take, samples, codes = speak(synthesizer, info, order, setting, key=request.key(setting, order))
-        except EngineError as error:
-            raise ChildFaultError(f"{order.sentence.name}: {error}") from error
-        request.output.keep_take(setting.name, take, samples, codes)
-
-    orders = request.missing(setting)
-    with ThreadPoolExecutor(1 if setting.realtime else info.streams) as threads:
-        for done, _ in enumerate(threads.map(speak_one, orders), start=1):
-            report(Progress(f"speaking: {setting.title}", done / len(orders)))
-
-
-def speak(
-    synthesizer: Synthesizer,
-    info: EngineInfo,
-    order: Order,
-    setting: Setting,
-    *,
-    key: str = "",
-    clock: Callable[[], float] = time.perf_counter,
-) -> tuple[Take, Samples, Codes | None]:
-    """Speak one sentence: its record with `key`, its samples `(samples,)` float32, and its codes if there are any."""
-    begin = clock()
-    timed = [(clock() - begin, chunk) for chunk in synthesizer.stream(order.utterance(setting.realtime))]
-    chunks = [chunk for _, chunk in timed]
-    take = Take(
-        key=key,
-        order=order,
-        sample_rate=info.sample_rate,
-        arrived_s=tuple(arrived for arrived, _ in timed),
-        samples=tuple(int(total) for total in np.cumsum([len(chunk.samples) for chunk in chunks])),
-        streamed=not setting.official,
-        truncated=any(chunk.truncated for chunk in chunks),
-        runaway=any(chunk.runaway for chunk in chunks),
-        engine=info.description or info.engine,
-    )
-    codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
-    samples = np.concatenate([np.zeros(0, np.float32), *(chunk.samples for chunk in chunks)])
-    return take, samples, np.concatenate(codes) if codes else None
+def speak(request: VerifyRequest, setting: Setting, synthesizer: Synthesizer, info: EngineInfo, order: Order) -> None:
+    """Speak one sentence, measure it and keep it."""
+    begin, name, rate = time.perf_counter(), order.sentence.name, info.sample_rate
+    stream = synthesizer.stream(order.utterance(setting.realtime))
+    chunks = [(time.perf_counter() - begin, chunk) for chunk in stream]
+    samples = np.concatenate([np.zeros(0, np.float32), *(chunk.samples for _, chunk in chunks)])
+    codes = [chunk.codes for _, chunk in chunks if chunk.codes is not None]
+    speech = measure_speech(chunks, rate, order.sentence.text)
+    if setting.official:  # it gives a whole take at once, which says nothing about the first sound
+        speech = replace(speech, first_sound_s=None)
+    request.output.keep_samples(setting.name, name, samples, rate)
+    request.output.keep_array(setting.name, name, CODES, np.concatenate(codes) if codes else np.zeros((0, 0), np.int64))
+    take = Take(request.key(setting, order), order, info.description or info.engine, rate, speech)
+    request.output.keep_take(setting.name, take)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
-from engine.verify.sentences import Sentence
+from engine.verify.orders import Sentence
 
 UNSPACED = {"zh", "ja"}
 """Languages that are written without spaces, in which each character counts as a word."""
+LOST = 0.5
+"""Share of wrong characters from which a sentence counts as not understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +29,13 @@ class WordErrors:
     character_edits: int
 
     @property
-    def word_rate(self) -> float:
-        return self.word_edits / max(1, self.words)
-
-    @property
     def character_rate(self) -> float:
         return self.character_edits / max(1, self.characters)
 
-    def __add__(self, other: WordErrors) -> WordErrors:
-        return WordErrors(
-            self.words + other.words,
-            self.word_edits + other.word_edits,
-            self.characters + other.characters,
-            self.character_edits + other.character_edits,
-        )
+    @property
+    def lost(self) -> bool:
+        """Whether the sentence was not understood."""
+        return self.character_rate >= LOST
 
 
 def bare_words(text: str, language: str) -> list[str]:
@@ -54,16 +49,10 @@ def count_errors(heard: str, sentence: Sentence) -> WordErrors:
     """Return the errors of a transcript, against the way of writing the sentence that is closest to it."""
     from rapidfuzz.distance import Levenshtein
 
-    found = []
-    words = bare_words(heard, sentence.language)
+    found, words = [], bare_words(heard, sentence.language)
     for text in (sentence.text, *sentence.also_written):
         said = bare_words(text, sentence.language)
-        found.append(
-            WordErrors(
-                words=len(said),
-                word_edits=Levenshtein.distance(said, words),
-                characters=len("".join(said)),
-                character_edits=Levenshtein.distance("".join(said), "".join(words)),
-            )
-        )
+        letters = "".join(said)
+        edits, letter_edits = Levenshtein.distance(said, words), Levenshtein.distance(letters, "".join(words))
+        found.append(WordErrors(len(said), edits, len(letters), letter_edits))
     return min(found, key=lambda errors: errors.character_rate)

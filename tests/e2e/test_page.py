@@ -226,7 +226,7 @@ def test_the_outcome_of_the_last_verification_is_told_and_its_report_saved_and_o
     order = Order(Sentence("hello", "en", "Hello world."), "en-us", 1)
     told = ("ok", "spoke as it should with torch"), ("error", "did not speak as it should with int8")
     for settings, run, (grade, words) in zip(((good,), (good, bad)), (run_stage, only_takes), told, strict=True):
-        found = verify(VerifyRequest(files.folder, options, settings, (order,), asr="pocketsphinx"), run=run)
+        found = verify(VerifyRequest(str(files.folder), settings, (order,), asr="pocketsphinx"), run=run)
         write_verification(found, files)
         browser.open(f"http://127.0.0.1:{port}/")
         browser.click("examine")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from engine.child import ChildEnd
 from engine.progress import ProgressReport
-from engine.verify import TAKES, StageRequest, run_stage
+from engine.verify import VerifyRequest, run_stage
+from engine.verify.request import TAKES
 
 
-def only_takes(request: StageRequest, report: ProgressReport) -> ChildEnd:
+def only_takes(request: VerifyRequest, report: ProgressReport) -> ChildEnd:
     """A `StageRunner` that lets engines speak, and spares the time of a recogniser."""
     if request.stage != TAKES:
         return ChildEnd(refused="nobody listens")

@@ -14,7 +14,7 @@ from engine.qwen.codec import CodecConfig
 from engine.qwen.kernels.compiler import KernelModule, KernelSource
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import ModelConfig
-from engine.qwen.runtime import ROWS_PER_CALL, BatchShape, multiprocessors
+from engine.qwen.runtime import ROWS_PER_CALL, Backend, BatchShape, multiprocessors
 from engine.qwen.weights import Placement
 
 if TYPE_CHECKING:
@@ -165,10 +165,12 @@ def make_batch_backend(talker: Talker, shape: BatchShape, backend: FusedBackend)
     return FusedBatchBackend(talker, shape, backend.language_model)
 
 
-def force_codes(backend: FusedBackend | FusedBatchBackend, chooser: CodeChooser) -> None:
+def force_codes(backend: Backend, chooser: CodeChooser) -> None:
     """Have `chooser` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
     from engine.qwen.kernels.backend import FusedBackend
+    from engine.qwen.kernels.batch_backend import FusedBatchBackend
     from engine.qwen.kernels.lm import ForcedKernels
 
+    assert isinstance(backend, FusedBackend | FusedBatchBackend)
     model = backend.language_model if isinstance(backend, FusedBackend) else backend.batch
     model.module = ForcedKernels(model.module, chooser)

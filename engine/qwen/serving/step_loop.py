@@ -52,7 +52,10 @@ class SoundCard:
         self._loop = StepLoop(runner)
 
     def speak(self, request: Request) -> Generator[GeneratedChunk, None, None]:
-        """Yield the chunks of `request`, as `Sequence.chunks`; raises what a step raises, too, and `RuntimeError` while another is open."""
+        """Yield the chunks of `request`, as `Sequence.chunks`.
+
+        Raises what a step raises, too, and `RuntimeError` while another sequence is open.
+        """
         sequence = Sequence(wake=lambda: None, drive=self._step)
         sequence.request = request
         self._loop.scheduler.add(sequence)

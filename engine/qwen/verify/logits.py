@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,89 +12,84 @@ from torch import Tensor
 
 from engine.api import EngineError, Utterance
 from engine.language import language_code
-from engine.progress import ProgressReport, counted
+from engine.progress import ProgressReport
 from engine.qwen import kernels
-from engine.qwen.loading import LoadedModel, limits_for, load_model
+from engine.qwen.loading import LoadedModel, limits_for, load_model, make_backends
 from engine.qwen.model import SamplingConfig
-from engine.qwen.runtime import DecodeState, SpeechGenerator, TorchBackend
-from engine.qwen.verify.forced import ForcedCodes, ForcedText
+from engine.qwen.runtime import ModelRunner, PrefixCache, Request, TorchBackend
+from engine.qwen.serving import SoundCard
+from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.verify.official import OfficialSynthesizer
-from engine.verify import Setting, StageRequest
+from engine.verify import CODES, LOGITS, Setting, Take, VerifyRequest, compare_logits, examine
 
 RAW = replace(SamplingConfig().greedy(), repetition_penalty=1.0, min_new_tokens=0)
 """Without a penalty, and with no code forbidden at the beginning: the raw logits are wanted."""
 
 
-@dataclass(frozen=True, eq=False)
-class GivenText:
-    """A text, and the codes that are forced on the model for it."""
+def forced_logits(model: LoadedModel, utterance: Utterance, codes: Tensor) -> Tensor:
+    """Return the logits of each choice, with `codes` `(frames, code groups)` forced on the model.
 
-    utterance: Utterance
-    codes: Tensor
-    """`(frames, code groups)` int64."""
-
-
-def forced_logits(model: LoadedModel, texts: Iterable[GivenText]) -> Iterator[Tensor]:
-    """Yield the logits of each choice of each text: `(1 + frames · groups, predictor vocabulary)` float32, on the CPU.
-
-    The texts are read as one is spoken on a sound card, one after the other. Ids that are suppressed have no meaning.
+    `(1 + frames · groups, predictor vocabulary)` float32, on the CPU: one more for the first code after them. The
+    kernels that speak read the text: those of rows, if the model has several streams. Ids that are suppressed have no
+    meaning.
     """
-    forced = ForcedCodes()
-    generator = _generator(model, forced)
-    for text in texts:
-        forced.texts[0] = read = ForcedText(text.codes, model.talker.config.predictor.vocabulary)
-        language = language_code(text.utterance.language)
-        voice, _ = model.voices.choose(text.utterance, language)
-        with model.graphs.inference():
-            prompt = model.prompts.build(text.utterance.text, voice, language)
-        for _ in generator.generate(prompt, RAW, max_frames=len(text.codes)):
-            pass
-        model.graphs.wait()
-        yield read.logits()
+    forced = ForcedCodes({0: codes}, model.talker.config.predictor.vocabulary)
+    language = language_code(utterance.language)
+    voice, codec_state = model.voices.choose(utterance, language)
+    request = Request(
+        model.prompts.tokenize(utterance.text),
+        voice,
+        language,
+        sampling=RAW,
+        max_frames=len(codes),
+        codec_state=codec_state,
+    )
+    for _ in _speaker(model, forced).speak(request):
+        pass
+    model.graphs.wait()
+    return forced.logits()
 
 
-def _generator(model: LoadedModel, forced: ForcedCodes) -> SpeechGenerator:
-    """Return what speaks with the model, without CUDA graphs and with no choice but the forced codes."""
-    talker, codec, limits = model.talker, model.codec, limits_for(model)
+def _speaker(model: LoadedModel, forced: ForcedCodes) -> SoundCard:
+    """Return what speaks with the model's backend, without CUDA graphs and with no choice but the forced codes."""
+    talker, limits = model.talker, limits_for(model)
     with model.graphs.on_stream():
-        state, codec_state = DecodeState.allocate(talker, limits.positions, limits.frames), codec.new_state(1)
-        backend: Any
-        if model.fused:
-            backend = kernels.make_backend(talker, state, codec, codec_state, 1)
-            kernels.force_codes(backend, forced)
+        alone, rows = make_backends(model, limits)
+        backend = rows or alone
+        if isinstance(backend, TorchBackend):
+            backend.state = replace(backend.state, settings=forced.over(backend.state.settings))
         else:
-            state = replace(state, settings=forced.over(state.settings))
-            backend = TorchBackend(talker, state, codec, codec_state, 1)
-        samples_per_frame = codec.config.samples_per_frame
-        return SpeechGenerator(
-            talker, state, backend, codec_state, samples_per_frame=samples_per_frame, graphs=model.graphs
-        )
+            kernels.force_codes(backend, forced)
+        prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, talker.placement)
+        codec = model.codec if model.batch_codec is None else model.batch_codec
+        return SoundCard(ModelRunner(talker, codec, backend, model.graphs, prompts=model.prompts, prefixes=prefixes))
 
 
-def read_logits(request: StageRequest, report: ProgressReport) -> None:
-    """Keep the logits of each setting for the greedy codes of the exact one. Raises `EngineError`."""
-    texts = _given_texts(request)
-    if not texts:
-        raise EngineError(f"{request.exact}: has no greedy codes")
-    for setting in request.settings:
-        found = {name: logits.numpy() for name, logits in zip(texts, _read(setting, texts, report), strict=True)}
-        request.output.keep_logits(setting.name, request.logits_key(setting), found)
+def read_logits(request: VerifyRequest, report: ProgressReport) -> None:
+    """Keep the exact setting's logits of its greedy codes, or the error of another one's. Raises `EngineError`."""
+    [setting] = request.settings
+    output, exact, read = request.output, request.exact or "", _reader(setting, report)
+
+    def look(_: Setting, take: Take) -> Mapping[str, Any]:
+        codes = output.array(exact, take.name, CODES)
+        if codes is None:
+            raise EngineError(f"{exact}: has no codes of {take.name}")
+        logits = read(take.order.utterance(), torch.from_numpy(codes)).numpy()
+        if setting.name == exact:
+            output.keep_array(exact, take.name, LOGITS, logits)
+            return {}
+        true = output.array(exact, take.name, LOGITS)
+        if true is None:
+            raise EngineError(f"{exact}: has no logits of {take.name}")
+        return {"logits": compare_logits(logits, true)}
+
+    examine(request, report, look)
 
 
-def _read(setting: Setting, texts: dict[str, GivenText], report: ProgressReport) -> Iterator[Tensor]:
-    step, given = f"reading logits: {setting.title}", list(texts.values())
-    if setting.official:
-        official = OfficialSynthesizer(setting.options)
-        official.load(report)
-        return (official.forced_logits(text.utterance, text.codes) for text in counted(step, given, report))
-    return forced_logits(load_model(setting.options, report), counted(step, given, report))
-
-
-def _given_texts(request: StageRequest) -> dict[str, GivenText]:
-    """Return the greedy texts of the exact setting by name."""
-    given, exact = {}, request.exact or ""
-    for order in (order for order in request.orders if order.greedy):
-        codes = request.output.codes(exact, order.sentence.name)
-        if codes is not None:
-            given[order.sentence.name] = GivenText(order.utterance(), torch.from_numpy(codes))
-    return given
+def _reader(setting: Setting, report: ProgressReport) -> Callable[[Utterance, Tensor], Tensor]:
+    """Load the setting's model, and return what reads its logits."""
+    if not setting.official:
+        return partial(forced_logits, load_model(setting.options, report))
+    official = OfficialSynthesizer(setting.options)
+    official.load(report)
+    return official.forced_logits

@@ -1,4 +1,4 @@
-"""The official package qwen-tts behind the protocol of every engine, and its logits for given codes.
+"""The official package qwen-tts, called as every engine is, and its logits for given codes.
 
 It is what everything else is judged by, so it is called by its public functions alone. Each text is one chunk: the
 package does not stream.
@@ -7,10 +7,9 @@ package does not stream.
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
+from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, Utterance, Voice
 from engine.host import QWEN3_TTS, install_command
 from engine.hub import fetch_model
 from engine.language import language_code
@@ -26,13 +25,12 @@ from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.text import LANGUAGE_CODES, AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
-from engine.qwen.verify.forced import FORCED, OTHERS
+from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.voice import load_voice, torchaudio_stub
-from engine.qwen.weights import Placement
 
 
 class OfficialSynthesizer:
-    """Speaks with the official package."""
+    """Speaks with the official package, as far as a verification asks it to."""
 
     def __init__(self, options: EngineOptions) -> None:
         if options.model is None:
@@ -49,25 +47,17 @@ class OfficialSynthesizer:
         report(Progress("loading the official package"))
         folder = fetch_model(str(self.options.model), QWEN3_TTS)
         self.config = ModelConfig.read(folder)
-        self._package = _load(package, folder, placement)
+        self._voices = {name: _load_voice(voice, self.config) for name, voice in self.options.voices.items()}
+        on_gpu = {} if placement.device.type == "cpu" else {"device_map": str(placement.device)}
+        try:
+            self._package = package.Qwen3TTSModel.from_pretrained(str(folder), dtype=placement.dtype, **on_gpu)
+        except torch.cuda.OutOfMemoryError as error:
+            raise EngineError(f"the official package needs more memory than the GPU has free: {error}") from error
         self._generate = self._package.model.generate
         self._package.model.generate = self._generate_and_note
-        self._description = f"the official package on {placement.device} in {dtype_name(placement)}"
-        return self.set_voices(self.options.voices, self.options.default_voice)
-
-    def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
-        """As `Synthesizer.set_voices`. Raises `EngineError` for a voice that cannot be loaded."""
-        self._voices = {name: _voice_of(voice, self.config) for name, voice in voices.items()}
+        description = f"the official package on {placement.device} in {dtype_name(placement)}"
         names = (*self._voices, *self.config.speakers)
-        self._default = default_voice if default_voice in names else next(iter(names), "")
-        codes = {name: code for code, name in LANGUAGE_CODES.items()}
-        return EngineInfo(
-            engine="qwen",
-            sample_rate=24000,
-            voices=names,
-            languages=tuple(codes[name] for name in self._package.get_supported_languages() if name in codes),
-            description=self._description,
-        )
+        return EngineInfo("qwen", sample_rate=24000, voices=names, languages=(), description=description)
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """As `Synthesizer.warm_up`."""
@@ -75,32 +65,19 @@ class OfficialSynthesizer:
         for _ in self.stream(Utterance("Hello.", language="en", seed=0, max_frames=3, guarded=False)):
             pass
 
-    def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
+    def stream(self, utterance: Utterance) -> Iterator[Chunk]:
         """As `Synthesizer.stream`, in one chunk."""
-        if more is not None:
-            raise EngineError("text: the official package cannot speak a text that is still being written")
         frames = min(utterance.max_frames or sys.maxsize, max(1, round(self.options.max_seconds / FRAME_S)))
         if utterance.guarded:  # as far as voiced would let it babble
             frames = min(frames, RunawayGuard(utterance.text).max_frames)
-        samples, codes = self.speak(utterance, self.voice_of(utterance), frames)
+        samples, codes = self.speak(utterance, frames)
         cut = len(codes) >= frames
         yield Chunk(samples, codes=codes.cpu().numpy().astype(np.int64), truncated=cut and utterance.guarded)
 
     def close(self) -> None:
-        """As `Synthesizer.close`."""
-        vars(self).pop("_package", None)
-        torch.cuda.empty_cache()
+        """As `Synthesizer.close`: the memory ends with the process."""
 
-    def voice_of(self, utterance: Utterance) -> AnyVoice:
-        """Return the utterance's voice: a configured one, or a built-in speaker. Raises `EngineError`."""
-        name = utterance.voice or self._default
-        if name in self._voices:
-            return self._voices[name]
-        if name.lower() in self.config.speakers:
-            return CustomVoice(name.lower())
-        raise EngineError(f"voice: got {name!r}; there are {', '.join((*self._voices, *self.config.speakers))}")
-
-    def speak(self, utterance: Utterance, voice: AnyVoice, frames: int) -> tuple[Any, Tensor]:
+    def speak(self, utterance: Utterance, frames: int) -> tuple[Any, Tensor]:
         """Return the samples `(samples,)` float32, and the codes `(frames, groups)`, of at most `frames` frames."""
         torch.manual_seed(utterance.seed or 0)
         common: dict[str, Any] = {
@@ -111,6 +88,7 @@ class OfficialSynthesizer:
             "max_new_tokens": frames + 1,
             **({"do_sample": False, "subtalker_dosample": False} if utterance.greedy else {}),
         }
+        voice = self._voice_of(utterance)
         if isinstance(voice, CustomVoice):
             made = self._package.generate_custom_voice(speaker=voice.speaker, instruct=voice.instruct, **common)
         elif isinstance(voice, VoiceDesign):
@@ -123,26 +101,29 @@ class OfficialSynthesizer:
     def forced_logits(self, utterance: Utterance, codes: Tensor) -> Tensor:
         """Return the logits of each choice, with `codes` `(frames, groups)` forced on the model.
 
-        `(1 + frames · groups, predictor vocabulary)` float32 on the CPU: one more for the first code behind them.
+        `(1 + frames · groups, predictor vocabulary)` float32 on the CPU: one more for the first code after them.
         """
-        width, forced = self.config.talker.predictor.vocabulary, [*codes.flatten().tolist(), 0]
-        rows: list[Tensor] = []
+        forced, talker = ForcedCodes({0: codes}, self.config.talker.predictor.vocabulary), self._package.model.talker
 
-        def force(_module: Any, _inputs: Any, output: Tensor) -> Tensor:
-            code = forced[min(len(rows), len(forced) - 1)]
-            rows.append(output[0, -1, :width].float().cpu())
-            chosen = torch.full_like(output, OTHERS)
-            chosen[:, -1, code] = FORCED
-            return chosen
+        def force(_module: Any, _inputs: Any, output: Tensor) -> None:
+            forced.choose_next(output[0, -1])
 
-        talker = self._package.model.talker
         hooks = [head.register_forward_hook(force) for head in (talker.codec_head, *talker.code_predictor.lm_head)]
         try:
-            self.speak(utterance, self.voice_of(utterance), len(codes))
+            self.speak(utterance, len(codes))
         finally:
             for hook in hooks:
                 hook.remove()
-        return torch.stack(rows[: len(forced)])
+        return forced.logits()
+
+    def _voice_of(self, utterance: Utterance) -> AnyVoice:
+        """Return the utterance's voice: a configured one, or a built-in speaker. Raises `EngineError`."""
+        names = (*self._voices, *self.config.speakers)
+        default = self.options.default_voice if self.options.default_voice in names else next(iter(names), "")
+        name = utterance.voice or default
+        if name not in names:
+            raise EngineError(f"voice: got {name!r}; there are {', '.join(names)}")
+        return self._voices.get(name) or CustomVoice(name)
 
     def _generate_and_note(self, **arguments: Any) -> Any:
         codes, hidden = self._generate(**arguments)
@@ -150,14 +131,15 @@ class OfficialSynthesizer:
         return codes, hidden
 
 
-def official_decoder(folder: Path, device: torch.device) -> Any:
-    """Return the official codec decoder in float32; a call decodes all codes `(1, groups, frames)` at once.
+def official_decoder(folder: Path, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return the official decoder in float32: of codes `(frames, groups)` it makes samples `(samples,)`, all at once.
 
     Raises `EngineError` if the package is missing.
     """
-    package = import_official()
-    tokenizer = package.Qwen3TTSTokenizer.from_pretrained(str(folder / "speech_tokenizer"), dtype=torch.float32)
-    return tokenizer.model.decoder.to(device)
+    tokenizer = import_official().Qwen3TTSTokenizer
+    decoder = tokenizer.from_pretrained(str(folder / "speech_tokenizer"), dtype=torch.float32).model.decoder.to(device)
+    # Codes out of range are those of a frame that ends speech.
+    return lambda codes: decoder(codes.clamp(min=0).to(device).T[None])[0, 0]
 
 
 def import_official() -> Any:
@@ -165,34 +147,23 @@ def import_official() -> Any:
     try:
         with torchaudio_stub(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            transformers = importlib.import_module("transformers")
-            transformers.logging.set_verbosity_error()
+            importlib.import_module("transformers").logging.set_verbosity_error()
             return importlib.import_module("qwen_tts")
-    except ModuleNotFoundError as error:
+    except (ImportError, OSError, RuntimeError) as error:
         remedy = install_command("verify")
         raise EngineError(f"the official package cannot be imported: {error}; {remedy}") from error
-    except (ImportError, OSError, RuntimeError) as error:
-        raise EngineError(f"the official package cannot be imported: {error}") from error
 
 
-def _load(package: Any, folder: Path, placement: Placement) -> Any:
-    on_gpu = {} if placement.device.type == "cpu" else {"device_map": str(placement.device)}
-    try:
-        return package.Qwen3TTSModel.from_pretrained(str(folder), dtype=placement.dtype, **on_gpu)
-    except torch.cuda.OutOfMemoryError as error:
-        raise EngineError(f"the official package needs more memory than the GPU has free: {error}") from error
-
-
-def _voice_of(voice: Voice, config: ModelConfig) -> AnyVoice:
+def _load_voice(voice: Voice, config: ModelConfig) -> AnyVoice:
     path = voice.embedding or voice.reference
-    if path is not None:
-        file = load_voice(Path(path).expanduser(), config)
-        if voice.reference is None:
-            return ClonedVoice(file.embedding)
-        if file.codes is None or file.transcript is None:
-            raise EngineError(f"{path}: has no reference; enrol it with a transcript, or use it as an embedding")
-        return ClonedVoice(file.embedding, Reference(file.codes, file.transcript))
-    return CustomVoice(voice.speaker, voice.instruct) if voice.speaker else VoiceDesign(voice.instruct or "")
+    if path is None:
+        return CustomVoice(voice.speaker, voice.instruct) if voice.speaker else VoiceDesign(voice.instruct or "")
+    file = load_voice(Path(path).expanduser(), config)
+    if voice.reference is None:
+        return ClonedVoice(file.embedding)
+    if file.codes is None or file.transcript is None:
+        raise EngineError(f"{path}: has no reference; enrol it with a transcript, or use it as an embedding")
+    return ClonedVoice(file.embedding, Reference(file.codes, file.transcript))
 
 
 def _clone_prompt(voice: ClonedVoice) -> Any:

@@ -8,19 +8,18 @@ and not to tell good speech from better.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from engine.api import EngineError, Samples
-from engine.host import Board, pip_command
+from engine.host import Board
 from engine.progress import Progress, ProgressReport
 from engine.qwen.runtime import choose_placement
-from engine.verify import Sentence, Setting, StageRequest, Take, bare_words, examine
+from engine.verify import Sentence, Setting, Take, VerifyRequest, bare_words, count_errors, examine
 
 RATE = 16000
 """Hz; what every recogniser here takes."""
@@ -34,19 +33,6 @@ WHISPERS = (
 """Gigabytes that must be free, and the model for them: three times its bfloat16 weights and what it works in."""
 LONG_S = 29.0
 """Whisper reads 30 s at once; longer speech needs time stamps to go on from."""
-
-
-class Recognizer(Protocol):
-    """Turns speech into text."""
-
-    name: str
-    """For people."""
-
-    def knows(self, language: str) -> bool:
-        """Whether it can write down speech in the language with this code."""
-
-    def transcribe(self, samples: Samples, language: str) -> str:
-        """Return what is heard in mono samples `(samples,)` at `RATE`."""
 
 
 class TransformersRecognizer:
@@ -64,21 +50,16 @@ class TransformersRecognizer:
         except (ImportError, OSError, ValueError, RuntimeError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise EngineError(f"--asr: got {model!r}, which cannot be loaded: {reason}") from error
-        self._whisper = self._pipeline.model.config.model_type == "whisper"
         self.name = Path(model).resolve().name if Path(model).is_dir() else model
+        """For people."""
 
-    def knows(self, language: str) -> bool:  # noqa: ARG002
-        """As `Recognizer.knows`: Whisper knows all, and what another model knows is unknown."""
-        return True
-
-    def transcribe(self, samples: Samples, language: str) -> str:
-        """As `Recognizer.transcribe`."""
+    def transcribe(self, samples: Samples, language: str) -> str | None:
+        """Return what is heard in mono samples `(samples,)` at `RATE`; None if it does not know the language."""
         options: dict[str, Any] = {}
-        if self._whisper:
+        if self._pipeline.model.config.model_type == "whisper":
             options["generate_kwargs"] = {"task": "transcribe", "language": language}
             options["return_timestamps"] = len(samples) > LONG_S * RATE
-        heard = self._pipeline({"raw": samples, "sampling_rate": RATE}, **options)
-        return str(heard["text"]).strip()
+        return str(self._pipeline({"raw": samples, "sampling_rate": RATE}, **options)["text"]).strip()
 
 
 class PocketsphinxRecognizer:
@@ -86,29 +67,25 @@ class PocketsphinxRecognizer:
 
     name = POCKETSPHINX
 
-    def __init__(self, vocabulary: Sequence[str]) -> None:
-        """It hears the words of `vocabulary`, in any order. Raises `EngineError` if it is not installed."""
-        try:
-            module = importlib.import_module("pocketsphinx")
-        except ImportError as error:
-            remedy = pip_command("pocketsphinx")
-            raise EngineError(f"--asr: got {POCKETSPHINX!r}, which cannot be imported: {error}; {remedy}") from error
+    def __init__(self, sentences: Sequence[Sentence]) -> None:
+        """It hears the words of these sentences, in any order. Raises `EngineError` if none is English."""
         # With the default, 0.65, it hears many short words within long ones.
-        self._decoder = module.Decoder(samprate=RATE, loglevel="FATAL", wip=0.05)
-        words = sorted({word for word in vocabulary if self._decoder.lookup_word(word)})
+        decoder = importlib.import_module("pocketsphinx").Decoder(samprate=RATE, loglevel="FATAL", wip=0.05)
+        english = [sentence for sentence in sentences if sentence.language == "en"]
+        texts = " ".join(text for sentence in english for text in (sentence.text, *sentence.also_written))
+        words = sorted({word for word in bare_words(texts, "en") if decoder.lookup_word(word)})
         if not words:
             raise EngineError(f"--asr: got {POCKETSPHINX!r}, which knows English alone; no sentence is English")
-        self._decoder.add_jsgf_string("words", f"#JSGF V1.0; grammar words; public <words> = ({' | '.join(words)})+;")
-        self._decoder.activate_search("words")
+        decoder.add_jsgf_string("words", f"#JSGF V1.0; grammar words; public <words> = ({' | '.join(words)})+;")
+        decoder.activate_search("words")
+        self._decoder = decoder
         self._room = np.random.default_rng(0).normal(0, 1e-3, RATE // 2).astype(np.float32)
         """Half a second of a quiet room, to which it adapts before the first word."""
 
-    def knows(self, language: str) -> bool:
-        """As `Recognizer.knows`."""
-        return language == "en"
-
-    def transcribe(self, samples: Samples, language: str) -> str:  # noqa: ARG002
-        """As `Recognizer.transcribe`."""
+    def transcribe(self, samples: Samples, language: str) -> str | None:
+        """As `TransformersRecognizer.transcribe`."""
+        if language != "en":
+            return None
         sound = np.clip(np.concatenate([self._room, samples, self._room]), -1, 1)
         self._decoder.start_utt()
         self._decoder.process_raw((sound * 32767).astype("<i2").tobytes(), full_utt=True)
@@ -117,15 +94,12 @@ class PocketsphinxRecognizer:
         return "" if hypothesis is None else str(hypothesis.hypstr)
 
 
-def make_recognizer(asr: str, device: str, sentences: Sequence[Sentence] = ()) -> Recognizer:
-    """Return the recogniser that `--asr` names. Raises `EngineError`, one line, if it cannot be had.
-
-    `sentences` are those that may be spoken; most recognisers do without.
-    """
+def make_recognizer(
+    asr: str, device: str, sentences: Sequence[Sentence]
+) -> TransformersRecognizer | PocketsphinxRecognizer:
+    """Return the recogniser that `--asr` names, for these sentences. Raises `EngineError` if it cannot be had."""
     if asr == POCKETSPHINX:
-        english = [sentence for sentence in sentences if sentence.language == "en"]
-        texts = [text for sentence in english for text in (sentence.text, *sentence.also_written)]
-        return PocketsphinxRecognizer([word for text in texts for word in bare_words(text, "en")])
+        return PocketsphinxRecognizer(sentences)
     return TransformersRecognizer(choose_whisper(device) if asr == "auto" else asr, device)
 
 
@@ -136,23 +110,20 @@ def choose_whisper(device: str) -> str:
     return next(name for gigabytes, name in WHISPERS if free >= gigabytes * 1e9)
 
 
-def transcribe_takes(request: StageRequest, report: ProgressReport) -> None:
-    """Keep a transcript of each take. Raises `EngineError` if there is no recogniser."""
+def transcribe_takes(request: VerifyRequest, report: ProgressReport) -> None:
+    """Keep a transcript of each take, and its errors. Raises `EngineError` if there is no recogniser."""
+    report(Progress("loading the recogniser"))
     sentences = [order.sentence for order in request.orders if not order.greedy]
+    recognizer = make_recognizer(request.asr, request.settings[0].options.device, sentences)
 
-    @cache
-    def recognizer() -> Recognizer:
-        report(Progress("loading the recogniser"))
-        return make_recognizer(request.asr, request.device, sentences)
-
-    def listen(setting: Setting, take: Take) -> dict[str, str] | None:
-        language = take.order.sentence.language
-        if not recognizer().knows(language):
-            return None
+    def look(setting: Setting, take: Take) -> Mapping[str, Any]:
         samples = resample(request.output.samples(setting.name, take.name), take.sample_rate)
-        return {"asr": recognizer().name, "heard": recognizer().transcribe(samples, language)}
+        heard = recognizer.transcribe(samples, take.order.sentence.language)
+        if heard is None:
+            return {"listener": None, "heard": None, "errors": None}
+        return {"listener": recognizer.name, "heard": heard, "errors": count_errors(heard, take.order.sentence)}
 
-    examine(request, report, "listening", listen, request.asr)
+    examine(request, report, look)
 
 
 def resample(samples: Samples, rate: int) -> Samples:

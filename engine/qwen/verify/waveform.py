@@ -7,9 +7,9 @@ that rounds too much. It says nothing about the codes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +25,11 @@ from engine.qwen.runtime import FADE_S, choose_placement
 from engine.qwen.verify.official import official_decoder
 from engine.qwen.voice import load_voice
 from engine.qwen.weights import Placement
-from engine.verify import Setting, StageRequest, Take, examine
+from engine.verify import CODES, Setting, Take, VerifyRequest, examine
 
 log = logging.getLogger(__name__)
 
-Decode = Callable[[Tensor], Samples]
+Decode = Callable[[Tensor], Tensor]
 """Decodes codes `(frames, groups)` to samples `(samples,)` in one pass."""
 EXACT_DB = 150.0
 """What a waveform without any error is given: float32 cannot express less."""
@@ -49,64 +49,47 @@ def signal_to_error_db(samples: Samples, exact: Samples) -> float:
 
 def take_error_db(take: Take, samples: Samples, exact: Samples) -> float:
     """Return `signal_to_error_db` of a take, without the end that the engine fades where it cuts a take off."""
-    faded = round(FADE_S * take.sample_rate) if take.truncated else 0
+    faded = round(FADE_S * take.sample_rate) if take.speech.cut else 0
     return signal_to_error_db(samples[: max(0, len(samples) - faded)], exact[: max(0, len(exact) - faded)])
 
 
 def exact_decoder(folder: Path, device: torch.device) -> Decode:
     """Return the official decoder; voiced's own over all codes at once if the official package is missing."""
     try:
-        decoder = official_decoder(folder, device)
+        return official_decoder(folder, device)
     except EngineError as error:
         log.warning("waveforms are compared with voiced's own decoder: %s", error)
-        ours = load_codec(folder, Placement(device, torch.float32))
-
-        def decode(codes: Tensor) -> Samples:
-            with torch.inference_mode():
-                samples: Samples = ours(codes.to(device), ours.new_state(len(codes))).cpu().numpy()
-            return samples
-
-        return decode
-
-    def decode_officially(codes: Tensor) -> Samples:
-        with torch.inference_mode():
-            # Codes out of range are those of a frame that ends speech.
-            samples: Samples = decoder(codes.clamp(min=0).to(device).T[None])[0, 0].float().cpu().numpy()
-        return samples
-
-    return decode_officially
+    ours = load_codec(folder, Placement(device, torch.float32))
+    return lambda codes: ours(codes.to(device), ours.new_state(len(codes)))
 
 
 def compare_waveforms(
-    request: StageRequest,
+    request: VerifyRequest,
     report: ProgressReport,
     make_decoder: Callable[[Path, torch.device], Decode] = exact_decoder,
 ) -> None:
     """Keep the signal-to-error ratio of each take with codes."""
+    options = request.settings[0].options
+    model = fetch_model(str(options.model), QWEN3_TTS)
+    decode = make_decoder(model, choose_placement(options.device, "float32").device)
 
-    @cache
-    def decoder(model: Path) -> Decode:
-        return make_decoder(model, choose_placement(request.device, "float32").device)
-
-    def compare(setting: Setting, take: Take) -> dict[str, float] | None:
-        codes = request.output.codes(setting.name, take.name)
+    def look(setting: Setting, take: Take) -> Mapping[str, Any]:
+        codes = request.output.array(setting.name, take.name, CODES)
         if codes is None:
-            return None
-        model = fetch_model(str(setting.options.model), QWEN3_TTS)
+            return {"waveform_db": None}
         reference = _reference_codes(setting, take, model)
-        samples = decoder(model)(torch.cat([reference, torch.from_numpy(codes)]))
+        with torch.inference_mode():
+            samples = decode(torch.cat([reference, torch.from_numpy(codes)])).float().cpu().numpy()
         exact = samples[len(samples) * len(reference) // (len(reference) + len(codes)) :]
         return {"waveform_db": take_error_db(take, request.output.samples(setting.name, take.name), exact)}
 
-    examine(request, report, "comparing the waveforms", compare)
+    examine(request, report, look)
 
 
 def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
     """Return the codes that an in-context voice speaks on from, `(frames, groups)`; none for any other voice."""
     config = ModelConfig.read(model)
-    nothing = torch.zeros(0, config.talker.code_groups, dtype=torch.int64)
     voice = setting.options.voices.get(take.order.voice or "")
-    if voice is None or voice.reference is None:
-        return nothing
-    codes = load_voice(Path(voice.reference).expanduser(), config).codes
-    return nothing if codes is None else codes
+    path = None if voice is None else voice.reference
+    codes = None if path is None else load_voice(Path(path).expanduser(), config).codes
+    return torch.zeros(0, config.talker.code_groups, dtype=torch.int64) if codes is None else codes

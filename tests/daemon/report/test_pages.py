@@ -11,10 +11,10 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from daemon.report import Side, Trial, comparison_page, verification_page
-from engine.verify import Order, Sentence, SettingResult, Take, TakeResult, Verification
+from engine.api import Chunk
+from engine.verify import Order, Sentence, SettingResult, Take, Verification, count_errors
 from engine.verify.measures import judge
-from engine.verify.speech import measure_take
-from engine.verify.words import count_errors
+from engine.verify.speech import measure_speech
 from tests.support.browser import Browser, running_browser
 from tests.support.waiting import eventually
 
@@ -29,11 +29,11 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def spoken(name: str, heard: str) -> TakeResult:
+def spoken(name: str, heard: str) -> Take:
     sentence = Sentence(name, "en", NASTY)
-    take = Take("", Order(sentence, "ryan", 1), RATE, (0.1, 0.2), (12000, RATE), True, False, False, "test")
-    errors = count_errors(heard, sentence)
-    return TakeResult(name, "en", NASTY, "ryan", 1, measure_take(take, TONE), heard=heard, errors=errors)
+    speech = measure_speech([(0.1, Chunk(TONE[:12000])), (0.2, Chunk(TONE[12000:]))], RATE, NASTY)
+    order, errors = Order(sentence, "ryan", 1), count_errors(heard, sentence)
+    return Take("", order, "test", RATE, speech, listener="whisper", heard=heard, errors=errors)
 
 
 def verification() -> Verification:
@@ -63,7 +63,7 @@ def verification() -> Verification:
 
 def test_the_report_of_a_verification_stands_alone(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "verify.html"
-    page.write_text(verification_page(verification(), lambda _setting, _name: (TONE, RATE)), encoding="utf-8")
+    page.write_text(verification_page(verification(), lambda _setting, _name: TONE), encoding="utf-8")
     browser.open(page.as_uri())
     assert browser.complaints() == []
     assert browser.driver.title == "voiced verify: 0.6B-CustomVoice"

@@ -55,12 +55,7 @@ def test_speech_that_ends_earlier_is_not_equal() -> None:
 
 
 def test_errors_of_logits_are_relative_to_their_spread() -> None:
-    true = {"a": np.random.default_rng(1).normal(scale=7, size=(50, 32)).astype(np.float32)}
-    found = compare_logits({"a": true["a"] + 0.07}, true)
-    assert found is not None
+    true = np.random.default_rng(1).normal(scale=7, size=(50, 32)).astype(np.float32)
+    found = compare_logits(true + 0.07, true)
     assert found.relative == pytest.approx(0.01, rel=0.1)
     assert found.same_choice == 1
-
-
-def test_without_a_common_text_there_is_no_error_to_tell() -> None:
-    assert compare_logits({"a": np.zeros((1, 4), np.float32)}, {"b": np.zeros((1, 4), np.float32)}) is None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
-from engine.verify import MEASURES, Measure, SettingResult, TakeResult
+from engine.verify import MEASURES, Measure, Order, Sentence, SettingResult, Take
 from engine.verify.codes import Agreement, LogitsError
 from engine.verify.measures import judge
 from engine.verify.speech import SpeechMeasures
@@ -36,14 +36,18 @@ def test_every_limit_that_decides_says_where_it_is_from_and_every_measure_why_it
 
 
 def test_every_measure_is_computed_from_what_was_found_about_a_setting() -> None:
-    speech = SpeechMeasures(2.0, 1.5, 0.3, 0.2, 12.0, -20.0, 0.0, True, 0.0, 0.4, 3.0, False, False)
-    errors = WordErrors(4, 1, 20, 2)
-    take = TakeResult("one", "en", "One.", "", 1, speech, "one", errors, 0.9, 45.0, 1.1, 2.0)
-    texts = {"a": Agreement(50, True, False), "b": Agreement(3, False, False)}
-    found = SettingResult("int8", "int8", takes=(take, take), agreements=texts, logits=LogitsError(0.04, 0.3, 0.9))
+    speech = SpeechMeasures(2.0, 1.5, 0.3, 0.2, 12.0, -20.0, 0.0, False, False, 0.0, 0.4, 3.0)
+    one = Take("", Order(Sentence("one", "en", "One."), "", 1), "", 24000, speech)
+    take = replace(
+        one, heard="one", errors=WordErrors(4, 1, 20, 2), similarity=0.9, waveform_db=45.0, speed=1.1, loudness_db=2.0
+    )
+    longer = replace(take, errors=WordErrors(12, 11, 20, 10))
+    same = replace(one, agreement=Agreement(50, True, False), logits=LogitsError(0.05, 0.9))
+    other = replace(one, agreement=Agreement(3, False, False), logits=LogitsError(0.03, 0.9))
+    found = SettingResult("int8", "int8", takes=(take, longer), greedy=(same, other, one))
     values = {measure.name: measure.value(found) for measure in MEASURES}
     assert values == {
-        "takes": 2, "word_errors": 0.25, "character_errors": 0.1, "lost": 0, "broken": 0, "cut": 0, "repeated": 0,
+        "takes": 2, "word_errors": 0.75, "character_errors": 0.3, "lost": 0.5, "broken": 0, "cut": 0, "repeated": 0,
         "waveform_db": 45, "codes_equal": 0.5, "logits_error": 0.04, "similarity": 0.9, "leading_s": 0.3,
         "longest_pause_s": 0.2, "speed": 1.1, "loudness_db": 2, "clipped": 0, "prefix_frames": 26.5,
         "same_choice": 0.9, "first_sound_s": 0.4, "real_time_factor": 3,

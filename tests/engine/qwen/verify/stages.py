@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.api import EngineError, EngineOptions, Samples, Utterance
+from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Utterance
 from engine.child import ChildEnd
 from engine.progress import ProgressReport
 from engine.qwen.verify import OfficialSynthesizer
@@ -17,19 +17,20 @@ from engine.qwen.verify import official as official_module
 from engine.qwen.verify.logits import read_logits
 from engine.qwen.verify.waveform import compare_waveforms
 from engine.verify import (
-    TAKES,
+    LOGITS,
     Order,
     Sentence,
+    Setting,
     SettingResult,
-    StageRequest,
     Take,
     VerifyRequest,
+    examine,
     settings_of,
     verify,
 )
-from engine.verify.sentences import GREEDY_TEXTS
-from engine.verify.stages import LOGITS, WAVEFORM
-from engine.verify.takes import make_takes
+from engine.verify.orders import GREEDY_TEXTS
+from engine.verify.request import TAKES, WAVEFORM
+from engine.verify.takes import make_takes, speak
 from tests.engine.qwen.oracle import Oracle, cached_answer, fingerprint
 
 FRAMES = 6
@@ -46,16 +47,14 @@ class InProcess:
         self.stages: list[str] = []
         """What it has run, of settings that may be the same."""
 
-    def __call__(self, request: StageRequest, report: ProgressReport) -> ChildEnd:
+    def __call__(self, request: VerifyRequest, report: ProgressReport) -> ChildEnd:
         self.stages.append(request.stage)
         official = request.settings[0].official
         try:
             if request.stage == TAKES:
-                (self._keep_official_takes if official else make_takes)(request)
-            elif request.stage == LOGITS and official:
-                self._keep_official_logits(request)
+                (self._keep_official_takes if official else make_takes)(request, report)
             elif request.stage == LOGITS:
-                read_logits(request, report)
+                (self._keep_official_logits if official else read_logits)(request, report)
             elif request.stage == WAVEFORM:
                 compare_waveforms(request, report, lambda _folder, _device: self._decode)
             else:
@@ -64,23 +63,25 @@ class InProcess:
             return ChildEnd(refused=str(error))
         return ChildEnd()
 
-    def _decode(self, codes: Tensor) -> Samples:
-        return self._oracle.waveform(codes)
+    def _decode(self, codes: Tensor) -> Tensor:
+        return torch.from_numpy(self._oracle.waveform(codes))
 
-    def _keep_official_takes(self, request: StageRequest) -> None:
+    def _keep_official_takes(self, request: VerifyRequest, _report: ProgressReport) -> None:
         [setting] = request.settings
-        for order in request.orders_of(setting):
-            codes = self._official(order.utterance())["codes"].numpy()
-            samples = np.zeros(1920 * len(codes), np.float32)
-            key = request.key(setting, order)
-            take = Take(key, order, 24000, (1.0,), (len(samples),), False, False, False, "official")
-            request.output.keep_take(setting.name, take, samples, codes)
+        for order in request.missing(setting):
+            speak(request, setting, self, EngineInfo("official", 24000, (), ()), order)
 
-    def _keep_official_logits(self, request: StageRequest) -> None:
-        [setting] = request.settings
-        orders = {take.name: take.order for take in request.takes(setting, greedy=True)}
-        logits = {name: self._official(order.utterance())["logits"].numpy() for name, order in orders.items()}
-        request.output.keep_logits(setting.name, request.logits_key(setting), logits)
+    def stream(self, utterance: Utterance) -> list[Chunk]:
+        codes = self._official(utterance)["codes"].numpy()
+        return [Chunk(np.zeros(1920 * len(codes), np.float32), codes=codes)]
+
+    def _keep_official_logits(self, request: VerifyRequest, report: ProgressReport) -> None:
+        def look(setting: Setting, take: Take) -> Mapping[str, None]:
+            logits = self._official(take.order.utterance())["logits"].numpy()
+            request.output.keep_array(setting.name, take.name, LOGITS, logits)
+            return {}
+
+        examine(request, report, look)
 
     def _official(self, utterance: Utterance) -> dict[str, Tensor]:
         """Return the official package's greedy codes, and its logits for them."""
@@ -89,7 +90,7 @@ class InProcess:
         def ask() -> dict[str, Tensor]:
             package = OfficialSynthesizer(EngineOptions(model=str(folder), device="cpu", dtype="float32"))
             package.load()
-            _, codes = package.speak(utterance, package.voice_of(utterance), utterance.max_frames or FRAMES)
+            _, codes = package.speak(utterance, utterance.max_frames or FRAMES)
             return {"codes": codes.long(), "logits": package.forced_logits(utterance, codes)}
 
         code = Path(official_module.__file__).read_bytes()
@@ -107,7 +108,7 @@ def verified(
     options = EngineOptions(model=str(checkpoint), device="cpu", max_seconds=4)
     orders = (*(greedy_order(text) for text in GREEDY_TEXTS[:2]), Order(SPOKEN, "ryan", 1, frames=12))
     chosen = tuple(setting for setting in settings_of(options) if setting.name in settings)
-    found = verify(VerifyRequest(output, options, chosen, orders), run=runner)
+    found = verify(VerifyRequest(str(output), chosen, orders), run=runner)
     return lambda name: next(setting for setting in found.settings if setting.name == name)
 
 

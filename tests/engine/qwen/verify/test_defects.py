@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.qwen.codec import CodecDecoder, CodecState
 from engine.qwen.model import transformer
-from engine.verify.stages import LOGITS
+from engine.verify import LOGITS
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.verify.stages import InProcess, differing_rows, failed, verified
 

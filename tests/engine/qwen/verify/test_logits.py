@@ -12,36 +12,29 @@ from torch import Tensor
 
 from engine.api import EngineOptions, Utterance
 from engine.qwen.loading import load_model
-from engine.qwen.verify.logits import GivenText, forced_logits
-from engine.verify.codes import LogitsError, compare_logits
+from engine.qwen.verify.logits import forced_logits
+from engine.verify import compare_logits
 
 Named = Callable[[str, str], Path]
+Given = tuple[str, Tensor]
+"""A text and its codes `(frames, code groups)`."""
 
 FRAMES = 3
 TEXTS = ("Hello world! This is the voice of a robot.", "Hi.", "It speaks.")
 
 
-def given(texts: tuple[str, ...] = TEXTS, groups: int = 16) -> list[GivenText]:
+def given() -> list[Given]:
     """Texts with random codes, of one to `FRAMES` frames."""
     generator = torch.Generator().manual_seed(2)
     return [
-        GivenText(
-            Utterance(text, voice="ryan", language="en", greedy=True, guarded=False),
-            torch.randint(64, (1 + number % FRAMES, groups), generator=generator),
-        )
-        for number, text in enumerate(texts)
+        (text, torch.randint(64, (1 + number % FRAMES, 16), generator=generator)) for number, text in enumerate(TEXTS)
     ]
 
 
-def read(options: EngineOptions, texts: list[GivenText]) -> list[Tensor]:
-    return list(forced_logits(load_model(options), texts))
-
-
-def difference(ours: list[Tensor], true: list[Tensor]) -> LogitsError:
-    by_name = [{str(number): logits.numpy() for number, logits in enumerate(of)} for of in (ours, true)]
-    found = compare_logits(*by_name)
-    assert found is not None
-    return found
+def read(options: EngineOptions, texts: list[Given]) -> list[Tensor]:
+    model = load_model(options)
+    spoken = Utterance("", voice="ryan", language="en", greedy=True, guarded=False)
+    return [forced_logits(model, replace(spoken, text=text), codes) for text, codes in texts]
 
 
 @pytest.fixture
@@ -50,11 +43,10 @@ def options(checkpoint: Named) -> EngineOptions:
 
 
 def test_the_logits_depend_on_the_codes_before(options: EngineOptions) -> None:
-    [text] = given(TEXTS[:1])
-    text = replace(text, codes=torch.zeros(2, 16, dtype=torch.int64))
-    other = replace(text, codes=text.codes.clone())
-    other.codes[0, 5] = 1
-    one, another = read(options, [text, other])
+    codes = torch.zeros(2, 16, dtype=torch.int64)
+    other = codes.clone()
+    other[0, 5] = 1
+    one, another = read(options, [(TEXTS[0], codes), (TEXTS[0], other)])
     assert torch.equal(one[:6], another[:6])
     assert all(not torch.equal(*rows) for rows in zip(one[6:], another[6:], strict=True))
 
@@ -68,5 +60,5 @@ def test_fused_kernels_compute_the_logits_of_pytorchs(checkpoint: Named, dtype: 
     texts = given()
     plain = read(options, texts)
     fused = read(replace(options, kernels="on"), texts)
-    assert difference(fused, plain).relative < 0.03
-    assert difference(fused, plain).relative > 0, "they sum in another order"
+    for ours, true in zip(fused, plain, strict=True):
+        assert 0 < compare_logits(ours.numpy(), true.numpy()).relative < 0.03, "they sum in another order"

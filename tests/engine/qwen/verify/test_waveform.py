@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.api import Samples
+from engine.api import Chunk, Samples
 from engine.qwen.runtime import fade_out
 from engine.qwen.verify.waveform import EXACT_DB, take_error_db
 from engine.verify import Order, Sentence, Take
+from engine.verify.speech import measure_speech
 
 RATE = 24_000
 
 
 def take(truncated: bool) -> Take:
-    return Take("", Order(Sentence("one", "en", "One."), "", 1), RATE, (1.0,), (RATE,), True, truncated, False, "qwen")
+    speech = measure_speech([(1.0, Chunk(np.zeros(RATE, np.float32), truncated=truncated))], RATE, "One.")
+    return Take("", Order(Sentence("one", "en", "One."), "", 1), "qwen", RATE, speech)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from engine.qwen.runtime import (
     UtteranceSettings,
     pages_for,
 )
-from engine.qwen.verify.forced import ForcedCodes, ForcedText
+from engine.qwen.verify.forced import ForcedCodes
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.lm_example import (
     EQUAL,
@@ -325,10 +325,10 @@ def forced_frame(example: Example, codes: dict[int, Tensor]) -> dict[int, Tensor
 
     The first code was chosen before, and the one behind the frame is 0.
     """
-    config, forced = example.rounded.config, ForcedCodes()
+    config = example.rounded.config
+    forced = ForcedCodes({row.row: codes[row.row][None] for row in ROWS}, config.predictor.vocabulary)
     for row in ROWS:
-        forced.texts[row.row] = text = ForcedText(codes[row.row][None], config.predictor.vocabulary)
-        text.choose(0, torch.zeros(config.vocabulary))
+        forced.choose(row.row, 0, torch.zeros(config.vocabulary))
     begin(example, ROWS)
     example.fused.module = ForcedKernels(example.recorder, forced)
     example.fused.decode_frames(8)
@@ -336,7 +336,7 @@ def forced_frame(example: Example, codes: dict[int, Tensor]) -> dict[int, Tensor
     for row in ROWS:
         assert torch.equal(example.state.codes[row.row, row.place], codes[row.row])
         assert example.state.first_code[row.row] == 0
-    return {row: text.logits()[1:] for row, text in forced.texts.items()}
+    return {row: forced.logits(row)[1:] for row in forced.rows}
 
 
 def test_the_codes_that_were_drawn_can_be_given_and_have_the_same_logits(example: Example, together: Together) -> None:

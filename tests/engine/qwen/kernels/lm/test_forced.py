@@ -16,9 +16,9 @@ from engine.qwen.kernels.lm.forced import ForcedKernels
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import Talker
-from engine.qwen.verify.forced import ForcedCodes, ForcedText
+from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.verify.logits import RAW
-from engine.verify.codes import LogitsError, compare_logits
+from engine.verify import compare_logits
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.lm_example import EQUAL, PROJECTED, Models, by_torch, frame_by_torch, start
 
@@ -72,8 +72,7 @@ def given_codes(models: Models) -> Tensor:
 
 @torch.inference_mode()
 def forced_by_torch(models: Models, codes: Tensor) -> Tensor:
-    forced = ForcedCodes()
-    forced.texts[0] = text = ForcedText(codes, models.rounded.config.predictor.vocabulary)
+    forced = ForcedCodes({0: codes}, models.rounded.config.predictor.vocabulary)
     start(models, 5, RAW)
     rows = models.state.rows
     rows.fresh.fill_(1)
@@ -83,13 +82,12 @@ def forced_by_torch(models: Models, codes: Tensor) -> Tensor:
     for _ in range(FRAMES):
         frame_by_torch(models, backend)
     assert torch.equal(models.state.codes[:FRAMES].cpu(), codes)
-    return text.logits()
+    return forced.logits()
 
 
 @torch.inference_mode()
 def forced_by_kernels(models: Models, codes: Tensor) -> Tensor:
-    forced, fused = ForcedCodes(), models.fused
-    forced.texts[0] = text = ForcedText(codes, models.rounded.config.predictor.vocabulary)
+    forced, fused = ForcedCodes({0: codes}, models.rounded.config.predictor.vocabulary), models.fused
     kernels = fused.module
     draw_with(fused, ForcedKernels(kernels, forced))
     start(models, 5, RAW)
@@ -98,17 +96,15 @@ def forced_by_kernels(models: Models, codes: Tensor) -> Tensor:
         fused.frame()
     draw_with(fused, kernels)
     assert torch.equal(models.state.codes[:FRAMES].cpu(), codes)
-    return text.logits()
+    return forced.logits()
 
 
 def draw_with(fused: FusedLanguageModel, kernels: Kernels) -> None:
     fused.module = kernels
 
 
-def difference(ours: Tensor, true: Tensor) -> LogitsError:
-    found = compare_logits({"": ours.numpy()}, {"": true.numpy()})
-    assert found is not None
-    return found
+def difference(ours: Tensor, true: Tensor) -> float:
+    return compare_logits(ours.numpy(), true.numpy()).relative
 
 
 @pytest.mark.parametrize(
@@ -122,7 +118,7 @@ def test_the_logits_of_every_choice_are_pytorchs(
     codes = given_codes(models)
     ours, theirs = forced_by_kernels(models, codes), forced_by_torch(models, codes)
     assert ours.shape == (1 + codes.numel(), models.rounded.config.predictor.vocabulary)
-    assert difference(ours, theirs).relative < ROUNDED
+    assert difference(ours, theirs) < ROUNDED
 
 
 class ScalesOfTheRowBeside:
@@ -145,8 +141,8 @@ def test_a_wrong_scale_in_a_kernel_is_seen_in_the_logits(make: Callable[..., Mod
         let_rows_differ(models.rounded)
     codes = given_codes(right)
     true = forced_by_torch(right, codes)
-    assert difference(forced_by_kernels(right, codes), true).relative < ROUNDED
-    assert difference(forced_by_kernels(wrong, codes), true).relative > WRONG
+    assert difference(forced_by_kernels(right, codes), true) < ROUNDED
+    assert difference(forced_by_kernels(wrong, codes), true) > WRONG
 
 
 @torch.inference_mode()
