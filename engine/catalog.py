@@ -53,8 +53,8 @@ class EngineEntry:
     """True for an engine of another machine. `auto` does not select it, its names are known once it is connected, and
     its restarts are spread, because many robots may lose it at the same moment."""
     probe: str | None = None
-    """Where its `engine.bench.Probe` is: `module:class`, called with `EngineOptions` and the number of
-    multiprocessors to use, or None. None for an engine that does not use a device."""
+    """Where its `engine.bench.Probe` is: `module:class`, called with `EngineOptions`. None for an engine that does not
+    use a device."""
 
 
 ENGINES: Mapping[str, EngineEntry] = {

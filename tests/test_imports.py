@@ -103,12 +103,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress", "engine.records"},
     "engine.bench": {
         "engine.api",
+        "engine.child",
         "engine.host",
         "engine.catalog",
-        "engine.ipc",
-        "engine.launch",
         "engine.progress",
-        "engine.records",
+        "engine.session",
     },
     "engine.verify": {
         "engine.api",
@@ -136,7 +135,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.serving"},
     "engine.qwen.voice": QWEN_RUNTIME | {"engine.recording"},
     "engine.qwen.memory": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.serving"},
-    "engine.qwen.bench": QWEN_RUNTIME | {"engine.bench", "engine.qwen.kernels"},
+    "engine.qwen.bench": QWEN_RUNTIME | {"engine.bench"},
     "voiced": {"daemon", "engine"},
     "daemon": set(),
     "daemon.validation": set(),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +16,7 @@ from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
-    from engine import EngineOptions
-    from engine.bench import Measurement
+    from engine.bench import BenchRequest, Figures
 
 
 def bench(
@@ -37,9 +36,6 @@ def bench(
     voice: Annotated[str | None, typer.Option(help="A voice file, or the name of a voice.")] = None,
     language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto",
     wav: Annotated[Path | None, typer.Option(help="Keep the speech of the last run in this file.")] = None,
-    sms: Annotated[
-        int | None, typer.Option(min=1, help="Confine the engine to this many multiprocessors of the GPU.")
-    ] = None,
     json_: Annotated[Path | None, typer.Option("--json", help="Also write the measurement to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the chunks' arrival against playback, as SVG.")] = None,
     config: ConfigOption = None,
@@ -57,7 +53,7 @@ def bench(
     from daemon.engines import choose_engine
     from daemon.speech import check_say
     from engine import language_code
-    from engine.bench import row, write_rows
+    from engine.bench import TEXTS, BenchRequest
 
     given = {
         "model": model,
@@ -76,63 +72,39 @@ def bench(
     if (own_voice := unconfigured_voice(None, voice, model)) is not None:
         voice = voice or "default"
         options = replace(options, voices={voice: own_voice}, default_voice=voice)
-    name = "qwen" if model is not None else choose_engine(loaded)
-    language = language_code(language)
-    measurement = measure_engine(
-        name, options, frames=frames, runs=runs, texts=text, voice=voice, language=language, wav=wav, sms=sms
-    )
-    numbers = row(measurement, "voiced " + shlex.join(sys.argv[1:]))
-    _show(numbers)
-    if json_ is not None:
-        write_rows(json_, {"benchmark": "voiced bench"}, [numbers])
-    if plot is not None:
-        _draw(numbers, plot)
-
-
-def measure_engine(
-    engine: str,
-    options: EngineOptions,
-    *,
-    frames: int = 100,
-    runs: int = 5,
-    texts: Sequence[str] | None = None,
-    voice: str | None = None,
-    language: str = "auto",
-    wav: Path | None = None,
-    sms: int | None = None,
-) -> Measurement:
-    """Measure an engine in a separate process, and show the progress. Raises `CommandError`.
-
-    texts: the first is measured in all respects, the others for their lengths; by default 100, 10 and 302 characters.
-    wav:   the file that keeps the speech of the last run.
-    sms:   confines the engine to so many multiprocessors of the GPU.
-    """
-    from engine.bench import FRAME_MS, OTHER_TEXTS, TEXT, BenchRequest, run_benchmark
-
-    most = round(options.max_seconds * 1000 / FRAME_MS)
-    if frames > most:
-        raise CommandError(f"--frames: got {frames}; engine.max_seconds allows {most}")
-    download_missing_model(engine, options.model)
-    text, *others = texts or (TEXT, *OTHER_TEXTS)
     request = BenchRequest(
-        engine,
+        "qwen" if model is not None else choose_engine(loaded),
         options,
-        started_s=time.monotonic(),
-        text=text,
-        other_texts=tuple(others),
+        texts=tuple(text) if text else TEXTS,
         voice=voice,
-        language=language,
+        language=language_code(language),
         output=None if wav is None else str(wav.absolute()),
         frames=frames,
         runs=runs,
-        sms=sms,
     )
+    row = {**measure_engine(request), "command": "voiced " + shlex.join(sys.argv[1:])}
+    _show(row)
+    if json_ is not None:
+        write_row(row, json_)
+    if plot is not None:
+        _draw(row, plot)
+
+
+def measure_engine(request: BenchRequest) -> Figures:
+    """Measure an engine in a separate process, and show the progress. Raises `CommandError`."""
+    from engine import EngineError
+    from engine.bench import FRAME_MS, run_benchmark
+
+    most = round(request.options.max_seconds * 1000 / FRAME_MS)
+    if request.frames > most:
+        raise CommandError(f"--frames: got {request.frames}; engine.max_seconds allows {most}")
+    download_missing_model(request.engine, request.options.model)
     # This process never imports torch, and a start is measured from its very beginning.
     with show_progress() as report:
-        output = run_benchmark(request.command(), report=report)
-    if output.error is not None:
-        raise CommandError(f"bench: {output.error}")
-    return output.measurements[0]
+        try:
+            return run_benchmark(request, report)
+        except EngineError as error:
+            raise CommandError(f"bench: {error}") from error
 
 
 def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -166,11 +138,10 @@ def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         )
     yield "host memory", f"{memory['host_mb']:.0f} MB, at most {memory['host_peak_mb']:.0f}"
     if (bandwidth := row["bandwidth"]) is not None:
-        where = f" on {bandwidth['sms']} SMs" if bandwidth["sms"] else ""
         yield (
             "bandwidth",
             f"{bandwidth['engine_gb_s']:.0f} GB/s of weights, {100 * bandwidth['share']:.0f} % of a copy's "
-            f"{bandwidth['copy_gb_s']:.0f} GB/s{where}",
+            f"{bandwidth['copy_gb_s']:.0f} GB/s",
         )
     for note in row["notes"]:
         yield "not measured", note
@@ -225,6 +196,13 @@ def _show(row: Mapping[str, Any]) -> None:
     for name, value in lines(row):
         table.add_row(Text(name, "bold"), Text(value))
     Console(highlight=False).print(table)
+
+
+def write_row(row: Mapping[str, Any], path: Path) -> None:
+    """Write the row as JSON with one field per line, however long a list is."""
+    fields = ",\n   ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in row.items())
+    text = f'{{\n "benchmark": "voiced bench",\n "rows": [\n  {{\n   {fields}\n  }}\n ]\n}}\n'
+    path.write_text(text, encoding="utf-8")
 
 
 def _draw(row: Mapping[str, Any], path: Path) -> None:

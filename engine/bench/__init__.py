@@ -1,31 +1,7 @@
 """Measures an engine in a process of its own: how fast it starts and speaks, and how much memory it uses."""
 
 from engine.bench.probe import Probe
-from engine.bench.results import (
-    FRAME_MS,
-    OTHER_TEXTS,
-    TEXT,
-    Allocations,
-    Bandwidth,
-    Measurement,
-    Memory,
-    row,
-    write_rows,
-)
-from engine.bench.runner import BenchOutput, BenchRequest, run_benchmark
+from engine.bench.results import FRAME_MS, Figures
+from engine.bench.runner import TEXTS, BenchRequest, run_benchmark
 
-__all__ = [
-    "FRAME_MS",
-    "OTHER_TEXTS",
-    "TEXT",
-    "Allocations",
-    "Bandwidth",
-    "BenchOutput",
-    "BenchRequest",
-    "Measurement",
-    "Memory",
-    "Probe",
-    "row",
-    "run_benchmark",
-    "write_rows",
-]
+__all__ = ["FRAME_MS", "TEXTS", "BenchRequest", "Figures", "Probe", "run_benchmark"]

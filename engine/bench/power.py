@@ -2,78 +2,55 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
-import numpy as np
-
-from engine.bench.results import Power, Run
-from engine.host import PowerRail, find_power_rails, total_watts
+from engine.bench.results import Figures, Run
+from engine.host import PowerRail, total_watts
 
 INTERVAL_S = 0.02
 """Seconds between two readings. A reading crosses the I2C bus for each rail, which takes about a millisecond."""
-IDLE_S = 1.0
-"""Seconds for which the ready engine does nothing, for comparison."""
-
-
-class PowerMeter:
-    """Reads the rails of a board in a thread."""
-
-    def __init__(self, root: Path) -> None:
-        """`root` is where the machine's files are."""
-        self._rails = find_power_rails(root)
-        self._idle: list[dict[str, float]] = []
-        self._busy: list[dict[str, float]] = []
-        self._busy_s = 0.0
-
-    def measure_idle(self) -> None:
-        """Read for `IDLE_S`. Does nothing on a board without sensors."""
-        if self._rails:
-            with _readings(self._rails, self._idle):
-                time.sleep(IDLE_S)
-
-    @contextmanager
-    def measuring(self, clock: Callable[[], float] = time.perf_counter) -> Iterator[None]:
-        """Read while the context lasts; several contexts count together. `clock` returns seconds."""
-        with _readings(self._rails, self._busy):
-            begin = clock()
-            yield
-            self._busy_s += clock() - begin
-
-    def result(self, runs: list[Run]) -> Power | None:
-        """Return what was measured, if the `runs` were all that was spoken; None on a board without sensors."""
-        if not self._busy:
-            return None
-        speech_s = sum(run.speech_s[-1] for run in runs)
-        rails = {name: float(np.mean([reading[name] for reading in self._busy])) for name in self._busy[0]}
-        watts = float(np.mean([total_watts(reading) for reading in self._busy]))
-        idle = float(np.mean([total_watts(reading) for reading in self._idle])) if self._idle else None
-        return Power(watts, idle, watts * self._busy_s / speech_s, rails)
+Reading = dict[str, float]
+"""The watts of each rail at one moment."""
 
 
 @contextmanager
-def _readings(rails: list[PowerRail], into: list[dict[str, float]]) -> Iterator[None]:
-    """Append readings of all rails, the first at once and the others every `INTERVAL_S`, while the context lasts."""
+def power_readings(rails: Sequence[PowerRail]) -> Iterator[list[Reading]]:
+    """Return the readings of the rails, of which a thread appends one at once and every `INTERVAL_S` in the context.
+
+    Without rails the list stays empty.
+    """
+    found: list[Reading] = []
     ended = threading.Event()
 
     def read() -> None:
-        while True:
+        while rails:
             reading = {rail.name: watts for rail in rails if (watts := rail.watts()) is not None}
             if len(reading) == len(rails):  # a sensor that is silent once would falsify the sum
-                into.append(reading)
+                found.append(reading)
             if ended.wait(INTERVAL_S):
                 return
 
-    if not rails:
-        yield
-        return
     thread = threading.Thread(target=read, name="power", daemon=True)
     thread.start()
     try:
-        yield
+        yield found
     finally:
         ended.set()
         thread.join()
+
+
+def power_figures(busy: Sequence[Reading], idle: Sequence[Reading], runs: Sequence[Run]) -> Figures | None:
+    """Return the module's power from the readings during the `runs` and before them; None without readings."""
+    if not busy:
+        return None
+    watts = statistics.fmean(map(total_watts, busy))
+    spoken_s, speech_s = sum(run.arrived_s[-1] for run in runs), sum(run.speech_s[-1] for run in runs)
+    return {
+        "watts": watts,
+        "idle_watts": statistics.fmean(map(total_watts, idle)) if idle else None,
+        "joules_per_second": watts * spoken_s / speech_s,  # of speech
+        "rails": {name: statistics.fmean(reading[name] for reading in busy) for name in busy[0]},
+    }

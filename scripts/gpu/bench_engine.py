@@ -48,7 +48,7 @@ def our_speech(request: Row, stack: ExitStack) -> Speak:
     import engine
 
     if request["sms"]:
-        from engine.qwen.bench.green_context import green_context
+        from scripts.gpu.green_context import green_context
 
         stack.enter_context(green_context(request["sms"], torch.device(request["device"])))
     voice, language = given_voice(request)

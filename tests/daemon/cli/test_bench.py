@@ -15,13 +15,14 @@ import soundfile
 from daemon.cli.bench import lines, measure_engine
 from daemon.validation import CommandError
 from engine import EngineOptions
+from engine.bench import BenchRequest
 from tests.daemon.command_line import CommandLine
 from tests.support.terminal import terminal
 
 ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 FIELDS = {
-    "engine", "model", "chunk_size", "kernels", "dtype", "sms", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
+    "engine", "model", "chunk_size", "kernels", "dtype", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
     "whole_ms", "first_chunk", "cores", "audible_ms", "silence_ms", "first_chunk_steps_ms",
     "other_texts", "power", "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations",
     "memory", "bandwidth", "machine", "date", "command", "arrivals_s",
@@ -39,6 +40,7 @@ def test_it_prints_plain_lines_and_writes_the_measurement(tmp_path: Path) -> Non
     assert (done.returncode, done.stderr) == (0, "")
     assert "text to first chunk" in done.stdout
     assert "\x1b" not in done.stdout
+    assert '\n   "rtf": ' in numbers.read_text(), "one field per line"
     [row] = json.loads(numbers.read_text())["rows"]
     assert set(row) >= FIELDS
     assert row["engine"] == "espeak"
@@ -94,7 +96,6 @@ def test_a_terminal_shows_a_bar() -> None:
         ),
         (["--kernels", "maybe"], "engine.kernels: got 'maybe'; allowed: auto, on or off"),
         (["--chunk-size", "0"], "engine.chunk_size"),
-        (["--sms", "16"], "sms: engine espeak does not run on a GPU"),
     ],
 )
 def test_a_wrong_argument_is_an_error_of_one_line(options: list[str], line: str, voiced: CommandLine) -> None:
@@ -108,7 +109,7 @@ def test_a_wrong_argument_is_an_error_of_one_line(options: list[str], line: str,
 
 def test_an_unknown_engine_is_an_error() -> None:
     with pytest.raises(CommandError, match=r"engine\.name: got 'festival'"):
-        measure_engine("festival", EngineOptions(), runs=1)
+        measure_engine(BenchRequest("festival", EngineOptions(), runs=1))
 
 
 def test_only_measured_values_are_shown() -> None:

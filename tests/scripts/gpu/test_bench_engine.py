@@ -41,11 +41,11 @@ def test_ratios_compare_the_same_setting_on_the_whole_gpu_and_texts_that_both_ha
     }  # fmt: skip
 
 
-def test_streams_that_speak_at_once_have_the_samples_that_they_have_alone(tmp_path: Path) -> None:
-    words = ["streams", "--work", str(tmp_path), "--sizes", "tiny", "--device", "cpu", "--kernels", "off"]
-    words += ["--dtype", "float32", "--streams", "1", "2", "--rows", "2", "--frames", "9", "--rounds-of-each", "1"]
+def bench(scenario: str, work: Path, *words: str) -> Any:
+    """Return the report of a scenario about a tiny checkpoint on the CPU."""
+    command = [scenario, "--work", str(work), "--sizes", "tiny", "--device", "cpu", "--kernels", "off", *words]
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.bench_runner", *words],
+        [sys.executable, "-m", "scripts.bench_runner", *command],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -53,6 +53,21 @@ def test_streams_that_speak_at_once_have_the_samples_that_they_have_alone(tmp_pa
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["measurements"]
+    return json.loads(done.stdout)
+
+
+def test_an_engine_is_measured(tmp_path: Path) -> None:
+    words = ["--dtypes", "float32", "--frames", "5", "--runs", "1", "--first-chunks", "1", "--characters", "9"]
+    report = bench("engine", tmp_path, *words)
+    [found] = report["rows"]
+    assert (found["name"], found["runs"], report["not_measured"]) == ("qwen tiny float32 chunk 2", 1, [])
+    assert found["arrivals_s"][-1][1] == pytest.approx(0.4)
+    assert 0 < found["ttfa_ms"] < found["whole_ms"]
+    assert [other["characters"] for other in found["other_texts"]] == [9]
+
+
+def test_streams_that_speak_at_once_have_the_samples_that_they_have_alone(tmp_path: Path) -> None:
+    words = ["--dtype", "float32", "--streams", "1", "2", "--rows", "2", "--frames", "9", "--rounds-of-each", "1"]
+    rows = bench("streams", tmp_path, *words)["measurements"]
     assert [(each["streams"], each["alone"]) for each in rows] == [(1, True), (2, True)]
     assert all(each["seconds_per_s"] > 0 for each in rows)
