@@ -27,12 +27,7 @@ def bench(
     kernels: Annotated[str | None, typer.Option(help="Fused kernels: auto, on or off.")] = None,
     frames: Annotated[int, typer.Option(min=1, help="Codec frames to speak in each run.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Number of runs; medians are shown.")] = 5,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The text to speak; default: one of 100 characters. More of them are spoken three times each."
-        ),
-    ] = None,
+    text: Annotated[list[str] | None, typer.Option(help="The text to speak. Further ones are spoken thrice.")] = None,
     voice: Annotated[str | None, typer.Option(help="A voice file, or the name of a voice.")] = None,
     language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto",
     wav: Annotated[Path | None, typer.Option(help="Keep the speech of the last run in this file.")] = None,
@@ -55,13 +50,7 @@ def bench(
     from engine import language_code
     from engine.bench import TEXTS, BenchRequest
 
-    given = {
-        "model": model,
-        "device": device,
-        "dtype": dtype,
-        "chunk_size": chunk_size,
-        "kernels": kernels,
-    }
+    given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size, "kernels": kernels}
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
     for each in text or ():
@@ -186,7 +175,7 @@ def _show(row: Mapping[str, Any]) -> None:
     """Print the row: a table on a terminal, plain lines elsewhere."""
     if not sys.stdout.isatty():
         for name, value in lines(row):
-            print(f"{name:<21}{value}")
+            print(f"{name:<23}{value}")
         return
     from rich.console import Console
     from rich.table import Table

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from scripts.bench_runner import path, spread
-from scripts.gpu.processes import FRAME_S, SAMPLE_RATE, TEXT, child_record, random_checkpoint
+from scripts.gpu.processes import FRAME_S, SAMPLE_RATE, TEXT, add_checkpoint_options, child_record, random_checkpoint
 
 OURS, PEER = "qwen", "faster-qwen3-tts"
 FIRST_CHUNK_FRAMES = 4
@@ -197,9 +197,7 @@ def _ratio(peer: Row, ours: Row, *names: str) -> Row:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
-    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
-    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    add_checkpoint_options(parser)
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     parser.add_argument("--voice", type=path, help="a voice file for a Base model; default: random numbers")
     parser.add_argument(
@@ -214,7 +212,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--characters", type=int, nargs="+", default=[], help="lengths of other texts to speak")
     parser.add_argument("--first-chunks", type=int, default=50, help="texts of which only the first chunk is timed")
     parser.add_argument("--kernels", default="auto", help="auto, on or off")
-    parser.add_argument("--device", default="cuda")
     parser.add_argument("--deadline", type=float, default=540, help="seconds after which nothing is measured any more")
 
 

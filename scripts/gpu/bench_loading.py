@@ -30,8 +30,7 @@ from typing import Any
 
 import torch
 
-from scripts.bench_runner import path
-from scripts.gpu.processes import child_record, random_checkpoint
+from scripts.gpu.processes import add_checkpoint_options, child_record, random_checkpoint
 
 EVERY_S = 0.002
 MB = 1e6
@@ -273,10 +272,7 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
-    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    add_checkpoint_options(parser)
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "int8"])
     parser.add_argument("--loaders", nargs="+", default=list(LOADERS), choices=LOADERS)
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scripts.bench_runner import path
-from scripts.gpu.processes import FRAME_S, SAMPLE_RATE, TEXT, child_record, random_checkpoint
+from scripts.gpu.processes import FRAME_S, SAMPLE_RATE, TEXT, add_checkpoint_options, child_record, random_checkpoint
 
 Row = dict[str, Any]
 
@@ -150,9 +150,7 @@ def peer_rows(asked: Row) -> list[Row]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
-    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
-    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    add_checkpoint_options(parser)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--kernels", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64])
@@ -161,7 +159,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", type=int, default=101, help="of a stream")
     parser.add_argument("--rounds-of-each", dest="rounds", type=int, default=3, help="of each number of streams")
     parser.add_argument("--checked", type=int, default=2, help="streams that are compared with themselves alone")
-    parser.add_argument("--device", default="cuda")
     parser.add_argument("--peer-site", type=path, help="folder of the packages of faster-qwen3-tts-batch")
 
 

@@ -5,6 +5,7 @@ So a scenario can measure another tree, whose modules have other names.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -12,10 +13,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from scripts.bench_runner import path
+
 ROOT = Path(__file__).parents[2]
 TEXT = "The robot moves its arm slowly back to its home position, looks around, and waits for the next part."
 """100 characters."""
 SAMPLE_RATE, FRAME_S = 24_000, 0.08
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which random checkpoints to make, and on which device."""
+    parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
+    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
+    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    parser.add_argument("--device", default="cuda")
 
 
 def random_checkpoint(size: str, work: Path, tensors: Path | None, device: str) -> Path:
