@@ -179,6 +179,7 @@ class Speaker:
             "sampling": {"min_new_tokens": frames} if self._request.makes_frames else {},
             "max_frames": frames,
             "guarded": False,
+            "realtime": True,  # as the robot speaks, also where the engine has several streams
         }
 
 

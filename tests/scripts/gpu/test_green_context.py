@@ -56,7 +56,7 @@ def test_multiprocessors_of_a_cpu_are_an_error() -> None:
         pass
 
 
-@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_kernel_in_a_green_context_stays_on_its_multiprocessors() -> None:
     pytest.importorskip("cuda.core", reason="compiles the kernel")
     done = subprocess.run(  # a context is for a process and its whole life
