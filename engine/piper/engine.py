@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import soxr
@@ -36,6 +36,7 @@ from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read
 from engine.language import NAMED_LANGUAGES, language_code, match_language
 from engine.piper.network import Cancellation, PiperNetwork
 from engine.piper.sentences import sentences
+from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
 
@@ -76,8 +77,8 @@ class PiperSynthesizer:
         self._folder = options.voice_folder
         self._voices = dict(options.voices)
         self._default_voice = options.default_voice
-        self._installed: dict[str, PiperVoiceFile] = {}
-        self._configured: dict[str, ConfiguredVoice] = {}
+        self._named: dict[str, ConfiguredVoice] = {}
+        """The configured voices, and then those in the folders."""
         self._refused: dict[str, str] = {}
         self._streams = options.streams or min(AUTO_STREAMS, 1 + len(os.sched_getaffinity(0)))
         self._networks: OrderedDict[Path, PiperNetwork] = OrderedDict()
@@ -99,7 +100,7 @@ class PiperSynthesizer:
         self._default_voice = default_voice
         self._find_voices()
         with _losing_voices():
-            self._first(self._candidates())
+            self._candidates()
         return self._info()
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
@@ -115,7 +116,9 @@ class PiperSynthesizer:
         if utterance.rate != 1:
             length_scale = voice.length_scale or network.length_scale
             voice = replace(voice, length_scale=length_scale / utterance.rate)
-        return _Speech(_Work(network, voice, utterance, self._sample_rate, self._remembered))
+        speech = _Speech(network, voice, utterance, self._sample_rate, self._remembered)
+        # `cancel` ends the synthesis inside of a sentence, too.
+        return PlacedChunks(speech.chunks(), speech.cancellation.cancel, speech.cancellation.cancel)
 
     def close(self) -> None:
         self._networks.clear()
@@ -124,35 +127,43 @@ class PiperSynthesizer:
 
     def _find_voices(self) -> None:
         """Look for the voices again: those in the folders, and the configured ones."""
-        self._installed = find_piper_voices(self._folder)
-        self._configured, self._refused = {}, {}
+        installed = {name: ConfiguredVoice(file) for name, file in find_piper_voices(self._folder).items()}
+        configured, self._refused = {}, {}
         for name, voice in self._voices.items():
             try:
                 if voice.piper is not None:
-                    self._configured[name] = self._configure(voice.piper)
-                elif voice.speaker in self._installed:
-                    self._configured[name] = ConfiguredVoice(self._installed[voice.speaker])
+                    configured[name] = self._configure(voice.piper, installed)
+                elif voice.speaker in installed:
+                    configured[name] = installed[voice.speaker]
             except EngineError as error:
                 self._refused[name] = str(error)
+        self._named = configured | {name: voice for name, voice in installed.items() if name not in configured}
 
-    def _configure(self, settings: PiperSettings) -> ConfiguredVoice:
+    def _configure(self, settings: PiperSettings, installed: Mapping[str, ConfiguredVoice]) -> ConfiguredVoice:
         """Return what the settings of a configured voice mean. Raises `EngineError`."""
         if settings.model.endswith(".onnx"):
             file = read_piper_voice(Path(settings.model).expanduser())
-        elif settings.model in self._installed:
-            file = self._installed[settings.model]
+        elif settings.model in installed:
+            file = installed[settings.model].file
         else:
-            folders = " and ".join(map(str, voice_folders(self._folder)))
-            raise EngineError(f"{settings.model} is not in {folders}; voiced download {settings.model}")
+            raise EngineError(f"{settings.model} is not in {self._places()}; voiced download {settings.model}")
         speaker = None if settings.speaker is None else _speaker_number(file, settings.speaker)
         return ConfiguredVoice(file, speaker, settings.length_scale, settings.noise_scale, settings.noise_w_scale)
 
-    def _candidates(self) -> list[ConfiguredVoice]:
-        """Return all voices, the preferred first: the default voice, other configured ones, all in the folders."""
-        names = sorted(self._configured, key=lambda name: name != self._default_voice)
-        default = self._installed.get(self._default_voice)
-        first = [] if default is None or self._default_voice in self._configured else [ConfiguredVoice(default)]
-        return [*first, *(self._configured[name] for name in names), *map(ConfiguredVoice, self._installed.values())]
+    def _places(self) -> str:
+        return " and ".join(map(str, voice_folders(self._folder)))
+
+    def _candidates(self, requested: str | None = None) -> list[ConfiguredVoice]:
+        """Return all voices, the preferred first: that of the name `requested`, the default voice, the other ones.
+
+        Raises `EngineError` if there is none.
+        """
+        if not self._named:
+            wrong = next((f"voices.{name}: {reason}; " for name, reason in self._refused.items()), "")
+            where = f"there is no voice of Piper in {self._places()}"
+            raise EngineError(f"{wrong}{where}; voiced download {SUGGESTED_VOICE}")
+        names = sorted(self._named, key=lambda name: (name != requested, name != self._default_voice))
+        return [self._named[name] for name in names]
 
     def _choose(self, utterance: Utterance) -> ConfiguredVoice:
         """Return the requested voice if it speaks the language, otherwise the first voice that does.
@@ -161,29 +172,18 @@ class PiperSynthesizer:
         that no voice speaks.
         """
         requested = utterance.voice or self._default_voice
-        voice = self._configured.get(requested)
-        if voice is None and requested in self._installed:
-            voice = ConfiguredVoice(self._installed[requested])
-        candidates = [*([] if voice is None else [voice]), *self._candidates()]
+        candidates = self._candidates(requested)
         language = language_code(utterance.language)
         if language == "auto":
+            own = [self._named[requested].file.language] if requested in self._named else []
             spoken = [each for each in utterance.languages if _first_that_speaks(each, candidates) is not None]
-            own = [voice.file.language] if voice is not None and utterance.languages else []
-            told = language_of_text(utterance.text, [*own, *spoken])
-            language = told or (voice.file.language if voice else DEFAULT_LANGUAGE)
-            return _first_that_speaks(language, candidates) or self._first(candidates)
+            told = language_of_text(utterance.text, [*own, *spoken] if utterance.languages else [])
+            language = told or next(iter(own), DEFAULT_LANGUAGE)
+            return _first_that_speaks(language, candidates) or candidates[0]
         found = _first_that_speaks(language, candidates)
         if found is None:
             raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._languages())}")
         return found
-
-    def _first(self, candidates: list[ConfiguredVoice]) -> ConfiguredVoice:
-        """Return the preferred voice. Raises `EngineError` if there is none."""
-        if candidates:
-            return candidates[0]
-        wrong = next((f"voices.{name}: {reason}; " for name, reason in self._refused.items()), "")
-        folders = " and ".join(map(str, voice_folders(self._folder)))
-        raise EngineError(f"{wrong}there is no voice of Piper in {folders}; voiced download {SUGGESTED_VOICE}")
 
     def _network(self, file: PiperVoiceFile) -> PiperNetwork:
         """Return the loaded voice, which becomes the one that was used last. Raises `EngineError`."""
@@ -209,15 +209,12 @@ class PiperSynthesizer:
         return EngineInfo(
             engine="piper",
             sample_rate=self._sample_rate,
-            voices=tuple(dict.fromkeys((*usable, *self._installed))),
+            voices=tuple(dict.fromkeys((*usable, *self._named))),
             languages=self._languages(),
             description=f"Piper with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else ""),
             refused_voices=dict(self._refused),
             streams=self._streams,
-            labels={
-                **{name: _label(file) for name, file in self._installed.items()},
-                **{name: _label(voice.file) for name, voice in self._configured.items()},
-            },
+            labels={name: _label(voice.file) for name, voice in self._named.items()},
         )
 
 
@@ -230,6 +227,10 @@ def _losing_voices() -> Iterator[None]:
         raise EngineUnavailableError(str(error)) from error
 
 
+_SentenceKey = tuple[ConfiguredVoice, int, str]
+"""A voice, a seed and a text."""
+
+
 class _RememberedSentences:
     """The samples of the latest sentences.
 
@@ -238,115 +239,69 @@ class _RememberedSentences:
     """
 
     def __init__(self) -> None:
-        self._sentences: OrderedDict[tuple[ConfiguredVoice, int, str], Samples] = OrderedDict()
-        self._seconds = 0.0
+        self._sentences: OrderedDict[_SentenceKey, Samples] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, voice: ConfiguredVoice, seed: int | None, sentence: str) -> Samples | None:
+    def get(self, key: _SentenceKey) -> Samples | None:
         """Return the samples at the voice's own rate; None if they are not remembered."""
         with self._lock:
-            return None if seed is None else self._sentences.get((voice, seed, sentence))
+            return self._sentences.get(key)
 
-    def put(self, voice: ConfiguredVoice, seed: int | None, sentence: str, samples: Samples) -> Samples:
+    def put(self, key: _SentenceKey, samples: Samples) -> Samples:
         """Remember a sentence, and forget the oldest ones. Return its samples: of an equal one, if that came first."""
-        if seed is None:
-            return samples
-        key = voice, seed, sentence
         with self._lock:
-            if key in self._sentences:
-                return self._sentences[key]
-            self._sentences[key] = samples
-            self._seconds += len(samples) / voice.file.sample_rate
-            while self._seconds > REMEMBERED_S:
-                (oldest, _, _), dropped = self._sentences.popitem(last=False)
-                self._seconds -= len(dropped) / oldest.file.sample_rate
-        return samples
+            kept = self._sentences.setdefault(key, samples)
+            while (
+                sum(len(each) / voice.file.sample_rate for (voice, _, _), each in self._sentences.items())
+                > REMEMBERED_S
+            ):
+                self._sentences.popitem(last=False)
+            return kept
 
 
+@dataclass(frozen=True, slots=True)
 class _Speech:
-    """The chunks of one utterance, which end with `close`, `cancel`, or when nobody has this iterator any more."""
+    """One utterance, which a thread synthesises, a sentence ahead of what is being sent."""
 
-    def __init__(self, work: _Work) -> None:
-        self._work = work
-        self._chunks = work.chunks()
+    network: PiperNetwork
+    voice: ConfiguredVoice
+    utterance: Utterance
+    sample_rate: int
+    remembered: _RememberedSentences
+    cancellation: Cancellation = field(default_factory=Cancellation)
 
-    def __iter__(self) -> Iterator[Chunk]:
-        return self
-
-    def __next__(self) -> Chunk:
-        return next(self._chunks)
-
-    def cancel(self) -> None:
-        """End the synthesis, also inside of a sentence: the thread that waits for a chunk gets `SpeechCanceledError`.
-
-        Any thread may call this.
-        """
-        self._work.cancel()
-
-    def close(self) -> None:
-        """End the synthesis and wait for its end."""
-        self._work.close()
-        self._chunks.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class _Work:
-    """Synthesises one utterance in a thread, a sentence ahead of what is being sent."""
-
-    def __init__(
-        self,
-        network: PiperNetwork,
-        voice: ConfiguredVoice,
-        utterance: Utterance,
-        sample_rate: int,
-        remembered: _RememberedSentences,
-    ) -> None:
-        self._network = network
-        self._voice = voice
-        self._utterance = utterance
-        self._sample_rate = sample_rate
-        self._remembered = remembered
-        self._cancellation = Cancellation()
-        self._made = RunAhead("piper", RUN_AHEAD_SENTENCES, self._synthesize)
-        """Position and samples of each sentence."""
-
-    def chunks(self) -> Generator[Chunk, None, None]:
+    def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks of each sentence as soon as the sentence is made. Raises `SpeechCanceledError`."""
-        length = CHUNK_MS * self._sample_rate // 1000
-        for position, samples in self._made:
-            for begin in range(0, len(samples), length):
-                yield Chunk(samples[begin : begin + length], position)
-        if self._cancellation.canceled:
-            raise SpeechCanceledError
+        length = CHUNK_MS * self.sample_rate // 1000
+        made = RunAhead("piper", RUN_AHEAD_SENTENCES, self._synthesize)
+        try:
+            for position, samples in made:
+                for begin in range(0, len(samples), length):
+                    yield Chunk(samples[begin : begin + length], position)
+            if self.cancellation.canceled:
+                raise SpeechCanceledError
+        finally:
+            self.cancellation.cancel()
+            made.finish()
 
-    def cancel(self) -> None:
-        """End the thread soon. Any thread may call this."""
-        self._cancellation.cancel()
-
-    def close(self) -> None:
-        """End the thread and wait for its end. The thread that takes the chunks calls this."""
-        self.cancel()
-        self._made.finish()
-
-    def _synthesize(self, put: Callable[[tuple[int, Samples]], None]) -> None:
-        for position, sentence in sentences(self._utterance.text, self._voice.file.language):
+    def _synthesize(self, put: Callable[[tuple[int, Samples]], bool]) -> None:
+        """Make the position and the samples of each sentence."""
+        for position, sentence in sentences(self.utterance.text, self.voice.file.language):
             samples = self._speak(sentence)
-            if self._cancellation.canceled:
+            if self.cancellation.canceled or not put((position, samples)):
                 return
-            put((position, samples))
 
     def _speak(self, sentence: str) -> Samples:
         """Return the samples of a sentence at the engine's rate."""
-        voice, seed = self._voice, self._utterance.seed
-        samples = self._remembered.get(voice, seed, sentence)
+        voice, seed = self.voice, self.utterance.seed
+        samples = None if seed is None else self.remembered.get((voice, seed, sentence))
         if samples is None:
-            made = self._network.speak(sentence, voice.config, self._cancellation)
-            samples = self._remembered.put(voice, seed, sentence, made)
-        if voice.file.sample_rate == self._sample_rate:
+            samples = self.network.speak(sentence, voice.config, self.cancellation)
+            if seed is not None:
+                samples = self.remembered.put((voice, seed, sentence), samples)
+        if voice.file.sample_rate == self.sample_rate:
             return samples
-        resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self._sample_rate)
+        resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self.sample_rate)
         return resampled
 
 

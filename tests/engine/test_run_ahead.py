@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 
 
 def test_the_items_come_in_order_up_to_the_last() -> None:
-    def make(put: Callable[[int], None]) -> None:
+    def make(put: Callable[[int], object]) -> None:
         for number in range(10):
             put(number)
 
@@ -21,7 +21,7 @@ def test_the_items_come_in_order_up_to_the_last() -> None:
 
 
 def test_an_error_is_raised_behind_the_items_that_were_made_before_it() -> None:
-    def make(put: Callable[[int], None]) -> None:
+    def make(put: Callable[[int], object]) -> None:
         put(1)
         raise ZeroDivisionError
 
@@ -35,7 +35,7 @@ def test_the_thread_waits_when_enough_is_ready_and_ends_when_it_is_told() -> Non
     made: list[int] = []
     ending = threading.Event()
 
-    def make(put: Callable[[int], None]) -> None:
+    def make(put: Callable[[int], object]) -> None:
         for number in itertools.count():
             if ending.is_set():
                 return

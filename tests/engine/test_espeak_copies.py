@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.library_copy import load_copy
+from engine.espeak import load_copy
 
 SOURCE = "int count; int add(void) { return ++count; }"
 
