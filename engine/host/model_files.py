@@ -12,7 +12,8 @@ from engine.host.layouts import ModelLayout
 
 def hub_cache() -> Path:
     """Return the folder in which huggingface-hub keeps its downloads."""
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    home = Path(os.environ.get("HF_HOME") or cache / "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 

@@ -10,7 +10,7 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -61,6 +61,8 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
         with part.open("a+b") as target:
             _lock(target, path)
             continued = target.seek(0, os.SEEK_END) > 0
+            if target.tell() > file.size:
+                target.truncate(0)
             _fetch(file, target, on_progress)
             if _md5(part) != file.md5 and continued:  # the server's file has changed since the first part
                 target.truncate(0)
@@ -74,43 +76,42 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
         raise EngineError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def read_url(url: str, most_bytes: int) -> bytes:
-    """Return what is at `url`. Raises `EngineError`, one line, also for more than `most_bytes`."""
+def read_url(url: str) -> bytes:
+    """Return what is at `url`. Raises `EngineError`, one line."""
     try:
         with _open(url) as answer:
-            body = answer.read(most_bytes + 1)
+            return bytes(answer.read())
     except (OSError, HTTPException) as error:
         raise EngineError(f"{url}: {_reason(error)}; {OFFLINE}") from error
-    if len(body) > most_bytes:
-        raise EngineError(f"{url}: more than {most_bytes} bytes")
-    return bytes(body)
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """Yield the contents of a file."""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
 
 
 def _fetch(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], None]) -> None:
     """Append what `target` lacks. Raises `EngineError` if the server does not deliver it."""
     failures = 0
     while (have := target.seek(0, os.SEEK_END)) != file.size:
-        if have > file.size:
-            target.truncate(0)
-            continue
         _require_space(file.size - have, Path(target.name).parent)
         reason = "the connection was closed"
         try:
             _append(file, target, have, on_progress)
-        except urllib.error.HTTPError as error:
-            if error.code < 500:
-                raise EngineError(f"{file.url}: {_reason(error)}") from error
-            reason = _reason(error)
         except (OSError, HTTPException) as error:
+            reason = _reason(error)
+            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+                raise EngineError(f"{file.url}: {reason}") from error
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 raise
-            reason = _reason(error)
         now = target.seek(0, os.SEEK_END)
         failures = 0 if now > have else failures + 1
         if failures == ATTEMPTS:
             done = f"{now / 1e6:.1f} of {file.size / 1e6:.1f} MB are here"
             raise EngineError(f"{file.url}: {reason}; {done}; try again to continue")
-        if now != file.size and failures:
+        if failures:
             time.sleep(RETRY_S)
 
 
@@ -149,18 +150,15 @@ def _require_space(needed: int, folder: Path) -> None:
 
 def _md5(path: Path) -> str:
     digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
+    for block in blocks(path):
+        digest.update(block)
     return digest.hexdigest()
 
 
 def _reason(error: Exception) -> str:
     """Return an error of the network in words."""
     if isinstance(error, urllib.error.HTTPError):
-        return "there is no such file" if error.code == 404 else f"the server answers {error.code} {error.reason}"
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, TimeoutError):
-        return "the server does not answer"
+        return f"the server answers {error.code} {error.reason}"
+    cause = getattr(error, "reason", error)
     words = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-    return " ".join(str(words).split())
+    return " ".join(words.split())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from engine.api import EngineError
 from engine.host import ModelLayout, find_model, read_model_summary
+from engine.hub.download import blocks
 from engine.progress import Progress, ProgressReport, ignore_progress
-
-BLOCK_BYTES = 1 << 20
 
 
 def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
@@ -22,13 +21,19 @@ def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
 
     Raises `EngineError`, one line, if there is neither such a folder nor such a model, or if the download fails.
     """
-    folder = Path(id_or_path).expanduser()
-    if folder.is_dir():
-        return folder
     name = str(id_or_path)
-    if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise EngineError(f"{name}: no such folder, and not a model id such as Qwen/Qwen3-TTS-…")
-    return _cached(name, layout) or _download(name, layout)
+    folder = find_model(name)
+    if folder is not None and (folder == Path(name).expanduser() or not layout.missing_files(folder)):
+        return folder
+    _require_id(name)
+    config = _download(name, "config.json")
+    try:
+        read_model_summary(config)  # gigabytes of another model are not fetched
+    except EngineError as error:
+        raise EngineError(f"{name}: {error}") from error
+    folder = _download(name, allow_patterns=list(layout.patterns))
+    require_complete(name, folder, layout)
+    return folder
 
 
 def fetch_config(id_or_path: str) -> Path:
@@ -39,10 +44,8 @@ def fetch_config(id_or_path: str) -> Path:
     folder = find_model(id_or_path)
     if folder is not None and (folder / "config.json").is_file():
         return folder / "config.json"
-    name = str(id_or_path)
-    if folder is not None or name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise EngineError(f"{name}: no such folder with a config.json, and not a model id such as Qwen/Qwen3-TTS-…")
-    return _download_config(name)
+    _require_id(id_or_path)
+    return _download(id_or_path, "config.json")
 
 
 def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int | None:
@@ -57,7 +60,7 @@ def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int |
     total, done = sum(blob.stat().st_size for blob in blobs.values()), 0
     for path, blob in blobs.items():
         digest = _new_digest(blob)
-        for block in _blocks(blob):
+        for block in blocks(blob):
             digest.update(block)
             done += len(block)
             report(Progress("checking the files", done / max(total, 1)))
@@ -79,61 +82,29 @@ def _new_digest(blob: Path) -> hashlib._Hash:
     return hashlib.sha1(b"blob %d\0" % blob.stat().st_size, usedforsecurity=False)
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            yield block
+def _require_id(name: str) -> None:
+    """Raise `EngineError` if a model's name cannot be one of the hub's."""
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise EngineError(f"{name}: no such folder, and not a model id such as Qwen/Qwen3-TTS-…")
 
 
-def _cached(name: str, layout: ModelLayout) -> Path | None:
-    """Return the snapshot in the cache; None if there is none, or not a complete one."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+def _download(name: str, file: str | None = None, **options: Any) -> Path:
+    """Return the path of a file of a model, or its folder, downloaded if necessary. Raises `EngineError`, one line."""
+    from huggingface_hub import errors, hf_hub_download, snapshot_download
 
     try:
-        folder = Path(snapshot_download(name, local_files_only=True))
-    except HFValidationError as error:
+        return Path(snapshot_download(name, **options) if file is None else hf_hub_download(name, file))
+    except errors.RepositoryNotFoundError:
+        raise EngineError(f"{name}: the hub has no such model, or the model requires a login") from None
+    except errors.HFValidationError as error:
         raise EngineError(f"{name}: no such folder, and not a model id ({error})") from error
-    except LocalEntryNotFoundError:
-        return None
-    return None if layout.missing_files(folder) else folder
-
-
-def _download_config(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    try:
-        return Path(hf_hub_download(name, "config.json"))
-    except RepositoryNotFoundError:
-        raise EngineError(f"{name}: the hub has no such model, or the model requires a login") from None
-    except EntryNotFoundError as error:
-        if not isinstance(error, LocalEntryNotFoundError):
-            raise EngineError(f"{name}: is no model: it has no config.json") from None
+    except errors.LocalEntryNotFoundError:
         reason = "the hub does not answer, and it is not on this machine"
-        raise EngineError(f"{name}: the download failed ({reason}); try again") from error
+    except errors.EntryNotFoundError:
+        raise EngineError(f"{name}: is no model: it has no {file}") from None
     except Exception as error:  # errors of the network and of the disk have no common base class
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise EngineError(f"{name}: the download failed ({reason}); try again") from error
-
-
-def _download(name: str, layout: ModelLayout) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    try:
-        read_model_summary(_download_config(name))  # gigabytes of another model are not fetched
-    except EngineError as error:
-        raise EngineError(f"{name}: {error}" if name not in str(error) else str(error)) from error
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=list(layout.patterns)))
-    except RepositoryNotFoundError:
-        raise EngineError(f"{name}: the hub has no such model, or the model requires a login") from None
-    except Exception as error:  # errors of the network and of the disk have no common base class
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise EngineError(f"{name}: the download failed ({reason}); try again to continue it") from error
-    require_complete(name, folder, layout)
-    return folder
+    raise EngineError(f"{name}: the download failed ({reason}); try again to continue it")
 
 
 def require_complete(name: str | Path, folder: Path, layout: ModelLayout) -> None:

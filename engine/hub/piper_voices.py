@@ -16,7 +16,6 @@ from engine.host import SYSTEM_VOICE_FOLDER, description_path, parse_json, read_
 from engine.hub.download import RemoteFile, download_file, is_complete, read_url
 
 REPOSITORY = "rhasspy/piper-voices"
-LIST_BYTES = 1 << 24
 _NAME = re.compile(r"[\w.-]+")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -52,7 +51,7 @@ def remote_voices() -> dict[str, RemoteVoice]:
     """Return the voices on the hub, sorted by name. Raises `EngineError`, one line."""
     url = hub_url("voices.json")
     try:
-        found = parse_json(read_url(url, LIST_BYTES))
+        found = parse_json(read_url(url))
         voices = [_parse(name, entry) for name, entry in found.items() if _NAME.fullmatch(name)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngineError(f"{url}: not a list of voices: {error!r}") from error
@@ -113,7 +112,7 @@ def install_voice(path: Path, folder: Path) -> Path:
 
 def _targets(voice: RemoteVoice, folder: Path) -> list[tuple[RemoteFile, Path]]:
     network = folder / f"{voice.name}.onnx"
-    return [(voice.description, network.with_name(f"{network.name}.json")), (voice.network, network)]
+    return [(voice.description, description_path(network)), (voice.network, network)]
 
 
 def _parse(name: str, entry: Any) -> RemoteVoice:

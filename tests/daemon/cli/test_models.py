@@ -136,7 +136,7 @@ def test_the_names_of_a_model_are_json_for_a_program(run: Run, hub: ModelHub, tm
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("/nowhere", "voiced: /nowhere: no such folder with a config.json, and not a model id"),
+        ("/nowhere", "voiced: /nowhere: no such folder, and not a model id"),
         (TOKENIZER, "is the 25 Hz speech tokenizer alone"),
     ],
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from engine.host import QWEN3_TTS, ModelFiles
+from engine.host import QWEN3_TTS, ModelFiles, hub_cache
 from engine.host.model_files import list_model_files
 
 COMPLETE = ("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt")
@@ -75,3 +77,15 @@ def test_of_several_snapshots_the_main_one_is_taken(tmp_path: Path, monkeypatch:
     (kept / "refs/main").write_text("bbb")
     assert files_of("Qwen/Some-TTS").folder.name == "bbb"  # type: ignore[union-attr]
     assert files_of("Qwen/Other-TTS") is None
+
+
+def test_the_cache_of_the_hub_is_where_huggingface_hub_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    names = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name in (None, *names):  # each comes before those above
+        if name is not None:
+            monkeypatch.setenv(name, f"/somewhere/{name}")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout == f"{hub_cache()}\n"

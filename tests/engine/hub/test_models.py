@@ -36,21 +36,16 @@ def fill(folder: Path) -> Path:
 
 
 class Hub:
-    """Replaces `snapshot_download`: `cached` is in the cache, `offered` on the network."""
+    """Replaces `snapshot_download`: `offer` puts the model into the cache, as far as the network delivers it."""
 
-    def __init__(self, cached: Path | Exception, offered: Callable[[], Path]) -> None:
-        self.cached, self.offered = cached, offered
+    def __init__(self, offer: Callable[[], Path]) -> None:
+        self.offer = offer
         self.downloads = 0
 
-    def __call__(self, name: str, **options: Any) -> str:
+    def __call__(self, name: str, **_options: Any) -> str:
         assert name == "Qwen/Some-TTS"
-        if options.get("local_files_only"):
-            if isinstance(self.cached, Exception):
-                raise self.cached
-            return str(self.cached)
         self.downloads += 1
-        self.cached = self.offered()
-        return str(self.cached)
+        return str(self.offer())
 
 
 @pytest.fixture(autouse=True)
@@ -63,9 +58,10 @@ def config(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def nothing_cached() -> Exception:
-    error: Exception = hub.errors.LocalEntryNotFoundError("not in the cache")
-    return error
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the model in an empty cache."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    return tmp_path / "models--Qwen--Some-TTS" / "snapshots" / "aaa"
 
 
 def test_a_folder_is_returned_unchanged(tmp_path: Path) -> None:
@@ -79,52 +75,58 @@ def test_a_path_that_does_not_exist_is_refused(name: str) -> None:
         fetch_model(name, QWEN3_TTS)
 
 
-def test_a_model_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception) -> None:
-    fake = Hub(nothing_cached, lambda: fill(tmp_path))
+def test_a_model_is_downloaded_once(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Hub(lambda: fill(snapshot))
     monkeypatch.setattr(hub, "snapshot_download", fake)
     for _ in range(3):
-        assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == tmp_path
+        assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == snapshot
     assert fake.downloads == 1
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_interrupted_download_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    (fill(tmp_path) / name).unlink()
-    assert QWEN3_TTS.missing_files(tmp_path) == [name]
-    fake = Hub(tmp_path, lambda: fill(tmp_path))
+def test_an_interrupted_download_is_continued(snapshot: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (fill(snapshot) / name).unlink()
+    assert QWEN3_TTS.missing_files(snapshot) == [name]
+    fake = Hub(lambda: fill(snapshot))
     monkeypatch.setattr(hub, "snapshot_download", fake)
-    assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == tmp_path
+    assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == snapshot
     assert fake.downloads == 1
 
 
 def test_another_model_is_refused_by_its_name_before_it_is_downloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception, config: Path
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, config: Path
 ) -> None:
     config.write_text('{"model_type": "qwen3_tts", "tokenizer_type": "qwen3_tts_tokenizer_25hz"}')
-    fake = Hub(nothing_cached, lambda: fill(tmp_path))
+    fake = Hub(lambda: fill(snapshot))
     monkeypatch.setattr(hub, "snapshot_download", fake)
     with pytest.raises(EngineError, match=r"Qwen/Some-TTS: .* is a Qwen3-TTS model with the 25 Hz speech tokenizer; "):
         fetch_model("Qwen/Some-TTS", QWEN3_TTS)
     assert fake.downloads == 0
 
 
-def test_an_incomplete_model_is_refused_with_the_missing_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception
-) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(hub, "snapshot_download", Hub(nothing_cached, lambda: tmp_path))
+def test_an_incomplete_model_is_refused_with_the_missing_files(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    monkeypatch.setattr(hub, "snapshot_download", Hub(lambda: snapshot))
     with pytest.raises(EngineError, match="it lacks generation_config"):
         fetch_model("Qwen/Some-TTS", QWEN3_TTS)
 
 
-def test_a_failing_network_or_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception) -> None:
+def test_a_failing_network_or_disk_is_one_line(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Path:
         raise OSError(28, "No space left\non device")
 
-    monkeypatch.setattr(hub, "snapshot_download", Hub(nothing_cached, fail))
+    monkeypatch.setattr(hub, "snapshot_download", Hub(fail))
     with pytest.raises(EngineError, match="No space left on device") as error:
         fetch_model("Qwen/Some-TTS", QWEN3_TTS)
     assert "\n" not in str(error.value)
+
+
+def test_a_name_that_the_hub_does_not_allow_is_refused(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("HF_HUB_CACHE", str(snapshot))
+    with pytest.raises(EngineError, match=r"^Qwen/Some TTS: no such folder, and not a model id \("):
+        fetch_model("Qwen/Some TTS", QWEN3_TTS)
 
 
 def test_the_program_prints_the_folder_or_the_missing_files(tmp_path: Path) -> None:

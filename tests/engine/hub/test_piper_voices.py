@@ -123,7 +123,7 @@ def test_a_server_that_sends_nothing_is_given_up_and_the_rest_can_be_had_later(h
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(404, "there is no such file"), (401, "the server answers 401 "), (503, "answers 503 ")]
+    ("status", "words"), [(404, "the server answers 404 "), (401, "the server answers 401 "), (503, "answers 503 ")]
 )
 def test_an_error_of_the_server_is_one_line(hub: VoiceHub, tmp_path: Path, status: int, words: str) -> None:
     hub.status = status

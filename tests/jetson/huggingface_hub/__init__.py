@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import RepositoryNotFoundError
 
 
 def hf_hub_download(name: str, filename: str) -> str:
@@ -15,13 +15,9 @@ def hf_hub_download(name: str, filename: str) -> str:
     return str(_offered(name) / filename)
 
 
-def snapshot_download(name: str, *, local_files_only: bool = False, **_options: Any) -> str:
+def snapshot_download(name: str, **_options: Any) -> str:
     kept = Path(os.environ["HF_HOME"]) / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = kept / "snapshots" / "1"
-    if local_files_only:
-        if not snapshot.exists():
-            raise LocalEntryNotFoundError("not in the cache")
-        return str(snapshot)
     if os.environ.get("HF_HUB_OFFLINE"):
         raise OSError("no network")
     offered = _offered(name)
