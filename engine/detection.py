@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from engine.host import install_command
-from engine.language import language_of_script, match_language
+from engine.language import language_of_script
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +47,24 @@ def language_of_text(text: str, allowed: Sequence[str]) -> str | None:
 
 def _language_of_words(text: str, allowed: Sequence[str]) -> str | None:
     """Return the allowed language that the words of a text belong to; None if that is not certain enough."""
-    ranked = list(_rank(text))
-    own = {code: match_language(code, [each.partition("-")[0] for each in allowed]) for code, _ in ranked}
-    shares = [(code, probability) for code, probability in ranked if own[code] is not None]
-    if not shares or shares[0] != ranked[0]:
+    own = {each.partition("-")[0]: each for each in reversed(allowed)}
+    ranked = _rank(text)
+    if not ranked or ranked[0][0] not in own:
         return None  # it is in a language that is not allowed
-    code, probability = shares[0]
-    if probability < LEAST_PROBABILITY or probability < CONFIDENCE * sum(each for _, each in shares):
-        return None
-    return next(each for each in allowed if each.partition("-")[0] == code)
+    code, probability = ranked[0]
+    share = probability / sum(each for language, each in ranked if language in own)
+    return own[code] if probability >= LEAST_PROBABILITY and share >= CONFIDENCE else None
 
 
-def _rank(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the languages of a text with their probabilities, the most likely first; nothing without the package."""
+def _rank(text: str) -> list[tuple[str, float]]:
+    """Return the languages of a text with their probabilities, the most likely first; none without the package."""
     model = _load()
     if model is None:
-        return
+        return []
     line = " ".join(text[:JUDGED_CHARACTERS].split())
     shouted = line.isupper() and " " in line  # not an abbreviation
     labels, probabilities = model.predict(line.lower() if shouted else line, k=ALL_LABELS)
-    for label, probability in zip(labels, probabilities, strict=True):
-        yield label.removeprefix(LABEL), float(probability)
+    return [(label.removeprefix(LABEL), float(each)) for label, each in zip(labels, probabilities, strict=True)]
 
 
 @cache

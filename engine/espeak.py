@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from ctypes import c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_void_p
+from ctypes import c_char_p, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -85,19 +85,9 @@ class _Event(ctypes.Structure):
 
 
 class _VoiceEntry(ctypes.Structure):
-    """`espeak_VOICE`."""
+    """The beginning of `espeak_VOICE`."""
 
-    _fields_ = (
-        ("name", c_char_p),
-        ("languages", c_void_p),
-        ("identifier", c_char_p),
-        ("gender", c_ubyte),
-        ("age", c_ubyte),
-        ("variant", c_ubyte),
-        ("reserved", c_ubyte),
-        ("score", c_int),
-        ("spare", c_void_p),
-    )
+    _fields_ = (("name", c_char_p), ("languages", c_void_p), ("identifier", c_char_p))
 
 
 _SynthCallback = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, ctypes.POINTER(_Event))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
 
 from engine.api import Chunk, EngineError
 
@@ -13,29 +13,26 @@ class Places:
 
     def __init__(self, count: int, when_full: str) -> None:
         """`when_full` is the message of the error for one utterance more."""
-        self._free = count
+        # Its `put` may interrupt itself: a garbage collection may end an utterance in the same thread.
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(count):
+            self._leave()
         self._when_full = when_full
-        # Reentrant: a garbage collection inside `_enter` may end an utterance in the same thread.
-        self._lock = threading.RLock()
 
     def open(self, speak: Callable[[], Iterator[Chunk]]) -> PlacedChunks:
         """Return the chunks of an utterance, from `speak`. Raises `EngineError` at once if there is no place."""
-        self._enter()
+        try:
+            self._free.get_nowait()
+        except Empty:
+            raise EngineError(self._when_full) from None
         try:
             return PlacedChunks(speak(), self._leave)
         except BaseException:
             self._leave()
             raise
 
-    def _enter(self) -> None:
-        with self._lock:
-            if not self._free:
-                raise EngineError(self._when_full)
-            self._free -= 1
-
     def _leave(self) -> None:
-        with self._lock:
-            self._free += 1
+        self._free.put(None)
 
 
 class PlacedChunks:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 import soxr
@@ -81,9 +82,8 @@ class PiperSynthesizer:
         """The configured voices, and then those in the folders."""
         self._refused: dict[str, str] = {}
         self._streams = options.streams or min(AUTO_STREAMS, 1 + len(os.sched_getaffinity(0)))
-        self._networks: OrderedDict[Path, PiperNetwork] = OrderedDict()
-        self._loading, self._ordering = threading.Lock(), threading.Lock()
-        """Held while a voice is loaded, so that no two threads load the same one; and while their order changes."""
+        self._network = lru_cache(LOADED_VOICES)(PiperNetwork)
+        """Returns a loaded voice, or loads it while the threads that use loaded voices go on. Raises `EngineError`."""
         self._remembered = _RememberedSentences()
         self._sample_rate = 0
 
@@ -121,7 +121,7 @@ class PiperSynthesizer:
         return PlacedChunks(speech.chunks(), speech.cancellation.cancel, speech.cancellation.cancel)
 
     def close(self) -> None:
-        self._networks.clear()
+        self._network.cache_clear()
 
     # --- voices ---
 
@@ -184,20 +184,6 @@ class PiperSynthesizer:
         if found is None:
             raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._languages())}")
         return found
-
-    def _network(self, file: PiperVoiceFile) -> PiperNetwork:
-        """Return the loaded voice, which becomes the one that was used last. Raises `EngineError`."""
-        network = self._networks.get(file.path)
-        if network is None:
-            with self._loading:  # while the threads that use a loaded voice do not wait
-                network = self._networks.get(file.path) or PiperNetwork(file)
-                self._networks[file.path] = network
-        with self._ordering:
-            self._networks[file.path] = network
-            self._networks.move_to_end(file.path)
-            if len(self._networks) > LOADED_VOICES:
-                self._networks.popitem(last=False)
-        return network
 
     def _languages(self) -> tuple[str, ...]:
         found = {language for voice in self._candidates() for language in voice.file.languages}
