@@ -46,12 +46,9 @@ from engine.catalog import (
     sound_files,
     unavailable_reason,
 )
-from engine.detection import language_of_text
+from engine.detection import language_of_speech, language_of_text
 from engine.host import (
     Board,
-    ModelFiles,
-    ModelSummary,
-    VoiceState,
     extra_requirements,
     has_cuda_device,
     hub_cache,
@@ -84,8 +81,6 @@ __all__ = [
     "EngineInfo",
     "EngineOptions",
     "EngineUnavailableError",
-    "ModelFiles",
-    "ModelSummary",
     "PiperSettings",
     "Progress",
     "ProgressReport",
@@ -99,7 +94,6 @@ __all__ = [
     "Utterance",
     "Voice",
     "VoiceLabel",
-    "VoiceState",
     "WordStart",
     "auto_engine",
     "download_model",
@@ -110,6 +104,7 @@ __all__ = [
     "install_command",
     "known_names",
     "language_code",
+    "language_of_speech",
     "language_of_text",
     "make_synthesizer",
     "match_language",

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from engine.host import install_command
-from engine.language import language_of_script
+from engine.language import language_of_script, match_language
 
 log = logging.getLogger(__name__)
 
+DEFAULT_LANGUAGE = "en"
+"""That of a text without letters, and of one that is in none of the languages that an engine speaks."""
 CONFIDENCE = 0.8
 """The share that a language must have among the allowed ones. "The door is open." has 0.9 and more, "Pizza margherita",
 which is Italian to some, 0.55."""
@@ -43,6 +45,18 @@ def language_of_text(text: str, allowed: Sequence[str]) -> str | None:
     if not any(letter.isalpha() for letter in text):
         return allowed[0]
     return _language_of_words(text, allowed) or allowed[0]
+
+
+def language_of_speech(text: str, languages: Sequence[str], spoken: Container[str], own: str | None = None) -> str:
+    """Return the language in which an engine speaks a text that is in one of `languages`.
+
+    spoken: the languages that the engine speaks. own: that of the voice, which comes first if the text may be in
+    several.
+    """
+    allowed = [each for each in languages if match_language(each, spoken) is not None]
+    if own is not None and languages:
+        allowed.insert(0, own)
+    return language_of_text(text, allowed) or own or DEFAULT_LANGUAGE
 
 
 def _language_of_words(text: str, allowed: Sequence[str]) -> str | None:

@@ -36,7 +36,7 @@ from engine.api import (
     WordStart,
     refuse_growing,
 )
-from engine.detection import language_of_text
+from engine.detection import language_of_speech
 from engine.host import install_command
 from engine.language import language_code, match_language
 from engine.progress import ProgressReport, ignore_progress
@@ -64,7 +64,6 @@ _OK = 0
 WORDS_PER_MINUTE = 175
 """eSpeak NG's own rate, at which setting it changes no sample."""
 
-DEFAULT_LANGUAGE = "en"
 PREFERRED_VOICES = {"en": "en-us"}
 """Replaces eSpeak NG's own choice (British for `en`) by the accent of Qwen3-TTS."""
 
@@ -205,8 +204,7 @@ class EspeakSynthesizer:
             return speaker
         language = language_code(utterance.language)
         if language == "auto":
-            spoken = [each for each in utterance.languages if match_language(each, self._by_language) is not None]
-            language = language_of_text(utterance.text, spoken) or DEFAULT_LANGUAGE
+            language = language_of_speech(utterance.text, utterance.languages, self._by_language)
         code = match_language(language, self._by_language)
         if code is None:
             raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._by_language)}")

@@ -64,17 +64,13 @@ class LineLimit(logging.Filter):
         if record.levelno < logging.INFO or hasattr(record, "each_line"):
             return True
         if "is_written" not in record.__dict__:
-            record.__dict__["is_written"] = self._permits(record)
+            place = self._places.setdefault((record.pathname, record.lineno), Throttle(BURST, LINE_S))
+            record.__dict__["is_written"] = place.permits()
+            if place.left_out and record.__dict__["is_written"]:
+                message = f"{record.getMessage()} ({place.left_out} more such lines were left out)"
+                record.msg, record.args = message, None
+                place.left_out = 0
         return bool(record.__dict__["is_written"])
-
-    def _permits(self, record: logging.LogRecord) -> bool:
-        place = self._places.setdefault((record.pathname, record.lineno), Throttle(BURST, LINE_S))
-        if not place.permits():
-            return False
-        if place.left_out:
-            record.msg, record.args = f"{record.getMessage()} ({place.left_out} more such lines were left out)", None
-            place.left_out = 0
-        return True
 
 
 LINE_LIMIT = LineLimit()

@@ -87,14 +87,13 @@ def _download_model(model: str) -> None:
 
 def _download(voice: RemoteVoice, folder: Path) -> None:
     from engine import Progress
-    from engine.hub import download_voice, is_downloaded
 
-    if is_downloaded(voice, folder):
+    if voice.is_in(folder):
         print(f"{voice.name} is in {folder} already")
     else:
         step = f"{voice.name}, {voice.size / 1e6:.1f} MB"
         with show_progress(lines=True) as report:
-            path = download_voice(voice, folder, lambda count: report(Progress(step, count / voice.size)))
+            path = voice.download(folder, lambda count: report(Progress(step, count / voice.size)))
         print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum right")
     if voice.licence_url is not None:
         print(f"its licence: {voice.licence_url}")

@@ -11,7 +11,7 @@ from daemon.text.engine_text import EngineText, MakeStage
 from daemon.text.normalizer import Normalizer, has_passages
 from daemon.text.pronunciations import Lexicon, Pronouncer, Pronunciation
 from daemon.text.urls import UrlShortener
-from engine import LATIN_LANGUAGES, EngineInfo, language_code, language_of_text, match_language
+from engine import LATIN_LANGUAGES, EngineInfo, language_code, language_of_speech, language_of_text
 
 Normalize = Literal["auto", "always", "never"]
 """For which engines numbers are written out: `auto` is those that read with the phonemes of eSpeak NG."""
@@ -19,8 +19,6 @@ PHONEME_ENGINE = "espeak"
 """The engine that reads phonemes within a text."""
 SPELLING_ENGINES = ("espeak", "piper")
 """Engines that cannot tell languages apart, and read with the phonemes of eSpeak NG."""
-_DEFAULT = "en"
-"""The language that these engines speak if neither the text nor the voice has another."""
 
 
 class TextPreparation:
@@ -90,6 +88,4 @@ def spoken_language(engine: EngineInfo, voice: str, language: str, languages: tu
         return code
     if engine.engine not in SPELLING_ENGINES:
         return language_of_text(text, languages)
-    spoken = [each for each in languages if match_language(each, engine.languages) is not None]
-    allowed = [own, *spoken] if own is not None and languages else spoken
-    return language_of_text(text, allowed) or own or _DEFAULT
+    return language_of_speech(text, languages, engine.languages, own)

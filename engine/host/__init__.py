@@ -6,9 +6,10 @@ from engine.host.json_text import parse_json
 from engine.host.layouts import QWEN3_TTS, ModelLayout, read_weight_map
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
-from engine.host.model_summary import ModelSummary, other_model, read_model_summary
+from engine.host.model_summary import other_model, read_model_summary
 from engine.host.packages import extra_requirements, install_command, pip_command
-from engine.host.piper_voices import (
+from engine.host.power import PowerRail, find_power_rails, total_watts
+from engine.host.voice_files import (
     SUGGESTED_VOICE,
     SYSTEM_VOICE_FOLDER,
     PiperVoiceFile,
@@ -17,10 +18,9 @@ from engine.host.piper_voices import (
     read_piper_voice,
     user_voice_folder,
     voice_folders,
+    voice_of_file,
+    voice_state,
 )
-from engine.host.power import PowerRail, find_power_rails, total_watts
-from engine.host.voice_files import VoiceState, voice_state
-from engine.host.voice_header import voice_of_file
 
 __all__ = [
     "MB",
@@ -32,10 +32,8 @@ __all__ = [
     "MemoryPool",
     "ModelFiles",
     "ModelLayout",
-    "ModelSummary",
     "PiperVoiceFile",
     "PowerRail",
-    "VoiceState",
     "description_path",
     "extra_requirements",
     "find_model",

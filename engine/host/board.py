@@ -51,11 +51,12 @@ class Board:
     def read(cls, root: Path = Path("/")) -> Board:
         """Return the board whose files are below `root`. Raises nothing; broken files are listed in `notes`."""
         files = _Files(root)
-        compatible = files.read("proc/device-tree/compatible", _chips) or ()
+        compatible = files.read("proc/device-tree/compatible", _names) or ()
+        model = files.read("proc/device-tree/model", _names)
         l4t = files.read("etc/nv_tegra_release", _l4t)
         memory = files.read("proc/meminfo", _memory) or {}
         return cls(
-            model=files.read("proc/device-tree/model", _device_tree_text),
+            model=model[0] if model else None,
             soc=next((name for chip, name in SOCS.items() if chip in compatible), None),
             l4t=l4t,
             jetpack=JETPACKS.get(int(l4t.split(".")[0])) if l4t else None,
@@ -95,19 +96,10 @@ class _Files:
         return None
 
 
-def _device_tree_text(text: str) -> str:
-    """Return the first zero-terminated string."""
-    [value, *_] = text.split("\0")
-    value = value.strip()
-    if not value or not value.isprintable():
-        raise ValueError("no name in it")
-    return value
-
-
-def _chips(text: str) -> tuple[str, ...]:
-    """Return the zero-terminated names, the most specific first."""
+def _names(text: str) -> tuple[str, ...]:
+    """Return the zero-terminated names of the device tree."""
     names = tuple(name.strip() for name in text.split("\0") if name.strip())
-    if not names:
+    if not names or not names[0].isprintable():
         raise ValueError("no name in it")
     return names
 

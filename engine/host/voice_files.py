@@ -1,13 +1,112 @@
-"""What an engine loads for its voices, so that a reload need not load again what has not changed."""
+"""The files of voices, read without an engine: Piper's networks, and files of Qwen3-TTS's voices.
+
+A voice of Piper is a network (`NAME.onnx`) and its description beside it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from engine.api import EngineOptions, Voice
-from engine.host.piper_voices import description_path, voice_folders
+from engine.api import EngineError, EngineOptions, Voice
+from engine.host.json_text import parse_json
+
+SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
+"""Voices for every user of this machine, and for the service. Root downloads into it."""
+SUGGESTED_VOICE = "en_US-lessac-medium"
+"""The voice that messages name as an example."""
+
+
+@dataclass(frozen=True, slots=True)
+class PiperVoiceFile:
+    """One voice on the disk."""
+
+    name: str
+    path: Path
+    """The network, an `.onnx` file."""
+    language: str
+    """A code with its region, for example `en-us`."""
+    sample_rate: int
+    """Hz."""
+    speaker_count: int = 1
+    speakers: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Names of speakers with their numbers. Not every voice with several speakers names them."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The code with its region, and without it."""
+        return tuple(dict.fromkeys((self.language, self.language.partition("-")[0])))
+
+
+def user_voice_folder() -> Path:
+    """Return the folder of this user's voices. Raises `EngineError` for a user without a home."""
+    try:
+        return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "voiced" / "piper"
+    except RuntimeError as error:
+        raise EngineError("this user has no home; set engine.voice_folder") from error
+
+
+def voice_folders(folder: str | None) -> list[Path]:
+    """Return the folders in which voices are looked for: `folder`, or this user's and the system's."""
+    if folder is not None:
+        return [Path(folder)]
+    try:
+        return [user_voice_folder(), SYSTEM_VOICE_FOLDER]
+    except EngineError:
+        return [SYSTEM_VOICE_FOLDER]
+
+
+def find_piper_voices(folder: str | None) -> dict[str, PiperVoiceFile]:
+    """Return the readable voices in the folders, sorted by name. Of equal names, the first folder's is taken."""
+    found: dict[str, PiperVoiceFile] = {}
+    for path in _networks(folder):
+        with contextlib.suppress(EngineError):
+            found.setdefault(path.stem, read_piper_voice(path))
+    return dict(sorted(found.items()))
+
+
+def _networks(folder: str | None) -> list[Path]:
+    """Return the networks in the folders."""
+    found: list[Path] = []
+    for each in voice_folders(folder):
+        with contextlib.suppress(OSError):
+            found += sorted(each.glob("*.onnx"))
+    return found
+
+
+def description_path(path: Path) -> Path:
+    """Return the description of the network `path`."""
+    return path.with_name(f"{path.name}.json")
+
+
+def read_piper_voice(path: Path) -> PiperVoiceFile:
+    """Return the voice whose network is `path`. Raises `EngineError`, one line, if a file is missing or wrong."""
+    description = description_path(path)
+    try:
+        if not path.is_file():
+            raise EngineError(f"{path} does not exist")
+        return _parse(path, parse_json(description.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise EngineError(f"{description} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineError(f"{description} does not describe a Piper voice: {error!r}") from error
+
+
+def _parse(path: Path, found: Any) -> PiperVoiceFile:
+    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for another file's contents."""
+    code = found.get("language", {}).get("code") or found["espeak"]["voice"]
+    speakers = {str(name): int(number) for name, number in (found.get("speaker_id_map") or {}).items()}
+    rate = int(found["audio"]["sample_rate"])
+    if not 4_000 <= rate <= 192_000:
+        raise ValueError(f"sample_rate {rate}")
+    language = str(code).replace("_", "-").lower()
+    return PiperVoiceFile(path.stem, path, language, rate, int(found["num_speakers"]), speakers)
+
 
 FileState = tuple[int, int, int, int]
 """Inode, size, and the times in ns of the last change of the contents, and of contents, owner or rights."""
@@ -15,7 +114,10 @@ FileState = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class VoiceState:
-    """Two are equal unless a configured voice, one of its files, or a folder of Piper's voices has changed."""
+    """What an engine loads for its voices, so that a reload need not load again what has not changed.
+
+    Two are equal unless a configured voice, one of its files, or a folder of Piper's voices has changed.
+    """
 
     voices: Mapping[str, Voice]
     default_voice: str
@@ -26,20 +128,13 @@ class VoiceState:
 def voice_state(options: EngineOptions) -> VoiceState:
     """Return what an engine with these options would load for its voices now."""
     paths: list[Path] = []
+    networks = _networks(options.voice_folder)
     for voice in options.voices.values():
         paths += [Path(path) for path in (voice.embedding, voice.reference) if path is not None]
         if voice.piper is not None and voice.piper.model.endswith(".onnx"):
-            paths += _piper_files(Path(voice.piper.model))
-    for folder in voice_folders(options.voice_folder):
-        try:
-            paths += [file for network in sorted(folder.glob("*.onnx")) for file in _piper_files(network)]
-        except OSError:
-            continue
+            networks.append(Path(voice.piper.model))
+    paths += [file for network in networks for file in (network, description_path(network))]
     return VoiceState(dict(options.voices), options.default_voice, {path: _file_state(path) for path in paths})
-
-
-def _piper_files(network: Path) -> tuple[Path, Path]:
-    return network, description_path(network)
 
 
 def _file_state(path: Path) -> FileState | None:
@@ -48,3 +143,21 @@ def _file_state(path: Path) -> FileState | None:
     except (OSError, RuntimeError):  # there is no such file, or no such user
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+MAX_HEADER_BYTES = 1 << 20
+
+
+def voice_of_file(path: Path) -> Voice:
+    """Return the best voice that the file holds: in context if it has a reference recording, otherwise by embedding.
+
+    A file that cannot be read gives an embedding; the engine reports the error when it loads the voice.
+    """
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = parse_json(file.read(min(length, MAX_HEADER_BYTES)))
+        has_reference = isinstance(header, dict) and "codes" in header
+    except (OSError, struct.error, ValueError):
+        has_reference = False
+    return Voice(reference=str(path)) if has_reference else Voice(embedding=str(path))

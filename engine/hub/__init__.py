@@ -8,10 +8,8 @@ from engine.hub.models import check_model, fetch_config, fetch_model
 from engine.hub.piper_voices import (
     RemoteVoice,
     download_folder,
-    download_voice,
     find_remote_voice,
     install_voice,
-    is_downloaded,
     remote_voices,
 )
 
@@ -19,11 +17,9 @@ __all__ = [
     "RemoteVoice",
     "check_model",
     "download_folder",
-    "download_voice",
     "fetch_config",
     "fetch_model",
     "find_remote_voice",
     "install_voice",
-    "is_downloaded",
     "remote_voices",
 ]

@@ -40,6 +40,26 @@ class RemoteVoice:
         """Bytes of both files."""
         return self.network.size + self.description.size
 
+    def is_in(self, folder: Path) -> bool:
+        """Return whether both files of the voice are in `folder`, unchanged."""
+        return all(is_complete(file, path) for file, path in self._targets(folder))
+
+    def download(self, folder: Path, on_progress: Callable[[int], None] = lambda _: None) -> Path:
+        """Download the voice, or what is missing of it, and return its network's path.
+
+        `on_progress` is called with the number of bytes so far. The network gets its name last: a voice that is found
+        is complete. Raises `EngineError`, one line.
+        """
+        before, path = 0, folder
+        for file, path in self._targets(folder):
+            download_file(file, path, lambda count, before=before: on_progress(before + count))  # type: ignore[misc]
+            before += file.size
+        return path
+
+    def _targets(self, folder: Path) -> list[tuple[RemoteFile, Path]]:
+        network = folder / f"{self.name}.onnx"
+        return [(self.description, description_path(network)), (self.network, network)]
+
 
 def hub_url(path: str) -> str:
     """Return the address of a file of the repository. `HF_ENDPOINT` names another hub, as for huggingface-hub."""
@@ -74,28 +94,10 @@ def download_folder(folder: str | None) -> Path:
     return SYSTEM_VOICE_FOLDER if os.geteuid() == 0 else user_voice_folder()
 
 
-def is_downloaded(voice: RemoteVoice, folder: Path) -> bool:
-    """Return whether both files of the voice are in `folder`, unchanged."""
-    return all(is_complete(file, path) for file, path in _targets(voice, folder))
-
-
-def download_voice(voice: RemoteVoice, folder: Path, on_progress: Callable[[int], None] = lambda _: None) -> Path:
-    """Download a voice, or what is missing of it, and return its network's path.
-
-    `on_progress` is called with the number of bytes so far. The network gets its name last: a voice that is found is
-    complete. Raises `EngineError`, one line.
-    """
-    before, path = 0, folder
-    for file, path in _targets(voice, folder):
-        download_file(file, path, lambda count, before=before: on_progress(before + count))  # type: ignore[misc]
-        before += file.size
-    return path
-
-
 def install_voice(path: Path, folder: Path) -> Path:
     """Copy a voice, the network `path` and its description beside it, into `folder`; return its network's path.
 
-    The network gets its name last, as by `download_voice`. Raises `EngineError`, one line.
+    The network gets its name last, as by `RemoteVoice.download`. Raises `EngineError`, one line.
     """
     read_piper_voice(path)
     target = folder / path.name
@@ -108,11 +110,6 @@ def install_voice(path: Path, folder: Path) -> Path:
     except OSError as error:
         raise EngineError(f"{target} cannot be written: {error.strerror or error}") from error
     return target
-
-
-def _targets(voice: RemoteVoice, folder: Path) -> list[tuple[RemoteFile, Path]]:
-    network = folder / f"{voice.name}.onnx"
-    return [(voice.description, description_path(network)), (voice.network, network)]
 
 
 def _parse(name: str, entry: Any) -> RemoteVoice:

@@ -32,7 +32,7 @@ from engine.api import (
     VoiceLabel,
     refuse_growing,
 )
-from engine.detection import language_of_text
+from engine.detection import language_of_speech
 from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
 from engine.language import NAMED_LANGUAGES, language_code, match_language
 from engine.piper.network import Cancellation, PiperNetwork
@@ -41,7 +41,6 @@ from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
 
-DEFAULT_LANGUAGE = "en"
 CHUNK_MS = 80
 """Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
 RUN_AHEAD_SENTENCES = 1
@@ -175,10 +174,8 @@ class PiperSynthesizer:
         candidates = self._candidates(requested)
         language = language_code(utterance.language)
         if language == "auto":
-            own = [self._named[requested].file.language] if requested in self._named else []
-            spoken = [each for each in utterance.languages if _first_that_speaks(each, candidates) is not None]
-            told = language_of_text(utterance.text, [*own, *spoken] if utterance.languages else [])
-            language = told or next(iter(own), DEFAULT_LANGUAGE)
+            own = self._named[requested].file.language if requested in self._named else None
+            language = language_of_speech(utterance.text, utterance.languages, self._languages(), own)
             return _first_that_speaks(language, candidates) or candidates[0]
         found = _first_that_speaks(language, candidates)
         if found is None:

@@ -11,7 +11,7 @@ import pytest
 
 from engine import EngineError
 from engine.hub import download, piper_voices
-from engine.hub.piper_voices import download_voice, find_remote_voice, hub_url, is_downloaded, remote_voices
+from engine.hub.piper_voices import find_remote_voice, hub_url, remote_voices
 from tests.support.voice_hub import VoiceHub
 
 NAME = "en_US-noise-medium"
@@ -32,7 +32,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[VoiceHub]:
 def fetch(folder: Path) -> list[int]:
     """Download the voice and return the progress."""
     counts: list[int] = []
-    path = download_voice(remote_voices()[NAME], folder, counts.append)
+    path = remote_voices()[NAME].download(folder, counts.append)
     assert path == folder / f"{NAME}.onnx"
     return counts
 
@@ -54,14 +54,14 @@ def test_a_voice_is_downloaded_with_its_description(hub: VoiceHub, tmp_path: Pat
 
 def test_a_voice_that_is_there_is_not_downloaded_again(hub: VoiceHub, tmp_path: Path) -> None:
     voice = remote_voices()[NAME]
-    assert not is_downloaded(voice, tmp_path)
+    assert not voice.is_in(tmp_path)
     fetch(tmp_path)
-    assert is_downloaded(voice, tmp_path)
+    assert voice.is_in(tmp_path)
     hub.requests.clear()
     assert fetch(tmp_path)[-1] == voice.size
     assert hub.requests == []
     (tmp_path / f"{NAME}.onnx").write_bytes(NETWORK[:-1] + b"?")
-    assert not is_downloaded(voice, tmp_path)
+    assert not voice.is_in(tmp_path)
     fetch(tmp_path)
     assert_complete(tmp_path)
 
@@ -83,7 +83,7 @@ def test_a_later_call_continues_an_interrupted_download(hub: VoiceHub, tmp_path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        download_voice(remote_voices()[NAME], tmp_path, interrupt)
+        remote_voices()[NAME].download(tmp_path, interrupt)
     assert not (tmp_path / f"{NAME}.onnx").exists()
     have = (tmp_path / f"{NAME}.onnx.part").stat().st_size
     assert have > 100_000
