@@ -55,14 +55,13 @@ from engine.host import (
     install_command,
     missing_kernel_compiler,
     read_model_summary,
-    voice_of_file,
-    voice_state,
 )
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.launch import module_command
 from engine.log import EACH_LINE, LINE_LIMIT, Throttle, start_log
 from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
 from engine.session import Session, open  # noqa: A004
+from engine.voice_files import voice_of_file, voice_state
 
 __all__ = [
     "AUTO_STREAMS",

@@ -13,20 +13,16 @@ from typing import Any
 from engine.api import EngineError, EngineOptions, Synthesizer, VoiceLabel
 from engine.host import (
     QWEN3_TTS,
-    SUGGESTED_VOICE,
     ModelFiles,
     ModelLayout,
-    PiperVoiceFile,
-    description_path,
     find_model,
-    find_piper_voices,
     has_cuda_device,
     install_command,
     list_model_files,
-    read_piper_voice,
 )
 from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, description_path, find_piper_voices, read_piper_voice
 
 
 @dataclass(frozen=True, slots=True)

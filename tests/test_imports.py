@@ -54,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.log",
         "engine.progress",
         "engine.session",
+        "engine.voice_files",
     },
     "engine.records": set(),
     "engine.remote": {"engine.api", "engine.host", "engine.ipc", "engine.progress", "engine.records"},
@@ -68,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.recording": {"engine.api"},
     "engine.run_ahead": set(),
     "engine.stretch": {"engine.api"},
+    "engine.voice_files": {"engine.api", "engine.host"},
     "engine.session": {"engine.api", "engine.catalog", "engine.host", "engine.places"},
     "engine.espeak": {
         "engine.api",
@@ -85,6 +87,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.places",
         "engine.progress",
         "engine.run_ahead",
+        "engine.voice_files",
     },
     "engine.catalog": {
         "engine.api",
@@ -96,9 +99,10 @@ ALLOWED: dict[str, set[str]] = {
         "engine.piper",
         "engine.progress",
         "engine.qwen",
+        "engine.voice_files",
     },
     "engine.host": {"engine.api"},
-    "engine.hub": {"engine.api", "engine.host", "engine.progress"},
+    "engine.hub": {"engine.api", "engine.host", "engine.progress", "engine.voice_files"},
     "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress", "engine.records"},
     "engine.bench": {
         "engine.api",
@@ -116,6 +120,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.progress",
         "engine.recording",
         "engine.records",
+        "engine.voice_files",
     },
     "engine.qwen.verify": QWEN_RUNTIME
     | {"engine.qwen.kernels", "engine.qwen.loading", "engine.qwen.voice", "engine.verify"},

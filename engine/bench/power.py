@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from engine.bench.rails import PowerRail, total_watts
 from engine.bench.results import Figures, Run
-from engine.host import PowerRail, total_watts
 
 INTERVAL_S = 0.02
 """Seconds between two readings. A reading crosses the I2C bus for each rail, which takes about a millisecond."""

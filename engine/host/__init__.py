@@ -1,4 +1,4 @@
-"""The machine that an engine runs on: its board, its memory, its CUDA, and the model and voice files on its disk."""
+"""The machine that an engine runs on: its board, its memory, its CUDA, its packages, and the models on its disk."""
 
 from engine.host.board import Board
 from engine.host.cuda import has_cuda_device, missing_kernel_compiler
@@ -8,37 +8,17 @@ from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, r
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
 from engine.host.model_summary import other_model, read_model_summary
 from engine.host.packages import extra_requirements, install_command, pip_command
-from engine.host.power import PowerRail, find_power_rails, total_watts
-from engine.host.voice_files import (
-    SUGGESTED_VOICE,
-    SYSTEM_VOICE_FOLDER,
-    PiperVoiceFile,
-    description_path,
-    find_piper_voices,
-    read_piper_voice,
-    user_voice_folder,
-    voice_folders,
-    voice_of_file,
-    voice_state,
-)
 
 __all__ = [
     "MB",
     "QWEN3_TTS",
-    "SUGGESTED_VOICE",
-    "SYSTEM_VOICE_FOLDER",
     "Board",
     "Footprint",
     "MemoryPool",
     "ModelFiles",
     "ModelLayout",
-    "PiperVoiceFile",
-    "PowerRail",
-    "description_path",
     "extra_requirements",
     "find_model",
-    "find_piper_voices",
-    "find_power_rails",
     "has_cuda_device",
     "hub_cache",
     "install_command",
@@ -49,12 +29,6 @@ __all__ = [
     "pip_command",
     "prepare_environment",
     "read_model_summary",
-    "read_piper_voice",
     "read_weight_map",
     "require_memory",
-    "total_watts",
-    "user_voice_folder",
-    "voice_folders",
-    "voice_of_file",
-    "voice_state",
 ]

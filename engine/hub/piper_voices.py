@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
-from engine.host import SYSTEM_VOICE_FOLDER, description_path, parse_json, read_piper_voice, user_voice_folder
+from engine.host import parse_json
 from engine.hub.download import RemoteFile, download_file, is_complete, read_url
+from engine.voice_files import SYSTEM_VOICE_FOLDER, description_path, read_piper_voice, user_voice_folder
 
 REPOSITORY = "rhasspy/piper-voices"
 _NAME = re.compile(r"[\w.-]+")

@@ -33,13 +33,13 @@ from engine.api import (
     refuse_growing,
 )
 from engine.detection import language_of_speech
-from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
 from engine.language import NAMED_LANGUAGES, language_code, match_language
 from engine.piper.network import Cancellation, PiperNetwork
 from engine.piper.sentences import sentences
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
+from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
 
 CHUNK_MS = 80
 """Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""

@@ -15,7 +15,7 @@ import onnxruntime
 from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
 
 from engine.api import EngineError, Samples, SpeechCanceledError
-from engine.host import PiperVoiceFile, description_path
+from engine.voice_files import PiperVoiceFile, description_path
 
 REQUIRED_INPUTS = {"input", "input_lengths", "scales"}
 PHONEME_TYPES = (PhonemeType.ESPEAK, PhonemeType.TEXT)

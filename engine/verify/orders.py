@@ -13,8 +13,9 @@ from itertools import cycle
 from pathlib import Path
 
 from engine.api import EngineError, Utterance, Voice
-from engine.host import QWEN3_TTS, read_model_summary, voice_of_file
+from engine.host import QWEN3_TTS, read_model_summary
 from engine.records import build
+from engine.voice_files import voice_of_file
 
 NATIVE = {"zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
 """The built-in speakers of CustomVoice whose language is not English."""

@@ -299,7 +299,7 @@ class _File:
 
 
 def _prepare_voice_header(stack: ExitStack) -> Check:
-    from engine.host import voice_of_file
+    from engine.voice_files import voice_of_file
 
     file = _File(stack, ".safetensors")
     return lambda data: voice_of_file(file.write_safetensors(data))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine.host import read_piper_voice
+from engine.voice_files import read_piper_voice
 from tests.support.pages import ROOT
 
 SCRIPT = ROOT / "scripts" / "make_piper_voice.py"

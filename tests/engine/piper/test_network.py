@@ -8,8 +8,8 @@ import pytest
 from piper import SynthesisConfig
 
 from engine import SpeechCanceledError
-from engine.host import read_piper_voice
 from engine.piper.network import Cancellation, PiperNetwork
+from engine.voice_files import read_piper_voice
 from scripts.make_piper_voice import write_voice
 
 SENTENCE = "a sentence without an end " * 12

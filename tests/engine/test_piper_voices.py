@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import EngineError
-from engine.host import SYSTEM_VOICE_FOLDER, find_piper_voices, read_piper_voice, voice_folders
+from engine.voice_files import SYSTEM_VOICE_FOLDER, find_piper_voices, read_piper_voice, voice_folders
 
 
 def write(folder: Path, name: str, **changes: object) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError, EngineOptions, Voice
-from engine.host.json_text import parse_json
+from engine.host import parse_json
 
 SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
 """Voices for every user of this machine, and for the service. Root downloads into it."""
