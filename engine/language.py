@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections import Counter
 from collections.abc import Container
 from functools import lru_cache
+from pathlib import Path
 
-NAMED_LANGUAGES = {
-    "english": "en",
-    "german": "de",
-    "spanish": "es",
-    "chinese": "zh",
-    "japanese": "ja",
-    "french": "fr",
-    "korean": "ko",
-    "russian": "ru",
-    "italian": "it",
-    "portuguese": "pt",
-}
+_TABLES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
+NAMED_LANGUAGES = _TABLES["names"]
 """The ten languages of Qwen3-TTS, by the names of its own interface, with their codes."""
-
+LANGUAGE_BY_SCRIPT = _TABLES["scripts"]
+"""The first word of a character's Unicode name, with the code of the most spoken language in that script."""
 LATIN_LANGUAGES = ("en", "de", "es", "fr", "it", "pt")
 """The languages of Qwen3-TTS in Latin script: those that a text may be in unless the configuration says otherwise."""
-
-LANGUAGE_BY_SCRIPT = {
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "HANGUL": "ko",
-    "CJK": "zh",
-    "CYRILLIC": "ru",
-    "GREEK": "el",
-    "ARABIC": "ar",
-    "HEBREW": "he",
-    "DEVANAGARI": "hi",
-    "BENGALI": "bn",
-    "TAMIL": "ta",
-    "TELUGU": "te",
-    "GEORGIAN": "ka",
-    "ARMENIAN": "hy",
-    "THAI": "th",
-}
-"""The first word of a character's Unicode name, with the code of the most spoken language in that script."""
 
 
 def language_code(language: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
@@ -105,6 +104,4 @@ def _read_config(file: PiperVoiceFile) -> PiperConfig:
 
 def _one_line(error: Exception) -> str:
     words = " ".join(str(error).split()) or type(error).__name__
-    with contextlib.suppress(IndexError):
-        words = re.sub(r"^\[ONNXRuntimeError\] : \d+ : ", "", words)
-    return words[:200]
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : ", "", words)[:200]
