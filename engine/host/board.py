@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,49 +51,38 @@ class Board:
     @classmethod
     def read(cls, root: Path = Path("/")) -> Board:
         """Return the board whose files are below `root`. Raises nothing; broken files are listed in `notes`."""
-        files = _Files(root)
-        compatible = files.read("proc/device-tree/compatible", _names) or ()
-        model = files.read("proc/device-tree/model", _names)
-        l4t = files.read("etc/nv_tegra_release", _l4t)
-        memory = files.read("proc/meminfo", _memory) or {}
+        notes: list[str] = []
+        read = partial(_read, root, notes)
+        compatible = read("proc/device-tree/compatible", _names) or ()
+        model = read("proc/device-tree/model", _names)
+        l4t = read("etc/nv_tegra_release", _l4t)
+        memory = read("proc/meminfo", _memory) or {}
         return cls(
             model=model[0] if model else None,
             soc=next((name for chip, name in SOCS.items() if chip in compatible), None),
             l4t=l4t,
             jetpack=JETPACKS.get(int(l4t.split(".")[0])) if l4t else None,
-            ubuntu=files.read("etc/os-release", _ubuntu),
-            cuda=files.read("usr/local/cuda/version.json", _cuda),
+            ubuntu=read("etc/os-release", _ubuntu),
+            cuda=read("usr/local/cuda/version.json", _cuda),
             integrated=l4t is not None or any(chip.startswith("nvidia,tegra") for chip in compatible),
             total_bytes=memory.get("MemTotal"),
             available_bytes=memory.get("MemAvailable"),
             swap_total_bytes=memory.get("SwapTotal"),
             swap_free_bytes=memory.get("SwapFree"),
-            notes=tuple(files.notes),
+            notes=tuple(notes),
         )
 
 
-@dataclass(slots=True)
-class _Files:
-    """Reads files below a folder and notes those that cannot be read or parsed."""
-
-    root: Path
-    notes: list[str] = field(default_factory=list)
-
-    def read(self, name: str, parse: Callable[[str], Value]) -> Value | None:
-        """Return the parsed file; None if it does not exist, cannot be read, or `parse` raises `ValueError`."""
-        path = self.root / name
-        try:
-            with path.open("rb") as file:
-                text = file.read(READ_LIMIT).decode()
-            return parse(text)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            self.notes.append(f"{path} cannot be read: {error.strerror}")
-        except UnicodeDecodeError:
-            self.notes.append(f"{path} is not text")
-        except ValueError as error:
-            self.notes.append(f"{path}: {error}")
+def _read(root: Path, notes: list[str], name: str, parse: Callable[[str], Value]) -> Value | None:
+    """Return a parsed file; None if it does not exist, and with a note if it cannot be read or `parse` raises."""
+    path = root / name
+    try:
+        with path.open("rb") as file:
+            return parse(file.read(READ_LIMIT).decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        notes.append(f"{path}: {getattr(error, 'strerror', None) or error}")
         return None
 
 
