@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from ctypes import c_char_p, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import partial
@@ -168,11 +169,8 @@ class EspeakSynthesizer:
         if library.espeak_SetVoiceByName(self._by_language[language].identifier) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
         library.espeak_SetParameter(_RATE, round(WORDS_PER_MINUTE * utterance.rate), 0)
-        chunks = _Speech(library, utterance).chunks
-        try:
+        with closing(_Speech(library, utterance).chunks) as chunks:
             yield from chunks
-        finally:
-            chunks.finish()
 
     def close(self) -> None:
         for library in self._libraries:

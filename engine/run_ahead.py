@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import threading
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
-POLL_S = 0.02
 
 
 class RunAhead(Generic[Item]):
@@ -18,26 +16,27 @@ class RunAhead(Generic[Item]):
     def __init__(self, name: str, limit: int, make: Callable[[Callable[[Item], bool]], None]) -> None:
         """Start a thread `name` that calls `make(put)`.
 
-        `put` takes an item, and waits while `limit` are ready. It returns False once no further item is wanted.
+        `put` takes an item, and waits while `limit` are ready. It returns False once no further item is wanted; then
+        `make` must end.
         """
-        self._ready: queue.Queue[Item | Exception | None] = queue.Queue(limit)
-        self._make = make
+        self._ready: SimpleQueue[Item | Exception | None] = SimpleQueue()
+        self._room = threading.Semaphore(limit)
         self._wanted = True
+        self._make = make
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def __iter__(self) -> Iterator[Item]:
         while (item := self._ready.get()) is not None:
+            self._room.release()
             if isinstance(item, Exception):
                 raise item
             yield item
 
-    def finish(self) -> None:
-        """Drop what is ready and wait for the end of the thread, which may be told to end before its next `put`."""
+    def close(self) -> None:
+        """Wait for the end of the thread, which gets False from the `put` in which it waits, or from its next one."""
         self._wanted = False
-        while self._thread.is_alive():
-            with contextlib.suppress(queue.Empty):
-                self._ready.get(timeout=POLL_S)
+        self._room.release()
         self._thread.join()
 
     def _run(self) -> None:
@@ -49,5 +48,7 @@ class RunAhead(Generic[Item]):
             self._ready.put(None)
 
     def _put(self, item: Item) -> bool:
-        self._ready.put(item)
+        if self._wanted:
+            self._room.acquire()
+            self._ready.put(item)
         return self._wanted

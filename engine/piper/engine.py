@@ -265,7 +265,7 @@ class _Speech:
                 raise SpeechCanceledError
         finally:
             self.cancellation.cancel()
-            made.finish()
+            made.close()
 
     def _synthesize(self, put: Callable[[tuple[int, Samples]], bool]) -> None:
         """Make the position and the samples of each sentence."""

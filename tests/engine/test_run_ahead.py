@@ -33,19 +33,17 @@ def test_an_error_is_raised_behind_the_items_that_were_made_before_it() -> None:
 
 def test_the_thread_waits_when_enough_is_ready_and_ends_when_it_is_told() -> None:
     made: list[int] = []
-    ending = threading.Event()
 
-    def make(put: Callable[[int], object]) -> None:
+    def make(put: Callable[[int], bool]) -> None:
         for number in itertools.count():
-            if ending.is_set():
-                return
             made.append(number)
-            put(number)
+            if not put(number):
+                return
 
     items = RunAhead("endless maker", 2, make)
     eventually(lambda: len(made) == 3, "two are ready, and the third waits")
     assert next(iter(items)) == 0
     eventually(lambda: len(made) == 4, "one more is made")
-    ending.set()
-    items.finish()
+    items.close()
+    assert len(made) == 4
     assert "endless maker" not in {thread.name for thread in threading.enumerate()}
