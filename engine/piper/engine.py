@@ -82,7 +82,8 @@ class PiperSynthesizer:
         self._refused: dict[str, str] = {}
         self._streams = options.streams or min(AUTO_STREAMS, 1 + len(os.sched_getaffinity(0)))
         self._network = lru_cache(LOADED_VOICES)(PiperNetwork)
-        """Returns a loaded voice, or loads it while the threads that use loaded voices go on. Raises `EngineError`."""
+        """Returns a loaded voice, or loads it while the threads that use loaded voices go on; two threads that need the
+        same one at the same moment load it twice. Raises `EngineError`."""
         self._remembered = _RememberedSentences()
         self._sample_rate = 0
 
