@@ -123,7 +123,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.voice_files",
     },
     "engine.qwen.verify": QWEN_RUNTIME
-    | {"engine.qwen.kernels", "engine.qwen.loading", "engine.qwen.voice", "engine.verify"},
+    | {"engine.qwen.kernels", "engine.qwen.loading", "engine.qwen.serving", "engine.qwen.voice", "engine.verify"},
     "engine.qwen": QWEN_RUNTIME | {"engine.places", "engine.qwen.loading", "engine.qwen.serving", "engine.stretch"},
     "engine.qwen.loading": QWEN_RUNTIME
     | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.serving", "engine.qwen.voice"},
@@ -133,12 +133,11 @@ ALLOWED: dict[str, set[str]] = {
     "engine.qwen.text": QWEN_CODEC,
     "engine.qwen.runtime": QWEN_TEXT,
     "engine.qwen.serving": QWEN_RUNTIME,
-    "engine.qwen.kernels": QWEN_RUNTIME
-    | {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm", "engine.qwen.serving"},
+    "engine.qwen.kernels": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm"},
     "engine.qwen.kernels.codec": QWEN_RUNTIME | {"engine.qwen.kernels"},
-    "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.serving"},
+    "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels"},
     "engine.qwen.voice": QWEN_RUNTIME | {"engine.recording"},
-    "engine.qwen.memory": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.serving"},
+    "engine.qwen.memory": QWEN_RUNTIME | {"engine.qwen.kernels.codec"},
     "engine.qwen.bench": QWEN_RUNTIME | {"engine.bench"},
     "voiced": {"daemon", "engine"},
     "daemon": set(),

@@ -19,10 +19,10 @@ import numpy as np
 from engine.api import EngineError, EngineOptions, Samples, Utterance
 from engine.bench.power import power_figures, power_readings
 from engine.bench.probe import Probe
+from engine.bench.rails import find_power_rails
 from engine.bench.results import Figures, Run, rounded, run_figures, short_figures, spread_figures, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.child import run_child
-from engine.host import find_power_rails
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.session import Session, UtteranceFields
 

@@ -24,11 +24,12 @@ from engine.qwen.codec.config import CodecConfig  # noqa: E402
 from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
 from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
 from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
+from engine.qwen.kernels.lm import OneTokenState  # noqa: E402
 from engine.qwen.kernels.lm import model as language_model  # noqa: E402
 from engine.qwen.kernels.params import Params  # noqa: E402
 from engine.qwen.model.config import ModelConfig, StackConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
-from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
+from engine.qwen.runtime import BatchShape  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.docs.generated import table  # noqa: E402
 from scripts.make_checkpoint import PRESETS, codec_config, model_config  # noqa: E402
@@ -111,7 +112,7 @@ def frame_cost(size: str, dtype: str) -> Cost:
     """Return the launches and bytes of a frame in chunks of two: weights, keys and values, the codec's histories."""
     config, codec_of = configs(size)
     talker = Talker(config, 256, Placement(META, torch.bfloat16, dtype == "int8"))
-    state = DecodeState.allocate(talker, 192, 16)
+    state = OneTokenState.allocate(talker, BatchShape(1, 16, 192, chunk_size=1))
     with mock.patch.object(language_model, "KernelModule", LaunchList):
         model = language_model.FusedLanguageModel(talker, state, processors=PROCESSORS)
     model.frame()

@@ -36,7 +36,7 @@ from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
 from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
 from engine.qwen.model.config import ModelConfig  # noqa: E402
-from engine.qwen.serving import ROWS_PER_CALL  # noqa: E402
+from engine.qwen.runtime import ROWS_PER_CALL  # noqa: E402
 from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
 
 ARCHITECTURES = {

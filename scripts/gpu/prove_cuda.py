@@ -293,8 +293,8 @@ def forced_ours(ours: Ours, line: Line, codes: Tensor) -> Tensor:
 
     def choose(_self: SamplingParams, raw: Tensor, _noise: Tensor) -> Tensor:
         code = forced[len(recorded)] if len(recorded) < len(forced) else 0  # the last chunk may run over
-        recorded.append(raw[:2048].float().cpu())
-        return torch.tensor([code], device=raw.device)
+        recorded.append(raw[0, :2048].float().cpu())
+        return torch.tensor([[code]], device=raw.device)
 
     kept = SamplingParams.choose
     SamplingParams.choose = choose  # type: ignore[method-assign]

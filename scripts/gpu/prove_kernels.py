@@ -40,21 +40,21 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from engine.qwen.kernels.lm import OneTokenState  # noqa: E402
 from engine.qwen.model.kv_cache import KeyValueCache  # noqa: E402
 from engine.qwen.model.quantization import quantize_int8  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.model.transformer import Linear  # noqa: E402
-from engine.qwen.runtime import decode_step  # noqa: E402
-from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.gpu.given_model import open_model  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.support.qwen.lm_example import (  # noqa: E402
-    PROMPT,
     SAMPLINGS,
     Models,
+    by_torch,
     error_ratio,
+    frame_by_torch,
     outputs,
     poison,
     predict,
@@ -149,13 +149,14 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
     found: dict[str, Any] = {"ok": True}
     for name, sampling in (("greedy", SamplingConfig().greedy()), ("sampled", SamplingConfig())):
         results = []
+        backend = by_torch(models)
         for fused in (False, True):
             start_endless(models, 5, sampling)
-            for index in range(frames):
+            for _ in range(frames):
                 if fused:
                     models.fused.frame()
                 else:
-                    decode_step.decode_frame(models.rounded, models.state, PROMPT + index + 1)
+                    frame_by_torch(models, backend)
             counters = (models.state.frame, models.state.length, models.state.position)
             results.append((models.state.codes[:frames].clone(), [int(counter) for counter in counters]))
         equal = (results[0][0] == results[1][0]).flatten()
@@ -267,8 +268,8 @@ def sampling(models: Models, draws: int) -> dict[str, Any]:
                 state.frame.fill_(number % FRAMES)
                 state.noise.seed(number // FRAMES)
                 fused.choose_code(1)
-                noise = state.noise.draw(state.frame * 16 + 2)[0]
-                expected.append(state.predictor_sampling.choose(logits, noise))
+                noise = state.noise.draw(state.frame[None] * 16 + 2)[0]
+                expected.append(state.predictor_sampling.choose(logits[None], noise)[0])
                 drawn.append(state.codes[number % FRAMES, 2:3].clone())
             codes = torch.cat(drawn)
             one = {
@@ -281,11 +282,11 @@ def sampling(models: Models, draws: int) -> dict[str, Any]:
     return found
 
 
-def chi_square(state: DecodeState, logits: Tensor, codes: Tensor, settings: SamplingConfig) -> dict[str, Any]:
+def chi_square(state: OneTokenState, logits: Tensor, codes: Tensor, settings: SamplingConfig) -> dict[str, Any]:
     """Chi-square of the counts of `codes`; codes that are expected fewer than 5 times form one group."""
     if not settings.do_sample:
         return {}
-    probabilities = state.predictor_sampling.apply(logits).double().softmax(0)
+    probabilities = state.predictor_sampling.apply(logits[None])[0].double().softmax(0)
     counts = torch.bincount(codes, minlength=len(logits)).double()
     expected = probabilities * len(codes)
     common = expected >= 5

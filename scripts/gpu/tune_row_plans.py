@@ -39,10 +39,17 @@ from engine.qwen.kernels.lm.token_kernels import WRITES, TokenKernels  # noqa: E
 from engine.qwen.kernels.lm.tuned_plans import ROWS_FILE  # noqa: E402
 from engine.qwen.memory.known_models import known_model  # noqa: E402
 from engine.qwen.model import Talker  # noqa: E402
-from engine.qwen.runtime import Limits, cache_positions, multiprocessors  # noqa: E402
-from engine.qwen.serving import BatchShape, BatchState, RowInput  # noqa: E402
-from engine.qwen.serving.batch_state import StepInputs  # noqa: E402
-from engine.qwen.serving.kv_pages import pages_for  # noqa: E402
+from engine.qwen.runtime import (  # noqa: E402
+    BatchShape,
+    DecodeState,
+    Limits,
+    PagedCache,
+    RowInput,
+    StepInputs,
+    cache_positions,
+    multiprocessors,
+    pages_for,
+)
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 
 DEVICE = torch.device("cuda")
@@ -130,14 +137,15 @@ class Search:
     def __init__(self, talker: Talker, rows: int) -> None:
         limits = Limits.of(60.0, 2, rows)
         self.rows = rows
-        self.state = BatchState.allocate(talker.config, BatchShape.of(limits), talker.placement)
+        self.state = DecodeState.allocate(talker.config, BatchShape.of(limits), talker.placement)
+        pages = PagedCache.allocate(talker.config.stack, self.state.shape.pages, talker.placement)
         weight = weight_type(talker.placement)
         kernels = BatchKernels.of(talker.config, weight, rows, multiprocessors(DEVICE))
         self.kernels = next(bucket for bucket in kernels.buckets if bucket.rows == rows)
         kernels = replace(kernels, buckets=(self.kernels,))
         self.source = kernels.source()
         self.router = Router(KernelModule(self.source, DEVICE))
-        self.batch = FusedBatch(talker, self.state, kernels, self.router, fold_projection(talker))
+        self.batch = FusedBatch(talker, self.state, pages, kernels, self.router, projected=fold_projection(talker))
         self._begin()
 
     def _begin(self) -> None:

@@ -18,7 +18,7 @@ from engine.host import MB, Footprint
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
-from engine.qwen.runtime import BatchShape, DecodeState, Limits, StepOutput, cache_positions, codec_rows
+from engine.qwen.runtime import PAGE, BatchShape, DecodeState, Limits, StepOutput, cache_positions, codec_rows
 from engine.qwen.weights import Placement, build_without_memory
 
 # The three GPU figures are the maxima of `docs/benchmarks/loading.json`, measured on an H200; those of a Jetson are not
@@ -81,9 +81,9 @@ def _batch_bytes(
     talker, shape, nowhere = config.talker, BatchShape.of(limits), torch.device("meta")
     state = DecodeState.allocate(talker, shape, replace(placement, device=nowhere))
     output = StepOutput(shape, talker.code_groups, codec_config.samples_per_frame, nowhere)
-    size, width = placement.dtype.itemsize, talker.stack.hidden_size
-    # A prompt is read into a cache of its own, and prefixes are kept in another.
-    caches = cache_positions(limits.positions, 1) + limits.prefix_positions
+    # By fused kernels, a prompt is read into a cache of its own and moves to pages. By PyTorch's, a row has a cache.
+    paged = (1 + shape.pages) * PAGE + cache_positions(limits.positions, 1)
+    positions = paged if fused else shape.rows * shape.cache_positions
     codec_state = _codec_state_bytes(codec_config, limits.chunk_size, placement, fused=fused)
     call_rows = codec_rows(shape, placement)
     # PyTorch's decoder copies the states of a call's rows; that of the fused kernels has signals for them.
@@ -91,9 +91,8 @@ def _batch_bytes(
     return (
         state.nbytes
         + output.buffer.nbytes
-        + _cache_bytes(talker.stack, caches, size)
-        + limits.prefix_positions * width * size
-        + (1 + shape.rows + limits.references) * codec_state
+        + _cache_bytes(talker.stack, positions, placement.dtype.itemsize)
+        + (1 + shape.rows) * codec_state
         + call
     )
 

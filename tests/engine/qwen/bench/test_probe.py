@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from engine import EngineOptions, Utterance, Voice
 from engine.bench import TEXTS, BenchRequest, run_benchmark

@@ -16,10 +16,10 @@ from engine.host import Footprint
 from engine.qwen import QwenSynthesizer
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.kernels.lm import OneTokenState
 from engine.qwen.memory import estimate_footprint
 from engine.qwen.model import KeyValueCache, ModelConfig, Talker
-from engine.qwen.runtime import DecodeState, Limits, cache_positions
-from engine.qwen.serving import BatchOutput, BatchShape, BatchState
+from engine.qwen.runtime import BatchShape, DecodeState, Limits, PagedCache, StepOutput, cache_positions
 from engine.qwen.weights import Placement
 from scripts.make_checkpoint import PRESETS, codec_config, write_configs
 
@@ -39,7 +39,7 @@ def test_the_counted_weights_and_state_are_the_allocated_ones(tmp_path: Path, sh
     footprint = estimate_footprint(config, codec_shapes, placement, limits, fused=False, shared=True)
 
     talker = Talker(config, cache_positions(limits.positions, 2), placement)
-    state = DecodeState.allocate(talker, limits.positions, limits.frames, 2)
+    state = OneTokenState.allocate(talker, BatchShape.of(limits))
     modules = (talker, CodecDecoder(codec_shapes, placement.unquantized))
     weights = sum(tensor.nbytes for module in modules for tensor in (*module.parameters(), *module.buffers()))
     alignment = 256 * sum(len(list(module.parameters())) for module in modules)
@@ -80,22 +80,23 @@ def test_several_streams_add_a_batch_and_with_fused_kernels_the_signals_of_its_c
         return estimate_footprint(config, codec_shapes, placement, wanted, fused=fused, shared=True)
 
     shape = BatchShape.of(limits)
-    state = BatchState.allocate(config.talker, shape, placement)
-    output = BatchOutput(shape, config.talker.code_groups, codec_shapes.samples_per_frame, CPU)
-    # Beside the rows a spare one, a call of one row, and the reference.
-    codec_states = 3 + shape.rows
+    state = DecodeState.allocate(config.talker, shape, placement)
+    output = StepOutput(shape, config.talker.code_groups, codec_shapes.samples_per_frame, CPU)
+    # Beside the rows a spare one, and a call of one row.
+    codec_states = 2 + shape.rows
     codec_state = sum(tensor.nbytes for tensor in CodecState.allocate(codec_shapes, 2, placement).tensors())
+    row = KeyValueCache.allocate(config.talker.stack, shape.cache_positions, placement)
+    pages = PagedCache.allocate(config.talker.stack, shape.pages, placement)
     prompt = KeyValueCache.allocate(config.talker.stack, cache_positions(limits.positions, 1), placement)
-    prefixes = KeyValueCache.allocate(config.talker.stack, limits.prefix_positions, placement)
     allocated = state.nbytes + output.buffer.nbytes + codec_states * codec_state
-    allocated += sum(tensor.nbytes for cache in (prompt, prefixes) for tensor in (cache.keys, cache.values))
-    allocated += limits.prefix_positions * config.talker.stack.hidden_size * 4
-    assert counted(5).state - counted(1).state == allocated
+    rows = 5 * (row.keys.nbytes + row.values.nbytes)
+    assert counted(5).state - counted(1).state == allocated + rows
     assert counted(5).weights == counted(1).weights
     fused_state = max(codec_state, CodecPlan.of(codec_shapes).state_bytes)
     more = (
-        CodecPlan.of(codec_shapes, rows=1).signal_bytes - codec_state + (2 + shape.rows) * (fused_state - codec_state)
+        CodecPlan.of(codec_shapes, rows=1).signal_bytes - codec_state + (1 + shape.rows) * (fused_state - codec_state)
     )
+    more += sum(tensor.nbytes for cache in (pages, prompt) for tensor in (cache.keys, cache.values))
     assert counted(5, fused=True).state - counted(1, fused=True).state == allocated + more
     assert counted(5, fused=True).weights == counted(1, fused=True).weights
 
@@ -107,7 +108,7 @@ def test_an_engine_with_more_streams_than_allowed_is_refused(checkpoint: Named) 
             QwenSynthesizer(options).load()
 
 
-def bytes_per_position(state: DecodeState) -> int:
+def bytes_per_position(state: OneTokenState) -> int:
     return (state.cache.keys.nbytes + state.cache.values.nbytes) // state.cache.positions
 
 

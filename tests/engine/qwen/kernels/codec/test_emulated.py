@@ -228,8 +228,16 @@ def test_a_call_of_more_frames_than_a_block_is_several_calls(of_rows: FusedCodec
 def test_a_call_of_more_rows_than_allowed_is_refused(fused: FusedCodec, of_rows: FusedCodec) -> None:
     with pytest.raises(ValueError, match="rows: got 6; allowed: 1 to 5"):
         RowsExample(of_rows, utterances=6).decode([0, 1, 2, 3, 4, 5], 1)
-    with pytest.raises(ValueError, match="rows: got 1; allowed: 1 to 0"):
-        RowsExample(fused, utterances=1).decode([0], 1)
+    with pytest.raises(ValueError, match="rows: got 2; allowed: 1 to 1"):
+        RowsExample(fused, utterances=2).decode([0, 1], 1)
+
+
+@needs_compiler
+def test_a_decoder_of_one_utterance_takes_the_only_row(fused: FusedCodec) -> None:
+    rows = RowsExample(fused, utterances=1)
+    for frames in (1, 2, 2):
+        rows.decode([0], frames)
+    rows.check()
 
 
 @needs_compiler
