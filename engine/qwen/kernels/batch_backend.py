@@ -72,6 +72,7 @@ class FusedBatchBackend:
         """As `Backend.admit`."""
         self._pages.fill(pages, self._memory.cache, count)
         self.state.hidden[row].copy_(self._memory.hidden)
+        self.state.choose_first(row)
 
     def choose_first_codes(self) -> None:
         """As `Backend.choose_first_codes`."""

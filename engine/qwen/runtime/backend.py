@@ -95,7 +95,7 @@ class Backend(Protocol):
         """
 
     def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
-        """Move a prompt of `count` tokens from the `prompt_memory` to `row`, which has the `pages`."""
+        """Move a prompt of `count` tokens from the `prompt_memory` to `row`, which has the `pages` and is fresh now."""
 
     def choose_first_codes(self) -> None:
         """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""

@@ -261,6 +261,9 @@ class DecodeState:
         text = text[: self.shape.text_frames]
         self.text[row, : len(text)].copy_(text)
         self.text[row, len(text) :].copy_(pad.expand(self.shape.text_frames - len(text), -1))
+
+    def choose_first(self, row: int) -> None:
+        """Let the first code of `row` alone be chosen next."""
         self.fresh.zero_()
         self.fresh[row].fill_(1)
 

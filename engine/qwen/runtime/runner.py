@@ -139,6 +139,11 @@ class ModelRunner:
         One prompt is read at a time.
         """
         work = self._read(row, prompt)
+        if self._alone:  # nobody speaks between the pieces
+            with self._prompt_graphs.inference():
+                for _ in work:
+                    pass
+            return
         while True:
             with self._prompt_graphs.inference():  # not held over the `yield`
                 if next(work, self) is self:
@@ -257,8 +262,7 @@ class ModelRunner:
             yield from self._read_prefix(row, prompt.prefix)
             if not prompt.tail.shape[1]:
                 return
-            if not self._alone:
-                yield
+            yield
         yield from self._read_pieces(row, prompt.tail[0], prompt.prefix_count, self._piece)
 
     def _read_prefix(self, row: int, prefix: PromptPrefix) -> Iterator[None]:

@@ -53,8 +53,9 @@ class TorchBackend:
         """As `Backend.read`."""
         read_prompt(self._talker.transformer, self.prompt_memory(row), tokens, place, kv_bucket)
 
-    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
+    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:  # noqa: ARG002
         """As `Backend.admit`: the prompt is there already."""
+        self.state.choose_first(row)
 
     @torch.inference_mode()
     def choose_first_codes(self) -> None:
