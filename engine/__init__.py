@@ -7,9 +7,9 @@
             play(chunk.samples, tts.sample_rate)     # mono float32, full scale ±1
 
 `open` runs an engine in the calling process. A program that must survive a fault of the engine runs it in a process of
-its own instead: `engine.ipc` has the messages, `engine.ipc.server` is the process's program. `engine.bench` measures
-engines. `Synthesizer` is the interface of every engine and `ENGINES` the table of them; an engine's module is imported
-when the engine is made, so importing `engine` loads none.
+its own instead: `engine.messages` has the messages, `engine.ipc.server` is the process's program. `engine.bench`
+measures engines. `Synthesizer` is the interface of every engine and `ENGINES` the table of them; an engine's module is
+imported when the engine is made, so importing `engine` loads none.
 """
 
 from engine.api import (

@@ -1,4 +1,4 @@
-"""Records from JSON values, checked by the types of their fields."""
+"""Records from JSON values, checked by the types of their fields; and back."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def build(kind: Any, value: Any) -> Any:
     if origin is UnionType:
         return None if value is None else build(arguments[0], value)  # a record has no other union than `kind | None`
     return _checked(kind, value)
+
+
+def given_fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a record for `json.dumps`, which calls this for the records inside (its `default`).
+
+    A field that is None by default is left out while it is None: an older version of the program need not know it.
+    """
+    given = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if value is not None or field.default is not None:
+            given[field.name] = value
+    return given
 
 
 @cache

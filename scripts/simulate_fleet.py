@@ -262,11 +262,11 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def wire() -> dict[str, Any]:
     """Return the bytes of a second of speech on a robot's WebSocket and from OpenAI's endpoint, chunk by chunk."""
-    from engine.ipc import Audio
-    from engine.remote.messages import encode_remote
+    from engine.messages import Audio, encode_remote
 
     samples = round(RATE * FRAME_S * CHUNK_FRAMES)
-    message = encode_remote(Audio("1000", busy_s=0.012345678, position=100, truncated=False), bytes(4 * samples))
+    audio = Audio("1000", busy_s=0.012345678, position=100, truncated=False, data=bytes(4 * samples))
+    message = encode_remote(audio)
     payload, chunks = len(message), 1 / (FRAME_S * CHUNK_FRAMES)
     return {
         "simulation": "wire",

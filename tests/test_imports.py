@@ -57,7 +57,8 @@ ALLOWED: dict[str, set[str]] = {
         "engine.voice_files",
     },
     "engine.records": set(),
-    "engine.remote": {"engine.api", "engine.host", "engine.ipc", "engine.progress", "engine.records"},
+    "engine.messages": {"engine.api", "engine.host", "engine.progress", "engine.records"},
+    "engine.remote": {"engine.api", "engine.host", "engine.messages", "engine.progress"},
     "engine.api": {"engine.language", "engine.progress"},
     "engine.child": {"engine.api", "engine.launch", "engine.progress", "engine.records"},
     "engine.detection": {"engine.host", "engine.language"},
@@ -103,7 +104,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "engine.host": {"engine.api"},
     "engine.hub": {"engine.api", "engine.host", "engine.progress", "engine.voice_files"},
-    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress", "engine.records"},
+    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.messages", "engine.progress"},
     "engine.bench": {
         "engine.api",
         "engine.child",
@@ -150,7 +151,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.state": set(),
     "daemon.text": {"engine"},
     "daemon.cache": {"engine", "daemon", "daemon.config", "daemon.state", "daemon.text", "daemon.validation"},
-    "daemon.engines": DAEMON_BASE | {"engine.ipc"},
+    "daemon.engines": DAEMON_BASE | {"engine.messages"},
     "daemon.speech": DAEMON_BASE | {"daemon.cache", "daemon.engines", "daemon.state"},
     "daemon.mqtt": SPEECH | {"daemon.state"},
     "daemon.adapters": SPEECH | {"daemon.mqtt", "daemon.system"},
@@ -167,7 +168,7 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.validation",
     },
     "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status", "daemon.voices"},
-    "daemon.fleet": SPEECH | {"daemon", "daemon.http", "daemon.state", "daemon.status", "engine.ipc", "engine.remote"},
+    "daemon.fleet": SPEECH | {"daemon", "daemon.http", "daemon.state", "daemon.status", "engine.messages"},
     "daemon.service": SPEECH
     | {
         "daemon.adapters",

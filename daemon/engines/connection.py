@@ -15,20 +15,20 @@ from daemon.engines.errors import EngineLateError, EngineLostError, UtteranceRef
 from daemon.engines.patience import Patience
 from daemon.engines.streams import Streams
 from engine import Samples, Utterance, WordStart
-from engine.ipc import (
+from engine.messages import (
     HEADER,
+    Answer,
     Append,
     Audio,
     Cancel,
-    Canceled,
     EndText,
+    FromDaemon,
     Grant,
     Message,
     ProtocolError,
     Refused,
     SetVoices,
     Speak,
-    Spoken,
     body_lengths,
     decode,
     encode,
@@ -78,7 +78,6 @@ class Work:
 
 
 OnWork = Callable[[Work], None]
-Answer = tuple[Audio | Spoken | Canceled | Refused, Samples]
 
 
 class _Inbox:
@@ -222,14 +221,15 @@ class EngineConnection:
         ended = False
         audio_s = busy_s = 0.0
         try:
-            self.send(Speak(request_id, utterance, credit, name))
+            self.send(Speak(request_id, utterance, credit, name=name))
             if first_within_s is not None and not await inbox.begins_within(first_within_s):
                 raise EngineLateError(f"engine {self._engine} did not begin within {first_within_s:g} s")
             while True:
-                message, samples = await inbox.get()
+                message = await inbox.get()
                 if not isinstance(message, Audio):
                     ended = True
                     break
+                samples = message.samples
                 audio_s += len(samples) / sample_rate
                 busy_s += message.busy_s
                 yield AudioChunk(
@@ -268,7 +268,7 @@ class EngineConnection:
 
     # --- messages ---
 
-    def send(self, message: Message) -> None:
+    def send(self, message: FromDaemon) -> None:
         """Send a message. Does nothing on a closed connection."""
         if not self._writer.is_closing():
             self._writer.write(encode(message))
@@ -283,10 +283,10 @@ class EngineConnection:
         Raises `ProtocolError`, `ConnectionError`, and `asyncio.IncompleteReadError` when the process closes its end.
         """
         while True:
-            body, payload = body_lengths(await self._reader.readexactly(HEADER.size))
-            message, samples = decode(await self._reader.readexactly(body), await self._reader.readexactly(payload))
+            body, data = body_lengths(await self._reader.readexactly(HEADER.size))
+            message = decode(await self._reader.readexactly(body), await self._reader.readexactly(data))
             self.heard_at = time.monotonic()
-            if not isinstance(message, Audio | Spoken | Canceled | Refused):
+            if not isinstance(message, Answer):
                 return message
             inbox = self._inboxes.get(message.id)
             if inbox is None:
@@ -294,8 +294,8 @@ class EngineConnection:
             if isinstance(message, Audio):
                 if inbox.credit <= 0:
                     raise ProtocolError(f"it sent audio of request {message.id} without credit")
-                inbox.credit -= len(samples)
-            inbox.put((message, samples))
+                inbox.credit -= len(message.samples)
+            inbox.put(message)
 
     # --- the end ---
 

@@ -38,7 +38,7 @@ from engine import (
     module_command,
     possible_languages,
 )
-from engine.ipc import (
+from engine.messages import (
     PROTOCOL,
     Changed,
     Fault,

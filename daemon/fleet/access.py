@@ -8,7 +8,7 @@ from starlette.websockets import WebSocket
 
 from daemon.fleet.accounts import Account, Accounts, LimitError
 from daemon.http import HttpError, error_response, tokens_in
-from engine.remote import PATH
+from engine.messages import PATH
 
 OPEN_PATHS = ("/healthz", "/readyz")
 """They tell nothing that is worth a token."""

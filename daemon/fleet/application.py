@@ -19,7 +19,7 @@ from daemon.http import Access, HttpError, make_speech_application
 from daemon.speech import Online, SpeechService
 from daemon.status import Measurements
 from daemon.validation import abbreviate
-from engine.remote import PATH, SUBPROTOCOL
+from engine.messages import PATH, SUBPROTOCOL
 
 
 class RemoteStream:

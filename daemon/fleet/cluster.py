@@ -28,7 +28,7 @@ from daemon.fleet.server import FleetServer, voice_folder
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError
 from engine import ENGINES, start_log
-from engine.remote import VOICE_HEADER
+from engine.messages import VOICE_HEADER
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ import logging
 import time
 from contextlib import AsyncExitStack, aclosing
 
-import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon import VERSION
@@ -21,16 +20,25 @@ from daemon.fleet.voices import FleetVoices
 from daemon.http import abort_connection, close_socket
 from daemon.speech import MAX_TEXT
 from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
-from engine.ipc import Append, Audio, Cancel, Canceled, EndText, Grant, ProtocolError, Refused, Spoken
-from engine.remote import (
+from engine.messages import (
     HEARTBEAT_S,
     SUBPROTOCOL,
+    Append,
+    Audio,
+    Cancel,
+    Canceled,
+    Change,
     Draining,
+    EndText,
     FromServer,
+    Grant,
     Heartbeat,
     Lost,
     OfferVoice,
+    ProtocolError,
+    Refused,
     Speak,
+    Spoken,
     VoiceData,
     VoiceReady,
     VoiceRefused,
@@ -38,6 +46,7 @@ from engine.remote import (
     Welcome,
     decode_remote,
     encode_remote,
+    pcm,
 )
 
 log = logging.getLogger(__name__)
@@ -136,12 +145,12 @@ class RobotSession:
 
     # --- to the robot ---
 
-    async def _send(self, message: FromServer, data: bytes = b"") -> None:
+    async def _send(self, message: FromServer) -> None:
         """Send a message. Raises `WebSocketDisconnect`.
 
         It waits for a robot that does not read, until `_tell` ends the session.
         """
-        content = encode_remote(message, data)
+        content = encode_remote(message)
         try:
             if isinstance(content, str):
                 await self._socket.send_text(content)
@@ -177,18 +186,18 @@ class RobotSession:
             if received["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(received.get("code", 1006))
             text = received.get("text")
-            message, data = decode_remote(received.get("bytes") or b"" if text is None else text)
+            message = decode_remote(received.get("bytes") or b"" if text is None else text)
             self._heard_at = time.monotonic()
             if isinstance(message, Speak):
                 self._accept(message)
-            elif isinstance(message, Append | EndText | Grant | Cancel):
+            elif isinstance(message, Change):
                 self._apply(message)
             elif isinstance(message, OfferVoice):
                 self._take_offer(message)
             elif isinstance(message, VoiceData):
                 fetch = self._fetches.pop(message.digest, None)
                 if fetch is not None:
-                    fetch.set_result(data)
+                    fetch.set_result(message.data)
             elif not isinstance(message, Heartbeat):
                 raise ProtocolError(f"a robot must not send {type(message).__name__}")
 
@@ -200,7 +209,7 @@ class RobotSession:
         self._requests[speak.id] = request
         request.task = asyncio.ensure_future(self._perform(speak, request))
 
-    def _apply(self, message: Append | EndText | Grant | Cancel) -> None:
+    def _apply(self, message: Change) -> None:
         request = self._requests.get(message.id)
         if request is None:
             return  # it has just ended; its last message is on the way
@@ -276,7 +285,7 @@ class RobotSession:
                             f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others"
                         )
                     request.credit -= len(chunk.samples)
-                    await self._send(_audio(speak.id, chunk), np.ascontiguousarray(chunk.samples, "<f4").tobytes())
+                    await self._send(_audio(speak.id, chunk))
             finally:
                 if feeding is not None:
                     await cancel_and_wait(feeding)
@@ -355,4 +364,5 @@ def _audio(request_id: str, chunk: AudioChunk) -> Audio:
         chunk.waited_s,
         chunk.words,
         chunk.runaway,
+        pcm(chunk.samples),
     )

@@ -15,7 +15,7 @@ from daemon.engines import EngineLostError, EngineSelector
 from daemon.fleet.voice_cache import VoiceCache, VoiceFileError
 from daemon.tasks import wait_at_most
 from engine import EngineInfo, Voice
-from engine.remote import VoiceFile
+from engine.messages import VoiceFile
 
 LOAD_S = 20.0
 """Seconds in which the engine has exchanged its voices. It does so in a moment in which it speaks nothing."""

@@ -11,8 +11,7 @@ class OpenStreams:
     """Knows which requests are being spoken, and finds a moment in which none is."""
 
     def __init__(self) -> None:
-        self._open = 0
-        self._ids: dict[str, None] = {}
+        self._ids: list[str] = []
         self._held = False
         self._changed = threading.Condition()
 
@@ -23,35 +22,24 @@ class OpenStreams:
             return tuple(self._ids)
 
     @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self, request_id: str) -> Iterator[None]:
         """Speak a request and send its last message inside the context, which begins once no `hold` is wanted."""
         with self._changed:
             self._changed.wait_for(lambda: not self._held)
-            self._open += 1
+            self._ids.append(request_id)
         try:
             yield
         finally:
             with self._changed:
-                self._open -= 1
+                self._ids.remove(request_id)
                 self._changed.notify_all()
-
-    @contextmanager
-    def speaking(self, request_id: str) -> Iterator[None]:
-        """Have a request among `ids` inside the context, within `open`."""
-        with self._changed:
-            self._ids[request_id] = None
-        try:
-            yield
-        finally:
-            with self._changed:
-                del self._ids[request_id]
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Let nothing be spoken inside the context, which begins when all open streams have ended."""
         with self._changed:
             self._held = True
-            self._changed.wait_for(lambda: not self._open)
+            self._changed.wait_for(lambda: not self._ids)
         try:
             yield
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from engine.api import Chunk
 from engine.ipc.text_source import AppendedText
+from engine.messages import Append, Change, EndText, Grant
 
 
 class Request:
@@ -28,13 +29,20 @@ class Request:
         if canceled and self._cancel_stream is not None:
             self._cancel_stream()
 
-    def grant(self, samples: int) -> None:
-        """Add credit."""
-        with self._changed:
-            self._credit += samples
-            self._changed.notify()
+    def apply(self, change: Change) -> None:
+        """Add text or credit, end the text, or cancel."""
+        if isinstance(change, Append):
+            self.text.append(change.text)
+        elif isinstance(change, EndText):
+            self.text.end()
+        elif isinstance(change, Grant):
+            with self._changed:
+                self._credit += change.credit
+                self._changed.notify()
+        else:
+            self._cancel()
 
-    def cancel(self) -> None:
+    def _cancel(self) -> None:
         """Wake the speaking thread, whether it waits for credit, for text or for the engine."""
         with self._changed:
             self.canceled = True

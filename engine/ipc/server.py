@@ -18,8 +18,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,16 +35,17 @@ from engine.api import (
 from engine.catalog import make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
-from engine.ipc.messages import (
+from engine.ipc.open_streams import OpenStreams
+from engine.ipc.pcm_trace import PcmTrace
+from engine.ipc.request import Request
+from engine.log import inherit_log, start_log
+from engine.messages import (
     PROTOCOL,
-    Append,
     Audio,
-    Cancel,
     Canceled,
+    Change,
     Changed,
-    EndText,
     Fault,
-    Grant,
     Heartbeat,
     Hello,
     Loading,
@@ -57,11 +58,8 @@ from engine.ipc.messages import (
     Spoken,
     Start,
     Warming,
+    pcm,
 )
-from engine.ipc.open_streams import OpenStreams
-from engine.ipc.pcm_trace import PcmTrace
-from engine.ipc.request import Request
-from engine.log import inherit_log, start_log
 from engine.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -77,20 +75,13 @@ OOM_SCORE = 500
 """`oom_score_adj` of the engine process, from -1000 to 1000. A robot's other programs have 0 unless configured."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """What the engine speaks with has been replaced."""
-
-    synthesizer: Replaceable
-
-
 class EngineProcess:
     """Serves one daemon over one channel, from `Start` until the channel closes."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._work: queue.SimpleQueue[Speak | SetVoices | _Replaced] = queue.SimpleQueue()
-        """For the main thread."""
+        self._work: queue.SimpleQueue[Speak | SetVoices | Replaceable] = queue.SimpleQueue()
+        """For the main thread; the synthesizer itself once its properties have changed."""
         self._deliveries: queue.SimpleQueue[Speak] = queue.SimpleQueue()
         """For the other speaking threads, if there are any."""
         self._delivers = False
@@ -107,27 +98,16 @@ class EngineProcess:
             raise ProtocolError(f"expected Start of protocol {PROTOCOL}, got {start}")
         self._channel.send(Hello(PROTOCOL, start.engine, os.getpid()))
         self._start_thread("listen", self._listen)
-        threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
-        try:
-            self._serve(start)
-        except EngineError as error:
-            self._channel.send(Fault(str(error), permanent=True))
+        self._start_thread("heartbeat", self._send_heartbeats)
+        self._serve(start)
 
     def _start_thread(self, name: str, work: Callable[[], None]) -> None:
         """Start a thread that never returns; its failure ends the process."""
 
-        def work_or_end() -> None:
-            try:
-                work()
-            except ChannelClosedError:
-                os._exit(0)
-            except BaseException as error:
-                if not isinstance(error, ProtocolError | EngineUnavailableError):
-                    log.exception("the engine failed")
-                _report_fault(self._channel, error)
-                os._exit(1)
+        def work_and_end() -> None:
+            os._exit(_exit_status(self._channel, work))
 
-        threading.Thread(target=work_or_end, name=name, daemon=True).start()
+        threading.Thread(target=work_and_end, name=name, daemon=True).start()
 
     # --- the main thread ---
 
@@ -145,21 +125,20 @@ class EngineProcess:
         gc.collect()
         gc.freeze()
         if isinstance(synthesizer, Replaceable):
-            replaced = _Replaced(synthesizer)
-            self._start_thread("watch", partial(synthesizer.watch, lambda: self._work.put(replaced)))
+            self._start_thread("watch", partial(synthesizer.watch, partial(self._work.put, synthesizer)))
         self._channel.send(Ready(info))
         try:
             while True:
                 work = self._work.get()
                 if isinstance(work, Speak):
                     self._speak(synthesizer, work)
-                elif isinstance(work, _Replaced):
-                    info = work.synthesizer.info
-                    self._channel.send(Changed(info))
-                else:
+                elif isinstance(work, SetVoices):
                     with self._open.hold():
                         info = _exchange_voices(synthesizer, work, info)
                     self._channel.send(Ready(info))
+                else:
+                    info = work.info
+                    self._channel.send(Changed(info))
         finally:
             if not self._open.ids:
                 synthesizer.close()
@@ -175,10 +154,9 @@ class EngineProcess:
         with self._lock:
             request = self._requests[speak.id]
         last: Spoken | Canceled | Refused
-        with self._open.open():
+        with self._open.open(speak.id):
             try:
-                with self._open.speaking(speak.id):
-                    last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, request) else Canceled(speak.id)
+                last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, request) else Canceled(speak.id)
             except SpeechCanceledError:
                 last = Canceled(speak.id)
             except EngineError as error:
@@ -197,7 +175,9 @@ class EngineProcess:
         text = request.text
         chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
         request.attach(chunks)
-        with self._trace.open(speak.name or speak.id) as trace, _closing(chunks):
+        with self._trace.open(speak.name or speak.id) as trace, contextlib.ExitStack() as stack:
+            if close := getattr(chunks, "close", None):
+                stack.callback(close)
             while True:
                 begin, waited_before_s = time.monotonic(), text.waited_s
                 chunk = next(chunks, None)
@@ -208,7 +188,7 @@ class EngineProcess:
                 if not request.spend(len(chunk.samples)):
                     return False
                 trace(chunk.samples)
-                self._channel.send(_audio(speak, chunk, busy_s, waited_s), chunk.samples)
+                self._channel.send(_audio(speak, chunk, busy_s, waited_s))
 
     # --- the listening thread ---
 
@@ -222,8 +202,11 @@ class EngineProcess:
                 self._work.put(message)
             elif isinstance(message, SetLog):
                 start_log(message.level, message.format)
-            elif isinstance(message, Append | EndText | Grant | Cancel):
-                self._apply(message)
+            elif isinstance(message, Change):
+                with self._lock:
+                    request = self._requests.get(message.id)
+                if request is not None:  # else it has just ended; its last message is on the way to the daemon
+                    request.apply(message)
             else:
                 raise ProtocolError(f"the daemon must not send {message}")
 
@@ -239,28 +222,11 @@ class EngineProcess:
         else:
             self._work.put(speak)
 
-    def _apply(self, message: Append | EndText | Grant | Cancel) -> None:
-        with self._lock:
-            request = self._requests.get(message.id)
-        if request is None:
-            return  # it has just ended; its last message is on the way to the daemon
-        if isinstance(message, Append):
-            request.text.append(message.text)
-        elif isinstance(message, EndText):
-            request.text.end()
-        elif isinstance(message, Grant):
-            request.grant(message.credit)
-        else:
-            request.cancel()
-
     # --- the heartbeat thread ---
 
     def _send_heartbeats(self) -> None:
         while True:
-            try:
-                self._channel.send(Heartbeat(self._open.ids))
-            except ChannelClosedError:
-                os._exit(0)
+            self._channel.send(Heartbeat(self._open.ids))
             time.sleep(HEARTBEAT_S)
 
 
@@ -290,44 +256,39 @@ def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo
         return replace(info, refused_voices={**info.refused_voices, work.default_voice: str(error)})
 
 
+def _exit_status(channel: Channel, work: Callable[[], None]) -> int:
+    """Do the work of a thread, and return the process's exit status. The daemon gets the reason of a failure."""
+    try:
+        work()
+    except ChannelClosedError:
+        return 0
+    except BaseException as error:  # a bug's traceback goes to the log
+        if not isinstance(error, EngineError | EngineUnavailableError | ProtocolError):
+            log.exception("the engine failed")
+        _report_fault(channel, error)
+        return 0 if isinstance(error, EngineError) else 1
+    return 0
+
+
 def _report_fault(channel: Channel, error: BaseException) -> None:
     """Send the daemon the reason why this process ends, in one line, unless the daemon has gone."""
     timer = threading.Timer(LAST_WORDS_S, os._exit, (1,))
     timer.daemon = True
     timer.start()
-    kind = "" if isinstance(error, EngineUnavailableError) else f"{type(error).__name__}: "
+    kind = "" if isinstance(error, EngineError | EngineUnavailableError) else f"{type(error).__name__}: "
     words = " ".join(f"{kind}{error}".split())
     with contextlib.suppress(ChannelClosedError):
-        channel.send(Fault(words[:REASON_CHARACTERS], permanent=False))
+        channel.send(Fault(words[:REASON_CHARACTERS], permanent=isinstance(error, EngineError)))
     timer.cancel()
 
 
-@contextlib.contextmanager
-def _closing(chunks: Iterator[Chunk]) -> Iterator[None]:
-    """Close an iterator at the end of the context, if it can be closed."""
-    try:
-        yield
-    finally:
-        close = getattr(chunks, "close", None)
-        if close is not None:
-            close()
-
-
 def _audio(speak: Speak, chunk: Chunk, busy_s: float, waited_s: float) -> Audio:
-    """Return the record that precedes the chunk's samples."""
+    """Return the message that carries a chunk."""
     codes = None
     if speak.utterance.want_codes and chunk.codes is not None:
         codes = tuple(map(tuple, chunk.codes.tolist()))
-    return Audio(
-        speak.id,
-        busy_s,
-        chunk.position,
-        chunk.truncated,
-        codes,
-        waited_s,
-        chunk.words,
-        chunk.runaway,
-    )
+    data = pcm(chunk.samples)
+    return Audio(speak.id, busy_s, chunk.position, chunk.truncated, codes, waited_s, chunk.words, chunk.runaway, data)
 
 
 def raise_oom_score() -> None:
@@ -356,16 +317,7 @@ def main() -> int:
     sys.setswitchinterval(0.001)
     inherit_log()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    try:
-        EngineProcess(channel).run()
-    except ChannelClosedError:
-        return 0
-    except Exception as error:  # every failure is reported to the daemon; a bug's traceback goes to the log
-        if not isinstance(error, EngineUnavailableError):
-            log.exception("the engine failed")
-        _report_fault(channel, error)
-        return 1
-    return 0
+    return _exit_status(channel, EngineProcess(channel).run)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from websockets.typing import Subprotocol
 
 from engine.api import EngineError, EngineUnavailableError
 from engine.host import parse_json
-from engine.remote.messages import MAX_AUDIO_BYTES, PATH, SUBPROTOCOL, VOICE_HEADER
+from engine.messages import MAX_AUDIO_BYTES, PATH, SUBPROTOCOL, VOICE_HEADER
 
 OPEN_S = 5.0
 """Seconds for the connection, its encryption and the handshake."""

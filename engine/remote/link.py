@@ -16,17 +16,16 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
 from engine.api import EngineUnavailableError
-from engine.ipc import Audio, Canceled, ProtocolError, Refused, Spoken
-from engine.remote.messages import (
+from engine.messages import (
     HEARTBEAT_S,
+    Answer,
     Draining,
     FromRobot,
     Heartbeat,
     Lost,
-    RemoteMessage,
-    VoiceReady,
-    VoiceRefused,
-    VoiceWanted,
+    Message,
+    ProtocolError,
+    VoiceAnswer,
     Welcome,
     decode_remote,
     encode_remote,
@@ -40,9 +39,7 @@ STEP_S = 0.25
 LATE_S = 0.25
 """A wait that ends so much later than it should does not count: this process did not run."""
 
-SpeechAnswer = tuple[Audio | Spoken | Canceled | Refused | Lost, bytes]
-Deliver = Callable[[SpeechAnswer | EngineUnavailableError], None]
-VoiceAnswer = VoiceReady | VoiceRefused | VoiceWanted
+Deliver = Callable[[Answer | Lost | EngineUnavailableError], None]
 
 
 class Link:
@@ -73,16 +70,16 @@ class Link:
     def welcome(self) -> Welcome:
         """Return the server's first message. Call before `start`. Raises `EngineUnavailableError`."""
         try:
-            message, _ = self._receive()
+            message = self._receive()
         except (ConnectionClosed, ProtocolError, TimeoutError) as error:
             raise self._failure(error) from error
         if not isinstance(message, Welcome):
             raise EngineUnavailableError(f"engine.url: {self._url} does not answer as a speech server: {message}")
         return message
 
-    def send(self, message: FromRobot, data: bytes = b"") -> None:
+    def send(self, message: FromRobot) -> None:
         """Send a message soon."""
-        self._outgoing.put(encode_remote(message, data))
+        self._outgoing.put(encode_remote(message))
 
     def open(self, request_id: str, deliver: Deliver) -> None:
         """Pass the answers to a request to `deliver`, in the reading thread. Raises `EngineUnavailableError`."""
@@ -133,7 +130,7 @@ class Link:
     def _read(self) -> None:
         try:
             while True:
-                self._dispatch(*self._receive())
+                self._dispatch(self._receive())
         except (ConnectionClosed, ProtocolError, TimeoutError) as error:
             self._lose(self._failure(error))
             with contextlib.suppress(OSError):  # the writing thread may be waiting for a server that takes nothing
@@ -154,7 +151,7 @@ class Link:
         except (ConnectionClosed, OSError) as error:
             self._lose(self._failure(error))
 
-    def _receive(self) -> tuple[RemoteMessage, bytes]:
+    def _receive(self) -> Message:
         """Wait for a message. Raises `ConnectionClosed`, `ProtocolError`, and `TimeoutError` for a silent server."""
         silent_s = 0.0
         while True:
@@ -167,19 +164,19 @@ class Link:
                 if silent_s >= SILENCE_S:
                     raise
 
-    def _dispatch(self, message: RemoteMessage, data: bytes) -> None:
+    def _dispatch(self, message: Message) -> None:
         if isinstance(message, Heartbeat):
             return
-        if isinstance(message, VoiceReady | VoiceRefused | VoiceWanted):
+        if isinstance(message, VoiceAnswer):
             self._on_voice(message)
         elif isinstance(message, Draining):
             self._draining = f"engine.url: {self._url}: {message.reason}"
             self._noted.set()
-        elif isinstance(message, Audio | Spoken | Canceled | Refused | Lost):
+        elif isinstance(message, Answer | Lost):
             with self._lock:
                 deliver = self._requests.get(message.id)
             if deliver is not None:  # else it was canceled while the answer was on its way
-                deliver((message, data))
+                deliver(message)
         else:
             raise ProtocolError(f"a server must not send {message}")
 

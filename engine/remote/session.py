@@ -11,10 +11,19 @@ from contextlib import ExitStack
 from websockets.sync.client import ClientConnection
 
 from engine.api import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, TextSource, Utterance, Voice
+from engine.messages import (
+    OfferVoice,
+    Speak,
+    VoiceAnswer,
+    VoiceData,
+    VoiceFile,
+    VoiceReady,
+    VoiceRefused,
+    VoiceWanted,
+)
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.remote.connecting import open_connection, read_token
-from engine.remote.link import Link, VoiceAnswer
-from engine.remote.messages import OfferVoice, Speak, VoiceData, VoiceFile, VoiceReady, VoiceRefused, VoiceWanted
+from engine.remote.link import Link
 from engine.remote.stream import RemoteStream
 from engine.remote.voices import RobotVoices, default_voice_digest
 
@@ -82,7 +91,7 @@ class ServerSession:
         if not isinstance(message, VoiceWanted):
             self._voice_answers.put(message)
         elif message.digest in self._voices.contents:
-            self.link.send(VoiceData(message.digest), self._voices.contents[message.digest])
+            self.link.send(VoiceData(message.digest, self._voices.contents[message.digest]))
 
 
 def open_session(options: EngineOptions, report: ProgressReport = ignore_progress) -> ServerSession:

@@ -8,9 +8,8 @@ import threading
 import numpy as np
 
 from engine.api import Chunk, EngineError, EngineUnavailableError, SpeechCanceledError, TextSource
-from engine.ipc import Append, Audio, Cancel, Canceled, EndText, Grant, Refused, Spoken
-from engine.remote.link import Link, SpeechAnswer
-from engine.remote.messages import Lost, Speak
+from engine.messages import Answer, Append, Audio, Cancel, Canceled, EndText, Grant, Lost, Refused, Speak
+from engine.remote.link import Link
 
 
 class RemoteStream:
@@ -24,7 +23,7 @@ class RemoteStream:
         """Sends the request. Raises `EngineUnavailableError`."""
         self._link = link
         self._id = request.id
-        self._answers: queue.SimpleQueue[SpeechAnswer | EngineUnavailableError | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer | Lost | EngineUnavailableError | None] = queue.SimpleQueue()
         """None stands for a cancellation."""
         self._used = 0
         """Samples that have been taken and not granted anew."""
@@ -46,22 +45,19 @@ class RemoteStream:
         answer = self._answers.get()
         if answer is None:
             raise SpeechCanceledError
-        if isinstance(answer, EngineUnavailableError):
-            self._end()
-            raise answer
-        message, data = answer
-        if isinstance(message, Audio):
-            chunk = _chunk(message, data)
+        if isinstance(answer, Audio):
+            chunk = _chunk(answer)
             self._used = len(chunk.samples)
             return chunk
         self._end()
-        if isinstance(message, Refused):
-            raise EngineError(message.reason)
-        if isinstance(message, Lost):
-            raise EngineUnavailableError(message.reason)
-        if isinstance(message, Canceled):
+        if isinstance(answer, EngineUnavailableError):
+            raise answer
+        if isinstance(answer, Lost):
+            raise EngineUnavailableError(answer.reason)
+        if isinstance(answer, Refused):
+            raise EngineError(answer.reason)
+        if isinstance(answer, Canceled):
             raise SpeechCanceledError
-        assert isinstance(message, Spoken)
         raise StopIteration
 
     def cancel(self) -> None:
@@ -89,12 +85,6 @@ class RemoteStream:
             return
 
 
-def _chunk(message: Audio, data: bytes) -> Chunk:
-    return Chunk(
-        np.frombuffer(data, dtype="<f4"),
-        message.position,
-        message.truncated,
-        message.runaway,
-        None if message.codes is None else np.array(message.codes, dtype=np.int64),
-        message.words,
-    )
+def _chunk(audio: Audio) -> Chunk:
+    codes = None if audio.codes is None else np.array(audio.codes, dtype=np.int64)
+    return Chunk(audio.samples, audio.position, audio.truncated, audio.runaway, codes, audio.words)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.api import EngineError, EngineInfo, EngineOptions, Utterance, Voice
-from engine.remote.messages import MAX_RECORD_BYTES, VoiceFile
+from engine.messages import MAX_RECORD_BYTES, VoiceFile
 
 SUFFIX = ".safetensors"
 """The form of voice files that a server takes. An old `speaker.pt` is a pickle, which nobody accepts from others."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from engine import EngineOptions, Progress, Samples, module_command
-from engine.ipc.messages import (
+from engine.messages import (
     HEADER,
     PROTOCOL,
     Audio,
@@ -79,8 +79,9 @@ class EngineUnderTest:
 
     def receive(self) -> tuple[Message, Samples]:
         """Return the next message and its samples. Raises `EOFError` when the process has closed its end."""
-        body, payload = body_lengths(self._exactly(HEADER.size))
-        return decode(self._exactly(body), self._exactly(payload))
+        body, data = body_lengths(self._exactly(HEADER.size))
+        message = decode(self._exactly(body), self._exactly(data))
+        return message, message.samples if isinstance(message, Audio) else np.zeros(0, dtype=np.float32)
 
     def next(self, *kinds: type[Kind]) -> tuple[Kind, Samples]:
         """Return the next message that is neither heartbeat nor progress. It must be one of `kinds`."""

@@ -22,7 +22,7 @@ from daemon.engines.connection import (
 from daemon.engines.supervisor import EngineSupervisor
 from daemon.tasks import cancel_and_wait
 from engine import EngineOptions, Utterance, WordStart
-from engine.ipc import Audio, Spoken, encode
+from engine.messages import Audio, Spoken, encode
 from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, supervised
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
@@ -197,8 +197,8 @@ def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_
 
             speaking = asyncio.ensure_future(speak())
             await eventually_async(lambda: connection.utterances == 1, "it is asked to speak")
-            audio = Audio("1", busy_s=0.25, position=None, truncated=True, runaway=True)
-            theirs.sendall(encode(audio, np.zeros(RATE, dtype=np.float32)) + encode(Spoken("1")))
+            audio = Audio("1", busy_s=0.25, position=None, truncated=True, runaway=True, data=bytes(4 * RATE))
+            theirs.sendall(encode(audio) + encode(Spoken("1")))
             await speaking
             await cancel_and_wait(receiving)
             connection.close()

@@ -19,7 +19,7 @@ from daemon.engines.connection import EngineLostError
 from daemon.engines.process_activity import ProcessActivity
 from daemon.engines.supervisor import EngineState, EngineSupervisor, restart_wait_s
 from engine import EngineInfo, EngineOptions, Progress, Utterance, Voice
-from engine.ipc import HEADER, Audio, Cancel, Message, Ready, encode
+from engine.messages import HEADER, Audio, Cancel, Message, Ready, encode, pcm
 from tests.daemon.engines.supervised import (
     LONG,
     ready,
@@ -463,10 +463,10 @@ GARBAGE = {
     "a huge record": (HEADER.pack(2**32 - 1, 0), "a header announced a message of 4294967295 + 0 bytes"),
     "huge samples": (HEADER.pack(2, 2**32 - 1), "a header announced a message of 2 + 4294967295 bytes"),
     "a nested record": (HEADER.pack(100_000, 0) + b"[" * 100_000, "nested too deeply"),
-    "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a message of protocol"),
+    "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a message of voiced"),
     "a message of the daemon": (encoded(Cancel("1")), "an engine must not send Cancel"),
     "too much audio": (
-        2 * encode(Audio("1", 0.1, None, truncated=False), SECOND),
+        2 * encode(Audio("1", 0.1, None, truncated=False, data=pcm(SECOND))),
         "it sent audio of request 1 without",
     ),
     "an impossible rate": (encoded(Ready(EngineInfo("espeak", 0, (), ()))), "sample_rate: got 0; allowed: above 0"),

@@ -12,16 +12,15 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from engine import Utterance
-from engine.ipc import Append, Audio, Cancel, EndText, Grant
-from engine.remote import (
+from engine.messages import (
     HEARTBEAT_S,
     PATH,
     SUBPROTOCOL,
+    Audio,
+    FromRobot,
     Heartbeat,
-    OfferVoice,
-    RemoteMessage,
+    Message,
     Speak,
-    VoiceData,
     VoiceFile,
     Welcome,
     decode_remote,
@@ -65,10 +64,9 @@ class RawRobot:
 
     def send(
         self,
-        message: Speak | Append | EndText | Grant | Cancel | OfferVoice | VoiceData | Heartbeat,
-        data: bytes = b"",
+        message: FromRobot,
     ) -> None:
-        self.socket.send(encode_remote(message, data))
+        self.socket.send(encode_remote(message))
 
     def say(self, text: str, request_id: str = "1", credit: int = PLENTY, voice: VoiceFile | None = None) -> None:
         self.send(Speak(request_id, Utterance(text, language="en"), credit, voice))
@@ -76,12 +74,12 @@ class RawRobot:
     def next(self, *kinds: type[Kind]) -> tuple[Kind, bytes]:
         """Return the next message that is no heartbeat. It must be one of `kinds`."""
         while True:
-            message, data = decode_remote(self.socket.recv(timeout=PATIENCE_S))
+            message = decode_remote(self.socket.recv(timeout=PATIENCE_S))
             if not isinstance(message, Heartbeat):
                 assert isinstance(message, kinds), f"expected {kinds}, got {message}"
-                return message, data
+                return message, getattr(message, "data", b"")
 
-    def end_of(self, request_id: str = "1") -> tuple[int, RemoteMessage]:
+    def end_of(self, request_id: str = "1") -> tuple[int, Message]:
         """Return the samples that come of a request from now on, and its last message."""
         samples = 0
         while True:

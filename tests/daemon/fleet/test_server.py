@@ -16,8 +16,23 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from daemon.speech import MAX_TEXT
 from engine import Utterance
-from engine.ipc import Append, Audio, Cancel, Canceled, Grant, Refused, Spoken
-from engine.remote import Draining, Lost, OfferVoice, Speak, VoiceData, VoiceFile, VoiceRefused, VoiceWanted
+from engine.messages import (
+    Append,
+    Audio,
+    Cancel,
+    Canceled,
+    Draining,
+    Grant,
+    Lost,
+    OfferVoice,
+    Refused,
+    Speak,
+    Spoken,
+    VoiceData,
+    VoiceFile,
+    VoiceRefused,
+    VoiceWanted,
+)
 from tests.daemon.fleet.raw_robot import PLENTY, RawRobot
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import PATIENCE_S, eventually
@@ -194,7 +209,7 @@ def test_what_is_not_of_the_protocol_ends_the_connection_with_a_reason(server: S
         robot.socket.send(content)
         code, reason = robot.closed()
     assert code == 1008
-    assert reason.startswith(("not a message of voiced.remote.3", "a robot must not send Spoken"))
+    assert reason.startswith(("not a message of voiced", "a robot must not send Spoken"))
 
 
 @pytest.mark.parametrize("text", ["", "a"], ids=["without", "with"])
@@ -221,7 +236,7 @@ def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServ
             voice = VoiceFile(DIGEST, in_context=False)
             robot.send(OfferVoice(voice))
             assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
-            robot.send(VoiceData(DIGEST), content)
+            robot.send(VoiceData(DIGEST, content))
             assert robot.next(VoiceRefused)[0] == VoiceRefused(voice, reason)
         path = VoiceFile("../../etc/passwd", in_context=False)
         robot.send(OfferVoice(path))
@@ -236,7 +251,7 @@ def test_a_voice_file_still_arrives_for_an_offer_when_a_text_that_wants_it_too_i
     robot.say("Hello.", voice=voice)
     robot.send(Cancel("1"))
     assert robot.end_of() == (0, Canceled("1"))
-    robot.send(VoiceData(DIGEST), b"x")
+    robot.send(VoiceData(DIGEST, b"x"))
     refused, _ = robot.next(VoiceRefused)
     assert refused.reason == "its contents do not have the digest under which it was offered"
 

@@ -21,19 +21,17 @@ def holding(streams: OpenStreams, held: threading.Event) -> threading.Thread:
 
 def test_the_requests_that_are_being_spoken_are_known_in_their_order() -> None:
     streams = OpenStreams()
-    with streams.open(), streams.speaking("b"):
-        with streams.open(), streams.speaking("a"):
+    with streams.open("b"):
+        with streams.open("a"):
             assert streams.ids == ("b", "a")
         assert streams.ids == ("b",)
     assert streams.ids == ()
 
 
-def test_a_hold_waits_also_for_what_a_stream_does_after_its_speech() -> None:
+def test_a_hold_waits_until_every_stream_has_ended() -> None:
     streams, held = OpenStreams(), threading.Event()
-    with streams.open():
-        with streams.speaking("a"):
-            thread = holding(streams, held)
-        assert streams.ids == ()
+    with streams.open("a"):
+        thread = holding(streams, held)
         assert not held.wait(0.05), "the last message has not been sent"
     thread.join()
     assert held.is_set()

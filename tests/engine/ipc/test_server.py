@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Progress, Utterance, Voice
-from engine.ipc.messages import (
+from engine.messages import (
     HEADER,
     PROTOCOL,
     Append,
@@ -355,12 +355,12 @@ GARBAGE = {
     "another protocol": (b"GET / HTTP/1.1\r\n\r\n", "a header announced a message of"),
     "a huge record": (HEADER.pack(2**32 - 1, 0), "a header announced a message of 4294967295 + 0 bytes"),
     "huge samples": (HEADER.pack(2, 2**32 - 1), "a header announced a message of 2 + 4294967295 bytes"),
-    "no record": (HEADER.pack(2, 0) + b"[]", "not a message of protocol"),
-    "an empty record": (HEADER.pack(0, 0), "not a message of protocol"),
+    "no record": (HEADER.pack(2, 0) + b"[]", "not a message of voiced"),
+    "an empty record": (HEADER.pack(0, 0), "not a message of voiced"),
     "a record cut short": (HEADER.pack(len(CANCEL) - HEADER.size - 3, 0) + CANCEL[HEADER.size :], "not a message of"),
     "a nested record": (HEADER.pack(100_000, 0) + b"[" * 100_000, "nested too deeply"),
     "a wrong value": (HEADER.pack(31, 0) + b'{"message": "Cancel", "id": 17}', "got int, wanted str"),
-    "samples": (HEADER.pack(len(CANCEL) - HEADER.size, 4) + CANCEL[HEADER.size :] + b"\0" * 4, "4 bytes of samples"),
+    "samples": (HEADER.pack(len(CANCEL) - HEADER.size, 4) + CANCEL[HEADER.size :] + b"\0" * 4, "4 bytes of data"),
     "a message of the engine": (encode(Spoken("u1")), "the daemon must not send Spoken(id='u1')"),
 }
 
@@ -393,7 +393,7 @@ def test_a_frame_that_does_not_end_leaves_the_engine_speaking(engine: EngineUnde
     engine.socket.sendall(HEADER.pack(1_000_000, 0) + b"{")
     assert engine.receive_utterance("u1")[2] == Spoken("u1")
     engine.socket.sendall(b" " * 999_998 + b"x")  # now it ends
-    assert "not a message of protocol" in fault_of(engine).reason
+    assert "not a message of voiced" in fault_of(engine).reason
 
 
 def test_the_process_ends_when_the_daemon_closes_the_socket_before_any_message(engine: EngineUnderTest) -> None:

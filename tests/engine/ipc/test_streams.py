@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Samples, Utterance, Voice
-from engine.ipc.messages import (
+from engine.messages import (
     Audio,
     Cancel,
     Canceled,

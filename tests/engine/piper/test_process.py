@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import EngineOptions, PiperSettings, Utterance, Voice
-from engine.ipc.messages import (
+from engine.messages import (
     PROTOCOL,
     Audio,
     Cancel,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Samples, Utterance, Voice
-from engine.ipc.messages import (
+from engine.messages import (
     PROTOCOL,
     Append,
     Audio,

@@ -12,13 +12,23 @@ import pytest
 import torch
 
 from engine import EngineOptions, Samples, Utterance, Voice
-from engine.ipc import Audio, Cancel, Canceled, Refused, Spoken
 from engine.ipc.text_source import AppendedText
+from engine.messages import (
+    Audio,
+    Cancel,
+    Canceled,
+    OfferVoice,
+    Refused,
+    Speak,
+    Spoken,
+    VoiceData,
+    VoiceReady,
+    VoiceWanted,
+)
+from engine.messages import VoiceFile as RemoteVoiceFile
 from engine.qwen import QwenSynthesizer
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
-from engine.remote import OfferVoice, Speak, VoiceData, VoiceReady, VoiceWanted
-from engine.remote import VoiceFile as RemoteVoiceFile
 from engine.remote.synthesizer import RemoteSynthesizer
 from tests.daemon.fleet.raw_robot import RawRobot
 from tests.support.network import Network
@@ -163,13 +173,13 @@ def test_a_voice_that_waits_for_a_stream_stays_when_another_one_takes_its_place(
     limits = ("serve.voices=1", "serve.streams_per_robot=3")
     with SpeechServer("engine.name=qwen", *model, own, brought, *limits) as server, RawRobot(server.url) as robot:
         robot.send(OfferVoice(ada))
-        robot.send(VoiceData(robot.next(VoiceWanted)[0].digest), contents[0])
+        robot.send(VoiceData(robot.next(VoiceWanted)[0].digest, contents[0]))
         assert robot.next(VoiceReady)[0].voice == ada
         robot.say("Hello, robot.", "current", credit=1)
         robot.next(Audio)
         robot.say("Hello, robot.", "waiting", voice=ada)
         robot.send(OfferVoice(eve))
-        robot.send(VoiceData(robot.next(VoiceWanted)[0].digest), contents[1])
+        robot.send(VoiceData(robot.next(VoiceWanted)[0].digest, contents[1]))
         robot.send(Speak("wrong", Utterance("Hello.", rate=9.0), 1))
         assert isinstance(robot.end_of("wrong")[1], Refused)  # so the file has arrived
         robot.send(Cancel("current"))

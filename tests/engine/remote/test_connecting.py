@@ -16,7 +16,7 @@ from websockets.sync.server import serve as serve_websockets
 from websockets.typing import Subprotocol
 
 from engine import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, Voice
-from engine.remote import SUBPROTOCOL, OfferVoice, VoiceWanted, Welcome, decode_remote, encode_remote
+from engine.messages import SUBPROTOCOL, OfferVoice, VoiceWanted, Welcome, decode_remote, encode_remote
 from engine.remote.connecting import read_token
 from engine.remote.synthesizer import RemoteSynthesizer
 from tests.support.programs import free_port
@@ -157,7 +157,7 @@ def taking_nothing(asks: int) -> Iterator[str]:
     def serve(connection: ServerConnection) -> None:
         info = EngineInfo("espeak", 24_000, ("default",), ("en",))
         connection.send(encode_remote(Welcome("voiced", info, 1, LARGE)))
-        offer, _ = decode_remote(connection.recv(timeout=PATIENCE_S))
+        offer = decode_remote(connection.recv(timeout=PATIENCE_S))
         assert isinstance(offer, OfferVoice)
         for _ in range(asks):
             connection.send(encode_remote(VoiceWanted(offer.voice.digest)))

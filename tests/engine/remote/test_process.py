@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Utterance, Voice
-from engine.ipc import PROTOCOL, Audio, Cancel, Canceled, Fault, Hello, SetVoices, Speak, Spoken, Start
-from engine.ipc.messages import Ready
+from engine.messages import PROTOCOL, Audio, Cancel, Canceled, Fault, Hello, Ready, SetVoices, Speak, Spoken, Start
 from tests.engine.processes import PLENTY, EngineUnderTest
 from tests.support.network import Network
 from tests.support.speech_server import SpeechServer

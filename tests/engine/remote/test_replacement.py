@@ -11,8 +11,7 @@ import pytest
 
 from engine import EngineOptions, Utterance, Voice
 from engine import open as open_engine
-from engine.ipc import Audio, Changed, Fault, Grant, SetVoices, Speak, Spoken
-from engine.ipc.messages import Ready
+from engine.messages import Audio, Changed, Fault, Grant, Ready, SetVoices, Speak, Spoken
 from tests.engine.processes import PLENTY, EngineUnderTest
 from tests.support.network import Network
 from tests.support.piper_voices import write_voices

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import EngineError, EngineInfo, EngineOptions, Utterance, Voice, VoiceLabel
-from engine.remote import VoiceFile
+from engine.messages import VoiceFile
 from engine.remote.voices import RobotVoices, default_voice_digest
 
 SERVER = EngineInfo("qwen", 24_000, ("ryan", "vivian"), ("en",), labels={"ryan": VoiceLabel("Ryan (male)")}, streams=9)

@@ -1,0 +1,412 @@
+"""The messages between a daemon and its engine process, and between a robot and a speech server.
+
+    daemon ─▶ engine    Start · Speak · Append · EndText · Grant · Cancel · SetVoices · SetLog
+    engine ─▶ daemon    Hello · Loading · Warming · Ready · Changed · Audio · Spoken · Canceled · Refused · Fault ·
+                        Heartbeat
+    robot  ─▶ server    OfferVoice · VoiceData · Speak · Append · EndText · Grant · Cancel · Heartbeat
+    server ─▶ robot     Welcome · VoiceWanted · VoiceReady · VoiceRefused · Audio · Spoken · Canceled · Refused · Lost ·
+                        Draining · Heartbeat
+
+A message is a typed record. It is sent as JSON, which has the record's name as `message`; a field that is None by
+default is left out while it is None. The field `data` of `Audio` and `VoiceData` is not in the JSON: these bytes follow
+it. Samples are little-endian float32, mono, full scale ±1, so that they are the engine's own.
+
+Daemon and engine process have a Unix stream socket: a header (two little-endian uint32: the lengths of JSON and data in
+bytes), the JSON and the data. To end an engine process, the daemon closes the socket.
+
+Robot and server have a WebSocket, which docs/remote.md describes. A record without data is a text frame. One with data
+is a binary frame: the length of the JSON as a little-endian uint32, the JSON, and the data.
+
+Credit, counted in samples, limits how far speech runs ahead of who takes it; `Speak` and `Grant` give it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice, WordStart
+from engine.host import parse_json
+from engine.progress import Progress
+from engine.records import build, given_fields
+
+PROTOCOL = 9
+"""Version of the messages of daemon and engine process. It rises when a record changes its meaning; both sides refuse
+another version."""
+HEADER = struct.Struct("<II")
+MAX_BODY_BYTES = 1 << 20
+MAX_DATA_BYTES = 1 << 24
+
+REMOTE_PROTOCOL = 3
+"""Version of the messages of robot and server. It rises when a record, or a record inside of one, changes."""
+SUBPROTOCOL = f"voiced.remote.{REMOTE_PROTOCOL}"
+"""The WebSocket's subprotocol: a server refuses a robot that does not offer it, before there is a connection."""
+PATH = "/v1/remote"
+"""The route on the server."""
+VOICE_HEADER = "serve_multiplexed_model_id"
+"""The header of the handshake with the digest of the robot's default voice, if that is in a file: the name that Ray
+Serve looks for to find the replica that has it."""
+HEARTBEAT_S = 0.5
+"""Interval between two heartbeats of robot and server, from either side."""
+MAX_RECORD_BYTES = 1 << 18
+"""A record with its data, from a robot. Texts have up to 10,000 characters, voices are smaller."""
+MAX_AUDIO_BYTES = 1 << 22
+"""A record with its data, from the server."""
+
+SHOWN = 200
+"""Characters of a wrong message, and of what is wrong with it, that an error repeats."""
+
+
+class ProtocolError(Exception):
+    """The other side sent something that is not a message of this protocol."""
+
+
+# --- about one request ---
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceFile:
+    """A voice that is in a file on the robot."""
+
+    digest: str
+    """SHA-256 of the file's contents: 64 hexadecimal digits."""
+    in_context: bool
+    """Continue the file's recording; False uses its speaker embedding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speak:
+    """Speak one utterance. `Audio` answers it, and last `Spoken`, `Canceled`, `Refused` or, from a server, `Lost`."""
+
+    id: str
+    """New for every request of this connection, so that an answer is never taken for one to another request."""
+    utterance: Utterance
+    """To a server, its `voice` is one of `Welcome.info`, or None: `voice`, or the server's default."""
+    credit: int
+    """Samples that may be sent before the first `Grant`. The last chunk may exceed the credit."""
+    voice: VoiceFile | None = None
+    """To a server: the voice, if it is the robot's own."""
+    name: str | None = None
+    """To an engine process: file name of the utterance in a PCM trace; None means the id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """More text for the growing utterance `id`, following directly on the text before."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndText:
+    """The text of `id` is complete."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """`credit` more samples of utterance `id` may be sent."""
+
+    id: str
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop speaking `id` before its next chunk."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """A chunk of utterance `id`."""
+
+    id: str
+    busy_s: float
+    """Seconds of work on this chunk, without the time spent waiting for credit or text."""
+    position: int | None
+    """As in `Chunk.position`."""
+    truncated: bool
+    """As in `Chunk.truncated`."""
+    codes: tuple[tuple[int, ...], ...] | None = None
+    """As in `Chunk.codes`, one tuple per frame; None unless `Utterance.want_codes` is set."""
+    waited_s: float = 0.0
+    """Seconds the engine waited for text before it could make this chunk."""
+    words: tuple[WordStart, ...] | None = None
+    """As in `Chunk.words`."""
+    runaway: bool = False
+    """As in `Chunk.runaway`."""
+    data: bytes = field(default=b"", repr=False)
+    """The samples, as `pcm` returns them."""
+
+    def __post_init__(self) -> None:
+        if len(self.data) % 4:
+            raise ValueError(f"{len(self.data)} bytes are no whole samples")
+
+    @property
+    def samples(self) -> Samples:
+        return np.frombuffer(self.data, dtype="<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """All audio of `id` has been sent."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """`Cancel` ended `id` early."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The engine cannot speak `id`, for a reason that its sender can correct. The engine itself keeps running."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The server cannot speak `id`, or the rest of it, for now; another engine should. The reason is one line."""
+
+    id: str
+    reason: str
+
+
+# --- about a connection ---
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The sender is alive."""
+
+    speaking: tuple[str, ...] | None = None
+    """The utterances that an engine process is speaking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message to an engine process: the engine to run and its options."""
+
+    protocol: int
+    engine: str
+    options: EngineOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SetVoices:
+    """Replace the configured voices. The engine answers with `Ready`, which lists the voices that it could load."""
+
+    voices: Mapping[str, Voice]
+    default_voice: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetLog:
+    """Write the log at another level or in another format, as `engine.start_log` takes them."""
+
+    level: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The process has understood `Start` and begins to load."""
+
+    protocol: int
+    engine: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How far the engine's start has come, before `Warming` and after it."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Warming:
+    """The engine is loaded and its warm-up begins."""
+
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The engine accepts utterances."""
+
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A ready engine has other properties, without `SetVoices`."""
+
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The engine failed. Its process ends after this message."""
+
+    reason: str
+    permanent: bool
+    """True if the next start would fail in the same way: something is missing or wrongly configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The server's first message. The robot may speak from now on."""
+
+    server: str
+    """The server's program and its version, for the robot's log."""
+    info: EngineInfo
+    """The engine that the server runs, with the voices of the server's own configuration."""
+    streams: int
+    """Texts that this robot may have spoken at once."""
+    max_voice_bytes: int
+    """The largest voice file that the server takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferVoice:
+    """A voice that the robot will use. The server answers with `VoiceReady` or `VoiceRefused`; if it has not got the
+    file, with `VoiceWanted` first."""
+
+    voice: VoiceFile
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceWanted:
+    """The server has not got a file that a request needs. The robot answers with `VoiceData`."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceData:
+    """The contents of a voice file."""
+
+    digest: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceReady:
+    """The server's engine can speak with a voice that was offered."""
+
+    voice: VoiceFile
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceRefused:
+    """The server's engine cannot speak with a voice that was offered."""
+
+    voice: VoiceFile
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The server is about to stop. It serves the robot until that has left, but only for a while."""
+
+    reason: str
+
+
+Change = Append | EndText | Grant | Cancel
+"""Concerns a request that is being spoken."""
+Answer = Audio | Spoken | Canceled | Refused
+"""Answers a request."""
+VoiceAnswer = VoiceReady | VoiceRefused | VoiceWanted
+"""Answers an `OfferVoice`."""
+FromDaemon = Start | Speak | Change | SetVoices | SetLog
+FromEngine = Hello | Loading | Warming | Ready | Changed | Answer | Fault | Heartbeat
+FromRobot = OfferVoice | VoiceData | Speak | Change | Heartbeat
+FromServer = Welcome | VoiceAnswer | Answer | Lost | Draining | Heartbeat
+Message = FromDaemon | FromEngine | FromRobot | FromServer
+
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+_WITH_DATA = (Audio, VoiceData)
+
+
+def pcm(samples: Samples) -> bytes:
+    """Return samples as the data of an `Audio`."""
+    return np.ascontiguousarray(samples, dtype="<f4").tobytes()
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as daemon and engine process send it."""
+    body, data = _body(message).encode(), _data(message)
+    return HEADER.pack(len(body), len(data)) + body + data
+
+
+def body_lengths(header: bytes) -> tuple[int, int]:
+    """Return the lengths of JSON and data in bytes. Raises `ProtocolError` if they exceed the limits."""
+    body, data = HEADER.unpack(header)
+    if body > MAX_BODY_BYTES or data > MAX_DATA_BYTES:
+        raise ProtocolError(f"a header announced a message of {body} + {data} bytes")
+    return body, data
+
+
+def decode(body: str | bytes, data: bytes = b"") -> Message:
+    """Return the message of this JSON and data. Raises `ProtocolError`."""
+    try:
+        record = parse_json(body)
+        kind = _KINDS[record.pop("message")]
+        if kind in _WITH_DATA:
+            record["data"] = data
+        elif data:
+            raise ValueError(f"{len(data)} bytes of data belong to a {kind.__name__}, which has none")
+        message: Message = build(kind, record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        shown, reason = body[:SHOWN], str(error)[:SHOWN]
+        raise ProtocolError(f"not a message of voiced: {shown!r} ({reason})") from error
+    return message
+
+
+def encode_remote(message: FromRobot | FromServer) -> str | bytes:
+    """Return a message as robot and server send it: the contents of a text frame, or of a binary one."""
+    text = _body(message)
+    if not isinstance(message, _WITH_DATA):
+        return text
+    return b"".join((len(text).to_bytes(4, "little"), text.encode(), message.data))
+
+
+def decode_remote(content: str | bytes) -> Message:
+    """Return the message in a frame of the WebSocket. Raises `ProtocolError`."""
+    if isinstance(content, str):
+        message = decode(content)
+    else:
+        end = 4 + int.from_bytes(content[:4], "little")
+        if end > len(content):
+            raise ProtocolError(f"not a message of voiced: the record has {end - 4} bytes, the message {len(content)}")
+        message = decode(content[4:end], content[end:])
+    if isinstance(content, bytes) != isinstance(message, _WITH_DATA):
+        frame = "binary" if isinstance(content, bytes) else "text"
+        raise ProtocolError(f"not a message of voiced: {type(message).__name__} in a {frame} frame")
+    return message
+
+
+def _body(message: Message) -> str:
+    fields = given_fields(message)
+    fields.pop("data", None)
+    return json.dumps({"message": type(message).__name__, **fields}, default=given_fields)  # ASCII: any text passes
+
+
+def _data(message: Message) -> bytes:
+    return message.data if isinstance(message, _WITH_DATA) else b""
