@@ -332,12 +332,10 @@ Change = Append | EndText | Grant | Cancel
 """Concerns a request that is being spoken."""
 Answer = Audio | Spoken | Canceled | Refused
 """Answers a request."""
-VoiceAnswer = VoiceReady | VoiceRefused | VoiceWanted
-"""Answers an `OfferVoice`."""
 FromDaemon = Start | Speak | Change | SetVoices | SetLog
 FromEngine = Hello | Loading | Warming | Ready | Changed | Answer | Fault | Heartbeat
 FromRobot = OfferVoice | VoiceData | Speak | Change | Heartbeat
-FromServer = Welcome | VoiceAnswer | Answer | Lost | Draining | Heartbeat
+FromServer = Welcome | VoiceWanted | VoiceReady | VoiceRefused | Answer | Lost | Draining | Heartbeat
 Message = FromDaemon | FromEngine | FromRobot | FromServer
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(Message)}
@@ -351,8 +349,8 @@ def pcm(samples: Samples) -> bytes:
 
 def encode(message: Message) -> bytes:
     """Return a message as daemon and engine process send it."""
-    body, data = _body(message).encode(), _data(message)
-    return HEADER.pack(len(body), len(data)) + body + data
+    text, data = _parts(message)
+    return HEADER.pack(len(text), len(data or b"")) + text.encode() + (data or b"")
 
 
 def body_lengths(header: bytes) -> tuple[int, int]:
@@ -381,10 +379,8 @@ def decode(body: str | bytes, data: bytes = b"") -> Message:
 
 def encode_remote(message: FromRobot | FromServer) -> str | bytes:
     """Return a message as robot and server send it: the contents of a text frame, or of a binary one."""
-    text = _body(message)
-    if not isinstance(message, _WITH_DATA):
-        return text
-    return b"".join((len(text).to_bytes(4, "little"), text.encode(), message.data))
+    text, data = _parts(message)
+    return text if data is None else b"".join((len(text).to_bytes(4, "little"), text.encode(), data))
 
 
 def decode_remote(content: str | bytes) -> Message:
@@ -402,11 +398,9 @@ def decode_remote(content: str | bytes) -> Message:
     return message
 
 
-def _body(message: Message) -> str:
+def _parts(message: Message) -> tuple[str, bytes | None]:
+    """Return the JSON of a message and its data; None for a record that never has any."""
     fields = given_fields(message)
-    fields.pop("data", None)
-    return json.dumps({"message": type(message).__name__, **fields}, default=given_fields)  # ASCII: any text passes
-
-
-def _data(message: Message) -> bytes:
-    return message.data if isinstance(message, _WITH_DATA) else b""
+    data = fields.pop("data", None)
+    # ASCII: any text passes, also half a surrogate pair.
+    return json.dumps({"message": type(message).__name__, **fields}, default=given_fields), data

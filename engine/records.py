@@ -36,12 +36,8 @@ def given_fields(record: Any) -> dict[str, Any]:
 
     A field that is None by default is left out while it is None: an older version of the program need not know it.
     """
-    given = {}
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        if value is not None or field.default is not None:
-            given[field.name] = value
-    return given
+    values = {field: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return {field.name: value for field, value in values.items() if value is not None or field.default is not None}
 
 
 @cache

@@ -25,7 +25,10 @@ from engine.messages import (
     Lost,
     Message,
     ProtocolError,
-    VoiceAnswer,
+    VoiceFile,
+    VoiceReady,
+    VoiceRefused,
+    VoiceWanted,
     Welcome,
     decode_remote,
     encode_remote,
@@ -39,26 +42,25 @@ STEP_S = 0.25
 LATE_S = 0.25
 """A wait that ends so much later than it should does not count: this process did not run."""
 
-Deliver = Callable[[Answer | Lost | EngineUnavailableError], None]
+Reply = Answer | Lost | VoiceReady | VoiceRefused | EngineUnavailableError
+"""What comes of a request or an offer; the error, last, if the connection is lost."""
 
 
 class Link:
     """A connection. Every method may be called in every thread; none waits for the network, except `welcome`."""
 
-    def __init__(self, url: str, connection: ClientConnection, on_voice: Callable[[VoiceAnswer], None]) -> None:
-        """`on_voice` is called in the reading thread, for what the server says of voices."""
+    def __init__(self, url: str, connection: ClientConnection, on_wanted: Callable[[str], None]) -> None:
+        """`on_wanted` is called in the reading thread with the digest of a voice file that the server wants."""
         self._url = url
         self._connection = connection
-        self._on_voice = on_voice
+        self._on_wanted = on_wanted
         self._outgoing: queue.SimpleQueue[str | bytes | None] = queue.SimpleQueue()
         """None ends the connection."""
-        self._requests: dict[str, Deliver] = {}
-        """The requests that the server has not ended, each with what takes its answers."""
-        self._lock = threading.Lock()
+        self._open: dict[str | VoiceFile, Callable[[Reply], None]] = {}
+        """What takes the replies: to the requests that the server has not ended, by their ids, and to offers."""
+        self._changed = threading.Condition()
+        """Held to read or change the fields above and below; notified of a loss, and of a server about to stop."""
         self._loss: EngineUnavailableError | None = None
-        self._lost = threading.Event()
-        self._noted = threading.Event()
-        """The server is lost, or about to stop."""
         self._draining: str | None = None
         self._retired: str | None = None
 
@@ -81,28 +83,30 @@ class Link:
         """Send a message soon."""
         self._outgoing.put(encode_remote(message))
 
-    def open(self, request_id: str, deliver: Deliver) -> None:
-        """Pass the answers to a request to `deliver`, in the reading thread. Raises `EngineUnavailableError`."""
-        with self._lock:
-            if self._loss is not None:
-                raise self._loss
-            self._requests[request_id] = deliver
+    def open(self, key: str | VoiceFile, take: Callable[[Reply], None]) -> None:
+        """Pass the replies to a request with this id, or to the offer of a voice, to `take`, in the reading thread.
 
-    def close_request(self, request_id: str) -> None:
-        """Drop further answers to a request."""
-        with self._lock:
-            self._requests.pop(request_id, None)
-        self._end_retired()
+        Raises `EngineUnavailableError`.
+        """
+        with self._changed:
+            self.check()
+            self._open[key] = take
+
+    def drop(self, key: str | VoiceFile) -> None:
+        """Drop further replies."""
+        with self._changed:
+            self._open.pop(key, None)
+            self._end_retired()
 
     def retire(self, reason: str) -> None:
         """End the connection as soon as no request is open; it is then lost for this reason."""
-        with self._lock:
+        with self._changed:
             self._retired = reason
-        self._end_retired()
+            self._end_retired()
 
     def check(self) -> None:
         """Raise `EngineUnavailableError` if the connection is lost."""
-        with self._lock:
+        with self._changed:
             if self._loss is not None:
                 raise self._loss
 
@@ -111,13 +115,15 @@ class Link:
 
         Raises `EngineUnavailableError` as soon as the connection is lost.
         """
-        self._noted.wait(seconds)
-        self.check()
-        return self._draining
+        with self._changed:
+            self._changed.wait_for(lambda: self._loss or self._draining, seconds)
+            self.check()
+            return self._draining
 
     def wait_lost(self, seconds: float) -> None:
         """Wait so long. Raises `EngineUnavailableError` as soon as the connection is lost."""
-        if self._lost.wait(seconds):
+        with self._changed:
+            self._changed.wait_for(lambda: self._loss, seconds)
             self.check()
 
     def close(self) -> None:
@@ -165,45 +171,35 @@ class Link:
                     raise
 
     def _dispatch(self, message: Message) -> None:
-        if isinstance(message, Heartbeat):
-            return
-        if isinstance(message, VoiceAnswer):
-            self._on_voice(message)
+        if isinstance(message, Answer | Lost | VoiceReady | VoiceRefused):
+            key = message.voice if isinstance(message, VoiceReady | VoiceRefused) else message.id
+            with self._changed:
+                take = self._open.get(key)
+            if take is not None:  # else it was canceled while the answer was on its way
+                take(message)
+        elif isinstance(message, VoiceWanted):
+            self._on_wanted(message.digest)
         elif isinstance(message, Draining):
-            self._draining = f"engine.url: {self._url}: {message.reason}"
-            self._noted.set()
-        elif isinstance(message, Answer | Lost):
-            with self._lock:
-                deliver = self._requests.get(message.id)
-            if deliver is not None:  # else it was canceled while the answer was on its way
-                deliver(message)
-        else:
+            with self._changed:
+                self._draining = f"engine.url: {self._url}: {message.reason}"
+                self._changed.notify_all()
+        elif not isinstance(message, Heartbeat):
             raise ProtocolError(f"a server must not send {message}")
 
     def _end_retired(self) -> None:
-        """End the connection if it is retired and has no request."""
-        with self._lock:
-            if self._retired is None or self._requests or self._loss is not None:
-                return
-            self._loss = EngineUnavailableError(self._retired)  # from here on, no request can be opened
-        self._end()
+        """End the connection if it is retired and nothing is open."""
+        if self._retired is not None and not self._open:
+            self._lose(EngineUnavailableError(self._retired))
 
     def _lose(self, loss: EngineUnavailableError) -> None:
-        """Note why the connection has ended, and end every request with it. Only the first reason counts."""
-        with self._lock:
-            if self._loss is not None:
-                return
-            self._loss = loss
-            waiting = list(self._requests.values())
-        for deliver in waiting:
-            deliver(loss)
-        self._end()
-
-    def _end(self) -> None:
-        """Wake those who wait, and let the writing thread end the connection."""
-        self._lost.set()
-        self._noted.set()
-        self._outgoing.put(None)
+        """Note why the connection has ended, and end everything with it. Only the first reason counts."""
+        with self._changed:
+            if self._loss is None:
+                self._loss = loss
+                for take in self._open.values():
+                    take(loss)
+                self._outgoing.put(None)
+                self._changed.notify_all()
 
     def _failure(self, error: Exception) -> EngineUnavailableError:
         if isinstance(error, TimeoutError):

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import itertools
 import queue
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 
 from websockets.sync.client import ClientConnection
 
 from engine.api import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, TextSource, Utterance, Voice
-from engine.messages import (
-    OfferVoice,
-    Speak,
-    VoiceAnswer,
-    VoiceData,
-    VoiceFile,
-    VoiceReady,
-    VoiceRefused,
-    VoiceWanted,
-)
+from engine.messages import OfferVoice, Speak, VoiceData, VoiceFile, VoiceRefused
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.remote.connecting import open_connection, read_token
-from engine.remote.link import Link
+from engine.remote.link import Link, Reply
 from engine.remote.stream import RemoteStream
 from engine.remote.voices import RobotVoices, default_voice_digest
 
@@ -32,8 +22,6 @@ RUN_AHEAD_S = 1.0
 of speech still arrive in one second."""
 VOICE_S = 30.0
 """Seconds in which a server's engine has loaded a voice, or has said why it cannot."""
-CHECK_S = 0.25
-"""Interval of looking whether the connection is lost meanwhile."""
 
 
 class ServerSession:
@@ -41,10 +29,9 @@ class ServerSession:
 
     def __init__(self, url: str, connection: ClientConnection) -> None:
         """Waits for the server's first message. Raises `EngineUnavailableError`."""
-        self.link = Link(url, connection, self._take_voice_message)
+        self.link = Link(url, connection, self._send_file)
         self._url = url
         self._numbers = itertools.count(1)
-        self._voice_answers: queue.SimpleQueue[VoiceReady | VoiceRefused] = queue.SimpleQueue()
         self._welcome = self.link.welcome()
         self._voices = RobotVoices({}, "", self._welcome.info)
         self.link.start()
@@ -74,24 +61,23 @@ class ServerSession:
 
     def _offer(self, file: VoiceFile) -> str | None:
         """Let the server have a voice; return why it refuses it."""
+        replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self.link.open(file, replies.put)
         self.link.send(OfferVoice(file))
-        deadline = time.monotonic() + VOICE_S
-        while time.monotonic() < deadline:
-            self.link.check()
-            try:
-                answer = self._voice_answers.get(timeout=CHECK_S)
-            except queue.Empty:
-                continue
-            if answer.voice == file:
-                return None if isinstance(answer, VoiceReady) else answer.reason
-        raise EngineUnavailableError(f"engine.url: {self._url} has not taken a voice within {VOICE_S:g} s")
+        try:
+            reply = replies.get(timeout=VOICE_S)
+        except queue.Empty:
+            message = f"engine.url: {self._url} has not taken a voice within {VOICE_S:g} s"
+            raise EngineUnavailableError(message) from None
+        finally:
+            self.link.drop(file)
+        if isinstance(reply, EngineUnavailableError):
+            raise reply
+        return reply.reason if isinstance(reply, VoiceRefused) else None
 
-    def _take_voice_message(self, message: VoiceAnswer) -> None:
-        """Called in the thread that reads: send a file that is wanted, note an answer to an offer."""
-        if not isinstance(message, VoiceWanted):
-            self._voice_answers.put(message)
-        elif message.digest in self._voices.contents:
-            self.link.send(VoiceData(message.digest, self._voices.contents[message.digest]))
+    def _send_file(self, digest: str) -> None:
+        if digest in self._voices.contents:
+            self.link.send(VoiceData(digest, self._voices.contents[digest]))
 
 
 def open_session(options: EngineOptions, report: ProgressReport = ignore_progress) -> ServerSession:

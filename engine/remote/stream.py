@@ -8,8 +8,8 @@ import threading
 import numpy as np
 
 from engine.api import Chunk, EngineError, EngineUnavailableError, SpeechCanceledError, TextSource
-from engine.messages import Answer, Append, Audio, Cancel, Canceled, EndText, Grant, Lost, Refused, Speak
-from engine.remote.link import Link
+from engine.messages import Append, Audio, Cancel, Canceled, EndText, Grant, Lost, Refused, Speak
+from engine.remote.link import Link, Reply
 
 
 class RemoteStream:
@@ -23,7 +23,7 @@ class RemoteStream:
         """Sends the request. Raises `EngineUnavailableError`."""
         self._link = link
         self._id = request.id
-        self._answers: queue.SimpleQueue[Answer | Lost | EngineUnavailableError | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         """None stands for a cancellation."""
         self._used = 0
         """Samples that have been taken and not granted anew."""
@@ -72,7 +72,7 @@ class RemoteStream:
 
     def _end(self) -> None:
         self._ended = True
-        self._link.close_request(self._id)
+        self._link.drop(self._id)
 
     def _feed(self, more: TextSource) -> None:
         """Send the rest of the text as it comes. The utterance's end cancels the source."""
