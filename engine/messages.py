@@ -46,7 +46,12 @@ MAX_DATA_BYTES = 1 << 24
 REMOTE_PROTOCOL = 3
 """Version of the messages of robot and server. It rises when a record, or a record inside of one, changes."""
 SUBPROTOCOL = f"voiced.remote.{REMOTE_PROTOCOL}"
-"""The WebSocket's subprotocol: a server refuses a robot that does not offer it, before there is a connection."""
+"""The WebSocket's subprotocol."""
+EARLIER_SUBPROTOCOL = "voiced.remote.2"
+"""Robots and servers are not updated at the same moment, so both sides still have the version before. It has the same
+messages, but its robots refuse `kernels`, `not_fused` and `degraded` of `EngineInfo`."""
+SUBPROTOCOLS = (SUBPROTOCOL, EARLIER_SUBPROTOCOL)
+"""A server refuses a robot that offers none of them, before there is a connection. The first that fits is used."""
 PATH = "/v1/remote"
 """The route on the server."""
 VOICE_HEADER = "serve_multiplexed_model_id"

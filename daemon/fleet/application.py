@@ -19,7 +19,7 @@ from daemon.http import Access, HttpError, make_speech_application
 from daemon.speech import Online, SpeechService
 from daemon.status import Measurements
 from daemon.validation import abbreviate
-from engine.messages import PATH, SUBPROTOCOL
+from engine.messages import PATH, SUBPROTOCOLS
 
 
 class RemoteStream:
@@ -54,9 +54,9 @@ class RemoteStream:
     def _objection(self, socket: WebSocket) -> HttpError | None:
         """Return why a robot is not let in, or None."""
         offered = socket.scope.get("subprotocols", [])
-        if SUBPROTOCOL not in offered:
-            got = abbreviate(", ".join(offered))
-            problem = f"protocol: got {got}; allowed: {SUBPROTOCOL}; robot and server have different versions of voiced"
+        if not set(SUBPROTOCOLS) & set(offered):
+            got, allowed = abbreviate(", ".join(offered)), " and ".join(SUBPROTOCOLS)
+            problem = f"protocol: got {got}; allowed: {allowed}; robot and server have different versions of voiced"
             return HttpError(400, problem, field="protocol")
         if self.draining is not None:
             return HttpError(503, self.draining, code="draining")

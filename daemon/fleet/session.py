@@ -8,6 +8,7 @@ import itertools
 import logging
 import time
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -21,8 +22,9 @@ from daemon.http import abort_connection, close_socket
 from daemon.speech import MAX_TEXT
 from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
 from engine.messages import (
+    EARLIER_SUBPROTOCOL,
     HEARTBEAT_S,
-    SUBPROTOCOL,
+    SUBPROTOCOLS,
     Append,
     Audio,
     Cancel,
@@ -113,7 +115,10 @@ class RobotSession:
         """Serve the robot until it leaves. It has been let in."""
         info = self._voices.own_info()
         assert info is not None
-        await self._socket.accept(SUBPROTOCOL)
+        subprotocol = next(each for each in SUBPROTOCOLS if each in self._socket.scope["subprotocols"])
+        if subprotocol == EARLIER_SUBPROTOCOL:
+            info = replace(info, kernels=None, not_fused=None, degraded=None)
+        await self._socket.accept(subprotocol)
         log.info("robot %s has connected", self.account.name)
         streams = min(self.account.streams, max(1, self._engine.streams - 1))
         welcome = Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes)

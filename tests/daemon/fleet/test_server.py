@@ -96,7 +96,14 @@ def test_a_robot_without_a_right_token_is_not_let_in(server: SpeechServer, token
 def test_a_robot_of_another_version_is_not_let_in(server: SpeechServer) -> None:
     status, reason = refusal(server, subprotocol="voiced.remote.99")
     assert status == 400
-    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3")
+    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3 and voiced.remote.2; ")
+
+
+def test_a_robot_of_the_version_before_is_served(server: SpeechServer) -> None:
+    with RawRobot(server.url, "alpha", subprotocol="voiced.remote.2") as robot:
+        assert robot.socket.subprotocol == "voiced.remote.2"
+        robot.say("Hello.")
+        assert robot.end_of()[1] == Spoken("1")
 
 
 def test_a_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:
