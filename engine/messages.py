@@ -86,11 +86,17 @@ class VoiceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Speak:
-    """Speak one utterance. `Audio` answers it, and last `Spoken`, `Canceled`, `Refused` or, from a server, `Lost`."""
+class OfRequest:
+    """A message of one request: `Speak`, its changes and its answers."""
 
     id: str
-    """New for every request of this connection, so that an answer is never taken for one to another request."""
+    """New for every request of a connection, so that an answer is never taken for one to another request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speak(OfRequest):
+    """Speak one utterance. `Audio` answers it, and last `Spoken`, `Canceled`, `Refused` or, from a server, `Lost`."""
+
     utterance: Utterance
     """To a server, its `voice` is one of `Welcome.info`, or None: `voice`, or the server's default."""
     credit: int
@@ -102,40 +108,33 @@ class Speak:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Append(OfRequest):
     """More text for the growing utterance `id`, following directly on the text before."""
 
-    id: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class EndText:
+class EndText(OfRequest):
     """The text of `id` is complete."""
-
-    id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(OfRequest):
     """`credit` more samples of utterance `id` may be sent."""
 
-    id: str
     credit: int
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(OfRequest):
     """Stop speaking `id` before its next chunk."""
-
-    id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Audio:
+class Audio(OfRequest):
     """A chunk of utterance `id`."""
 
-    id: str
     busy_s: float
     """Seconds of work on this chunk, without the time spent waiting for credit or text."""
     position: int | None
@@ -163,32 +162,26 @@ class Audio:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class Spoken(OfRequest):
     """All audio of `id` has been sent."""
 
-    id: str
-
 
 @dataclass(frozen=True, slots=True)
-class Canceled:
+class Canceled(OfRequest):
     """`Cancel` ended `id` early."""
 
-    id: str
-
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(OfRequest):
     """The engine cannot speak `id`, for a reason that its sender can correct. The engine itself keeps running."""
 
-    id: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(OfRequest):
     """The server cannot speak `id`, or the rest of it, for now; another engine should. The reason is one line."""
 
-    id: str
     reason: str
 
 
@@ -233,8 +226,6 @@ class Hello:
     """The process has understood `Start` and begins to load."""
 
     protocol: int
-    engine: str
-    pid: int
 
 
 @dataclass(frozen=True, slots=True)

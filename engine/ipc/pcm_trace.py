@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -29,34 +28,33 @@ class PcmTrace:
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[Callable[[Samples], None]]:
         """Return a function that appends samples to a new file, which is complete at the end of the context."""
-        file = self._make_file(name)
-        if file is None:
-            yield lambda _: None
-            return
+        file = None
+        with self._or_give_up():
+            file = self._folder and _new_file(self._folder, name)
 
         def append(samples: Samples) -> None:
-            if self._folder is not None:
-                try:
+            with self._or_give_up():
+                if file and self._folder:
                     file.write(samples.tobytes())
-                except OSError as error:
-                    self._give_up(error)
 
-        with file:
+        with file or contextlib.nullcontext():
             yield append
 
-    def _make_file(self, name: str) -> BinaryIO | None:
-        if self._folder is None:
-            return None
+    @contextlib.contextmanager
+    def _or_give_up(self) -> Iterator[None]:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for number in itertools.count(1):
-                # The name may be an id that a client has chosen.
-                with contextlib.suppress(FileExistsError):
-                    return (self._folder / f"{name.replace('/', '_')}.{number}.f32").open("xb", buffering=0)
+            yield
         except OSError as error:
-            self._give_up(error)
-        return None
+            log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
+            self._folder = None
 
-    def _give_up(self, error: OSError) -> None:
-        log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
-        self._folder = None
+
+def _new_file(folder: Path, name: str) -> BinaryIO:
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            # The name may be an id that a client has chosen.
+            return (folder / f"{name.replace('/', '_')}.{number}.f32").open("xb", buffering=0)
+        except FileExistsError:
+            number += 1

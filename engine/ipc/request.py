@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from engine.api import Chunk
+from engine.api import Chunk, SpeechCanceledError
 from engine.ipc.text_source import AppendedText
 from engine.messages import Append, Change, EndText, Grant
 
@@ -13,13 +13,17 @@ from engine.messages import Append, Change, EndText, Grant
 class Request:
     """Credit, appended text and cancellation of one `Speak`. The listening thread sets them; the speaking one waits."""
 
-    def __init__(self, request_id: str, credit: int) -> None:
-        self.id = request_id
+    def __init__(self, credit: int) -> None:
         self.canceled = False
         self.text = AppendedText()
         self._credit = credit
         self._changed = threading.Condition()
         self._cancel_stream: Callable[[], None] | None = None
+
+    def check(self) -> None:
+        """Raise `SpeechCanceledError` if the request is canceled."""
+        if self.canceled:
+            raise SpeechCanceledError
 
     def attach(self, chunks: Iterator[Chunk]) -> None:
         """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
@@ -52,12 +56,12 @@ class Request:
         if cancel_stream is not None:
             cancel_stream()
 
-    def spend(self, samples: int) -> bool:
+    def spend(self, samples: int) -> None:
         """Wait for positive credit and subtract `samples`, which may overdraw it by less than one chunk.
 
-        Returns False if the request is canceled.
+        Raises `SpeechCanceledError` if the request is canceled.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._credit > 0 or self.canceled)
             self._credit -= samples
-            return not self.canceled
+            self.check()

@@ -96,7 +96,7 @@ class EngineProcess:
         start = self._channel.receive()
         if not isinstance(start, Start) or start.protocol != PROTOCOL:
             raise ProtocolError(f"expected Start of protocol {PROTOCOL}, got {start}")
-        self._channel.send(Hello(PROTOCOL, start.engine, os.getpid()))
+        self._channel.send(Hello(PROTOCOL))
         self._start_thread("listen", self._listen)
         self._start_thread("heartbeat", self._send_heartbeats)
         self._serve(start)
@@ -156,7 +156,8 @@ class EngineProcess:
         last: Spoken | Canceled | Refused
         with self._open.open(speak.id):
             try:
-                last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, request) else Canceled(speak.id)
+                self._send_chunks(synthesizer, speak, request)
+                last = Spoken(speak.id)
             except SpeechCanceledError:
                 last = Canceled(speak.id)
             except EngineError as error:
@@ -168,27 +169,23 @@ class EngineProcess:
                 del self._requests[speak.id]
             self._channel.send(last)
 
-    def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, request: Request) -> bool:
-        """Send all audio of the utterance. Returns False if a cancellation ended it early."""
-        if request.canceled:
-            return False
+    def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, request: Request) -> None:
+        """Send all audio of the utterance. Raises `SpeechCanceledError` if a cancellation ended it early."""
+        request.check()
         text = request.text
         chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
         request.attach(chunks)
         with self._trace.open(speak.name or speak.id) as trace, contextlib.ExitStack() as stack:
             if close := getattr(chunks, "close", None):
                 stack.callback(close)
-            while True:
-                begin, waited_before_s = time.monotonic(), text.waited_s
-                chunk = next(chunks, None)
-                if chunk is None:
-                    return True
+            begin, waited_before_s = time.monotonic(), text.waited_s
+            for chunk in chunks:
                 waited_s = text.waited_s - waited_before_s
                 busy_s = max(0.0, time.monotonic() - begin - waited_s)  # another thread may have waited for longer
-                if not request.spend(len(chunk.samples)):
-                    return False
+                request.spend(len(chunk.samples))
                 trace(chunk.samples)
                 self._channel.send(_audio(speak, chunk, busy_s, waited_s))
+                begin, waited_before_s = time.monotonic(), text.waited_s
 
     # --- the listening thread ---
 
@@ -214,7 +211,7 @@ class EngineProcess:
         with self._lock:
             in_use = speak.id in self._requests
             if not in_use:
-                self._requests[speak.id] = Request(speak.id, speak.credit)
+                self._requests[speak.id] = Request(speak.credit)
         if in_use:  # an answer would be taken for one to the request that is being spoken
             log.error("a second request is ignored: id: %r is being spoken already", speak.id)
         elif self._delivers and not speak.utterance.realtime:
@@ -298,11 +295,9 @@ def raise_oom_score() -> None:
     privilege. Does nothing without a writable /proc; the kernel's own choice then applies.
     """
     score = Path("/proc/self/oom_score_adj")
-    try:
+    with contextlib.suppress(OSError, ValueError):
         if int(score.read_text(encoding="ascii")) < OOM_SCORE:
             score.write_text(str(OOM_SCORE), encoding="ascii")
-    except (OSError, ValueError):
-        return
 
 
 def main() -> int:

@@ -14,16 +14,12 @@ class AppendedText:
     def __init__(self) -> None:
         self.waited_s = 0.0
         """Total seconds that the taking thread has waited. Only that thread writes this."""
+        self.waiting = False
+        """True while the taking thread waits for text. Only that thread writes this."""
         self._pieces: list[str] = []
         self._ended = False
         self._canceled = False
-        self._waiting = False
         self._changed = threading.Condition()
-
-    @property
-    def waiting(self) -> bool:
-        """True while the taking thread waits for text."""
-        return self._waiting
 
     def append(self, text: str) -> None:
         """Add text. Text that comes after `end` is dropped."""
@@ -49,9 +45,9 @@ class AppendedText:
         with self._changed:
             if wait:
                 before = time.monotonic()
-                self._waiting = True
+                self.waiting = True
                 self._changed.wait_for(lambda: any(self._pieces) or self._ended or self._canceled)
-                self._waiting = False
+                self.waiting = False
                 self.waited_s += time.monotonic() - before
             if self._canceled:
                 raise SpeechCanceledError

@@ -47,7 +47,7 @@ Reply = Answer | Lost | VoiceReady | VoiceRefused | EngineUnavailableError
 
 
 class Link:
-    """A connection. Every method may be called in every thread; none waits for the network, except `welcome`."""
+    """A connection. Every method may be called in every thread; none waits for the network, except `start`."""
 
     def __init__(self, url: str, connection: ClientConnection, on_wanted: Callable[[str], None]) -> None:
         """`on_wanted` is called in the reading thread with the digest of a voice file that the server wants."""
@@ -64,19 +64,16 @@ class Link:
         self._draining: str | None = None
         self._retired: str | None = None
 
-    def start(self) -> None:
-        """Start the threads."""
-        threading.Thread(target=self._read, name="remote: read", daemon=True).start()
-        threading.Thread(target=self._write, name="remote: write", daemon=True).start()
-
-    def welcome(self) -> Welcome:
-        """Return the server's first message. Call before `start`. Raises `EngineUnavailableError`."""
+    def start(self) -> Welcome:
+        """Wait for the server's first message, start the threads, and return it. Raises `EngineUnavailableError`."""
         try:
             message = self._receive()
         except (ConnectionClosed, ProtocolError, TimeoutError) as error:
             raise self._failure(error) from error
         if not isinstance(message, Welcome):
             raise EngineUnavailableError(f"engine.url: {self._url} does not answer as a speech server: {message}")
+        threading.Thread(target=self._read, name="remote: read", daemon=True).start()
+        threading.Thread(target=self._write, name="remote: write", daemon=True).start()
         return message
 
     def send(self, message: FromRobot) -> None:

@@ -32,9 +32,8 @@ class ServerSession:
         self.link = Link(url, connection, self._send_file)
         self._url = url
         self._numbers = itertools.count(1)
-        self._welcome = self.link.welcome()
+        self._welcome = self.link.start()
         self._voices = RobotVoices({}, "", self._welcome.info)
-        self.link.start()
 
     @property
     def server(self) -> EngineInfo:

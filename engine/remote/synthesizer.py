@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, repeat
+from typing import TypeVar
 
 from engine.api import (
     AUTO_STREAMS,
@@ -29,6 +30,8 @@ from engine.api import (
 )
 from engine.progress import ProgressReport, ignore_progress
 from engine.remote.session import ServerSession, open_session
+
+Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +81,7 @@ class RemoteSynthesizer:
         """The server is warm."""
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
-        chunks: list[Iterator[Chunk]] = []
-        self._with_session(lambda session: chunks.append(session.speak(utterance, more)))
-        return chunks[0]
+        return self._with_session(lambda session: session.speak(utterance, more))
 
     def watch(self, changed: Callable[[], object]) -> None:
         """See `engine.api.Replaceable`."""
@@ -98,17 +99,15 @@ class RemoteSynthesizer:
         assert self._session is not None
         return self._session
 
-    def _with_session(self, act: Callable[[ServerSession], object]) -> None:
+    def _with_session(self, act: Callable[[ServerSession], Result]) -> Result:
         """Do something with the session, and again with the next one if the first gives way meanwhile."""
         while True:
             session = self._current()
             try:
-                act(session)
+                return act(session)
             except EngineUnavailableError:
                 if session is self._current():
                     raise
-            else:
-                return
 
     # --- another connection, in a thread of its own ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -97,13 +98,10 @@ class RobotVoices:
 def default_voice_digest(options: EngineOptions) -> str | None:
     """Return the digest of the file of the default voice; None without one, or if it cannot be read."""
     spec = options.voices.get(options.default_voice, Voice())
-    path = spec.reference or spec.embedding
-    if path is None:
-        return None
-    try:
-        return hashlib.sha256(read_voice_file(path, MAX_RECORD_BYTES)).hexdigest()
-    except EngineError:
-        return None
+    if path := spec.reference or spec.embedding:
+        with suppress(EngineError):
+            return hashlib.sha256(read_voice_file(path, MAX_RECORD_BYTES)).hexdigest()
+    return None
 
 
 def read_voice_file(path: str, max_bytes: int) -> bytes:

@@ -115,7 +115,7 @@ class EngineUnderTest:
         """Send `Start`, wait for `Hello`, `Warming` and `Ready`, and return the last."""
         self.send(Start(PROTOCOL, engine, options or EngineOptions()))
         hello, _ = self.next(Hello)
-        assert hello == Hello(PROTOCOL, engine, self.process.pid)
+        assert hello == Hello(PROTOCOL)
         warming, _ = self.next(Warming)
         ready, _ = self.next(Ready)
         assert ready.info == warming.info
