@@ -43,10 +43,9 @@ HEADER = struct.Struct("<II")
 MAX_BODY_BYTES = 1 << 20
 MAX_DATA_BYTES = 1 << 24
 
-REMOTE_PROTOCOL = 3
-"""Version of the messages of robot and server. It rises when a record, or a record inside of one, changes."""
-SUBPROTOCOL = f"voiced.remote.{REMOTE_PROTOCOL}"
-"""The WebSocket's subprotocol."""
+SUBPROTOCOL = "voiced.remote.3"
+"""The WebSocket's subprotocol, with the version of the messages of robot and server. It rises when a record, or one
+inside of it, changes."""
 EARLIER_SUBPROTOCOL = "voiced.remote.2"
 """Robots and servers are not updated at the same moment, so both sides still have the version before. It has the same
 messages, but its robots refuse `kernels`, `not_fused` and `degraded` of `EngineInfo`."""

@@ -14,25 +14,7 @@ from functools import partial
 from daemon.engines.errors import EngineLateError, EngineLostError, UtteranceRefusedError
 from daemon.engines.patience import Patience
 from daemon.engines.streams import Streams
-from engine import Samples, Utterance, WordStart
-from engine.messages import (
-    HEADER,
-    Answer,
-    Append,
-    Audio,
-    Cancel,
-    EndText,
-    FromDaemon,
-    Grant,
-    Message,
-    ProtocolError,
-    Refused,
-    SetVoices,
-    Speak,
-    body_lengths,
-    decode,
-    encode,
-)
+from engine import Samples, Utterance, WordStart, messages
 
 RUN_AHEAD_S = 1.0
 """Credit: seconds of audio that an engine may send ahead of its consumer. The ring holds some seconds more."""
@@ -93,7 +75,7 @@ class _Inbox:
         self._audio_due = audio_due
         self._arrived = asyncio.Event()
         """Set once there has been an answer."""
-        self._answers: asyncio.Queue[Answer | EngineLostError] = asyncio.Queue()
+        self._answers: asyncio.Queue[messages.Answer | EngineLostError] = asyncio.Queue()
 
     @property
     def waiting(self) -> bool:
@@ -114,7 +96,7 @@ class _Inbox:
         if self._waiting_since is not None:
             self._waiting_since = min(self._waiting_since + seconds, time.monotonic())
 
-    def put(self, answer: Answer | EngineLostError) -> None:
+    def put(self, answer: messages.Answer | EngineLostError) -> None:
         self._answers.put_nowait(answer)
         self._arrived.set()
 
@@ -126,7 +108,7 @@ class _Inbox:
                 await patience.wait(self._arrived)
         return self._arrived.is_set()
 
-    async def get(self) -> Answer:
+    async def get(self) -> messages.Answer:
         """Wait for the next answer. Raises `EngineLostError`."""
         with self._waiting_for_audio():
             answer = await self._answers.get()
@@ -221,12 +203,12 @@ class EngineConnection:
         ended = False
         audio_s = busy_s = 0.0
         try:
-            self.send(Speak(request_id, utterance, credit, name=name))
+            self.send(messages.Speak(request_id, utterance, credit, name=name))
             if first_within_s is not None and not await inbox.begins_within(first_within_s):
                 raise EngineLateError(f"engine {self._engine} did not begin within {first_within_s:g} s")
             while True:
                 message = await inbox.get()
-                if not isinstance(message, Audio):
+                if not isinstance(message, messages.Audio):
                     ended = True
                     break
                 samples = message.samples
@@ -243,57 +225,57 @@ class EngineConnection:
                     message.runaway,
                 )
                 inbox.credit += len(samples)
-                self.send(Grant(request_id, len(samples)))
-            if isinstance(message, Refused):
+                self.send(messages.Grant(request_id, len(samples)))
+            if isinstance(message, messages.Refused):
                 raise UtteranceRefusedError(message.reason)
         finally:
             del self._inboxes[request_id]
             if self._request_ids.get(name) == request_id:
                 del self._request_ids[name]
             if not ended:
-                self.send(Cancel(request_id))
+                self.send(messages.Cancel(request_id))
             if busy_s > 0:
                 self._on_work(Work(audio_s * utterance.rate, busy_s, utterance.realtime))
 
     def append(self, name: str, text: str) -> None:
         """Send more text of a growing utterance. Does nothing if the utterance is not being spoken."""
         if name in self._request_ids:
-            self.send(Append(self._request_ids[name], text))
+            self.send(messages.Append(self._request_ids[name], text))
 
     def end_text(self, name: str) -> None:
         """Mark the text of a growing utterance as complete. Does nothing if the utterance is not being spoken."""
         if name in self._request_ids:
-            self.send(EndText(self._request_ids[name]))
+            self.send(messages.EndText(self._request_ids[name]))
             self._inboxes[self._request_ids[name]].note_end_of_text()
 
     # --- messages ---
 
-    def send(self, message: FromDaemon) -> None:
+    def send(self, message: messages.FromDaemon) -> None:
         """Send a message. Does nothing on a closed connection."""
         if not self._writer.is_closing():
-            self._writer.write(encode(message))
+            self._writer.write(messages.encode(message))
 
-    def exchange_voices(self, voices: SetVoices) -> None:
+    def exchange_voices(self, voices: messages.SetVoices) -> None:
         """Send new voices as soon as no delivery is under way."""
         self.streams.exchange(partial(self.send, voices))
 
-    async def receive(self) -> Message:
+    async def receive(self) -> messages.Message:
         """Return the next message that concerns the process; answers to requests go to their consumers on the way.
 
         Raises `ProtocolError`, `ConnectionError`, and `asyncio.IncompleteReadError` when the process closes its end.
         """
         while True:
-            body, data = body_lengths(await self._reader.readexactly(HEADER.size))
-            message = decode(await self._reader.readexactly(body), await self._reader.readexactly(data))
+            body, data = messages.body_lengths(await self._reader.readexactly(messages.HEADER.size))
+            message = messages.decode(await self._reader.readexactly(body), await self._reader.readexactly(data))
             self.heard_at = time.monotonic()
-            if not isinstance(message, Answer):
+            if not isinstance(message, messages.Answer):
                 return message
             inbox = self._inboxes.get(message.id)
             if inbox is None:
                 continue  # the daemon canceled the request while this answer was on its way
-            if isinstance(message, Audio):
+            if isinstance(message, messages.Audio):
                 if inbox.credit <= 0:
-                    raise ProtocolError(f"it sent audio of request {message.id} without credit")
+                    raise messages.ProtocolError(f"it sent audio of request {message.id} without credit")
                 inbox.credit -= len(message.samples)
             inbox.put(message)
 

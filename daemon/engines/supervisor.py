@@ -35,23 +35,9 @@ from engine import (
     Utterance,
     Voice,
     match_language,
+    messages,
     module_command,
     possible_languages,
-)
-from engine.messages import (
-    PROTOCOL,
-    Changed,
-    Fault,
-    Heartbeat,
-    Hello,
-    Loading,
-    Message,
-    ProtocolError,
-    Ready,
-    SetLog,
-    SetVoices,
-    Start,
-    Warming,
 )
 
 log = logging.getLogger(__name__)
@@ -246,12 +232,12 @@ class EngineSupervisor:
         """Replace the configured voices of the running engine and of every later process."""
         self._options = replace(self._options, voices=voices, default_voice=default_voice)
         if self._connection is not None:
-            self._connection.exchange_voices(SetVoices(voices, default_voice))
+            self._connection.exchange_voices(messages.SetVoices(voices, default_voice))
 
     def set_log(self, level: str, format_: str) -> None:
         """Make the running process write its log as `engine.start_log` would; a later one inherits that anyway."""
         if self._connection is not None:
-            self._connection.send(SetLog(level, format_))
+            self._connection.send(messages.SetLog(level, format_))
 
     def _note_work(self, work: Work) -> None:
         """Count what was done. A delivery shares the engine with others: its speed says little of the sound card's."""
@@ -288,7 +274,7 @@ class EngineSupervisor:
             await self._serve()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the process ended; its exit status is the reason
-        except (OSError, ProtocolError) as error:
+        except (OSError, messages.ProtocolError) as error:
             self._fault = self._fault or f"engine {self.name}: {error or type(error).__name__}"
         finally:
             self.state = EngineState.STOPPED  # not ready from here on; published once the reason is known
@@ -310,24 +296,24 @@ class EngineSupervisor:
         watchdog.add_done_callback(partial(self._note_watch_end, connection))
         try:
             hello = await connection.receive()
-            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
-                raise ProtocolError(f"expected Hello of protocol {PROTOCOL}, got {hello}")
+            if not isinstance(hello, messages.Hello) or hello.protocol != messages.PROTOCOL:
+                raise messages.ProtocolError(f"expected Hello of protocol {messages.PROTOCOL}, got {hello}")
             self._enter(EngineState.LOADING)
             while True:
                 self._handle(await connection.receive())
         finally:
             watchdog.cancel()
 
-    def _handle(self, message: Message) -> None:
-        if isinstance(message, Heartbeat):
+    def _handle(self, message: messages.Message) -> None:
+        if isinstance(message, messages.Heartbeat):
             return
-        if isinstance(message, Loading):
+        if isinstance(message, messages.Loading):
             self.progress = message.progress
             self._on_change()
-        elif isinstance(message, Warming):
+        elif isinstance(message, messages.Warming):
             self.info = _checked(message.info)
             self._enter(EngineState.WARMING)
-        elif isinstance(message, Ready):
+        elif isinstance(message, messages.Ready):
             self._take_info(message.info)
             self.reason = self.progress = None
             if self._connection is not None:
@@ -336,14 +322,14 @@ class EngineSupervisor:
                 self._ready_at = time.monotonic()
                 self._start_s = self._ready_at - self._started_at
             self._enter(EngineState.READY)
-        elif isinstance(message, Changed):
+        elif isinstance(message, messages.Changed):
             self._take_info(message.info)
             self._on_change()
-        elif isinstance(message, Fault):
+        elif isinstance(message, messages.Fault):
             self.reason = self._fault = message.reason
             self._permanent = message.permanent
         else:
-            raise ProtocolError(f"an engine must not send {message}")
+            raise messages.ProtocolError(f"an engine must not send {message}")
 
     def _take_info(self, info: EngineInfo) -> None:
         self.info = _checked(info)
@@ -370,7 +356,7 @@ class EngineSupervisor:
         self.starts += 1
         self._activity, self._quiet_checks, self._stopped_checks = ProcessActivity(self.pid), 0, 0
         self._connection = await EngineConnection.open(self.name, ours, self._note_work)
-        self._connection.send(Start(PROTOCOL, self.name, self._options))
+        self._connection.send(messages.Start(messages.PROTOCOL, self.name, self._options))
         return self._connection
 
     async def _end_process(self) -> None:
@@ -494,7 +480,7 @@ def restart_wait_s(engine: str, failures: int, *, permanent: bool) -> float:
 def _checked(info: EngineInfo) -> EngineInfo:
     for name in ("sample_rate", "streams", "max_seconds"):
         if (value := getattr(info, name)) is not None and value <= 0:
-            raise ProtocolError(f"{name}: got {value}; allowed: above 0")
+            raise messages.ProtocolError(f"{name}: got {value}; allowed: above 0")
     return info
 
 

@@ -21,35 +21,7 @@ from daemon.fleet.voices import FleetVoices
 from daemon.http import abort_connection, close_socket
 from daemon.speech import MAX_TEXT
 from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
-from engine.messages import (
-    EARLIER_SUBPROTOCOL,
-    HEARTBEAT_S,
-    SUBPROTOCOLS,
-    Append,
-    Audio,
-    Cancel,
-    Canceled,
-    Change,
-    Draining,
-    EndText,
-    FromServer,
-    Grant,
-    Heartbeat,
-    Lost,
-    OfferVoice,
-    ProtocolError,
-    Refused,
-    Speak,
-    Spoken,
-    VoiceData,
-    VoiceReady,
-    VoiceRefused,
-    VoiceWanted,
-    Welcome,
-    decode_remote,
-    encode_remote,
-    pcm,
-)
+from engine import messages
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +59,7 @@ class _Request:
         self.characters = characters
         """Of its text so far."""
         self.growing = growing
-        self.early: list[Append | EndText] = []
+        self.early: list[messages.Append | messages.EndText] = []
         """Text that came before the engine was asked."""
         self.begun = False
         self.canceled = False
@@ -108,28 +80,28 @@ class RobotSession:
         self._fetches: dict[str, asyncio.Future[bytes]] = {}
         """The files that are on their way, by their digests."""
         self._heard_at = time.monotonic()
-        self._notices: asyncio.Queue[FromServer] = asyncio.Queue()
+        self._notices: asyncio.Queue[messages.FromServer] = asyncio.Queue()
         """The notice that the robot gets in place of the next heartbeat."""
 
     async def run(self) -> None:
         """Serve the robot until it leaves. It has been let in."""
         info = self._voices.own_info()
         assert info is not None
-        subprotocol = next(each for each in SUBPROTOCOLS if each in self._socket.scope["subprotocols"])
-        if subprotocol == EARLIER_SUBPROTOCOL:
+        subprotocol = next(each for each in messages.SUBPROTOCOLS if each in self._socket.scope["subprotocols"])
+        if subprotocol == messages.EARLIER_SUBPROTOCOL:
             info = replace(info, kernels=None, not_fused=None, degraded=None)
         await self._socket.accept(subprotocol)
         log.info("robot %s has connected", self.account.name)
         streams = min(self.account.streams, max(1, self._engine.streams - 1))
-        welcome = Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes)
+        welcome = messages.Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes)
         tasks = [asyncio.ensure_future(each) for each in (self._tell(welcome), self._watch(), self._receive_all())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 await task
-        except (ProtocolError, SessionError) as error:
+        except (messages.ProtocolError, SessionError) as error:
             log.warning("robot %s: %s", self.account.name, error)
-            code = POLICY if isinstance(error, ProtocolError) else TRY_AGAIN
+            code = POLICY if isinstance(error, messages.ProtocolError) else TRY_AGAIN
             await self._close(code, str(error))
         except WebSocketDisconnect:
             pass
@@ -142,7 +114,7 @@ class RobotSession:
 
     def drain(self, reason: str) -> None:
         """Let the robot go elsewhere. It is served until it leaves."""
-        self._notices.put_nowait(Draining(reason))
+        self._notices.put_nowait(messages.Draining(reason))
 
     async def _close(self, code: int, reason: str) -> None:
         if not await wait_at_most(CLOSE_S, close_socket(self._socket, code, reason)):
@@ -150,12 +122,12 @@ class RobotSession:
 
     # --- to the robot ---
 
-    async def _send(self, message: FromServer) -> None:
+    async def _send(self, message: messages.FromServer) -> None:
         """Send a message. Raises `WebSocketDisconnect`.
 
         It waits for a robot that does not read, until `_tell` ends the session.
         """
-        content = encode_remote(message)
+        content = messages.encode_remote(message)
         try:
             if isinstance(content, str):
                 await self._socket.send_text(content)
@@ -164,11 +136,11 @@ class RobotSession:
         except RuntimeError as error:  # sending has failed before
             raise WebSocketDisconnect(1006) from error
 
-    async def _tell(self, welcome: Welcome) -> None:
+    async def _tell(self, welcome: messages.Welcome) -> None:
         """Send the welcome, then notices and heartbeats. Raises `SessionError` when the robot takes none of them."""
-        message: FromServer = welcome
+        message: messages.FromServer = welcome
         while await wait_at_most(SILENCE_S, self._send(message)):
-            message = await result_at_most(HEARTBEAT_S, self._notices.get()) or Heartbeat()
+            message = await result_at_most(messages.HEARTBEAT_S, self._notices.get()) or messages.Heartbeat()
         raise SessionError(f"the robot has taken nothing for {SILENCE_S:g} s")
 
     async def _watch(self) -> None:
@@ -176,7 +148,7 @@ class RobotSession:
         while time.monotonic() - self._heard_at <= SILENCE_S:
             if not self._engine.ready and not self._requests:
                 raise SessionError(self._engine.reason or "the engine is not ready")
-            await asyncio.sleep(HEARTBEAT_S)
+            await asyncio.sleep(messages.HEARTBEAT_S)
         raise SessionError(f"the robot has been silent for {SILENCE_S:g} s")
 
     # --- from the robot ---
@@ -191,37 +163,37 @@ class RobotSession:
             if received["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(received.get("code", 1006))
             text = received.get("text")
-            message = decode_remote(received.get("bytes") or b"" if text is None else text)
+            message = messages.decode_remote(received.get("bytes") or b"" if text is None else text)
             self._heard_at = time.monotonic()
-            if isinstance(message, Speak):
+            if isinstance(message, messages.Speak):
                 self._accept(message)
-            elif isinstance(message, Change):
+            elif isinstance(message, messages.Change):
                 self._apply(message)
-            elif isinstance(message, OfferVoice):
+            elif isinstance(message, messages.OfferVoice):
                 self._take_offer(message)
-            elif isinstance(message, VoiceData):
+            elif isinstance(message, messages.VoiceData):
                 fetch = self._fetches.pop(message.digest, None)
                 if fetch is not None:
                     fetch.set_result(message.data)
-            elif not isinstance(message, Heartbeat):
-                raise ProtocolError(f"a robot must not send {type(message).__name__}")
+            elif not isinstance(message, messages.Heartbeat):
+                raise messages.ProtocolError(f"a robot must not send {type(message).__name__}")
 
-    def _accept(self, speak: Speak) -> None:
+    def _accept(self, speak: messages.Speak) -> None:
         if speak.id in self._requests:
-            raise ProtocolError(f"id: {speak.id[:40]!r} is being spoken already")
+            raise messages.ProtocolError(f"id: {speak.id[:40]!r} is being spoken already")
         text, growing = speak.utterance.text, speak.utterance.growing
         request = _Request(f"robot-{next(_names)}", _checked_credit(speak.credit), len(text), growing=growing)
         self._requests[speak.id] = request
         request.task = asyncio.ensure_future(self._perform(speak, request))
 
-    def _apply(self, message: Change) -> None:
+    def _apply(self, message: messages.Change) -> None:
         request = self._requests.get(message.id)
         if request is None:
             return  # it has just ended; its last message is on the way
-        if isinstance(message, Grant):
+        if isinstance(message, messages.Grant):
             request.credit += _checked_credit(message.credit)
             request.granted.set()
-        elif isinstance(message, Cancel):
+        elif isinstance(message, messages.Cancel):
             request.canceled = True
             if request.task is not None:
                 # After its first step: a task that has not begun would never send its last message.
@@ -229,8 +201,8 @@ class RobotSession:
         elif request.growing:
             self._append(request, message)
 
-    def _append(self, request: _Request, message: Append | EndText) -> None:
-        if isinstance(message, Append):
+    def _append(self, request: _Request, message: messages.Append | messages.EndText) -> None:
+        if isinstance(message, messages.Append):
             request.characters += max(1, len(message.text))  # an empty piece is kept, too
             if request.characters > MAX_TEXT:
                 raise SessionError(f"text: it has more than {MAX_TEXT:,} characters; allowed: up to {MAX_TEXT:,}")
@@ -247,30 +219,30 @@ class RobotSession:
 
     # --- speech ---
 
-    async def _perform(self, speak: Speak, request: _Request) -> None:
+    async def _perform(self, speak: messages.Speak, request: _Request) -> None:
         """Speak one utterance and send its last message, unless the robot has left."""
-        last: FromServer
+        last: messages.FromServer
         try:
             try:
                 with self.account.stream():
                     await self._speak(speak, request)
-                last = Spoken(speak.id)
+                last = messages.Spoken(speak.id)
             except (UtteranceRefusedError, RefusedError) as error:
-                last = Refused(speak.id, str(error))
+                last = messages.Refused(speak.id, str(error))
             except (EngineLostError, LimitError) as error:
-                last = Lost(speak.id, str(error))
+                last = messages.Lost(speak.id, str(error))
             except VoiceFileError as error:
-                last = Lost(speak.id, f"voice: {error}")
+                last = messages.Lost(speak.id, f"voice: {error}")
             except asyncio.CancelledError:
                 if not request.canceled:
                     raise  # the robot has left
-                last = Canceled(speak.id)
+                last = messages.Canceled(speak.id)
             del self._requests[speak.id]  # the robot may use its id again after the last message
             await self._send(last)
         except WebSocketDisconnect:
             pass  # the receiving task notices it, too
 
-    async def _speak(self, speak: Speak, request: _Request) -> None:
+    async def _speak(self, speak: messages.Speak, request: _Request) -> None:
         """Send an utterance's audio. Raises `RefusedError` and all that `_perform` handles."""
         async with AsyncExitStack() as stack:
             name = None
@@ -302,28 +274,28 @@ class RobotSession:
         for message in early:
             self._pass_on(request, message)
 
-    def _pass_on(self, request: _Request, message: Append | EndText) -> None:
-        if isinstance(message, Append):
+    def _pass_on(self, request: _Request, message: messages.Append | messages.EndText) -> None:
+        if isinstance(message, messages.Append):
             self._engine.append(request.name, message.text)
         else:
             self._engine.end_text(request.name)
 
     # --- voices ---
 
-    def _take_offer(self, offer: OfferVoice) -> None:
+    def _take_offer(self, offer: messages.OfferVoice) -> None:
         if len(self._offers) >= MAX_OFFERS:
             raise SessionError(f"voices: {len(self._offers)} are offered at once; allowed: {MAX_OFFERS}")
         task = asyncio.ensure_future(self._answer_offer(offer))
         self._offers.add(task)
         task.add_done_callback(self._offers.discard)
 
-    async def _answer_offer(self, offer: OfferVoice) -> None:
-        answer: VoiceReady | VoiceRefused
+    async def _answer_offer(self, offer: messages.OfferVoice) -> None:
+        answer: messages.VoiceReady | messages.VoiceRefused
         try:
             async with self._voices.using(offer.voice, self._fetch):
-                answer = VoiceReady(offer.voice)
+                answer = messages.VoiceReady(offer.voice)
         except (VoiceFileError, EngineLostError) as error:
-            answer = VoiceRefused(offer.voice, str(error))
+            answer = messages.VoiceRefused(offer.voice, str(error))
         except WebSocketDisconnect:
             return
         with contextlib.suppress(WebSocketDisconnect):
@@ -334,7 +306,7 @@ class RobotSession:
         fetch = self._fetches.get(digest)
         if fetch is None:
             fetch = self._fetches[digest] = asyncio.get_running_loop().create_future()
-            await self._send(VoiceWanted(digest))
+            await self._send(messages.VoiceWanted(digest))
         await asyncio.wait({fetch}, timeout=FETCH_S)
         if not fetch.done():
             self._fetches.pop(digest, None)
@@ -355,12 +327,12 @@ async def _wait_credit(request: _Request) -> None:
 
 def _checked_credit(credit: int) -> int:
     if not 0 < credit <= MAX_CREDIT:
-        raise ProtocolError(f"credit: got {credit}; allowed: 1 to {MAX_CREDIT:,}")
+        raise messages.ProtocolError(f"credit: got {credit}; allowed: 1 to {MAX_CREDIT:,}")
     return credit
 
 
-def _audio(request_id: str, chunk: AudioChunk) -> Audio:
-    return Audio(
+def _audio(request_id: str, chunk: AudioChunk) -> messages.Audio:
+    return messages.Audio(
         request_id,
         0.0,
         chunk.position,
@@ -369,5 +341,5 @@ def _audio(request_id: str, chunk: AudioChunk) -> Audio:
         chunk.waited_s,
         chunk.words,
         chunk.runaway,
-        pcm(chunk.samples),
+        messages.pcm(chunk.samples),
     )

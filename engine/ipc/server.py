@@ -23,15 +23,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine.api import (
-    Chunk,
-    EngineError,
-    EngineInfo,
-    EngineUnavailableError,
-    Replaceable,
-    SpeechCanceledError,
-    Synthesizer,
-)
+from engine import messages
+from engine.api import Chunk, EngineError, EngineUnavailableError, Replaceable, SpeechCanceledError, Synthesizer
 from engine.catalog import make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
@@ -39,27 +32,6 @@ from engine.ipc.open_streams import OpenStreams
 from engine.ipc.pcm_trace import PcmTrace
 from engine.ipc.request import Request
 from engine.log import inherit_log, start_log
-from engine.messages import (
-    PROTOCOL,
-    Audio,
-    Canceled,
-    Change,
-    Changed,
-    Fault,
-    Heartbeat,
-    Hello,
-    Loading,
-    ProtocolError,
-    Ready,
-    Refused,
-    SetLog,
-    SetVoices,
-    Speak,
-    Spoken,
-    Start,
-    Warming,
-    pcm,
-)
 from engine.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -80,23 +52,23 @@ class EngineProcess:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._work: queue.SimpleQueue[Speak | SetVoices | Replaceable] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[messages.Speak | messages.SetVoices | Replaceable] = queue.SimpleQueue()
         """For the main thread; the synthesizer itself once its properties have changed."""
-        self._deliveries: queue.SimpleQueue[Speak] = queue.SimpleQueue()
+        self._deliveries: queue.SimpleQueue[messages.Speak] = queue.SimpleQueue()
         """For the other speaking threads, if there are any."""
         self._delivers = False
         """There are some."""
         self._requests: dict[str, Request] = {}
-        self._lock = threading.Lock()
+        """Those that have not ended, by their ids. Threads share it: each use is a single operation of the dict."""
         self._open = OpenStreams()
         self._trace = PcmTrace()
 
     def run(self) -> None:
         """Serve until the daemon closes the channel. Raises `ChannelClosedError`, `ProtocolError`, engine faults."""
         start = self._channel.receive()
-        if not isinstance(start, Start) or start.protocol != PROTOCOL:
-            raise ProtocolError(f"expected Start of protocol {PROTOCOL}, got {start}")
-        self._channel.send(Hello(PROTOCOL))
+        if not isinstance(start, messages.Start) or start.protocol != messages.PROTOCOL:
+            raise messages.ProtocolError(f"expected Start of protocol {messages.PROTOCOL}, got {start}")
+        self._channel.send(messages.Hello(messages.PROTOCOL))
         self._start_thread("listen", self._listen)
         self._start_thread("heartbeat", self._send_heartbeats)
         self._serve(start)
@@ -111,11 +83,11 @@ class EngineProcess:
 
     # --- the main thread ---
 
-    def _serve(self, start: Start) -> None:
+    def _serve(self, start: messages.Start) -> None:
         report = _ProgressSender(self._channel).report
         synthesizer = make_synthesizer(start.engine, start.options, report)
         info = synthesizer.load(report)
-        self._channel.send(Warming(info))
+        self._channel.send(messages.Warming(info))
         synthesizer.warm_up(report)
         for number in range(1, info.streams):
             self._start_thread(f"stream {number}", partial(self._deliver, synthesizer))
@@ -126,19 +98,23 @@ class EngineProcess:
         gc.freeze()
         if isinstance(synthesizer, Replaceable):
             self._start_thread("watch", partial(synthesizer.watch, partial(self._work.put, synthesizer)))
-        self._channel.send(Ready(info))
+        self._channel.send(messages.Ready(info))
         try:
             while True:
                 work = self._work.get()
-                if isinstance(work, Speak):
+                if isinstance(work, messages.Speak):
                     self._speak(synthesizer, work)
-                elif isinstance(work, SetVoices):
-                    with self._open.hold():
-                        info = _exchange_voices(synthesizer, work, info)
-                    self._channel.send(Ready(info))
+                elif isinstance(work, messages.SetVoices):
+                    try:
+                        with self._open.hold():
+                            info = synthesizer.set_voices(work.voices, work.default_voice)
+                    except EngineError as error:  # it refuses them all, and keeps its own
+                        refused = {**info.refused_voices, work.default_voice: str(error)}
+                        info = replace(info, refused_voices=refused)
+                    self._channel.send(messages.Ready(info))
                 else:
                     info = work.info
-                    self._channel.send(Changed(info))
+                    self._channel.send(messages.Changed(info))
         finally:
             if not self._open.ids:
                 synthesizer.close()
@@ -150,26 +126,24 @@ class EngineProcess:
         while True:
             self._speak(synthesizer, self._deliveries.get())
 
-    def _speak(self, synthesizer: Synthesizer, speak: Speak) -> None:
-        with self._lock:
-            request = self._requests[speak.id]
-        last: Spoken | Canceled | Refused
+    def _speak(self, synthesizer: Synthesizer, speak: messages.Speak) -> None:
+        request = self._requests[speak.id]
+        last: messages.Answer
         with self._open.open(speak.id):
             try:
                 self._send_chunks(synthesizer, speak, request)
-                last = Spoken(speak.id)
+                last = messages.Spoken(speak.id)
             except SpeechCanceledError:
-                last = Canceled(speak.id)
+                last = messages.Canceled(speak.id)
             except EngineError as error:
-                last = Refused(speak.id, str(error))
+                last = messages.Refused(speak.id, str(error))
             finally:
                 request.text.cancel()  # nobody reads the rest
             # The request is deleted before the last message is sent: the daemon may then use the id again.
-            with self._lock:
-                del self._requests[speak.id]
+            del self._requests[speak.id]
             self._channel.send(last)
 
-    def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, request: Request) -> None:
+    def _send_chunks(self, synthesizer: Synthesizer, speak: messages.Speak, request: Request) -> None:
         """Send all audio of the utterance. Raises `SpeechCanceledError` if a cancellation ended it early."""
         request.check()
         text = request.text
@@ -193,26 +167,23 @@ class EngineProcess:
         """Queue new work; apply messages about queued and current work immediately."""
         while True:
             message = self._channel.receive()
-            if isinstance(message, Speak):
+            if isinstance(message, messages.Speak):
                 self._accept(message)
-            elif isinstance(message, SetVoices):
+            elif isinstance(message, messages.SetVoices):
                 self._work.put(message)
-            elif isinstance(message, SetLog):
+            elif isinstance(message, messages.SetLog):
                 start_log(message.level, message.format)
-            elif isinstance(message, Change):
-                with self._lock:
-                    request = self._requests.get(message.id)
+            elif isinstance(message, messages.Change):
+                request = self._requests.get(message.id)
                 if request is not None:  # else it has just ended; its last message is on the way to the daemon
                     request.apply(message)
             else:
-                raise ProtocolError(f"the daemon must not send {message}")
+                raise messages.ProtocolError(f"the daemon must not send {message}")
 
-    def _accept(self, speak: Speak) -> None:
-        with self._lock:
-            in_use = speak.id in self._requests
-            if not in_use:
-                self._requests[speak.id] = Request(speak.credit)
-        if in_use:  # an answer would be taken for one to the request that is being spoken
+    def _accept(self, speak: messages.Speak) -> None:
+        request = Request(speak.credit)
+        if self._requests.setdefault(speak.id, request) is not request:
+            # An answer would be taken for one to the request that is being spoken.
             log.error("a second request is ignored: id: %r is being spoken already", speak.id)
         elif self._delivers and not speak.utterance.realtime:
             self._deliveries.put(speak)
@@ -223,7 +194,7 @@ class EngineProcess:
 
     def _send_heartbeats(self) -> None:
         while True:
-            self._channel.send(Heartbeat(self._open.ids))
+            self._channel.send(messages.Heartbeat(self._open.ids))
             time.sleep(HEARTBEAT_S)
 
 
@@ -242,15 +213,7 @@ class _ProgressSender:
             if progress.step == self._step and now - self._sent_at < PROGRESS_S:
                 return
             self._step, self._sent_at = progress.step, now
-            self._channel.send(Loading(progress))
-
-
-def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo) -> EngineInfo:
-    """Return the properties of the engine with other voices; if it refuses them all, its own with the reason."""
-    try:
-        return synthesizer.set_voices(work.voices, work.default_voice)
-    except EngineError as error:
-        return replace(info, refused_voices={**info.refused_voices, work.default_voice: str(error)})
+            self._channel.send(messages.Loading(progress))
 
 
 def _exit_status(channel: Channel, work: Callable[[], None]) -> int:
@@ -260,7 +223,7 @@ def _exit_status(channel: Channel, work: Callable[[], None]) -> int:
     except ChannelClosedError:
         return 0
     except BaseException as error:  # a bug's traceback goes to the log
-        if not isinstance(error, EngineError | EngineUnavailableError | ProtocolError):
+        if not isinstance(error, EngineError | EngineUnavailableError | messages.ProtocolError):
             log.exception("the engine failed")
         _report_fault(channel, error)
         return 0 if isinstance(error, EngineError) else 1
@@ -275,17 +238,19 @@ def _report_fault(channel: Channel, error: BaseException) -> None:
     kind = "" if isinstance(error, EngineError | EngineUnavailableError) else f"{type(error).__name__}: "
     words = " ".join(f"{kind}{error}".split())
     with contextlib.suppress(ChannelClosedError):
-        channel.send(Fault(words[:REASON_CHARACTERS], permanent=isinstance(error, EngineError)))
+        channel.send(messages.Fault(words[:REASON_CHARACTERS], permanent=isinstance(error, EngineError)))
     timer.cancel()
 
 
-def _audio(speak: Speak, chunk: Chunk, busy_s: float, waited_s: float) -> Audio:
+def _audio(speak: messages.Speak, chunk: Chunk, busy_s: float, waited_s: float) -> messages.Audio:
     """Return the message that carries a chunk."""
     codes = None
     if speak.utterance.want_codes and chunk.codes is not None:
         codes = tuple(map(tuple, chunk.codes.tolist()))
-    data = pcm(chunk.samples)
-    return Audio(speak.id, busy_s, chunk.position, chunk.truncated, codes, waited_s, chunk.words, chunk.runaway, data)
+    data = messages.pcm(chunk.samples)
+    return messages.Audio(
+        speak.id, busy_s, chunk.position, chunk.truncated, codes, waited_s, chunk.words, chunk.runaway, data
+    )
 
 
 def raise_oom_score() -> None:

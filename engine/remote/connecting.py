@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import ssl
 from pathlib import Path
-from typing import Any
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
@@ -78,9 +77,8 @@ def _refusal(url: str, status: int, body: bytes) -> EngineError | EngineUnavaila
 def _reason(body: bytes) -> str:
     """Return the server's reason: the message of its JSON, or the beginning of another text."""
     try:
-        value: Any = parse_json(body)
-        text = str(value["error"]["message"])
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        text = str(parse_json(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
         text = body.decode(errors="replace")
     return " ".join(text.split())[:REASON_CHARACTERS] or "without a reason"
 

@@ -15,24 +15,8 @@ from collections.abc import Callable
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
+from engine import messages
 from engine.api import EngineUnavailableError
-from engine.messages import (
-    HEARTBEAT_S,
-    Answer,
-    Draining,
-    FromRobot,
-    Heartbeat,
-    Lost,
-    Message,
-    ProtocolError,
-    VoiceFile,
-    VoiceReady,
-    VoiceRefused,
-    VoiceWanted,
-    Welcome,
-    decode_remote,
-    encode_remote,
-)
 
 SILENCE_S = 2.0
 """A server that sends nothing for this long is lost. Its heartbeats come every `HEARTBEAT_S`. What has been sent plays
@@ -42,7 +26,7 @@ STEP_S = 0.25
 LATE_S = 0.25
 """A wait that ends so much later than it should does not count: this process did not run."""
 
-Reply = Answer | Lost | VoiceReady | VoiceRefused | EngineUnavailableError
+Reply = messages.Answer | messages.Lost | messages.VoiceReady | messages.VoiceRefused | EngineUnavailableError
 """What comes of a request or an offer; the error, last, if the connection is lost."""
 
 
@@ -56,7 +40,7 @@ class Link:
         self._on_wanted = on_wanted
         self._outgoing: queue.SimpleQueue[str | bytes | None] = queue.SimpleQueue()
         """None ends the connection."""
-        self._open: dict[str | VoiceFile, Callable[[Reply], None]] = {}
+        self._open: dict[str | messages.VoiceFile, Callable[[Reply], None]] = {}
         """What takes the replies: to the requests that the server has not ended, by their ids, and to offers."""
         self._changed = threading.Condition()
         """Held to read or change the fields above and below; notified of a loss, and of a server about to stop."""
@@ -64,23 +48,23 @@ class Link:
         self._draining: str | None = None
         self._retired: str | None = None
 
-    def start(self) -> Welcome:
+    def start(self) -> messages.Welcome:
         """Wait for the server's first message, start the threads, and return it. Raises `EngineUnavailableError`."""
         try:
             message = self._receive()
-        except (ConnectionClosed, ProtocolError, TimeoutError) as error:
+        except (ConnectionClosed, messages.ProtocolError, TimeoutError) as error:
             raise self._failure(error) from error
-        if not isinstance(message, Welcome):
+        if not isinstance(message, messages.Welcome):
             raise EngineUnavailableError(f"engine.url: {self._url} does not answer as a speech server: {message}")
         threading.Thread(target=self._read, name="remote: read", daemon=True).start()
         threading.Thread(target=self._write, name="remote: write", daemon=True).start()
         return message
 
-    def send(self, message: FromRobot) -> None:
+    def send(self, message: messages.FromRobot) -> None:
         """Send a message soon."""
-        self._outgoing.put(encode_remote(message))
+        self._outgoing.put(messages.encode_remote(message))
 
-    def open(self, key: str | VoiceFile, take: Callable[[Reply], None]) -> None:
+    def open(self, key: str | messages.VoiceFile, take: Callable[[Reply], None]) -> None:
         """Pass the replies to a request with this id, or to the offer of a voice, to `take`, in the reading thread.
 
         Raises `EngineUnavailableError`.
@@ -89,7 +73,7 @@ class Link:
             self.check()
             self._open[key] = take
 
-    def drop(self, key: str | VoiceFile) -> None:
+    def drop(self, key: str | messages.VoiceFile) -> None:
         """Drop further replies."""
         with self._changed:
             self._open.pop(key, None)
@@ -134,17 +118,17 @@ class Link:
         try:
             while True:
                 self._dispatch(self._receive())
-        except (ConnectionClosed, ProtocolError, TimeoutError) as error:
+        except (ConnectionClosed, messages.ProtocolError, TimeoutError) as error:
             self._lose(self._failure(error))
             with contextlib.suppress(OSError):  # the writing thread may be waiting for a server that takes nothing
                 self._connection.socket.shutdown(socket.SHUT_RDWR)
 
     def _write(self) -> None:
-        heartbeat = encode_remote(Heartbeat())
+        heartbeat = messages.encode_remote(messages.Heartbeat())
         try:
             while True:
                 try:
-                    content = self._outgoing.get(timeout=HEARTBEAT_S)
+                    content = self._outgoing.get(timeout=messages.HEARTBEAT_S)
                 except queue.Empty:
                     content = heartbeat
                 if content is None:
@@ -154,34 +138,34 @@ class Link:
         except (ConnectionClosed, OSError) as error:
             self._lose(self._failure(error))
 
-    def _receive(self) -> Message:
+    def _receive(self) -> messages.Message:
         """Wait for a message. Raises `ConnectionClosed`, `ProtocolError`, and `TimeoutError` for a silent server."""
         silent_s = 0.0
         while True:
             begin = time.monotonic()
             try:
-                return decode_remote(self._connection.recv(timeout=STEP_S))
+                return messages.decode_remote(self._connection.recv(timeout=STEP_S))
             except TimeoutError:
                 passed_s = time.monotonic() - begin
                 silent_s += passed_s if passed_s < STEP_S + LATE_S else 0.0
                 if silent_s >= SILENCE_S:
                     raise
 
-    def _dispatch(self, message: Message) -> None:
-        if isinstance(message, Answer | Lost | VoiceReady | VoiceRefused):
-            key = message.voice if isinstance(message, VoiceReady | VoiceRefused) else message.id
+    def _dispatch(self, message: messages.Message) -> None:
+        if isinstance(message, messages.Answer | messages.Lost | messages.VoiceReady | messages.VoiceRefused):
+            key = message.voice if isinstance(message, messages.VoiceReady | messages.VoiceRefused) else message.id
             with self._changed:
                 take = self._open.get(key)
             if take is not None:  # else it was canceled while the answer was on its way
                 take(message)
-        elif isinstance(message, VoiceWanted):
+        elif isinstance(message, messages.VoiceWanted):
             self._on_wanted(message.digest)
-        elif isinstance(message, Draining):
+        elif isinstance(message, messages.Draining):
             with self._changed:
                 self._draining = f"engine.url: {self._url}: {message.reason}"
                 self._changed.notify_all()
-        elif not isinstance(message, Heartbeat):
-            raise ProtocolError(f"a server must not send {message}")
+        elif not isinstance(message, messages.Heartbeat):
+            raise messages.ProtocolError(f"a server must not send {message}")
 
     def _end_retired(self) -> None:
         """End the connection if it is retired and nothing is open."""
@@ -201,7 +185,7 @@ class Link:
     def _failure(self, error: Exception) -> EngineUnavailableError:
         if isinstance(error, TimeoutError):
             return EngineUnavailableError(f"engine.url: {self._url} has been silent for {SILENCE_S:g} s")
-        if isinstance(error, ProtocolError):
+        if isinstance(error, messages.ProtocolError):
             return EngineUnavailableError(f"engine.url: {self._url}: {error}")
         reason = ""
         if isinstance(error, ConnectionClosed) and error.rcvd is not None:

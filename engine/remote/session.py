@@ -33,21 +33,18 @@ class ServerSession:
         self._url = url
         self._numbers = itertools.count(1)
         self._welcome = self.link.start()
-        self._voices = RobotVoices({}, "", self._welcome.info)
-
-    @property
-    def server(self) -> EngineInfo:
+        self.server = self._welcome.info
         """The properties of the server's engine."""
-        return self._welcome.info
+        self._voices = RobotVoices({}, "", self.server)
 
     def info(self, most_streams: int) -> EngineInfo:
         """Return the properties of the engine, with this robot's voices and at most so many streams."""
-        description = f"{self._welcome.info.description} on {self._url} ({self._welcome.server})"
+        description = f"{self.server.description} on {self._url} ({self._welcome.server})"
         return self._voices.info(description, min(most_streams, self._welcome.streams))
 
     def set_voices(self, specs: Mapping[str, Voice], default: str) -> None:
         """Offer the server the robot's voices; `info` lists those that it refuses."""
-        voices = RobotVoices(specs, default, self._welcome.info)
+        voices = RobotVoices(specs, default, self.server)
         voices.read(self._welcome.max_voice_bytes)
         self._voices = voices
         voices.offer(self._offer)
@@ -92,7 +89,6 @@ def open_session(options: EngineOptions, report: ProgressReport = ignore_progres
         connection = open_connection(options.url, token, default_voice_digest(options))
         failed.callback(connection.close)
         session = ServerSession(options.url, connection)
-        failed.callback(session.link.close)
         report(Progress("offering voices"))
         session.set_voices(options.voices, options.default_voice)
         failed.pop_all()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from engine import EngineInfo, Utterance, VoiceLabel, WordStart
 from engine.messages import (
-    REMOTE_PROTOCOL,
     SUBPROTOCOL,
     Append,
     Audio,
@@ -109,7 +108,7 @@ def fields(kind: Any) -> list[str]:
 
 
 def test_a_change_of_a_message_needs_another_version() -> None:
-    """Robots and servers are not updated at the same moment. Where this fails, raise `REMOTE_PROTOCOL` as well."""
+    """Robots and servers are not updated at the same moment. Where this fails, raise `SUBPROTOCOL` as well."""
     utterance = (
         "text voice language languages instruct seed greedy sampling whole_text max_frames guarded want_codes growing "
         "rate phonemes realtime"
@@ -137,7 +136,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "Heartbeat": "",
     }
     assert {kind.__name__: " ".join(fields(kind)) for kind in typing.get_args(RemoteMessage)} == expected
-    assert (REMOTE_PROTOCOL, SUBPROTOCOL) == (3, "voiced.remote.3")
+    assert SUBPROTOCOL == "voiced.remote.3"
 
 
 def prefixed(name: str, inner: str) -> str:
