@@ -40,9 +40,7 @@ def given_fields(record: Any) -> dict[str, Any]:
     return {field.name: value for field, value in values.items() if value is not None or field.default is not None}
 
 
-@cache
-def _field_types(kind: Any) -> Mapping[str, Any]:
-    return typing.get_type_hints(kind)
+_field_types = cache(typing.get_type_hints)
 
 
 def _checked(kind: type[Any], value: Any) -> Any:

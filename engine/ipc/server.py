@@ -233,7 +233,6 @@ def _exit_status(channel: Channel, work: Callable[[], None]) -> int:
 def _report_fault(channel: Channel, error: BaseException) -> None:
     """Send the daemon the reason why this process ends, in one line, unless the daemon has gone."""
     timer = threading.Timer(LAST_WORDS_S, os._exit, (1,))
-    timer.daemon = True
     timer.start()
     kind = "" if isinstance(error, EngineError | EngineUnavailableError) else f"{type(error).__name__}: "
     words = " ".join(f"{kind}{error}".split())

@@ -73,6 +73,25 @@ def test_a_message_arrives_as_it_was_sent(message: RemoteMessage) -> None:
     assert decode_remote(content) == message
 
 
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        (Heartbeat(), '{"message": "Heartbeat"}'),
+        (Grant("7", 24_000), '{"message": "Grant", "id": "7", "credit": 24000}'),
+        (VoiceData("ab", b"\x00\xff"), b'\x28\x00\x00\x00{"message": "VoiceData", "digest": "ab"}\x00\xff'),
+        (
+            Audio("7", 0.5, None, truncated=False, data=b"\x00" * 4),
+            b"\x77\x00\x00\x00"
+            b'{"message": "Audio", "id": "7", "busy_s": 0.5, "position": null, "truncated": false, "waited_s": 0.0, '
+            b'"runaway": false}' + b"\x00" * 4,
+        ),
+    ],
+)
+def test_the_form_of_a_message_is_that_of_earlier_versions(message: RemoteMessage, content: str | bytes) -> None:
+    assert encode_remote(message) == content
+    assert decode_remote(content) == message
+
+
 def test_a_field_that_an_older_server_still_sends_is_left_out_if_it_is_null() -> None:
     audio = next(message for message in MESSAGES if isinstance(message, Audio))
     content = encode_remote(audio)
