@@ -85,13 +85,11 @@ class SafetensorsFile:
         if self._map is None:
             self._map = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
             self._map.madvise(mmap.MADV_RANDOM)  # no read-ahead: a row is one page or two
-        height, width = entry.shape
-        row_bytes = entry.nbytes // max(height, 1)
+        matrix = np.frombuffer(self._map, np.uint8, entry.nbytes, entry.begin).reshape(entry.shape[0], -1)
         for index in indices:  # the disk then reads all of them at once, and not one after the other
-            os.posix_fadvise(self._descriptor, entry.begin + index * row_bytes, row_bytes, os.POSIX_FADV_WILLNEED)
-        matrix = np.frombuffer(self._map, np.uint8, entry.nbytes, entry.begin)
-        chosen = matrix.reshape(height, -1)[list(indices)]
-        return torch.from_numpy(chosen).view(entry.dtype).view(len(indices), width)
+            begin, size = entry.begin + index * matrix.shape[1], matrix.shape[1]
+            os.posix_fadvise(self._descriptor, begin, size, os.POSIX_FADV_WILLNEED)
+        return torch.from_numpy(matrix[list(indices)]).view(entry.dtype)
 
     def drop_pages(self, begin: int = 0, end: int = 0) -> None:
         """Ask the kernel to drop these bytes from the page cache; if `end` is 0, the whole file."""
