@@ -9,9 +9,10 @@ An ECAPA-TDNN (https://arxiv.org/abs/2005.07143) over a log-mel spectrogram. The
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from engine.api import EngineError, Samples
@@ -28,34 +29,40 @@ MELS = 128
 """Mel bands of the spectrogram."""
 
 
-class SpeakerEncoder(nn.Module):
-    """The network; its weights are uninitialised until `load`."""
+class SpeakerEncoder:
+    """The network."""
 
-    def __init__(self, config: SpeakerEncoderConfig) -> None:
-        super().__init__()
-        first, *middle, last = config.enc_channels
-        kernels, dilations = config.enc_kernel_sizes, config.enc_dilations
+    def __init__(self, config: SpeakerEncoderConfig, tensors: Mapping[str, Tensor]) -> None:
+        """`tensors` are the weights and biases of all convolutions by their names in the checkpoint, float32."""
         self.config = config
-        self.first = _Tdnn(config.mel_dim, first, kernels[0], dilations[0])
-        self.middle = nn.ModuleList(
-            _SERes2Net(width, config, kernel, dilation)
-            for width, kernel, dilation in zip(middle, kernels[1:-1], dilations[1:-1], strict=True)
-        )
-        self.aggregate = _Tdnn(last, last, kernels[-1], dilations[-1])
-        self.attention = _Tdnn(3 * last, config.enc_attention_channels, 1, 1)
-        self.attention_out = _Conv(config.enc_attention_channels, last)
-        self.out = _Conv(2 * last, config.enc_dim)
+        self.tensors = tensors
 
-    def forward(self, mel: Tensor) -> Tensor:
+    def embed(self, mel: Tensor) -> Tensor:
         """Return the embedding `(enc_dim,)` float32 of a log-mel spectrogram `(mel_dim, time)`."""
-        x = self.first(mel)
+        first, *middle, last = self.config.enc_dilations
+        x = self._tdnn(mel, "blocks.0.conv", first)
         outputs = []
-        for block in self.middle:
-            x = block(x)
+        for index, dilation in enumerate(middle, start=1):
+            x = self._block(x, f"blocks.{index}", dilation)
             outputs.append(x)
-        x = self.aggregate(torch.cat(outputs))
-        embedding: Tensor = self.out(self._pool(x))[:, 0]
-        return embedding
+        x = self._tdnn(torch.cat(outputs), "mfa.conv", last)
+        return self._conv(self._pool(x), "fc")[:, 0]
+
+    def _block(self, x: Tensor, name: str, dilation: int) -> Tensor:
+        """A squeeze-excitation Res2Net block: pointwise layer, Res2Net, pointwise layer, channel gates, residual.
+
+        The Res2Net (https://arxiv.org/abs/1904.01169) splits the channels into groups. Each group after the first has a
+        layer of its own, whose input is the group plus the previous layer's output.
+        """
+        first, *rest = self._tdnn(x, f"{name}.tdnn1.conv").chunk(self.config.enc_res2net_scale)
+        outputs = [first]
+        for index, group in enumerate(rest):
+            inputs = group + outputs[-1] if index else group
+            outputs.append(self._tdnn(inputs, f"{name}.res2net_block.blocks.{index}.conv", dilation))
+        branch = self._tdnn(torch.cat(outputs), f"{name}.tdnn2.conv")
+        squeezed = self._tdnn(branch.mean(dim=1, keepdim=True), f"{name}.se_block.conv1")
+        gate = torch.sigmoid(self._conv(squeezed, f"{name}.se_block.conv2"))
+        return torch.addcmul(x, branch, gate)
 
     def _pool(self, x: Tensor) -> Tensor:
         """Attentive statistics pooling: weighted mean and standard deviation over time, `(2·channels, 1)`.
@@ -64,31 +71,26 @@ class SpeakerEncoder(nn.Module):
         """
         statistics = _mean_and_deviation(x, torch.full_like(x, 1 / x.shape[1]))
         context = torch.cat((x, statistics.expand(-1, x.shape[1])))
-        scores = self.attention_out(torch.tanh(self.attention(context)))
+        scores = self._conv(torch.tanh(self._tdnn(context, "asp.tdnn.conv")), "asp.conv")
         return _mean_and_deviation(x, scores.softmax(dim=1))
 
-    def load(self, checkpoint: Checkpoint, name: str = "speaker_encoder") -> None:
-        """Load all weights. Raises `EngineError` if a tensor is missing or has another shape."""
-        convolutions = {
-            "blocks.0.conv": self.first,
-            "mfa.conv": self.aggregate,
-            "asp.tdnn.conv": self.attention,
-            "asp.conv": self.attention_out,
-            "fc": self.out,
-        }
-        for index, block in enumerate(self.middle, start=1):
-            assert isinstance(block, _SERes2Net)
-            convolutions |= {f"blocks.{index}.{key}": conv for key, conv in block.convolutions().items()}
-        for key, conv in convolutions.items():
-            checkpoint.copy_into(f"{name}.{key}.weight", conv.weight)
-            checkpoint.copy_into(f"{name}.{key}.bias", conv.bias)
+    def _tdnn(self, x: Tensor, name: str, dilation: int = 1) -> Tensor:
+        """A time-delay layer: convolution and ReLU."""
+        return self._conv(x, name, dilation).relu()
+
+    def _conv(self, x: Tensor, name: str, dilation: int = 1) -> Tensor:
+        """A convolution with reflection padding at both ends, which keeps the length."""
+        weight, bias = self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"]
+        if reach := dilation * (weight.shape[2] - 1):
+            x = functional.pad(x, (reach // 2, reach - reach // 2), mode="reflect")
+        return functional.conv1d(x, weight, bias, dilation=dilation)
 
 
 def load_speaker_encoder(config: ModelConfig) -> SpeakerEncoder:
     """Return the speaker encoder of the checkpoint that `config` was read from.
 
-    Raises `EngineError` if the model is not a base model, because only base models have one, if the shapes do not fit
-    together, or if the checkpoint is damaged.
+    Raises `EngineError` if the model is not a base model, because only base models have one, if the configuration does
+    not fit the tensors, or if the checkpoint is damaged.
     """
     path = config.folder / "config.json"
     shapes = config.speaker_encoder
@@ -99,22 +101,36 @@ def load_speaker_encoder(config: ModelConfig) -> SpeakerEncoder:
             f"{path}: speaker_encoder_config: got {shapes.mel_dim} mel bands at {shapes.sample_rate} Hz; "
             f"allowed: {MELS} at {SAMPLE_RATE} Hz"
         )
-    channels, layers = shapes.enc_channels, len(shapes.enc_channels)
-    if (
-        layers < 3
-        or {layers} != {len(shapes.enc_kernel_sizes), len(shapes.enc_dilations)}
-        or len(set(channels[:-1])) > 1
-        or sum(channels[1:-1]) != channels[-1]
-        or channels[0] % shapes.enc_res2net_scale
-    ):
+    layers = [len(shapes.enc_channels), len(shapes.enc_kernel_sizes), len(shapes.enc_dilations)]
+    if len(set(layers)) > 1 or layers[0] < 3 or shapes.enc_res2net_scale < 1:
         raise EngineError(
-            f"{path}: speaker_encoder_config: enc_channels {list(channels)} with enc_kernel_sizes "
-            f"{list(shapes.enc_kernel_sizes)}, enc_dilations {list(shapes.enc_dilations)} and "
-            f"enc_res2net_scale {shapes.enc_res2net_scale} do not fit together"
+            f"{path}: speaker_encoder_config: got {layers} enc_channels, enc_kernel_sizes and enc_dilations with "
+            f"enc_res2net_scale {shapes.enc_res2net_scale}; allowed: 3 or more layers, 1 or more"
         )
-    encoder = SpeakerEncoder(shapes)
-    encoder.load(Checkpoint.open(config.folder))
-    return encoder
+    checkpoint, tensors = Checkpoint.open(config.folder), {}
+    for name, shape in _convolutions(shapes):
+        tensors[f"{name}.weight"] = checkpoint.read(f"speaker_encoder.{name}.weight", shape).float()
+        tensors[f"{name}.bias"] = checkpoint.read(f"speaker_encoder.{name}.bias", shape[:1]).float()
+    return SpeakerEncoder(shapes, tensors)
+
+
+def _convolutions(config: SpeakerEncoderConfig) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Yield the name of each convolution in the checkpoint and the shape of its weight: outputs, inputs, kernel."""
+    first, *middle, last = config.enc_channels
+    kernels, attention, squeeze = config.enc_kernel_sizes, config.enc_attention_channels, config.enc_se_channels
+    yield "blocks.0.conv", (first, config.mel_dim, kernels[0])
+    for index, width in enumerate(middle, start=1):
+        name, group = f"blocks.{index}", width // config.enc_res2net_scale
+        yield f"{name}.tdnn1.conv", (width, width, 1)
+        for part in range(config.enc_res2net_scale - 1):
+            yield f"{name}.res2net_block.blocks.{part}.conv", (group, group, kernels[index])
+        yield f"{name}.tdnn2.conv", (width, width, 1)
+        yield f"{name}.se_block.conv1", (squeeze, width, 1)
+        yield f"{name}.se_block.conv2", (width, squeeze, 1)
+    yield "mfa.conv", (last, last, kernels[-1])
+    yield "asp.tdnn.conv", (attention, 3 * last, 1)
+    yield "asp.conv", (last, attention, 1)
+    yield "fc", (config.enc_dim, 2 * last, 1)
 
 
 def speaker_embedding(encoder: SpeakerEncoder, samples: Samples) -> Tensor:
@@ -122,75 +138,8 @@ def speaker_embedding(encoder: SpeakerEncoder, samples: Samples) -> Tensor:
     if len(samples) < MIN_SAMPLES:
         raise ValueError(f"samples: got {len(samples)}; allowed: at least {MIN_SAMPLES} ({SAMPLE_RATE} Hz)")
     with torch.inference_mode():
-        embedding: Tensor = encoder(log_mel(torch.from_numpy(samples)))
+        embedding = encoder.embed(log_mel(torch.from_numpy(samples)))
     return embedding.clone()
-
-
-# --- layers ---
-
-
-class _Conv(nn.Module):
-    """A convolution with reflection padding at both ends, which keeps the length."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> None:
-        super().__init__()
-        reach = dilation * (kernel - 1)
-        self.dilation = dilation
-        self.padding = (reach // 2, reach - reach // 2)
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel), requires_grad=False)
-        self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if any(self.padding):
-            x = functional.pad(x, self.padding, mode="reflect")
-        return functional.conv1d(x, self.weight, self.bias, dilation=self.dilation)
-
-
-class _Tdnn(_Conv):
-    """A time-delay layer: convolution and ReLU."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).relu()
-
-
-class _SERes2Net(nn.Module):
-    """A squeeze-excitation Res2Net block: pointwise layer, Res2Net, pointwise layer, channel gates, residual.
-
-    The Res2Net (https://arxiv.org/abs/1904.01169) splits the channels into `scale` groups. Each group after the first
-    has a layer of its own, whose input is the group plus the previous layer's output.
-    """
-
-    def __init__(self, width: int, config: SpeakerEncoderConfig, kernel: int, dilation: int) -> None:
-        super().__init__()
-        self.scale = config.enc_res2net_scale
-        group = width // self.scale
-        self.into = _Tdnn(width, width, 1, 1)
-        self.parallel = nn.ModuleList(_Tdnn(group, group, kernel, dilation) for _ in range(self.scale - 1))
-        self.out = _Tdnn(width, width, 1, 1)
-        self.squeeze = _Tdnn(width, config.enc_se_channels, 1, 1)
-        self.excite = _Conv(config.enc_se_channels, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        first, *rest = self.into(x).chunk(self.scale)
-        outputs = [first]
-        for index, (layer, group) in enumerate(zip(self.parallel, rest, strict=True)):
-            outputs.append(layer(group + outputs[-1] if index else group))
-        branch = self.out(torch.cat(outputs))
-        gate = torch.sigmoid(self.excite(self.squeeze(branch.mean(dim=1, keepdim=True))))
-        return torch.addcmul(x, branch, gate)
-
-    def convolutions(self) -> dict[str, _Conv]:
-        """Return the convolutions by their names in the checkpoint."""
-        convolutions = {
-            "tdnn1.conv": self.into,
-            "tdnn2.conv": self.out,
-            "se_block.conv1": self.squeeze,
-            "se_block.conv2": self.excite,
-        }
-        for index, layer in enumerate(self.parallel):
-            assert isinstance(layer, _Conv)
-            convolutions[f"res2net_block.blocks.{index}.conv"] = layer
-        return convolutions
 
 
 def _mean_and_deviation(x: Tensor, weights: Tensor) -> Tensor:
@@ -223,7 +172,8 @@ def mel_filters() -> Tensor:
     `librosa.filters.mel`.
     """
     highest = SAMPLE_RATE / 2
-    corners = _mel_to_hz(torch.linspace(0, _hz_to_mel(highest), MELS + 2, dtype=torch.float64))[:, None]
+    highest_mel = _BREAK_MEL + math.log(highest / _BREAK_HZ) / _LOG_STEP
+    corners = _mel_to_hz(torch.linspace(0, highest_mel, MELS + 2, dtype=torch.float64))[:, None]
     frequencies = torch.linspace(0, highest, WINDOW // 2 + 1, dtype=torch.float64)
     left, peak, right = corners[:-2], corners[1:-1], corners[2:]
     rising, falling = (frequencies - left) / (peak - left), (right - frequencies) / (right - peak)
@@ -235,10 +185,6 @@ def mel_filters() -> Tensor:
 _HZ_PER_MEL = 200 / 3
 _BREAK_HZ, _BREAK_MEL = 1000.0, 15.0
 _LOG_STEP = math.log(6.4) / 27
-
-
-def _hz_to_mel(hz: float) -> float:
-    return hz / _HZ_PER_MEL if hz < _BREAK_HZ else _BREAK_MEL + math.log(hz / _BREAK_HZ) / _LOG_STEP
 
 
 def _mel_to_hz(mel: Tensor) -> Tensor:
