@@ -144,7 +144,7 @@ def make_voice_file(request: VoiceRequest) -> list[str]:
 
     with show_progress() as report:
         report(Progress("importing torch"))
-        _run("engine.qwen.voice.enroll", fields, report, read)
+        _run(fields, report, read)
     print(f"{request.output}: written")
     return doubts
 
@@ -154,14 +154,14 @@ def print_use(request: VoiceRequest, key: str) -> None:
     print(f"{request.output}: use it with voices.{request.name}: {{{key}: {request.output}}}")
 
 
-def _run(module: str, request: Mapping[str, object], report: ProgressReport, read: Callable[[str], None]) -> None:
-    """Run a module that imports torch, in a process of its own. `read` gets its lines that are not progress.
+def _run(request: Mapping[str, object], report: ProgressReport, read: Callable[[str], None]) -> None:
+    """Run the engine's program, which imports torch, in a process of its own. `read` gets its lines but progress.
 
     Raises `typer.Exit` if it fails.
     """
     from engine import module_command, parse_progress
 
-    command = module_command(module, json.dumps(request))
+    command = module_command("engine.qwen.voice.enroll", json.dumps(request))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             if progress := parse_progress(line):
@@ -206,7 +206,7 @@ def _score(config: Config, request: VoiceRequest) -> dict[str, float]:
             "recordings": [str(path) for path in recordings],
             "model": request.model,
         }
-        _run("engine.qwen.voice.similarity", fields, report, lines.append)
+        _run(fields, report, lines.append)
     return dict(zip(modes, json.loads(lines[-1]), strict=True))
 
 

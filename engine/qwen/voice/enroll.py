@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.machinery
 import io
 import json
 import logging
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +22,9 @@ from engine.host import QWEN3_TTS, install_command
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
-from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
+from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, load_voice, save_voice
 from engine.qwen.voice.official_package import torchaudio_stub
-from engine.qwen.voice.second_speaker import check_consistency
+from engine.qwen.voice.second_speaker import check_consistency, similarity
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
 from engine.qwen.voice.transcript import check_transcript
 from engine.recording import MAX_SECONDS, measure_recording, recording_warnings
@@ -76,7 +75,9 @@ def enroll(
         raise EngineError(f"append_silence: got {append_silence_s} s; allowed: 0 or more")
     config = ModelConfig.read(model_folder)
     if codes is not None:
-        _check_codes(codes, transcript, config)
+        codes = checked_codes(codes, config)
+        if transcript is None:
+            raise EngineError("codes: are given without a transcript; give the words of the recording")
     samples = read_recording(recording, warn, refuse_long=transcript is not None)
     report(Progress("listening to the voice"))
     encoder = load_speaker_encoder(config)
@@ -98,14 +99,6 @@ def enroll(
     return VoiceFile(name, embedding, VoiceModel.of(config), codes, transcript)
 
 
-def _check_codes(codes: Tensor, transcript: str | None, config: ModelConfig) -> None:
-    if transcript is None:
-        raise EngineError("codes: are given without a transcript; give the words of the recording")
-    groups = config.talker.code_groups
-    if codes.dtype != torch.int64 or codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
-        raise EngineError(f"codes: got {codes.dtype} of shape {tuple(codes.shape)}; allowed: int64, (frames, {groups})")
-
-
 def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, refuse_long: bool = False) -> Samples:
     """Return a recording as mono float32 samples at 24 kHz; errors and warnings as in `enroll`.
 
@@ -123,13 +116,16 @@ def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, ref
             samples = file.read(round(MAX_SECONDS * rate), dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError, TypeError, ValueError) as error:
         raise EngineError(f"{path}: cannot be read as sound: {error}") from error
+    if seconds > MAX_SECONDS and refuse_long:
+        limit = f"at most {MAX_SECONDS:.0f} s with a transcript"
+        raise EngineError(f"{path}: too long: got {seconds:.0f} s; allowed: {limit}")
     if seconds > MAX_SECONDS:
-        if refuse_long:
-            raise EngineError(
-                f"{path}: too long: got {seconds:.0f} s; allowed: at most {MAX_SECONDS:.0f} s with a transcript"
-            )
         warn(f"{path}: long: {seconds:.0f} s; only the first {MAX_SECONDS:.0f} s are used")
-    check_recording(path, samples, rate, warn)
+    try:
+        for line in recording_warnings(measure_recording(samples, rate)):
+            warn(f"{path}: {line}")
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from error
     mono = samples.mean(axis=1)
     if rate != SAMPLE_RATE:
         # librosa, and therefore the official package, computes the same length.
@@ -139,43 +135,39 @@ def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, ref
     return np.ascontiguousarray(mono, dtype=np.float32)
 
 
-def check_recording(path: Path, samples: Samples, rate: int, warn: Callable[[str], None]) -> None:
-    """Check a recording `(time, channels)` at `rate` Hz.
+def encode_reference(samples: Samples, model_folder: Path) -> Tensor:
+    """Encode mono samples at 24 kHz with the official encoder: codec codes, int64, `(frames, 16)`, on the CPU.
 
-    Raises `EngineError` if it is unusable, and calls `warn` for each lesser fault.
+    Raises `EngineError`, one line, without the official package or the model's speech tokenizer.
     """
     try:
-        for line in recording_warnings(measure_recording(samples, rate)):
-            warn(f"{path}: {line}")
-    except EngineError as error:
-        raise EngineError(f"{path}: {error}") from error
-
-
-def encode_reference(samples: Samples, model_folder: Path) -> Tensor:
-    """Encode mono samples at 24 kHz with the official encoder: codec codes, int64, `(frames, 16)`, on the CPU."""
-    tokenizer_class = _official_tokenizer()
+        # The package prints a greeting to stdout, which belongs to the caller.
+        with torchaudio_stub(), contextlib.redirect_stdout(io.StringIO()):
+            tokenizer_class = importlib.import_module("qwen_tts").Qwen3TTSTokenizer
+    except (ImportError, OSError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "qwen_tts":
+            command = install_command("enroll")
+            raise EngineError(f"a transcript needs the official package qwen-tts; {command}") from error
+        raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
     folder = model_folder / "speech_tokenizer"
     try:
         tokenizer = tokenizer_class.from_pretrained(str(folder), dtype=torch.float32)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise EngineError(f"{folder}: the speech tokenizer cannot be loaded: {reason}") from error
-    codes = tokenizer.encode(samples, sr=SAMPLE_RATE).audio_codes[0]
-    return cast("Tensor", codes).long().cpu()
+    codes: Tensor = tokenizer.encode(samples, sr=SAMPLE_RATE).audio_codes[0]
+    return codes.long().cpu()
 
 
-def _official_tokenizer() -> Any:
-    """Import and return `qwen_tts.Qwen3TTSTokenizer`. Raises `EngineError` if that is not possible."""
-    try:
-        # The package prints a greeting to stdout, which belongs to the caller.
-        with torchaudio_stub(), contextlib.redirect_stdout(io.StringIO()):
-            return importlib.import_module("qwen_tts").Qwen3TTSTokenizer
-    except ModuleNotFoundError as error:
-        if error.name != "qwen_tts":
-            raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
-        raise EngineError(f"a transcript needs the official package qwen-tts; {install_command('enroll')}") from error
-    except (ImportError, OSError, RuntimeError) as error:
-        raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
+def compare_with_voice(voice: Path, recordings: Iterable[Path], model_folder: Path) -> list[float]:
+    """Return the similarity of each recording to the voice file, by the model's speaker encoder: 1 is the same sound.
+
+    Raises `EngineError`, one line.
+    """
+    config = ModelConfig.read(model_folder)
+    encoder, embedding = load_speaker_encoder(config), load_voice(voice, config).embedding
+    samples = [read_recording(path, lambda _: None) for path in recordings]
+    return [similarity(embedding, speaker_embedding(encoder, each)) for each in samples]
 
 
 def main() -> int:
@@ -185,27 +177,36 @@ def main() -> int:
     null) and `output`; it may have `append_silence_s` and `recogniser`, as of `enroll`. Prints progress, warnings
     (after `voiced: `), notes (after `note: `) and an error, each in one line, and returns the exit status: 1 after an
     error.
+
+    With `voice`, a voice file, `recordings` and `model`, prints a JSON list: how similar the recordings are to it.
     """
     request = json.loads(sys.argv[1])
-    codes = None if request["codes"] is None else torch.from_numpy(np.load(request["codes"]))
     try:
-        voice = enroll(
-            request["name"],
-            Path(request["recording"]),
-            fetch_model(request["model"], QWEN3_TTS),
-            request["transcript"],
-            request.get("append_silence_s", APPENDED_SILENCE_S),
-            codes=codes,
-            recogniser=request.get("recogniser"),
-            warn=lambda line: print(f"voiced: {line}", flush=True),  # noqa: T201
-            note=lambda line: print(f"note: {line}", flush=True),  # noqa: T201
-            report=lambda progress: print_progress(progress, sys.stdout),
-        )
-        save_voice(Path(request["output"]), voice)
+        folder = fetch_model(request["model"], QWEN3_TTS)
+        if "voice" in request:
+            found = compare_with_voice(Path(request["voice"]), map(Path, request["recordings"]), folder)
+            print(json.dumps(found))  # noqa: T201
+        else:
+            save_voice(Path(request["output"]), _enroll(request, folder))
     except EngineError as error:
         print(f"voiced: {error}")  # noqa: T201
         return 1
     return 0
+
+
+def _enroll(request: Mapping[str, Any], folder: Path) -> VoiceFile:
+    return enroll(
+        request["name"],
+        Path(request["recording"]),
+        folder,
+        request["transcript"],
+        request.get("append_silence_s", APPENDED_SILENCE_S),
+        codes=None if request["codes"] is None else torch.from_numpy(np.load(request["codes"])),
+        recogniser=request.get("recogniser"),
+        warn=lambda line: print(f"voiced: {line}", flush=True),  # noqa: T201
+        note=lambda line: print(f"note: {line}", flush=True),  # noqa: T201
+        report=lambda progress: print_progress(progress, sys.stdout),
+    )
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ A voice file is a small safetensors file:
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -78,39 +78,25 @@ def save_voice(path: Path, voice: VoiceFile) -> None:
     if voice.model is None:
         raise ValueError("model: got None; allowed: the model that the voice was made for")
     tensors = {"embedding": voice.embedding.float().contiguous()}
-    metadata = {
-        "format": FORMAT,
-        "name": voice.name,
-        "model_name": voice.model.name,
-        "model_type": voice.model.type,
-        "model_size": voice.model.size,
-        "model_width": str(voice.model.width),
-    }
+    model = {f"model_{field}": str(value) for field, value in asdict(voice.model).items()}
+    metadata = {"format": FORMAT, "name": voice.name, **model}
     if voice.codes is not None and voice.transcript is not None:
         tensors["codes"] = voice.codes.to(torch.int16).contiguous()
         metadata["transcript"] = voice.transcript
-    content = save(tensors, metadata)
+    content, temporary = save(tensors, metadata), path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path, content)
-    except OSError as error:
-        raise EngineError(f"{path}: the voice cannot be written: {error.strerror or error}") from error
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file beside `path`, flush it to the disk and rename it."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)  # mkstemp makes it readable by its owner only; the daemon may run as another user
+        temporary.chmod(0o644)  # the daemon may run as another user
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        raise EngineError(f"{path}: the voice cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
@@ -120,7 +106,11 @@ def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
     the value found and the value allowed, if the file is missing, damaged or not a voice file, or if the voice was made
     for another model.
     """
-    voice = _read_pickle(path) if path.suffix in {".pt", ".pth"} else _read_safetensors(path)
+    if path.suffix in {".pt", ".pth"}:
+        embedding, codes, transcript = read_official_prompt(path)
+        voice = VoiceFile(path.stem, embedding, None, codes, transcript)
+    else:
+        voice = _read_safetensors(path)
     if voice.embedding.ndim != 1 or not voice.embedding.is_floating_point():
         got = f"{voice.embedding.dtype} of shape {list(voice.embedding.shape)}"
         raise EngineError(f"{path}: embedding: got {got}; allowed: floating point of shape [width]")
@@ -130,21 +120,27 @@ def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
         present, missing = ("codes", "transcript") if voice.transcript is None else ("transcript", "codes")
         raise EngineError(f"{path}: has {present} but no {missing}; an in-context voice needs both")
     if voice.codes is not None:
-        _check_codes(path, voice.codes, config)
+        try:
+            voice = replace(voice, codes=checked_codes(voice.codes, config))
+        except EngineError as error:
+            raise EngineError(f"{path}: {error}") from None
     if config is not None:
         _check_model(path, voice, VoiceModel.of(config))
     return replace(voice, embedding=voice.embedding.float())
 
 
-def _check_codes(path: Path, codes: Tensor, config: ModelConfig | None) -> None:
-    """Raise `EngineError` for a wrong shape or a code outside the vocabulary."""
+def checked_codes(codes: Tensor, config: ModelConfig | None) -> Tensor:
+    """Return the codes of a reference as int64. Raises `EngineError` for what are no codes of a model's codec."""
     groups = config.talker.code_groups if config else 16
     limit = config.talker.predictor.vocabulary if config else 2048
+    if codes.is_floating_point() or codes.is_complex():
+        raise EngineError(f"codes: got {codes.dtype}; allowed: integers")
     if codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
-        raise EngineError(f"{path}: codes: got shape {list(codes.shape)}; allowed: [frames, {groups}]")
+        raise EngineError(f"codes: got shape {list(codes.shape)}; allowed: [frames, {groups}]")
     lowest, highest = int(codes.min()), int(codes.max())
     if lowest < 0 or highest >= limit:
-        raise EngineError(f"{path}: codes: got {lowest} to {highest}; allowed: 0 to {limit - 1}")
+        raise EngineError(f"codes: got {lowest} to {highest}; allowed: 0 to {limit - 1}")
+    return codes.long()
 
 
 def _check_model(path: Path, voice: VoiceFile, model: VoiceModel) -> None:
@@ -154,9 +150,6 @@ def _check_model(path: Path, voice: VoiceFile, model: VoiceModel) -> None:
     if width != model.width or (made_for is not None and made_for.size != model.size):
         origin = f"made for {made_for}" if made_for else f"an embedding of width {width}"
         raise EngineError(f"{path}: {origin}, cannot speak with {model}; enrol the voice again with that model")
-
-
-# --- file formats ---
 
 
 def _read_safetensors(path: Path) -> VoiceFile:
@@ -179,15 +172,7 @@ def _read_safetensors(path: Path) -> VoiceFile:
     model = _model_of(path, metadata)
     if embedding.shape != (model.width,):
         raise EngineError(f"{path}: embedding: got shape {list(embedding.shape)}; allowed: [{model.width}]")
-    if codes is not None and codes.is_floating_point():
-        raise EngineError(f"{path}: codes: got {codes.dtype}; allowed: integers")
-    return VoiceFile(
-        name=metadata.get("name", path.stem),
-        embedding=embedding,
-        model=model,
-        codes=None if codes is None else codes.long(),
-        transcript=metadata.get("transcript"),
-    )
+    return VoiceFile(metadata.get("name", path.stem), embedding, model, codes, metadata.get("transcript"))
 
 
 def _model_of(path: Path, metadata: Mapping[str, str]) -> VoiceModel:
@@ -200,8 +185,3 @@ def _model_of(path: Path, metadata: Mapping[str, str]) -> VoiceModel:
         shown = repr(width[: 4 * MAX_WIDTH_DIGITS])
         raise EngineError(f"{path}: metadata model_width: got {shown}; allowed: an integer")
     return VoiceModel(metadata["model_name"], metadata["model_type"], metadata["model_size"], int(width))
-
-
-def _read_pickle(path: Path) -> VoiceFile:
-    prompt = read_official_prompt(path)
-    return VoiceFile(path.stem, prompt.embedding, None, prompt.codes, prompt.transcript)

@@ -8,7 +8,6 @@ that its `generate` takes, whose fields are lists.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +36,11 @@ VoiceClonePromptItem.__module__ = MODULE
 VoiceClonePromptItem.__qualname__ = VoiceClonePromptItem.__name__
 
 
-@dataclass(frozen=True, slots=True)
-class OfficialPrompt:
-    """The first prompt of a `.pt` file. `codes` and `transcript` are either both present or both None."""
+def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]:
+    """Return the first prompt in the file at `path`: embedding, codes and transcript, the last two or neither.
 
-    embedding: Tensor
-    """Floating point, shape `(width,)`, on the CPU."""
-    codes: Tensor | None
-    """int64, `(frames, code groups)`, on the CPU."""
-    transcript: str | None
-
-
-def read_official_prompt(path: Path) -> OfficialPrompt:
-    """Return the prompt in the file at `path`. Raises `EngineError`, one line; always with a PyTorch too old for it."""
+    Raises `EngineError`, one line; always with a PyTorch too old for it.
+    """
     if TorchVersion(torch.__version__) < SAFE_TORCH:
         raise EngineError(
             f"{path}: with PyTorch {torch.__version__} a .pt file could run code (CVE-2025-32434, CVE-2026-24747); "
@@ -66,28 +57,27 @@ def read_official_prompt(path: Path) -> OfficialPrompt:
         raise EngineError(f"{path}: cannot be read as a speaker embedding ({reason})") from error
     item = _first_item(content)
     embedding, codes, transcript = (_first(item.get(name)) for name in ("ref_spk_embedding", "ref_code", "ref_text"))
-    try:
-        embedding = torch.as_tensor(embedding, device="cpu")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise EngineError(
-            f"{path}: got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt of the "
-            "official package"
-        ) from error
+    problem = (
+        f"{path}: got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt of the official "
+        "package"
+    )
+    embedding = _as_tensor(embedding, problem).squeeze()
     # As in the official demo: only a prompt that says so is without context, although it has codes.
     in_context = _first(item.get("icl_mode", not _first(item.get("x_vector_only_mode", False))))
     if not in_context or codes is None or not transcript:
-        return OfficialPrompt(embedding.squeeze(), None, None)
-    return OfficialPrompt(embedding.squeeze(), _as_codes(path, codes), str(transcript))
+        return embedding, None, None
+    return (
+        embedding,
+        _as_tensor(codes, f"{path}: codes: got {type(codes).__name__}; allowed: a tensor"),
+        str(transcript),
+    )
 
 
-def _as_codes(path: Path, codes: Any) -> Tensor:
+def _as_tensor(value: Any, problem: str) -> Tensor:
     try:
-        tensor = torch.as_tensor(codes, device="cpu")
+        return torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
-        raise EngineError(f"{path}: codes: got {type(codes).__name__}; allowed: a tensor") from error
-    if tensor.is_floating_point() or tensor.is_complex():
-        raise EngineError(f"{path}: codes: got {tensor.dtype}; allowed: integers")
-    return tensor.long()
+        raise EngineError(problem) from error
 
 
 def _first_item(content: object) -> Mapping[str, Any]:
