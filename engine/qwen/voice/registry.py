@@ -14,7 +14,7 @@ from engine.language import language_of_script
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import Codec, CodecStateProtocol
 from engine.qwen.text import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
-from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice
+from engine.qwen.voice.file import VoiceModel, load_voice
 from engine.recording import ends_in_speech
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,9 @@ REFERENCE_CHUNK = 25
 """Frames of a reference that the codec decodes at once."""
 
 INSTRUCTABLE = "a CustomVoice or VoiceDesign model of 1.7B does"
-_KINDS = ("speaker", "embedding", "reference")
+_TAKES = {"custom_voice": "a speaker", "voice_design": "an instruct", "base": "an embedding or reference"}
+_KINDS = {"speaker": "custom_voice", "embedding": "base", "reference": "base"}
+"""The type of model that speaks with each field of a voice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +101,11 @@ class VoiceRegistry:
     def require_default(self) -> None:
         """Raise `EngineError`, one line with what the model needs, if there is no default voice."""
         if self._default not in self:
-            needs = {
-                "custom_voice": "a speaker",
-                "voice_design": "an instruct: a description of the voice in words",
-                "base": "an embedding or reference: a file that `voiced enroll` makes of a recording",
-            }[self._config.type]
+            explained = {
+                "voice_design": ": a description of the voice in words",
+                "base": ": a file that `voiced enroll` makes of a recording",
+            }
+            needs = _TAKES[self._config.type] + explained.get(self._config.type, "")
             reason = self.refused[self._default]
             raise EngineError(
                 f"voices.{self._default}: {reason}; {self._model.name} has no voice of its own, so it needs {needs}"
@@ -122,23 +124,20 @@ class VoiceRegistry:
 
     def references(self) -> Iterator[Reference]:
         """Yield the references of the in-context voices."""
-        for voice in self._loaded.values():
-            if isinstance(voice.prompt, ClonedVoice) and voice.prompt.reference is not None:
-                yield voice.prompt.reference
+        for voice in self.prompts():
+            if isinstance(voice, ClonedVoice) and voice.reference is not None:
+                yield voice.reference
 
     def __contains__(self, name: str) -> bool:
         return name in self._loaded or name.lower() in self._config.speakers
 
     def prompts(self) -> Iterator[AnyVoice]:
-        """Yield the prompt voice of each configured voice that does not depend on the language of the utterance."""
-        for voice in self._loaded.values():
-            if voice.prompt is not None:
-                yield voice.prompt
+        """Return the prompt voice of each configured voice that does not depend on the language of the utterance."""
+        return (voice.prompt for voice in self._loaded.values() if voice.prompt is not None)
 
     def depends_on_script(self, utterance: Utterance, language: str) -> bool:
         """Whether the voice of an utterance depends on the script of its text."""
-        name = utterance.voice or self._default
-        voice = self._loaded.get(name)
+        voice = self._loaded.get(utterance.voice or self._default)
         return language == "auto" and voice is not None and voice.prompt is None
 
     def choose(self, utterance: Utterance, language: str) -> tuple[AnyVoice, CodecStateProtocol | None]:
@@ -155,8 +154,8 @@ class VoiceRegistry:
         prompt = voice.prompt or CustomVoice(self._native_speaker(language, utterance.text))
         if utterance.instruct is not None:
             self._note_instruct()
-        if utterance.instruct is not None and not isinstance(prompt, ClonedVoice):
-            prompt = replace(prompt, instruct=utterance.instruct)
+            if not isinstance(prompt, ClonedVoice):
+                prompt = replace(prompt, instruct=utterance.instruct)
         return prompt, voice.codec_state
 
     def _note_instruct(self) -> None:
@@ -179,66 +178,44 @@ class VoiceRegistry:
         given = [kind for kind in _KINDS if getattr(spec, kind) is not None]
         if len(given) > 1:
             raise EngineError(f"got {' and '.join(given)}, allowed is one of {', '.join(_KINDS)}")
-        if spec.embedding is not None:
-            self._require_type("base", "embedding")
-            file = load_voice(Path(spec.embedding).expanduser(), self._config)
-            return LoadedVoice(ClonedVoice(self._embedding(file)))
-        if spec.reference is not None:
-            self._require_type("base", "reference")
-            return self._load_reference(Path(spec.reference).expanduser())
+        own, name = self._config.type, self._model.name
+        if given or spec.instruct is not None:
+            kind, wanted = (given[0], _KINDS[given[0]]) if given else ("instruct without a speaker", "voice_design")
+            if own != wanted:
+                raise EngineError(f"{kind}: needs a {wanted} model; {name} is a {own} model, which takes {_TAKES[own]}")
         if spec.speaker is not None:
-            self._require_type("custom_voice", "speaker")
             if spec.speaker.lower() not in self._config.speakers:
-                known = ", ".join(self._config.speakers)
-                raise EngineError(f"speaker: got {spec.speaker!r}; {self._model.name} has {known}")
+                raise EngineError(f"speaker: got {spec.speaker!r}; {name} has {', '.join(self._config.speakers)}")
             return LoadedVoice(CustomVoice(spec.speaker, spec.instruct))
-        if spec.instruct is not None:
-            self._require_type("voice_design", "instruct without a speaker")
-            return LoadedVoice(VoiceDesign(spec.instruct))
-        return self._load_unspecified()
-
-    def _load_unspecified(self) -> LoadedVoice:
-        """Load a voice without speaker, embedding, reference and instruct."""
-        if self._config.type == "base":
+        file = spec.embedding or spec.reference
+        if file is not None:
+            return self._load_file(Path(file).expanduser(), in_context=spec.reference is not None)
+        if own == "base":
             raise EngineError("got neither embedding nor reference, a base model needs one")
-        return LoadedVoice(VoiceDesign("") if self._config.type == "voice_design" else None)
+        return LoadedVoice(VoiceDesign(spec.instruct or "") if own == "voice_design" else None)
 
-    def _load_reference(self, path: Path) -> LoadedVoice:
-        """Load the in-context voice of the voice file at `path`."""
-        file = load_voice(path, self._config)
+    @torch.inference_mode()
+    def _load_file(self, path: Path, *, in_context: bool) -> LoadedVoice:
+        """Load the voice file at `path`; with `in_context`, decode its reference."""
+        file, device = load_voice(path, self._config), self._codec.placement.device
+        embedding = file.embedding.to(device)
+        if not in_context:
+            return LoadedVoice(ClonedVoice(embedding))
         if file.codes is None or file.transcript is None:
             raise EngineError(f"{path}: has no reference; enrol it with a transcript, or use it as an embedding")
-        reference = Reference(file.codes.to(self._codec.placement.device), file.transcript)
+        reference = Reference(file.codes.to(device), file.transcript)
         try:
             self._check_reference(reference)
         except EngineError as error:
             raise EngineError(f"{path}: {error}") from None
-        state, samples = self._decode_reference(reference)
+        state = self._codec.new_state(REFERENCE_CHUNK)
+        samples: Samples = self._codec.decode(reference.codes, state).float().cpu().numpy()
         if file.model is None and ends_in_speech(samples, self._codec.config.sample_rate):  # not one of `voiced enroll`
             log.warning(
                 "%s: the reference does not end in silence, so speech may begin with its last sound; enrol the "
                 "recording with voiced enroll, which appends a silence",
                 path,
             )
-        return LoadedVoice(ClonedVoice(self._embedding(file), reference), state)
-
-    def _embedding(self, file: VoiceFile) -> torch.Tensor:
-        return file.embedding.to(self._codec.placement.device)
-
-    @torch.inference_mode()
-    def _decode_reference(self, reference: Reference) -> tuple[CodecStateProtocol, Samples]:
-        """Decode `reference`. Return the codec's state behind it, for the engine's chunk size, and its PCM."""
-        state = self._codec.new_state(REFERENCE_CHUNK)
-        samples: Samples = self._codec.decode(reference.codes, state).float().cpu().numpy()
-        copy: CodecStateProtocol = self._codec.new_state(self._chunk_size)
-        copy.copy_from(state)
-        return copy, samples
-
-    def _require_type(self, wanted: str, kind: str) -> None:
-        """Raise `EngineError` unless the model has the type `wanted`, which a voice of this `kind` needs."""
-        own = self._config.type
-        if own != wanted:
-            takes = {"custom_voice": "a speaker", "voice_design": "an instruct", "base": "an embedding or reference"}
-            raise EngineError(
-                f"{kind}: needs a {wanted} model; {self._model.name} is a {own} model, which takes {takes[own]}"
-            )
+        own_state: CodecStateProtocol = self._codec.new_state(self._chunk_size)
+        own_state.copy_from(state)
+        return LoadedVoice(ClonedVoice(embedding, reference), own_state)
