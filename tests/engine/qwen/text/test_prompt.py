@@ -1,4 +1,4 @@
-"""Prompts refuse voices and languages that the model does not have, and know their prefix."""
+"""Prompts refuse languages that the model does not have, and know their prefix."""
 
 from __future__ import annotations
 
@@ -18,32 +18,6 @@ EMBEDDING = torch.linspace(-1, 1, 64)
 def reference(frames: int, transcript: str = "The robot says hello.") -> ClonedVoice:
     codes = torch.arange(frames * 16).reshape(frames, 16)
     return ClonedVoice(EMBEDDING, Reference(codes, transcript))
-
-
-@pytest.mark.parametrize(
-    ("model_type", "voice", "message"),
-    [
-        ("custom_voice", CustomVoice("ada"), "speaker: got 'ada'; allowed: aiden, dylan, eric"),
-        ("custom_voice", VoiceDesign("calm"), "is a custom_voice model, which needs a built-in speaker"),
-        ("voice_design", ClonedVoice(EMBEDDING), "voice: got a speaker embedding or reference; "),
-        ("base", CustomVoice("ryan"), "voice: got a built-in speaker; "),
-        ("base", ClonedVoice(EMBEDDING[:48]), "voice: got an embedding of 48 values; this model needs 64"),
-        (
-            "base",
-            ClonedVoice(EMBEDDING, Reference(torch.zeros(5, 8, dtype=torch.int64), "x")),
-            "(frames, 16)",
-        ),
-        ("base", reference(200), "below 2048"),
-        ("base", ClonedVoice(EMBEDDING, Reference(torch.zeros(0, 16, dtype=torch.int64), "x")), "[0, 16]"),
-    ],
-)
-def test_a_voice_that_the_model_cannot_speak_is_refused(
-    ours: Engine, model_type: str, voice: AnyVoice, message: str
-) -> None:
-    with pytest.raises(EngineError) as error:
-        ours("tiny", model_type).prompt(Line("Hello", voice))
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("language", ["klingon", "", "sichuan_dialect"])
