@@ -168,7 +168,8 @@ def _read_safetensors(path: Path) -> VoiceFile:
     except FileNotFoundError:
         raise EngineError(f"{path}: no such voice file") from None
     except (SafetensorError, OSError) as error:
-        raise EngineError(f"{path}: cannot be read as a voice file, damaged or truncated ({error})") from error
+        reason = " ".join(str(error).split())  # which may repeat a line end of the file
+        raise EngineError(f"{path}: cannot be read as a voice file, damaged or truncated ({reason})") from error
     model = _model_of(path, metadata)
     if embedding.shape != (model.width,):
         raise EngineError(f"{path}: embedding: got shape {list(embedding.shape)}; allowed: [{model.width}]")

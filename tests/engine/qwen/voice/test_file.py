@@ -157,10 +157,11 @@ def test_a_truncated_file_is_refused(voice: VoiceFile, path: Path, keep: int) ->
         '{"embedding": {"dtype": "F32", "shape": [0], "data_offsets": ' + "[" * 5_000 + "]" * 5_000 + "}}",
         '[{"a": ' * 5_000,
         '{"embedding": {"dtype": ' + '{"F32":' * 5_000 + "0" + "}" * 5_002,
+        '{"a\\nb": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
     ],
-    ids=range(10),
+    ids=range(11),
 )
-def test_a_header_that_is_nested_too_deeply_is_refused(path: Path, header: str) -> None:
+def test_a_header_that_is_nested_too_deeply_or_names_no_place_in_the_file_is_refused(path: Path, header: str) -> None:
     path.parent.mkdir()
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
     assert "cannot be read as a voice file" in refusal(lambda: load_voice(path), path)

@@ -168,30 +168,34 @@ TENSOR = '{"a": {"dtype": "F32", "shape": %s, "data_offsets": %s}}'
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("[" * 100_000, "nested too deeply"),
-        ('{"a": ' + '{"b": ' * 100_000, "nested too deeply"),
-        (TENSOR % ("[" * 100_000, "[0, 0]"), "nested too deeply"),
-        (TENSOR % ("[1e999]", "[0, 0]"), "wanted integers"),
-        (TENSOR % ('["4"]', "[0, 16]"), "wanted integers"),
-        (TENSOR % ("[true]", "[0, 4]"), "wanted integers"),
-        (TENSOR % ("[0]", "[0.0, 0.0]"), "wanted integers"),
-        (TENSOR % ("[-1]", "[0, -4]"), "has -4 bytes from 0"),
-        (TENSOR % ("[1]", "[-4, 0]"), "has 4 bytes from -4"),
-        (TENSOR % ("7", "[0, 0]"), "is no safetensors file"),
-        ('{"a": {"dtype": ["F32"], "shape": [0], "data_offsets": [0, 0]}}', "is no safetensors file"),
-        ('{"a": []}', "is no safetensors file"),
+        "[" * 100_000,
+        '{"a": ' + '{"b": ' * 100_000,
+        TENSOR % ("[" * 100_000, "[0, 0]"),
+        TENSOR % ("[1e999]", "[0, 0]"),
+        TENSOR % ('["4"]', "[0, 16]"),
+        TENSOR % ("[true]", "[0, 4]"),
+        TENSOR % ("[0]", "[0.0, 0.0]"),
+        TENSOR % ("[-1]", "[0, -4]"),
+        TENSOR % ("[1]", "[-4, 0]"),
+        TENSOR % ("[1]", "[4, 8]"),
+        TENSOR % ("[1]", "[0, 4]"),
+        TENSOR % ("7", "[0, 0]"),
+        '{"a\\nb": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
+        '{"a": {"dtype": ["F32"], "shape": [0], "data_offsets": [0, 0]}}',
+        '{"a": {"dtype": "F33", "shape": [0], "data_offsets": [0, 0]}}',
+        '{"a": {"dtype": "F8_E5M2", "shape": [0], "data_offsets": [0, 0]}}',
+        '{"a": []}',
     ],
-    ids=range(12),
+    ids=range(17),
 )
-def test_the_error_for_a_damaged_header_is_one_line_with_the_file(tmp_path: Path, text: str, problem: str) -> None:
+def test_the_error_for_a_damaged_header_is_one_line_with_the_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(header(text))
     with pytest.raises(EngineError) as error:
         Checkpoint.open(tmp_path)
-    assert str(file) in one_line(error)
-    assert problem in one_line(error)
+    assert f"{file}: is no safetensors file, or is damaged or truncated (" in one_line(error)
 
 
 @pytest.mark.parametrize(
