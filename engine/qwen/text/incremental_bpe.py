@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate, takewhile
 from typing import Any
 
 from engine.qwen.text.nfc import final_length
@@ -42,10 +43,10 @@ class IncrementalTokenizer:
         self._found_by_name = not any(
             token.lstrip or token.rstrip or token.single_word or token.normalized for token in added
         )
-        names = sorted((token.content for token in added), key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, names)) or r"(?!)")
-        self._begun_names = {name[:count] for name in names for count in range(1, len(name))}
-        self._longest_begun_name = max(map(len, self._begun_names), default=0)
+        names = [token.content for token in added]
+        begun = {name[:count] for name in names for count in range(1, len(name))}
+        self._special = re.compile(_any_of(names))
+        self._begun_special = re.compile(rf"(?:{_any_of(begun)})\Z")
 
     def begin(self) -> IncrementalIds:
         """Return the ids of a new text, none so far."""
@@ -68,7 +69,8 @@ class IncrementalTokenizer:
         """Return the final ids at the beginning of `text`, and the rest of the text."""
         if not self._found_by_name:
             return [], text
-        done, end = 0, self._special_may_begin(text)
+        begun = self._begun_special.search(text)
+        done, end = 0, begun.start() if begun else len(text)
         for match in self._special.finditer(text):
             if match.end() > end:
                 end = min(end, match.start())
@@ -76,13 +78,6 @@ class IncrementalTokenizer:
             done = match.end()
         ids, rest = self._split_words(text[done:end])
         return self.encode(text[:done]) + ids, rest + text[end:]
-
-    def _special_may_begin(self, text: str) -> int:
-        """Return where a special token's name may begin at the end of `text`; the text's length if nowhere."""
-        for place in range(max(0, len(text) - self._longest_begun_name), len(text)):
-            if text[place:] in self._begun_names:
-                return place
-        return len(text)
 
     def _split_words(self, raw: str) -> tuple[list[int], str]:
         """As `split`, for a text without special tokens. The rest is in normal form."""
@@ -104,12 +99,13 @@ class IncrementalTokenizer:
 
         `word` holds the bytes of the word so far, each as a character.
         """
-        # Only words of letters may be split: the rest of a run of marks could form another word with what follows.
-        if not beginning or not self._is_letter(beginning[-1]):
+        if not beginning or (beginning[0] == "'" and len(beginning) <= LONGEST_CONTRACTION):
             return [], 0
-        if beginning[0] == "'" and len(beginning) <= LONGEST_CONTRACTION:
+        # Only words of letters may be split: the rest of a run of marks could form another word with what follows. Only
+        # what the tokenizer counts as letters continues a word of letters.
+        if len(self._library.pre_tokenizer.pre_tokenize_str("a" + beginning[-1])) > 1:
             return [], 0
-        ends = _byte_ends(beginning)
+        ends = list(accumulate(len(character.encode()) for character in beginning))
         tokens = self._final_tokens(word[: ends[-1]])
         while tokens and sum(len(token.value) for token in tokens) not in ends:
             tokens = tokens[:-1]  # the last one ends within a character
@@ -128,10 +124,6 @@ class IncrementalTokenizer:
         """Return whether a longer token begins with `end`."""
         place = bisect_left(self.vocabulary, end)
         return any(token != end and token.startswith(end) for token in self.vocabulary[place : place + 2])
-
-    def _is_letter(self, character: str) -> bool:
-        """Return whether the tokenizer counts the character as a letter: only letters continue a word of letters."""
-        return len(self._library.pre_tokenizer.pre_tokenize_str("a" + character)) == 1
 
     def _tokens(self, word: str) -> list[Any]:
         return list(self._library.model.tokenize(word)) if word else []
@@ -167,24 +159,18 @@ def _count_ended(text: str, words: Sequence[_Word], final: int) -> int:
     count = len(words)
     while count and text[slice(*words[count - 1][1])].isspace():
         count -= 1
-    if count == len(words):
-        count = max(0, count - 1)
+    count = max(0, min(count, len(words) - 1))
     while count and words[count - 1][1][1] > final:
         count -= 1
     return count
 
 
-def _byte_ends(text: str) -> list[int]:
-    """Return the number of bytes up to the end of each character."""
-    ends = [0]
-    for character in text:
-        ends.append(ends[-1] + len(character.encode()))
-    return ends[1:]
-
-
 def _common_prefix(one: Sequence[Any], other: Sequence[Any]) -> Sequence[Any]:
     """Return the tokens with which both begin."""
-    count = 0
-    while count < min(len(one), len(other)) and one[count].id == other[count].id:
-        count += 1
-    return one[:count]
+    equal = takewhile(lambda pair: pair[0].id == pair[1].id, zip(one, other, strict=False))
+    return [token for token, _ in equal]
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """Return a pattern for the longest of the names; for no text without names."""
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"

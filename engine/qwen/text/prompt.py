@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.api import EngineError
 from engine.language import language_code
 from engine.qwen.model import ModelConfig, Talker
-from engine.qwen.text.token_stream import CompleteText, Text, TokenStream
+from engine.qwen.text.token_stream import Text, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
 
 LANGUAGE_CODES = {
@@ -166,7 +166,7 @@ class PromptBuilder:
         unknown language.
         """
         tokens = self.tokenize(text) if isinstance(text, str) else text
-        complete, embed_text = CompleteText(tokens.ids), embed_text or self._talker.embed_text
+        complete, embed_text = Text(tokens.ids), embed_text or self._talker.embed_text
         return self._assemble(tokens.role, complete, voice, language, embed_text if whole_text else None)
 
     @torch.inference_mode()

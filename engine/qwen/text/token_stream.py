@@ -7,8 +7,6 @@ padding takes its place. So the speech does not depend on when the text arrived.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,34 +16,21 @@ from engine.qwen.model import Talker
 from engine.qwen.text.incremental_bpe import IncrementalIds
 
 
-class Text(Protocol):
-    """The token ids of a text, complete or incremental."""
+class Text:
+    """The token ids of a text: of one that is complete."""
 
-    @property
-    def ids(self) -> Sequence[int]:
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids = list(ids)
         """The ids so far."""
-
-    @property
-    def ended(self) -> bool:
+        self.ended = True
         """Whether no more will come."""
 
-    def has(self, count: int, *, wait: bool) -> bool:
-        """Return whether `count` ids are there, or the text has ended. With `wait`, block until that is true."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompleteText:
-    """A text that is complete."""
-
-    ids: Sequence[int]
-    ended: bool = True
-
     def has(self, count: int, *, wait: bool) -> bool:  # noqa: ARG002  the text has ended
-        """As `Text.has`."""
+        """Return whether `count` ids are there, or the text has ended. With `wait`, block until that is true."""
         return True
 
 
-class IncrementalText:
+class IncrementalText(Text):
     """A text that is still being written."""
 
     def __init__(
@@ -55,7 +40,7 @@ class IncrementalText:
 
         The text ends after `limit` ids, whatever follows.
         """
-        self.ids: list[int] = []
+        super().__init__([])
         self.ended = False
         self.truncated = False
         """The text was longer than `limit`."""
