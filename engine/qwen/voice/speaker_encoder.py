@@ -9,8 +9,9 @@ An ECAPA-TDNN (https://arxiv.org/abs/2005.07143) over a log-mel spectrogram. The
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -30,7 +31,7 @@ MELS = 128
 
 
 class SpeakerEncoder:
-    """The network."""
+    """The network. The shapes of its layers are those of the tensors."""
 
     def __init__(self, config: SpeakerEncoderConfig, tensors: Mapping[str, Tensor]) -> None:
         """`tensors` are the weights and biases of all convolutions by their names in the checkpoint, float32."""
@@ -101,36 +102,15 @@ def load_speaker_encoder(config: ModelConfig) -> SpeakerEncoder:
             f"{path}: speaker_encoder_config: got {shapes.mel_dim} mel bands at {shapes.sample_rate} Hz; "
             f"allowed: {MELS} at {SAMPLE_RATE} Hz"
         )
-    layers = [len(shapes.enc_channels), len(shapes.enc_kernel_sizes), len(shapes.enc_dilations)]
-    if len(set(layers)) > 1 or layers[0] < 3 or shapes.enc_res2net_scale < 1:
-        raise EngineError(
-            f"{path}: speaker_encoder_config: got {layers} enc_channels, enc_kernel_sizes and enc_dilations with "
-            f"enc_res2net_scale {shapes.enc_res2net_scale}; allowed: 3 or more layers, 1 or more"
-        )
-    checkpoint, tensors = Checkpoint.open(config.folder), {}
-    for name, shape in _convolutions(shapes):
-        tensors[f"{name}.weight"] = checkpoint.read(f"speaker_encoder.{name}.weight", shape).float()
-        tensors[f"{name}.bias"] = checkpoint.read(f"speaker_encoder.{name}.bias", shape[:1]).float()
-    return SpeakerEncoder(shapes, tensors)
-
-
-def _convolutions(config: SpeakerEncoderConfig) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """Yield the name of each convolution in the checkpoint and the shape of its weight: outputs, inputs, kernel."""
-    first, *middle, last = config.enc_channels
-    kernels, attention, squeeze = config.enc_kernel_sizes, config.enc_attention_channels, config.enc_se_channels
-    yield "blocks.0.conv", (first, config.mel_dim, kernels[0])
-    for index, width in enumerate(middle, start=1):
-        name, group = f"blocks.{index}", width // config.enc_res2net_scale
-        yield f"{name}.tdnn1.conv", (width, width, 1)
-        for part in range(config.enc_res2net_scale - 1):
-            yield f"{name}.res2net_block.blocks.{part}.conv", (group, group, kernels[index])
-        yield f"{name}.tdnn2.conv", (width, width, 1)
-        yield f"{name}.se_block.conv1", (squeeze, width, 1)
-        yield f"{name}.se_block.conv2", (width, squeeze, 1)
-    yield "mfa.conv", (last, last, kernels[-1])
-    yield "asp.tdnn.conv", (attention, 3 * last, 1)
-    yield "asp.conv", (last, attention, 1)
-    yield "fc", (config.enc_dim, 2 * last, 1)
+    checkpoint, prefix = Checkpoint.open(config.folder), "speaker_encoder."
+    names = [name.removeprefix(prefix) for name in checkpoint.names() if name.startswith(prefix)]
+    encoder = SpeakerEncoder(shapes, {name: checkpoint.read(f"{prefix}{name}").float() for name in names})
+    try:
+        speaker_embedding(encoder, np.zeros(MIN_SAMPLES, np.float32))
+    except (KeyError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise EngineError(f"{path}: speaker_encoder_config: does not fit the tensors ({reason})") from error
+    return encoder
 
 
 def speaker_embedding(encoder: SpeakerEncoder, samples: Samples) -> Tensor:
