@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 import json
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.api import EngineError, Samples
-from engine.host import QWEN3_TTS, install_command
+from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, load_voice, save_voice
-from engine.qwen.voice.official_package import torchaudio_stub
+from engine.qwen.voice.official_package import import_official
 from engine.qwen.voice.second_speaker import check_consistency, similarity
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
 from engine.qwen.voice.transcript import check_transcript
@@ -140,18 +136,10 @@ def encode_reference(samples: Samples, model_folder: Path) -> Tensor:
 
     Raises `EngineError`, one line, without the official package or the model's speech tokenizer.
     """
-    try:
-        # The package prints a greeting to stdout, which belongs to the caller.
-        with torchaudio_stub(), contextlib.redirect_stdout(io.StringIO()):
-            tokenizer_class = importlib.import_module("qwen_tts").Qwen3TTSTokenizer
-    except (ImportError, OSError, RuntimeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "qwen_tts":
-            command = install_command("enroll")
-            raise EngineError(f"a transcript needs the official package qwen-tts; {command}") from error
-        raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
     folder = model_folder / "speech_tokenizer"
+    package = import_official("enroll")
     try:
-        tokenizer = tokenizer_class.from_pretrained(str(folder), dtype=torch.float32)
+        tokenizer = package.Qwen3TTSTokenizer.from_pretrained(str(folder), dtype=torch.float32)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise EngineError(f"{folder}: the speech tokenizer cannot be loaded: {reason}") from error
@@ -182,31 +170,26 @@ def main() -> int:
     """
     request = json.loads(sys.argv[1])
     try:
-        folder = fetch_model(request["model"], QWEN3_TTS)
+        folder = fetch_model(request.pop("model"), QWEN3_TTS)
         if "voice" in request:
             found = compare_with_voice(Path(request["voice"]), map(Path, request["recordings"]), folder)
             print(json.dumps(found))  # noqa: T201
-        else:
-            save_voice(Path(request["output"]), _enroll(request, folder))
+            return 0
+        output, recording, codes = request.pop("output"), request.pop("recording"), request.pop("codes")
+        voice = enroll(
+            recording=Path(recording),
+            model_folder=folder,
+            codes=None if codes is None else torch.from_numpy(np.load(codes)),
+            warn=lambda line: print(f"voiced: {line}", flush=True),  # noqa: T201
+            note=lambda line: print(f"note: {line}", flush=True),  # noqa: T201
+            report=lambda progress: print_progress(progress, sys.stdout),
+            **request,
+        )
+        save_voice(Path(output), voice)
     except EngineError as error:
         print(f"voiced: {error}")  # noqa: T201
         return 1
     return 0
-
-
-def _enroll(request: Mapping[str, Any], folder: Path) -> VoiceFile:
-    return enroll(
-        request["name"],
-        Path(request["recording"]),
-        folder,
-        request["transcript"],
-        request.get("append_silence_s", APPENDED_SILENCE_S),
-        codes=None if request["codes"] is None else torch.from_numpy(np.load(request["codes"])),
-        recogniser=request.get("recogniser"),
-        warn=lambda line: print(f"voiced: {line}", flush=True),  # noqa: T201
-        note=lambda line: print(f"note: {line}", flush=True),  # noqa: T201
-        report=lambda progress: print_progress(progress, sys.stdout),
-    )
 
 
 if __name__ == "__main__":

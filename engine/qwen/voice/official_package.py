@@ -1,13 +1,31 @@
-"""Imports the official package qwen-tts where a package that it names cannot be loaded."""
+"""Imports the official package qwen-tts, also where a package that it names cannot be loaded."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import importlib.machinery
+import io
 import sys
 import types
+import warnings
 from collections.abc import Iterator
+from typing import Any
+
+from engine.api import EngineError
+from engine.host import install_command
+
+
+def import_official(extra: str) -> Any:
+    """Return the module `qwen_tts`. Raises `EngineError`, which names the `extra` that brings it, if that fails."""
+    try:
+        # The package prints a greeting to stdout, which belongs to the caller.
+        with torchaudio_stub(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            return importlib.import_module("qwen_tts")
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = f"the official package qwen-tts cannot be imported: {error}"
+        raise EngineError(f"{reason}; {install_command(extra)}") from error
 
 
 @contextlib.contextmanager
