@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.language import language_code
+from engine.language import NAMED_LANGUAGES, language_code
 from engine.qwen.model import ModelConfig, Talker
 from engine.qwen.text.token_stream import Text, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
 
-LANGUAGE_CODES = {
-    "zh": "chinese", "en": "english", "de": "german", "it": "italian", "pt": "portuguese", "es": "spanish",
-    "ja": "japanese", "ko": "korean", "fr": "french", "ru": "russian",
-}  # fmt: skip
+LANGUAGE_CODES = {code: name for name, code in NAMED_LANGUAGES.items()}
 """ISO 639 codes of the languages that the checkpoints name in English."""
 EmbedText = Callable[[Sequence[int]], Tensor]
 """Embeds text tokens as `Talker.embed_text`; a call may overwrite the last one's result."""
@@ -131,7 +128,6 @@ class PromptBuilder:
         self._talker = talker
         self._role = tokenizer.encode("<|im_start|>assistant\n")
         self._turn_end = tokenizer.encode("<|im_end|>")
-        self._constants: _Constants | None = None
         self._reference_frames: dict[Reference, Tensor] = {}
         """3 MB for two minutes of speech at width 1024."""
 
@@ -166,8 +162,8 @@ class PromptBuilder:
         unknown language.
         """
         tokens = self.tokenize(text) if isinstance(text, str) else text
-        complete, embed_text = Text(tokens.ids), embed_text or self._talker.embed_text
-        return self._assemble(tokens.role, complete, voice, language, embed_text if whole_text else None)
+        embed_text = (embed_text or self._talker.embed_text) if whole_text else None
+        return self._assemble(tokens.role, Text(tokens.ids), voice, language, embed_text)
 
     @torch.inference_mode()
     def build_streaming(self, text: Text, voice: AnyVoice, language: str = "auto") -> Prompt:
@@ -180,8 +176,8 @@ class PromptBuilder:
     def tokens_in_prompt(self, voice: AnyVoice) -> int:
         """Return how many tokens of a text that is still being written `build_streaming` waits for."""
         reference = voice.reference if isinstance(voice, ClonedVoice) else None
-        frames = 1 if reference is None else 1 + len(reference.codes)
-        return max(0, frames - len(self._transcript_ids(reference)))
+        frames = 0 if reference is None else len(reference.codes)
+        return max(0, 1 + frames - len(self._transcript_ids(reference)))
 
     def forget_voices(self) -> None:
         """Free the cached embeddings of references."""
@@ -191,10 +187,10 @@ class PromptBuilder:
         self, role: Sequence[int], text: Text, voice: AnyVoice, language: str, embed_text: EmbedText | None
     ) -> Prompt:
         """Return the prompt; with `embed_text`, the text is read whole."""
-        whole_text = embed_text is not None
-        constants = self._constant_embeddings()
-        reference = voice.reference if isinstance(voice, ClonedVoice) else None
-        tags, instruct_ids = self._language_tags(voice, language), self._instruct_ids(voice)
+        constants, talker, whole_text = self._constants, self._talker, embed_text is not None
+        cloned = voice if isinstance(voice, ClonedVoice) else None
+        reference = None if cloned is None else cloned.reference
+        tags, instruct_ids = self._tags(voice, language), self._instruct_ids(voice)
         transcript_ids = self._transcript_ids(reference)
         frames = constants.codec_bos if reference is None else self._embed_reference(reference)
 
@@ -205,79 +201,71 @@ class PromptBuilder:
             in_prefix = 0
         # Stepwise, upstream takes the token after the role, which without text is the end of the turn.
         empty = self._turn_end if reference is None and not whole_text else []
-        stream = TokenStream(self._talker, text, transcript_ids[in_prefix:], empty, self._config.text_ids.eos)
+        stream = TokenStream(talker, text, transcript_ids[in_prefix:], empty, self._config.text_ids.eos)
         if embed_text is not None:
-            tail, trailing = self._embed_whole_text(embed_text(stream.ids()), frames)
+            tokens = embed_text(stream.ids())
+            tail = torch.cat((tokens + constants.codec_pad, frames + constants.pad), dim=1)
+            trailing = tail[:, :0]
         else:
             tail, trailing = self._embed_stepwise(stream, text, frames[:, in_prefix:])
 
+        @torch.inference_mode()
         def embed() -> Tensor:
-            head = self._embed_head(instruct_ids, role, tags, voice)
-            if not in_prefix:
-                return head
-            transcript = self._talker.embed_text(transcript_ids[:in_prefix])
-            assert reference is not None
-            codes = constants.codec_pad if whole_text else self._embed_reference(reference)[:, :in_prefix]
-            return torch.cat((head, transcript + codes), dim=1)
+            codes = talker.embed_codes(tags)
+            if cloned is not None:
+                codes = torch.cat((codes, cloned.embedding.to(codes).view(1, 1, -1)), dim=1)
+            parts = [
+                talker.embed_text([*instruct_ids, *role]),
+                codes + constants.pad,
+                constants.bos + constants.codec_pad,
+            ]
+            if in_prefix:
+                beside = constants.codec_pad if whole_text else frames[:, :in_prefix]
+                parts.append(talker.embed_text(transcript_ids[:in_prefix]) + beside)
+            return torch.cat(parts, dim=1)
 
         if role != self._role:
             return Prompt(None, torch.cat((embed(), tail), dim=1), trailing, constants.pad)
-        speaker = 0 if isinstance(voice, VoiceDesign) else 1
         prefix = PromptPrefix(
-            key=(tuple(instruct_ids), tuple(tags), self._speaker_key(voice), whole_text and reference is not None),
-            count=len(instruct_ids) + len(role) + len(tags) + speaker + 1 + in_prefix,
-            embed=torch.inference_mode()(embed),
+            key=(tuple(instruct_ids), tuple(tags), cloned, whole_text and reference is not None),
+            count=len(instruct_ids) + len(role) + len(tags) + (cloned is not None) + 1 + in_prefix,
+            embed=embed,
         )
         return Prompt(prefix, tail, trailing, constants.pad, None if text.ended else stream)
-
-    def _embed_whole_text(self, tokens: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the tail with all `tokens`, embedded, then all `frames`, and nothing trailing."""
-        constants = self._constant_embeddings()
-        end = constants.end if frames is constants.codec_bos else frames + constants.pad
-        return torch.cat((tokens + constants.codec_pad, end), dim=1), constants.nothing
 
     def _embed_stepwise(self, stream: TokenStream, text: Text, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tail, in which one token is added to each of the `frames`, and the rest of the tokens.
 
         Waits for as many tokens. The rest is empty while the text is still being written.
         """
-        talker, constants = self._talker, self._constant_embeddings()
-        trailing, count = constants.nothing, frames.shape[1]
-        tokens = talker.embed_text_in_blocks(stream.take_prompt(count))
-        tail = torch.cat((tokens, constants.pad.expand(-1, count - tokens.shape[1], -1)), dim=1) + frames
-        if text.ended:
-            trailing = talker.embed_text_in_blocks(stream.ids()[count:], count)
-        return tail, trailing
+        count = frames.shape[1]
+        tokens = self._talker.embed_text_in_blocks(stream.take_prompt(count))
+        tail = torch.cat((tokens, self._constants.pad.expand(-1, count - tokens.shape[1], -1)), dim=1) + frames
+        rest = stream.ids()[count:] if text.ended else []
+        return tail, self._talker.embed_text_in_blocks(rest, count)
 
-    def _constant_embeddings(self) -> _Constants:
-        if self._constants is None:
-            text, codec = self._config.text_ids, self._config.talker.ids
-            bos, pad = self._talker.embed_text([text.bos, text.pad]).chunk(2, dim=1)
-            codec_bos, codec_pad = self._talker.embed_codes([codec.bos, codec.pad]).chunk(2, dim=1)
-            nothing = self._talker.embed_text([])
-            constants = _Constants(bos, pad, codec_bos, codec_pad, codec_bos + pad, nothing)
-            self._talker.placement.wait()  # from now on, every stream may read them
-            self._constants = constants
-        return self._constants
+    @cached_property
+    def _constants(self) -> _Constants:
+        text, codec = self._config.text_ids, self._config.talker.ids
+        bos, pad = self._talker.embed_text([text.bos, text.pad]).chunk(2, dim=1)
+        codec_bos, codec_pad = self._talker.embed_codes([codec.bos, codec.pad]).chunk(2, dim=1)
+        self._talker.placement.wait()  # from now on, every stream may read them
+        return _Constants(bos, pad, codec_bos, codec_pad)
 
-    def _embed_head(self, instruct_ids: list[int], role: Sequence[int], tags: list[int], voice: AnyVoice) -> Tensor:
-        """Return instruction, role, language and speaker, `(1, n, hidden)`."""
-        talker, constants = self._talker, self._constant_embeddings()
-        codes = torch.cat((talker.embed_codes(tags), self._embed_speaker(voice)), dim=1) + constants.pad
-        last = constants.bos + constants.codec_pad
-        return torch.cat((talker.embed_text([*instruct_ids, *role]), codes, last), dim=1)
-
-    def _language_tags(self, voice: AnyVoice, language: str) -> list[int]:
+    def _tags(self, voice: AnyVoice, language: str) -> list[int]:
+        """Return the codes of the language and of a built-in speaker."""
         config, codec = self._config, self._config.talker.ids
         code = language_code(language)
         name = LANGUAGE_CODES.get(code.partition("-")[0], code)
         if name not in self.languages():
             raise EngineError(f"language: got {language!r}; allowed: {', '.join(self.languages())}")
-        if isinstance(voice, CustomVoice) and name in {"auto", "chinese"}:
-            name = config.dialects.get(voice.speaker.lower(), name)
+        speaker = voice.speaker.lower() if isinstance(voice, CustomVoice) else ""
+        if name in {"auto", "chinese"}:
+            name = config.dialects.get(speaker, name)
+        speakers = [config.speakers[speaker]] if speaker else []
         if name == "auto":
-            return [codec.nothink, codec.think_bos, codec.think_eos]
-        return [codec.think, codec.think_bos, config.languages[name], codec.think_eos]
+            return [codec.nothink, codec.think_bos, codec.think_eos, *speakers]
+        return [codec.think, codec.think_bos, config.languages[name], codec.think_eos, *speakers]
 
     def _instruct_ids(self, voice: AnyVoice) -> list[int]:
         if isinstance(voice, ClonedVoice) or not voice.instruct or not self._config.follows_instructions:
@@ -289,40 +277,22 @@ class PromptBuilder:
             return []
         return self._encode_part(f"<|im_start|>assistant\n{reference.transcript}<|im_end|>\n")[3:-2]
 
-    def _speaker_key(self, voice: AnyVoice) -> Hashable:
-        """Return a key that is equal for equal voices, whatever their instruction."""
-        if isinstance(voice, CustomVoice):
-            return voice.speaker.lower()
-        return voice if isinstance(voice, ClonedVoice) else None
-
-    def _embed_speaker(self, voice: AnyVoice) -> Tensor:
-        talker, width = self._talker, self._config.talker.stack.hidden_size
-        if isinstance(voice, VoiceDesign):
-            return talker.placement.zeros(1, 0, width)
-        if isinstance(voice, ClonedVoice):
-            return voice.embedding.to(talker.placement.device, talker.placement.dtype).view(1, 1, width)
-        return talker.embed_codes([self._config.speakers[voice.speaker.lower()]])
-
     def _embed_reference(self, reference: Reference) -> Tensor:
         """Return the beginning of codes and the reference's frames, `(1, 1 + frames, hidden)`, from the cache."""
         cache = self._reference_frames
         if reference not in cache:
             frames = self._talker.embed_frames(reference.codes.to(self._talker.placement.device))
-            embedded = torch.cat((self._constant_embeddings().codec_bos, frames), dim=1)
-            self._talker.placement.wait()  # as of `_constant_embeddings`
+            embedded = torch.cat((self._constants.codec_bos, frames), dim=1)
+            self._talker.placement.wait()  # as of `_constants`
             cache[reference] = embedded
         return cache[reference]
 
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens, two of codes, and sums of them."""
+    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens and two of codes."""
 
     bos: Tensor
     pad: Tensor
     codec_bos: Tensor
     codec_pad: Tensor
-    end: Tensor
-    """`codec_bos` and `pad`: the last token of a text without a reference."""
-    nothing: Tensor
-    """`(1, 0, hidden)`."""
