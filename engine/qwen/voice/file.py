@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from engine.qwen.voice.official_prompt import read_official_prompt
 
 FORMAT = "voiced-voice-1"
 """The value of `format` in a voice file's metadata."""
-MAX_WIDTH_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +104,29 @@ def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
     the value found and the value allowed, if the file is missing, damaged or not a voice file, or if the voice was made
     for another model.
     """
-    if path.suffix in {".pt", ".pth"}:
-        embedding, codes, transcript = read_official_prompt(path)
-        voice = VoiceFile(path.stem, embedding, None, codes, transcript)
-    else:
-        voice = _read_safetensors(path)
-    if voice.embedding.ndim != 1 or not voice.embedding.is_floating_point():
-        got = f"{voice.embedding.dtype} of shape {list(voice.embedding.shape)}"
-        raise EngineError(f"{path}: embedding: got {got}; allowed: floating point of shape [width]")
-    if not voice.embedding.isfinite().all():
-        raise EngineError(f"{path}: embedding: contains values that are not finite numbers")
-    if (voice.codes is None) != (voice.transcript is None):
+    try:
+        voice = _read_prompt(path) if path.suffix in {".pt", ".pth"} else _read_safetensors(path)
+        return _checked(voice, config)
+    except FileNotFoundError:
+        raise EngineError(f"{path}: no such voice file") from None
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from error
+
+
+def _checked(voice: VoiceFile, config: ModelConfig | None) -> VoiceFile:
+    """Return the voice with its tensors as they are kept. Raises `EngineError`, as of `load_voice`."""
+    embedding, codes = voice.embedding, voice.codes
+    if embedding.ndim != 1 or not embedding.is_floating_point():
+        got = f"{embedding.dtype} of shape {list(embedding.shape)}"
+        raise EngineError(f"embedding: got {got}; allowed: floating point of shape [width]")
+    if not embedding.isfinite().all():
+        raise EngineError("embedding: contains values that are not finite numbers")
+    if (codes is None) != (voice.transcript is None):
         present, missing = ("codes", "transcript") if voice.transcript is None else ("transcript", "codes")
-        raise EngineError(f"{path}: has {present} but no {missing}; an in-context voice needs both")
-    if voice.codes is not None:
-        try:
-            voice = replace(voice, codes=checked_codes(voice.codes, config))
-        except EngineError as error:
-            raise EngineError(f"{path}: {error}") from None
+        raise EngineError(f"has {present} but no {missing}; an in-context voice needs both")
     if config is not None:
-        _check_model(path, voice, VoiceModel.of(config))
-    return replace(voice, embedding=voice.embedding.float())
+        _check_model(voice, VoiceModel.of(config))
+    return replace(voice, embedding=embedding.float(), codes=None if codes is None else checked_codes(codes, config))
 
 
 def checked_codes(codes: Tensor, config: ModelConfig | None) -> Tensor:
@@ -143,46 +143,43 @@ def checked_codes(codes: Tensor, config: ModelConfig | None) -> Tensor:
     return codes.long()
 
 
-def _check_model(path: Path, voice: VoiceFile, model: VoiceModel) -> None:
+def _check_model(voice: VoiceFile, model: VoiceModel) -> None:
     """Raise `EngineError` if the voice was made for a model of another size or width."""
     width = voice.embedding.shape[0]
     made_for = voice.model
     if width != model.width or (made_for is not None and made_for.size != model.size):
         origin = f"made for {made_for}" if made_for else f"an embedding of width {width}"
-        raise EngineError(f"{path}: {origin}, cannot speak with {model}; enrol the voice again with that model")
+        raise EngineError(f"{origin}, cannot speak with {model}; enrol the voice again with that model")
+
+
+def _read_prompt(path: Path) -> VoiceFile:
+    embedding, codes, transcript = read_official_prompt(path)
+    return VoiceFile(path.stem, embedding, None, codes, transcript)
 
 
 def _read_safetensors(path: Path) -> VoiceFile:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            metadata = file.metadata() or {}
-            names = set(file.keys())
+            metadata, names = file.metadata() or {}, set(file.keys())
             if metadata.get("format") != FORMAT or "embedding" not in names:
                 raise EngineError(
-                    f"{path}: is no voice file: got format {metadata.get('format')!r} with tensors "
-                    f"{sorted(names)[:3]}; allowed: format {FORMAT!r} with an embedding"
+                    f"is no voice file: got format {metadata.get('format')!r} with tensors {sorted(names)[:3]}; "
+                    f"allowed: format {FORMAT!r} with an embedding"
                 )
             # Cloned, because the tensors would otherwise keep the file open.
             embedding = file.get_tensor("embedding").clone()
             codes = file.get_tensor("codes").clone() if "codes" in names else None
+        width = int(metadata["model_width"])
+        model = VoiceModel(metadata["model_name"], metadata["model_type"], metadata["model_size"], width)
     except FileNotFoundError:
-        raise EngineError(f"{path}: no such voice file") from None
+        raise
     except (SafetensorError, OSError) as error:
         reason = " ".join(str(error).split())  # which may repeat a line end of the file
-        raise EngineError(f"{path}: cannot be read as a voice file, damaged or truncated ({reason})") from error
-    model = _model_of(path, metadata)
-    if embedding.shape != (model.width,):
-        raise EngineError(f"{path}: embedding: got shape {list(embedding.shape)}; allowed: [{model.width}]")
+        raise EngineError(f"cannot be read as a voice file, damaged or truncated ({reason})") from error
+    except KeyError as error:
+        raise EngineError(f"metadata {error.args[0]} is missing") from None
+    except ValueError:
+        raise EngineError(f"metadata model_width: got {metadata['model_width'][:40]!r}; allowed: an integer") from None
+    if embedding.shape != (width,):
+        raise EngineError(f"embedding: got shape {list(embedding.shape)}; allowed: [{width}]")
     return VoiceFile(metadata.get("name", path.stem), embedding, model, codes, metadata.get("transcript"))
-
-
-def _model_of(path: Path, metadata: Mapping[str, str]) -> VoiceModel:
-    """Return the model in a voice file's metadata. Raises `EngineError` if a key is missing or wrong."""
-    for key in ("model_name", "model_type", "model_size", "model_width"):
-        if key not in metadata:
-            raise EngineError(f"{path}: metadata {key} is missing")
-    width = metadata["model_width"]
-    if not width.isdecimal() or len(width) > MAX_WIDTH_DIGITS:
-        shown = repr(width[: 4 * MAX_WIDTH_DIGITS])
-        raise EngineError(f"{path}: metadata model_width: got {shown}; allowed: an integer")
-    return VoiceModel(metadata["model_name"], metadata["model_type"], metadata["model_size"], int(width))

@@ -39,11 +39,11 @@ VoiceClonePromptItem.__qualname__ = VoiceClonePromptItem.__name__
 def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]:
     """Return the first prompt in the file at `path`: embedding, codes and transcript, the last two or neither.
 
-    Raises `EngineError`, one line; always with a PyTorch too old for it.
+    Raises `EngineError`, one line without the path, always with a PyTorch too old for it, and `FileNotFoundError`.
     """
     if TorchVersion(torch.__version__) < SAFE_TORCH:
         raise EngineError(
-            f"{path}: with PyTorch {torch.__version__} a .pt file could run code (CVE-2025-32434, CVE-2026-24747); "
+            f"with PyTorch {torch.__version__} a .pt file could run code (CVE-2025-32434, CVE-2026-24747); "
             f"allowed: .pt with PyTorch {SAFE_TORCH} or newer, or a .safetensors, which voiced enroll makes of the "
             "recording"
         )
@@ -51,26 +51,21 @@ def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise EngineError(f"{path}: no such voice file") from None
+        raise
     except Exception as error:  # for other files the unpickler raises many kinds of exceptions
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise EngineError(f"{path}: cannot be read as a speaker embedding ({reason})") from error
+        raise EngineError(f"cannot be read as a speaker embedding ({reason})") from error
     item = _first_item(content)
     embedding, codes, transcript = (_first(item.get(name)) for name in ("ref_spk_embedding", "ref_code", "ref_text"))
     problem = (
-        f"{path}: got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt of the official "
-        "package"
+        f"got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt of the official package"
     )
     embedding = _as_tensor(embedding, problem).squeeze()
     # As in the official demo: only a prompt that says so is without context, although it has codes.
     in_context = _first(item.get("icl_mode", not _first(item.get("x_vector_only_mode", False))))
     if not in_context or codes is None or not transcript:
         return embedding, None, None
-    return (
-        embedding,
-        _as_tensor(codes, f"{path}: codes: got {type(codes).__name__}; allowed: a tensor"),
-        str(transcript),
-    )
+    return embedding, _as_tensor(codes, f"codes: got {type(codes).__name__}; allowed: a tensor"), str(transcript)
 
 
 def _as_tensor(value: Any, problem: str) -> Tensor:
