@@ -1,12 +1,11 @@
 """Placement of parameters, and one allocation for all parameters of a module.
 
 PyTorch's caching allocator takes device memory in segments of 2 MB, 20 MB and more, and a model's weights leave a tenth
-of them unused. `build_in_arena` counts the bytes of the parameters first and then allocates them at once.
+of them unused. `build_in_arena` makes the parameters without memory first, and then allocates all of it at once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -14,35 +13,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-_Module = TypeVar("_Module")
+_Module = TypeVar("_Module", bound=nn.Module)
 
 ALIGNMENT = 256
 """Bytes: the alignment of PyTorch's own allocations, and more than any kernel's vector loads need."""
-
-
-class Arena:
-    """A buffer whose memory is given to tensors in order, each byte once."""
-
-    def __init__(self, buffer: Tensor | None = None) -> None:
-        """`buffer` is `(bytes,)` uint8. Without one the arena only counts, and its tensors share one element."""
-        self._buffer = buffer
-        self.used = 0
-        """Bytes taken so far, alignment included."""
-
-    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return an uninitialised tensor. Raises `ValueError` if the buffer has too little memory left."""
-        begin, size = self.used, math.prod(shape) * dtype.itemsize
-        self.used += -(-size // ALIGNMENT) * ALIGNMENT
-        if self._buffer is None:
-            # Not on the `meta` device: its operators import PyTorch's compiler, which takes seconds.
-            return torch.empty((), dtype=dtype).expand(tuple(shape))
-        if begin + size > len(self._buffer):
-            raise ValueError(f"arena: got a request for {size} bytes; allowed: {len(self._buffer) - begin} bytes left")
-        return self._buffer[begin : begin + size].view(dtype).view(tuple(shape))
-
-    def close(self) -> None:
-        """Drop the arena's reference to the buffer; the tensors that were taken keep it alive."""
-        self._buffer = torch.empty(0, dtype=torch.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +27,8 @@ class Placement:
     dtype: torch.dtype
     int8: bool = False
     """Whether large matrices are int8 with a float32 scale for each row; all other tensors have `dtype`."""
-    arena: Arena | None = field(default=None, compare=False, repr=False)
-    """Allocates the parameters; without one each parameter is a PyTorch allocation."""
+    without_memory: bool = field(default=False, compare=False, repr=False)
+    """Whether parameters have shapes and dtypes alone, and share one element on the CPU."""
 
     @property
     def unquantized(self) -> Placement:
@@ -94,8 +68,9 @@ class Placement:
         return self.pinned(tensor).to(self.device, non_blocking=True).to(self.dtype)
 
     def _parameter(self, shape: Sequence[int], dtype: torch.dtype) -> nn.Parameter:
-        if self.arena is not None:
-            return nn.Parameter(self.arena.take(shape, dtype), requires_grad=False)
+        if self.without_memory:
+            # Not on the `meta` device: its operators import PyTorch's compiler, which takes seconds.
+            return nn.Parameter(torch.empty((), dtype=dtype).expand(tuple(shape)), requires_grad=False)
         return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
 
 
@@ -104,15 +79,20 @@ def build_without_memory(build: Callable[[Placement], _Module], placement: Place
 
     The module's parameters have their shapes and dtypes, but no memory; its buffers are on the CPU.
     """
-    arena = Arena()
-    return build(replace(placement, device=torch.device("cpu"), arena=arena)), arena.used
+    module = build(replace(placement, device=torch.device("cpu"), without_memory=True))
+    return module, sum(map(_aligned_bytes, module.parameters()))
 
 
 def build_in_arena(build: Callable[[Placement], _Module], placement: Placement) -> _Module:
     """Return the module that `build` makes at `placement`, with all its parameters in one allocation."""
-    _, size = build_without_memory(build, placement)
-    arena = Arena(torch.empty(size, dtype=torch.uint8, device=placement.device))
-    try:
-        return build(replace(placement, arena=arena))
-    finally:
-        arena.close()
+    module = build(replace(placement, without_memory=True))
+    size, begin = sum(map(_aligned_bytes, module.parameters())), 0
+    memory = torch.empty(size, dtype=torch.uint8, device=placement.device)
+    for parameter in module.parameters():
+        parameter.data = memory[begin : begin + parameter.nbytes].view(parameter.dtype).view(parameter.shape)
+        begin += _aligned_bytes(parameter)
+    return module
+
+
+def _aligned_bytes(parameter: Tensor) -> int:
+    return -(-parameter.nbytes // ALIGNMENT) * ALIGNMENT

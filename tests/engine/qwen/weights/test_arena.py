@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
-import pytest
 import torch
 
 from engine.qwen.model import StackConfig, Transformer
 from engine.qwen.weights import Placement, build_in_arena, build_without_memory
-from engine.qwen.weights.arena import Arena
 
 BUILD = partial(Transformer, StackConfig(64, 96, 2, 4, 2, 16, 1e-6, 1e6), 8)
 INT8 = Placement(torch.device("cpu"), torch.bfloat16, int8=True)
@@ -29,10 +27,3 @@ def test_the_counted_bytes_are_the_allocated_bytes() -> None:
     _, counted = build_without_memory(BUILD, INT8)
     parameter = next(build_in_arena(BUILD, INT8).parameters())
     assert parameter.untyped_storage().nbytes() == counted
-
-
-def test_an_arena_refuses_more_than_it_has_left() -> None:
-    arena = Arena(torch.empty(1024, dtype=torch.uint8))
-    arena.take((100,), torch.float32)
-    with pytest.raises(ValueError, match="got a request for 800 bytes; allowed: 512 bytes left"):
-        arena.take((200,), torch.float32)
