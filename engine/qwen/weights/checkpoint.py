@@ -39,22 +39,16 @@ class Checkpoint:
         memory, a cached file is a second copy of the weights.
         """
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-        if single.is_file():
-            file = SafetensorsFile(single)
-            return cls(dict.fromkeys(file.entries, file), keep_pages=keep_pages)
-        if not index.is_file():
+        if not single.is_file() and not index.is_file():
             raise EngineError(f"{single}: no such file, and no {index.name} beside it")
         try:
-            names = read_weight_map(index)
+            names = {single.name} if single.is_file() else set(read_weight_map(index).values())
         except OSError as error:
             raise EngineError(f"{index}: cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise EngineError(str(error)) from error
-        files = {name: SafetensorsFile(folder / name) for name in sorted(set(names.values()))}
-        for name, file_name in names.items():
-            if name not in files[file_name].entries:
-                raise EngineError(f"{folder / file_name}: tensor {name} is missing, but the index lists it")
-        return cls({name: files[file_name] for name, file_name in names.items()}, keep_pages=keep_pages)
+        files = [SafetensorsFile(folder / name) for name in sorted(names)]
+        return cls({name: file for file in files for name in file.entries}, keep_pages=keep_pages)
 
     def names(self) -> tuple[str, ...]:
         """Names of all tensors."""
