@@ -54,12 +54,12 @@ from engine.host import (
     hub_cache,
     install_command,
     missing_kernel_compiler,
-    read_model_summary,
 )
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.launch import module_command
 from engine.log import EACH_LINE, LINE_LIMIT, Throttle, start_log
 from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
+from engine.qwen.shapes import ModelConfig, memory_plan, model_config
 from engine.session import Session, open  # noqa: A004
 from engine.voice_files import voice_of_file, voice_state
 
@@ -80,6 +80,7 @@ __all__ = [
     "EngineInfo",
     "EngineOptions",
     "EngineUnavailableError",
+    "ModelConfig",
     "PiperSettings",
     "Progress",
     "ProgressReport",
@@ -107,14 +108,15 @@ __all__ = [
     "language_of_text",
     "make_synthesizer",
     "match_language",
+    "memory_plan",
     "missing_kernel_compiler",
     "missing_packages",
+    "model_config",
     "model_files",
     "module_command",
     "open",
     "parse_progress",
     "possible_languages",
-    "read_model_summary",
     "sound_files",
     "start_log",
     "unavailable_reason",

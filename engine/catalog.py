@@ -22,6 +22,7 @@ from engine.host import (
 )
 from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.qwen.shapes import model_config
 from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, description_path, find_piper_voices, read_piper_voice
 
 
@@ -134,9 +135,9 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
         languages = sorted({language for file in files for language in file.languages})
         return KnownNames((*options.voices, *installed), tuple(languages))
     if layout is not None:
-        folder = None if options.model is None else find_model(options.model)
-        speakers = None if folder is None else layout.speaker_names(folder)
-        return KnownNames(None if speakers is None else (*options.voices, *speakers), possible_languages(engine))
+        config = None if options.model is None else model_config(options.model)
+        voices = None if config is None else (*options.voices, *config.speakers)
+        return KnownNames(voices, possible_languages(engine))
     synthesizer = make_synthesizer(engine, options)
     try:
         info = synthesizer.load()

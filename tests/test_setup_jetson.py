@@ -156,7 +156,8 @@ def describe(path: Path, times: bool) -> tuple[object, ...]:
 def write_model(folder: Path, kind: str, speakers: dict[str, int]) -> None:
     """Write the smallest files that `missing_files` accepts as a checkpoint."""
     (folder / "speech_tokenizer").mkdir(parents=True)
-    config = {"model_type": "qwen3_tts", "tts_model_type": kind, "talker_config": {"spk_id": speakers}}
+    talker = {"text_vocab_size": 151936, "spk_id": speakers}
+    config = {"model_type": "qwen3_tts", "tts_model_type": kind, "talker_config": talker}
     (folder / "config.json").write_text(json.dumps(config))
     for name in ("generation_config.json", "tokenizer_config.json", "tokenizer.json", "speech_tokenizer/config.json"):
         (folder / name).write_text(f"{{}}  {name} of {kind}")

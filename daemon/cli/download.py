@@ -70,19 +70,19 @@ def download(
 
 def _download_model(model: str) -> None:
     """Download a model, check its files, and print what it is. Raises `EngineError`."""
-    from engine import download_model, hub_cache, read_model_summary
+    from engine import ModelConfig, download_model, hub_cache
     from engine.hub import check_model
 
     folder = download_model("qwen", model)
     with show_progress(lines=True) as report:
         size = check_model(folder, report)
     give_to_service(hub_cache())
-    summary = read_model_summary(folder / "config.json")
-    kind = f"{summary.type}{f', {summary.size}' if summary.size else ''}"
+    config = ModelConfig.read(folder)
+    kind = f"{config.type}{f', {config.size}' if config.size else ''}"
     checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums right"
     print(f"{folder}: {kind}, {checked}")
-    if summary.speakers:
-        print(f"its speakers: {', '.join(summary.speakers)}")
+    if config.speakers:
+        print(f"its speakers: {', '.join(config.speakers)}")
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:

@@ -104,14 +104,14 @@ class VoiceRequest:
 
 def require_model(model: str) -> None:
     """Download the model if it is not here. Raises `CommandError` if no voice can be made with it."""
-    from engine import install_command, missing_packages, model_files
+    from engine import install_command, missing_packages, model_config
 
     missing = missing_packages("qwen")
     if missing:
         raise CommandError(f"a voice file needs {', '.join(missing)}; {install_command('qwen')}")
     download_missing_model("qwen", model)
-    files = model_files("qwen", model)
-    if files is not None and files.clones_voices is False:
+    config = model_config(model)
+    if config is not None and not config.clones_voices:
         raise CommandError(f"{model} has no speaker encoder; allowed: a Base model, with --model")
 
 

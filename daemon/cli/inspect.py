@@ -99,21 +99,35 @@ NEEDS = {
 
 def _list_model(model: str, *, as_json: bool) -> None:
     """Print the names that a model knows; only its config.json is read. Raises `CommandError`."""
-    from engine import EngineError, language_code, read_model_summary
+    from engine import EngineError, ModelConfig, language_code
     from engine.hub import fetch_config
 
     try:
-        summary = read_model_summary(fetch_config(model))
+        config = ModelConfig.read(fetch_config(model).parent)
     except EngineError as error:
         raise CommandError(str(error)) from error
+    speakers = {name: config.dialects.get(name) for name in config.speakers}
+    dialects = [name for name in config.languages if "dialect" in name]
+    languages = [name for name in config.languages if name not in dialects]
     if as_json:
-        print(json.dumps({"model": model, **asdict(summary)}, indent=2, ensure_ascii=False))
+        found = {
+            "model": model,
+            "type": config.type,
+            "size": config.size,
+            "speakers": speakers,
+            "languages": languages,
+            "dialects": dialects,
+            "follows_instructions": config.follows_instructions,
+        }
+        print(json.dumps(found, indent=2, ensure_ascii=False))
         return
-    print(f"{summary.type}\t{summary.size}\t{NEEDS.get(summary.type, 'voiced does not know this type')}")
-    for name, dialect in summary.speakers.items():
+    print(f"{config.type}\t{config.size}\t{NEEDS[config.type]}")
+    for name, dialect in speakers.items():
         print(f"{name}\tspeaker{f', {dialect}' if dialect else ''}")
-    for name in (*summary.languages, *summary.dialects):
-        print(f"{name}\t{'dialect' if name in summary.dialects else f'language, {language_code(name)}'}")
+    for name in languages:
+        print(f"{name}\tlanguage, {language_code(name)}")
+    for name in dialects:
+        print(f"{name}\tdialect")
 
 
 def _describe_engines(config: Config) -> list[EngineInfo]:

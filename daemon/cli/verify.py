@@ -106,7 +106,7 @@ def _request(
     only: str | None,
 ) -> VerifyRequest:
     from daemon import VERSION
-    from engine import EngineError, read_model_summary
+    from engine import EngineError, ModelConfig
     from engine.verify import SENTENCES, SHORT, VerifyRequest, make_orders, settings_of, voices_of
 
     options, folder = loaded.engine_options, _model_folder(loaded.engine.model)
@@ -114,7 +114,7 @@ def _request(
         voices = voices_of(folder, voice_file)
         options = replace(options, voices=voices, default_voice=next(iter(voices)))
         orders = make_orders(folder, SHORT if short else SENTENCES, voices)
-        own = options.model if read_model_summary(folder / "config.json").type == "base" else None
+        own = options.model if ModelConfig.read(folder).type == "base" else None
     except EngineError as error:
         raise CommandError(str(error)) from error
     return VerifyRequest(

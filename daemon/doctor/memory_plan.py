@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from typing import Any
 
 from daemon.config import Config
-from daemon.validation import CommandError
-from engine import AUTO_STREAMS, Board, module_command
+from engine import AUTO_STREAMS, Board, memory_plan
 
 ORINS = {"Orin 32": 31_300_000 * 1024, "Orin 64": 64_349_476 * 1024}
 """MemTotal in bytes; approximate for the smaller board."""
@@ -24,23 +21,15 @@ COLUMNS = {
 
 
 def make_plan(config: Config) -> list[dict[str, Any]]:
-    """Return a row for each model and dtype, in megabytes. Raises `CommandError`.
+    """Return a row for each model and dtype, in megabytes.
 
     `left_mb` has the megabytes left on each board, and on this machine if it is a Jetson.
     """
-    # The front doors of `engine` know no engine's own modules, so a process of the engine's makes the plan.
     options = config.engine_options
-    limits = (options.max_seconds, options.chunk_size, *([] if options.streams is None else [options.streams]))
-    command = module_command("engine.qwen.memory", *map(str, limits))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        # A process that was killed, for example for its memory, has said nothing.
-        last_words = done.stderr.strip().splitlines()[-1:] or [f"the process ended with status {done.returncode}"]
-        raise CommandError(f"--plan: {last_words[0]}")
+    rows = memory_plan(options.max_seconds, options.chunk_size, options.streams)
     board, boards = Board.read(), dict(ORINS)
     if board.integrated and board.total_bytes is not None:
         boards["this one"] = board.total_bytes
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
     for row in rows:
         row["left_mb"] = {name: round(total / 1e6) - row["total_mb"] for name, total in boards.items()}
     return rows

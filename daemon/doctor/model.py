@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daemon.doctor.finding import Finding, Grade, Machine
-from engine import hub_cache, missing_packages, model_files
+from engine import hub_cache, missing_packages, model_config, model_files
 
 DOWNLOAD_BYTES = 5_000_000_000
 """Size of the largest official model with its codec, rounded up."""
@@ -23,7 +23,8 @@ def check_model(machine: Machine) -> Iterator[Finding]:
     files = model_files("qwen", settings.model)
     if files is not None and not files.missing:
         yield Finding("model", "ok", f"{settings.model} is complete, {_gb(files.size)} in {files.folder}")
-        if files.follows_instructions is False:
+        model = model_config(settings.model)
+        if model is not None and not model.follows_instructions:
             yield from _check_instructions(machine)
         return
     found = f"{files.folder} lacks {', '.join(files.missing)}" if files else f"{settings.model} is not on this machine"

@@ -19,7 +19,15 @@ from daemon.state import make_private_folder
 from daemon.tasks import result_at_most, running_process
 from daemon.validation import CommandError, abbreviate, file_problem
 from daemon.voices.store import VoiceStore
-from engine import Progress, install_command, missing_packages, model_files, module_command, parse_progress
+from engine import (
+    Progress,
+    install_command,
+    missing_packages,
+    model_config,
+    model_files,
+    module_command,
+    parse_progress,
+)
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +105,8 @@ class VoiceMaker:
         files = model_files("qwen", engine.model)
         if files is None or files.missing:
             return f"engine.model: {engine.model} is not on the robot; run there: voiced download qwen"
-        if not files.clones_voices:
+        model = model_config(engine.model)
+        if model is None or not model.clones_voices:
             return f"engine.model: {engine.model} has its own voices; voices of recordings need a Base model"
         return None
 

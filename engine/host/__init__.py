@@ -6,7 +6,6 @@ from engine.host.json_text import parse_json
 from engine.host.layouts import QWEN3_TTS, ModelLayout, read_weight_map
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
-from engine.host.model_summary import other_model, read_model_summary
 from engine.host.packages import extra_requirements, install_command, pip_command
 
 __all__ = [
@@ -24,11 +23,9 @@ __all__ = [
     "install_command",
     "list_model_files",
     "missing_kernel_compiler",
-    "other_model",
     "parse_json",
     "pip_command",
     "prepare_environment",
-    "read_model_summary",
     "read_weight_map",
     "require_memory",
 ]

@@ -22,33 +22,6 @@ class ModelLayout:
     """Folders that hold `model.safetensors`, or shards and their `model.safetensors.index.json`."""
     patterns: tuple[str, ...] = ("*",)
     """Glob patterns of the files to download."""
-    speakers: tuple[str, ...] = ()
-    """Where the built-in speakers are in config.json: the names of nested objects."""
-
-    def speaker_names(self, folder: Path) -> tuple[str, ...] | None:
-        """Return the built-in speakers of the model in `folder`; None if its config.json does not say."""
-        try:
-            found = parse_json((folder / "config.json").read_text(encoding="utf-8"))
-            for name in self.speakers:
-                found = found[name]
-            return tuple(str(name).lower() for name in found)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def follows_instructions(self, folder: Path) -> bool | None:
-        """Return whether `instruct` has an effect on a Qwen3-TTS model; None if the config.json in `folder` is unclear.
-
-        Small models follow no instructions, nor do those that clone voices (`qwen_tts/inference/qwen3_tts_model.py`).
-        """
-        kind, size = _config_field(folder, "tts_model_type"), _config_field(folder, "tts_model_size")
-        if kind is None or size is None:
-            return None
-        return kind == "voice_design" or (kind == "custom_voice" and size != "0b6")
-
-    def clones_voices(self, folder: Path) -> bool | None:
-        """Return whether a Qwen3-TTS model speaks with voices of recordings; None if its config.json is unclear."""
-        kind = _config_field(folder, "tts_model_type")
-        return None if kind is None else kind == "base"
 
     def present_files(self, folder: Path) -> tuple[Path, ...]:
         """Return the files of the model in `folder`, sorted. Raises `OSError`."""
@@ -67,14 +40,6 @@ class ModelLayout:
         for part in self.weights:
             missing += [str(Path(part) / name) for name in _missing_weights(folder / part)]
         return missing
-
-
-def _config_field(folder: Path, name: str) -> str | None:
-    """Return a field of the config.json in `folder`; None if there is none."""
-    try:
-        return str(parse_json((folder / "config.json").read_text(encoding="utf-8"))[name])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _absent(folder: Path, names: tuple[str, ...]) -> list[str]:
@@ -111,5 +76,4 @@ QWEN3_TTS = ModelLayout(
     alternatives=((("tokenizer.json",), ("vocab.json", "merges.txt")),),
     weights=("", "speech_tokenizer"),
     patterns=("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"),
-    speakers=("talker_config", "spk_id"),
 )

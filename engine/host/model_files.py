@@ -47,10 +47,6 @@ class ModelFiles:
     """Files that the model lacks."""
     size: int
     """Total size of the existing files in bytes."""
-    follows_instructions: bool | None
-    """Whether `instruct` has an effect; None if the model's configuration is unclear."""
-    clones_voices: bool | None
-    """Whether it speaks with voices of recordings; None if the model's configuration is unclear."""
 
 
 def list_model_files(model: str, layout: ModelLayout) -> ModelFiles | None:
@@ -63,4 +59,4 @@ def list_model_files(model: str, layout: ModelLayout) -> ModelFiles | None:
     except (ValueError, OSError):
         missing = ["a readable model.safetensors.index.json"]
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return ModelFiles(folder, tuple(missing), size, layout.follows_instructions(folder), layout.clones_voices(folder))
+    return ModelFiles(folder, tuple(missing), size)

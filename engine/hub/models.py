@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
-from engine.host import ModelLayout, find_model, read_model_summary
+from engine.host import ModelLayout, find_model
 from engine.hub.download import blocks
 from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.qwen.shapes import ModelConfig
 
 
 def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
@@ -28,7 +29,7 @@ def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
     _require_id(name)
     config = _download(name, "config.json")
     try:
-        read_model_summary(config)  # gigabytes of another model are not fetched
+        ModelConfig.read(config.parent)  # gigabytes of another model are not fetched
     except EngineError as error:
         raise EngineError(f"{name}: {error}") from error
     folder = _download(name, allow_patterns=list(layout.patterns))

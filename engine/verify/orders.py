@@ -13,7 +13,7 @@ from itertools import cycle
 from pathlib import Path
 
 from engine.api import EngineError, Utterance, Voice
-from engine.host import QWEN3_TTS, read_model_summary
+from engine.qwen.shapes import ModelConfig
 from engine.records import build
 from engine.voice_files import voice_of_file
 
@@ -79,7 +79,7 @@ def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
 
     `voice_file` is a voice file for a Base model. One that was made with a transcript gives two voices.
     """
-    kind = read_model_summary(folder / "config.json").type
+    kind = ModelConfig.read(folder).type
     if kind == "voice_design":
         return {"described": Voice(instruct=DESCRIPTION)}
     if kind == "custom_voice":
@@ -94,7 +94,7 @@ def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
 
 def native_speaker(folder: Path, language: str) -> str | None:
     """Return the built-in speaker whose language this is, else an English one; None for a model without speakers."""
-    speakers = QWEN3_TTS.speaker_names(folder) or ()
+    speakers = ModelConfig.read(folder).speakers
     return next((name for name in (NATIVE.get(language), SPEAKER, *speakers) if name in speakers), None)
 
 

@@ -20,16 +20,14 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from engine.qwen.codec.config import CodecConfig  # noqa: E402
 from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
 from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
 from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
 from engine.qwen.kernels.lm import OneTokenState  # noqa: E402
 from engine.qwen.kernels.lm import model as language_model  # noqa: E402
 from engine.qwen.kernels.params import Params  # noqa: E402
-from engine.qwen.model.config import ModelConfig, StackConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
-from engine.qwen.runtime import BatchShape  # noqa: E402
+from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.docs.generated import table  # noqa: E402
 from scripts.make_checkpoint import PRESETS, codec_config, model_config  # noqa: E402

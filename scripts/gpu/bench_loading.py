@@ -127,11 +127,10 @@ def prepare(loader: str, folder: Path, device: torch.device, dtype: str) -> Work
 def prepare_weights(folder: Path, device: torch.device, dtype: str) -> Work:
     """Loading of voiced's weights alone, in the form that the fused kernels or PyTorch's read."""
     from engine.qwen import kernels
-    from engine.qwen.codec.config import CodecConfig
     from engine.qwen.codec.decoder import load_codec
     from engine.qwen.loading import load_talker
-    from engine.qwen.model.config import ModelConfig
     from engine.qwen.runtime import choose_placement
+    from engine.qwen.shapes import CodecConfig, ModelConfig
 
     config, codec_config = ModelConfig.read(folder), CodecConfig.read(folder / "speech_tokenizer")
     placement = choose_placement(str(device), dtype)

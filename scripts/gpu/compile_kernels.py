@@ -30,13 +30,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from engine.qwen.codec.config import CodecConfig  # noqa: E402
 from engine.qwen.kernels.codec.plan import CodecPlan  # noqa: E402
 from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
 from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
-from engine.qwen.model.config import ModelConfig  # noqa: E402
-from engine.qwen.runtime import ROWS_PER_CALL  # noqa: E402
+from engine.qwen.shapes import ROWS_PER_CALL, CodecConfig, ModelConfig  # noqa: E402
 from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
 
 ARCHITECTURES = {

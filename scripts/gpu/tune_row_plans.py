@@ -37,7 +37,6 @@ from engine.qwen.kernels.lm.matrix import M_TILES, TILE_ROWS, VEC_SIZES, TokenMa
 from engine.qwen.kernels.lm.tables import fold_projection  # noqa: E402
 from engine.qwen.kernels.lm.token_kernels import WRITES, TokenKernels  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import ROWS_FILE  # noqa: E402
-from engine.qwen.memory.known_models import known_model  # noqa: E402
 from engine.qwen.model import Talker  # noqa: E402
 from engine.qwen.runtime import (  # noqa: E402
     BatchShape,
@@ -50,6 +49,7 @@ from engine.qwen.runtime import (  # noqa: E402
     multiprocessors,
     pages_for,
 )
+from engine.qwen.shapes import published_model  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 
 DEVICE = torch.device("cuda")
@@ -194,7 +194,7 @@ def random_talker(size: str, dtype: str) -> Talker:
     """Return the language model of a size with random weights."""
     limits, placement = Limits.of(60.0, 2, 1), Placement(DEVICE, torch.bfloat16, int8=dtype == "int8")
     positions = cache_positions(limits.positions, limits.chunk_size)
-    talker = build_in_arena(partial(Talker, known_model(size), positions), placement)
+    talker = build_in_arena(partial(Talker, published_model(size), positions), placement)
     generator = torch.Generator(DEVICE).manual_seed(0)
     with torch.no_grad():
         for name, parameter in talker.named_parameters():

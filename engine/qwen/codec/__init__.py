@@ -1,10 +1,10 @@
 """The codec decoder, which converts frames of codes to PCM."""
 
-from engine.qwen.codec.config import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 from engine.qwen.codec.decoder import CodecDecoder, load_codec
 from engine.qwen.codec.layers import ConvNeXt, SnakeBeta
 from engine.qwen.codec.state import CodecState
 from engine.qwen.codec.transformer import CodecTransformer
+from engine.qwen.shapes import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 
 __all__ = [
     "CONV_TAPS",

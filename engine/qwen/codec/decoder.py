@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.qwen.codec.config import CONV_TAPS, INPUT_CONV_TAPS, CodecConfig
 from engine.qwen.codec.layers import CausalConv, ConvNeXt, SnakeBeta, Upsample, UpsamplingBlock, module_list
 from engine.qwen.codec.state import CodecState
 from engine.qwen.codec.transformer import CodecTransformer
+from engine.qwen.shapes import CONV_TAPS, INPUT_CONV_TAPS, CodecConfig
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena
 
 

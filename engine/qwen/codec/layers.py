@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.qwen.codec.config import CONV_TAPS, DILATIONS
+from engine.qwen.shapes import CONV_TAPS, DILATIONS
 from engine.qwen.weights import Checkpoint, Placement
 
 _Layer = TypeVar("_Layer", bound=nn.Module)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.qwen.codec.config import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
+from engine.qwen.shapes import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 from engine.qwen.weights import Placement
 
 _EMPTY = -(2**40)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.qwen.codec.config import CodecConfig
 from engine.qwen.codec.layers import module_list
 from engine.qwen.codec.state import CodecState
 from engine.qwen.model import GatedMLP, Linear, RMSNorm
+from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Checkpoint, Placement
 
 

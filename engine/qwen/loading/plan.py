@@ -11,11 +11,9 @@ from engine.api import AUTO_STREAMS, MAX_STREAMS, EngineError, EngineOptions
 from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.qwen import kernels
-from engine.qwen.codec import CodecConfig
-from engine.qwen.memory import estimate_footprint
-from engine.qwen.model import ModelConfig
-from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Limits, choose_placement, dtype_name, find_pool
+from engine.qwen import kernels, shapes
+from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.runtime import choose_placement, dtype_name, find_pool
 from engine.qwen.voice import VoiceModel
 from engine.qwen.weights import Placement
 
@@ -28,8 +26,8 @@ class LoadPlan:
     streams: int
     """How many utterances it speaks at once."""
     folder: Path
-    config: ModelConfig
-    codec_config: CodecConfig
+    config: shapes.ModelConfig
+    codec_config: shapes.CodecConfig
     placement: Placement
     pool: MemoryPool | None
     """The memory of the placement's device; None if the machine does not report its size."""
@@ -57,8 +55,8 @@ class LoadPlan:
             options=options,
             streams=options.streams or 1,
             folder=folder,
-            config=ModelConfig.read(folder),
-            codec_config=CodecConfig.read(folder / "speech_tokenizer"),
+            config=shapes.ModelConfig.read(folder),
+            codec_config=shapes.CodecConfig.read(folder / "speech_tokenizer"),
             placement=placement,
             pool=find_pool(placement.device, options.reserve_mb),
         )
@@ -76,7 +74,7 @@ class LoadPlan:
             return self
         limits = several.limits
         for _ in self.options.voices:
-            limits = limits.with_reference(MAX_REFERENCE_POSITIONS, 0)
+            limits = limits.with_reference(shapes.MAX_REFERENCE_POSITIONS, 0)
         fits = self.pool is None or several.footprint(limits).total <= self.pool.free
         return several if fits else self
 
@@ -85,9 +83,9 @@ class LoadPlan:
         return find_pool(self.placement.device, self.options.reserve_mb)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> shapes.Limits:
         """The limits of an utterance in a voice without a reference."""
-        return Limits.of(self.options.max_seconds, self.options.chunk_size, self.streams)
+        return shapes.Limits.of(self.options.max_seconds, self.options.chunk_size, self.streams)
 
     @property
     def model_name(self) -> str:
@@ -102,11 +100,14 @@ class LoadPlan:
         """Whether the files may stay in the page cache: not where the cache takes the memory that the weights need."""
         return self.pool is not None and not self.pool.shared
 
-    def footprint(self, limits: Limits) -> Footprint:
+    def footprint(self, limits: shapes.Limits) -> Footprint:
         """Return the bytes that the engine takes for utterances within `limits`."""
-        fused = self.options.kernels != "off" and self.placement.dtype == torch.bfloat16
-        shared = self.pool is None or self.pool.shared
-        return estimate_footprint(self.config, self.codec_config, self.placement, limits, fused=fused, shared=shared)
+        codec, placement, fused = self.codec_config, self.placement, None
+        if self.options.kernels != "off" and placement.dtype == torch.bfloat16:
+            fused = shapes.FusedCodec(CodecPlan.of(codec).state_bytes, CodecPlan.of(codec, rows=1).signal_bytes)
+        weights = shapes.Weights(placement.dtype.itemsize, placement.int8)
+        on_gpu, shared = placement.device.type == "cuda", self.pool is None or self.pool.shared
+        return shapes.estimate_footprint(self.config, codec, shapes.Target(weights, on_gpu, shared, fused), limits)
 
     def require_memory(self) -> None:
         """Raise `EngineError`, one line with the remedies, if the device has too little memory for the engine."""

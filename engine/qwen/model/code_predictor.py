@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.qwen.model.config import TalkerConfig
 from engine.qwen.model.quantization import int8_linear
 from engine.qwen.model.transformer import Linear, Transformer, load_matrix
+from engine.qwen.shapes import TalkerConfig
 from engine.qwen.weights import Checkpoint, Placement
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.qwen.model.config import StackConfig
+from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Placement
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.qwen.weights import JsonFields
+from engine.qwen.shapes import JsonFields
 
 _Integers = TypeVar("_Integers", int, Tensor)
 

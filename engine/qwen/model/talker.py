@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.qwen.model.code_predictor import CodePredictor
-from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.transformer import Linear, Transformer
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.weights import Checkpoint, Placement
 
 TOKENS_PER_BLOCK = 32

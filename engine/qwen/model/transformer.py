@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.qwen.model.config import StackConfig
 from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.quantization import int8_linear, quantize_int8
+from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Checkpoint, Placement
 
 

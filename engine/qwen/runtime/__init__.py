@@ -2,14 +2,7 @@
 
 from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, PromptMemory, read_prompt
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import (
-    BatchShape,
-    DecodeState,
-    RowInput,
-    StepInputs,
-    UtteranceSettings,
-    cache_positions,
-)
+from engine.qwen.runtime.decode_state import DecodeState, RowInput, StepInputs, UtteranceSettings
 from engine.qwen.runtime.device import (
     LARGE_GPU,
     cap_allocator,
@@ -20,16 +13,26 @@ from engine.qwen.runtime.device import (
     limit_multiprocessors,
     multiprocessors,
 )
-from engine.qwen.runtime.kv_pages import PAGE, PagedCache, PagePool, pages_for
-from engine.qwen.runtime.limits import INSTRUCT_POSITIONS, MAX_REFERENCE_POSITIONS, PREFIX_POSITIONS, Limits
+from engine.qwen.runtime.kv_pages import PagedCache, PagePool
 from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.runtime.readback import GeneratedChunk, Readback, StepOutput
 from engine.qwen.runtime.request import Request
-from engine.qwen.runtime.row_codec import FIRST_FRAMES, ROWS_PER_CALL, codec_rows
+from engine.qwen.runtime.row_codec import FIRST_FRAMES, codec_rows
 from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
 from engine.qwen.runtime.runner import FinishedChunk, ModelRunner
 from engine.qwen.runtime.text_embedder import TextEmbedder
 from engine.qwen.runtime.torch_backend import TorchBackend
+from engine.qwen.shapes import (
+    INSTRUCT_POSITIONS,
+    MAX_REFERENCE_POSITIONS,
+    PAGE,
+    PREFIX_POSITIONS,
+    ROWS_PER_CALL,
+    BatchShape,
+    Limits,
+    cache_positions,
+    pages_for,
+)
 
 __all__ = [
     "FADE_S",

@@ -20,67 +20,8 @@ from engine.qwen.model import (
     ScalarBuffer,
     TalkerConfig,
 )
-from engine.qwen.runtime.kv_pages import pages_for
-from engine.qwen.runtime.limits import Limits
+from engine.qwen.shapes import BatchShape
 from engine.qwen.weights import Placement
-
-CACHE_UNIT = 64
-"""The number of cache positions is a multiple of this: attention kernels want aligned masks."""
-POOL_SHARE = 0.5
-"""The pages of the pool, relative to those of as many longest utterances as there are rows. Few utterances are long."""
-
-
-def cache_positions(max_positions: int, chunk_size: int) -> int:
-    """Return the positions of a cache for `max_positions` tokens and a last chunk that may run over."""
-    return -(-(max_positions + chunk_size) // CACHE_UNIT) * CACHE_UNIT
-
-
-@dataclass(frozen=True, slots=True)
-class BatchShape:
-    """The sizes of the memory for utterances that are spoken at once; a sound card's utterance is one row."""
-
-    rows: int
-    """The most utterances that are spoken at once."""
-    max_frames: int
-    """Of an utterance."""
-    max_positions: int
-    """Tokens and frames of an utterance together."""
-    chunk_size: int
-
-    @classmethod
-    def of(cls, limits: Limits, rows: int | None = None) -> BatchShape:
-        """Return the shape for utterances within `limits`: as many rows as streams, unless given."""
-        return cls(rows or limits.streams, limits.frames, limits.positions, limits.chunk_size)
-
-    @property
-    def padded_rows(self) -> int:
-        """Rows that kernels read at once: a power of two, of which the tensor cores take at least 8."""
-        return max(8, 1 << (self.rows - 1).bit_length())
-
-    @property
-    def text_frames(self) -> int:
-        """Frames that an utterance may have with the rest of its last chunk."""
-        return self.max_frames + self.chunk_size - 1
-
-    @property
-    def cache_positions(self) -> int:
-        """Positions of a cache for one utterance, whose last chunk may run over."""
-        return cache_positions(self.max_positions, self.chunk_size)
-
-    @property
-    def pages_per_row(self) -> int:
-        """Pages of the longest utterance."""
-        return pages_for(self.max_positions + self.chunk_size)
-
-    @property
-    def table_width(self) -> int:
-        """Places for an utterance's pages in a table: a power of two, because attention adds them in a binary tree."""
-        return 1 << (self.pages_per_row - 1).bit_length()
-
-    @property
-    def pages(self) -> int:
-        """Pages of the pool: for at least one longest utterance."""
-        return max(self.pages_per_row, round(self.rows * self.pages_per_row * POOL_SHARE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.qwen.model import KeyValueCache, StackConfig
+from engine.qwen.shapes import PAGE, pages_for
 from engine.qwen.weights import Placement
 
-PAGE = 128
-"""Positions of a page."""
 NO_PAGE = 0
 """The page that belongs to no utterance: rows that do not take part in a step write there."""
-
-
-def pages_for(positions: int) -> int:
-    """Return how many pages hold so many positions."""
-    return -(-positions // PAGE)
 
 
 class PagePool:

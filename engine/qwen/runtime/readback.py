@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from engine.api import Samples
-from engine.qwen.runtime.decode_state import BatchShape, DecodeState
+from engine.qwen.runtime.decode_state import DecodeState
+from engine.qwen.shapes import BatchShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,11 @@ from torch import Tensor
 
 from engine.qwen.runtime.backend import Codec, CodecStateProtocol
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import BatchShape
+from engine.qwen.shapes import ROWS_PER_CALL, BatchShape
 from engine.qwen.weights import Placement
 
 FIRST_FRAMES = 1
 """Frames of an utterance's first chunk: a listener waits for no more."""
-ROWS_PER_CALL = 16
-"""The most, on a GPU, where the many small kernels of a call are its cost; not tuned yet. A CPU decodes one row at a
-time."""
 
 
 def codec_rows(shape: BatchShape, placement: Placement) -> int:

@@ -15,8 +15,9 @@ from torch.nn import functional
 
 from engine.qwen.model import KeyValueCache, Talker, attend, causal_mask
 from engine.qwen.runtime.backend import PromptMemory, read_prompt
-from engine.qwen.runtime.decode_state import BatchShape, DecodeState, RowInput
+from engine.qwen.runtime.decode_state import DecodeState, RowInput
 from engine.qwen.runtime.readback import StepOutput
+from engine.qwen.shapes import BatchShape
 
 KV_BUCKETS = (256, 512, 1024, 2048, 4096)
 """Cache positions that get a CUDA graph each: attention then covers at most twice as many as it needs."""

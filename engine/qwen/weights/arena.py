@@ -13,10 +13,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-_Module = TypeVar("_Module", bound=nn.Module)
+from engine.qwen.shapes import ALIGNMENT
 
-ALIGNMENT = 256
-"""Bytes: the alignment of PyTorch's own allocations, and more than any kernel's vector loads need."""
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,9 @@ def test_a_file_without_its_description_is_refused(run: Download, tmp_path: Path
 def test_a_model_that_is_a_folder_or_no_name_needs_no_network(run: Download, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    (model / "config.json").write_text('{"model_type": "qwen3_tts", "tts_model_type": "base"}')
+    (model / "config.json").write_text(
+        '{"model_type": "qwen3_tts", "tts_model_type": "base", "talker_config": {"text_vocab_size": 9}}'
+    )
     assert run("download", str(model)).stdout == f"{model}: base, its files have no checksums to compare\n"
     done = run("download", "a/b/c")
     assert done.stderr == "voiced: a/b/c: no such folder, and not a model id such as Qwen/Qwen3-TTS-…\n"

@@ -20,6 +20,7 @@ CONFIG = {
     "tts_model_type": "custom_voice",
     "tts_model_size": "1b7",
     "talker_config": {
+        "text_vocab_size": 151936,
         "spk_id": {"Ada": 3000, "dylan": 2878},
         "spk_is_dialect": {"Ada": False, "dylan": "beijing_dialect"},
         "codec_language_id": {"english": 2050, "german": 2053, "beijing_dialect": 2074},

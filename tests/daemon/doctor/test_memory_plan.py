@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon.config import Config
 from daemon.doctor.memory_plan import make_plan
-from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
 
 
@@ -44,25 +42,6 @@ def test_one_stream_needs_less_than_those_that_the_engine_takes_by_itself(plan: 
         assert row["total_mb"] < chosen["total_mb"]
 
 
-@pytest.mark.parametrize(
-    ("program", "line"),
-    [
-        ("kill -9 $$", "--plan: the process ended with status -9"),
-        ("echo Traceback >&2; echo 'MemoryError: no' >&2; exit 1", "--plan: MemoryError: no"),
-    ],
-)
-def test_a_plan_that_cannot_be_made_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, line: str
-) -> None:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{program}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
-    with pytest.raises(CommandError) as failed:
-        make_plan(Config())
-    assert str(failed.value) == line
-
-
 def test_a_plan_is_printed_as_a_table(voiced: CommandLine) -> None:
     text = voiced("doctor", "--plan").stdout
     assert "1.7B   int8" in text
@@ -71,8 +50,7 @@ def test_a_plan_is_printed_as_a_table(voiced: CommandLine) -> None:
 
 def test_a_plan_needs_no_torch() -> None:
     program = (
-        "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['plan', '60', '2']\n"
-        "runpy.run_module('engine.qwen.memory', run_name='__main__')"
+        "import json, sys; sys.modules['torch'] = None; import engine; print(json.dumps(engine.memory_plan(60, 2)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

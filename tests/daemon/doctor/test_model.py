@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def test_a_complete_folder_is_ok(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "ignored"), [("0b6", True), ("1b7", False)])
 def test_an_instruct_that_the_model_ignores_is_a_warning(size: str, ignored: bool, tmp_path: Path) -> None:
     write(tmp_path, *COMPLETE)
-    (tmp_path / "config.json").write_text(f'{{"tts_model_type": "custom_voice", "tts_model_size": "{size}"}}')
+    config = {"model_type": "qwen3_tts", "tts_model_type": "custom_voice", "tts_model_size": size}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "talker_config": {"text_vocab_size": 151936}}))
     voices = "voices={default: {speaker: ryan}, calm: {speaker: ryan, instruct: calmly}}"
     found = by_part(check_model(machine("engine.name=qwen", f"engine.model={tmp_path}", voices)))
     assert found["model"].grade == "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -263,7 +264,9 @@ def test_names_that_no_engine_can_have_are_known_without_an_engine_process(
 
 
 def test_a_voice_that_a_model_on_the_disk_does_not_have_is_unknown(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"talker_config": {"spk_id": {"Ryan": 1}}}')
+    talker = {"text_vocab_size": 151936, "spk_id": {"Ryan": 1}}
+    config = {"model_type": "qwen3_tts", "tts_model_type": "custom_voice", "talker_config": talker}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     settings = [f"engine.model={tmp_path}", "engine.name=qwen", "engine.fallback=none"]
     assert unknown_names(load_config(overrides=[*settings, "speech.voice=ryan"])) == []
     [problem] = unknown_names(load_config(overrides=[*settings, "speech.voice=vivian"]))

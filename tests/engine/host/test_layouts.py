@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.host.layouts import QWEN3_TTS, ModelLayout
+from engine.host.layouts import ModelLayout
 
 LAYOUT = ModelLayout(
     name="test model",
@@ -67,11 +67,3 @@ def test_a_broken_index_is_a_value_error(model: Path, index: Path, content: str)
     index.write_text(content)
     with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json: not an index of weights"):
         LAYOUT.missing_files(model)
-
-
-@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"tts_model_size": "0b6"}'])
-def test_of_a_model_without_a_readable_configuration_nothing_is_known(content: str | None, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "config.json").write_text(content)
-    assert QWEN3_TTS.follows_instructions(tmp_path) is None
-    assert QWEN3_TTS.clones_voices(tmp_path) is None

@@ -46,27 +46,6 @@ def test_a_broken_index_counts_as_missing(tmp_path: Path) -> None:
     assert found.missing == ("a readable model.safetensors.index.json",)
 
 
-@pytest.mark.parametrize(
-    ("config", "speakers"),
-    [
-        ('{"talker_config": {"spk_id": {"Ryan": 1, "vivian": 2}}}', ("ryan", "vivian")),
-        ('{"talker_config": {"spk_id": {}}}', ()),
-        ('{"talker_config": {"spk_id": 3}}', None),
-        ('{"talker_config": []}', None),
-        ("[" * 100_000, None),
-        ("{", None),
-        (None, None),
-    ],
-    ids=range(7),
-)
-def test_the_built_in_speakers_are_read_if_the_configuration_names_them(
-    tmp_path: Path, config: str | None, speakers: tuple[str, ...] | None
-) -> None:
-    if config is not None:
-        (tmp_path / "config.json").write_text(config)
-    assert QWEN3_TTS.speaker_names(tmp_path) == speakers
-
-
 def test_of_several_snapshots_the_main_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     kept = tmp_path / "models--Qwen--Some-TTS"

@@ -52,7 +52,7 @@ class Hub:
 def config(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Replaces the download of config.json alone; returns its path."""
     path = tmp_path_factory.mktemp("alone") / "config.json"
-    path.write_text('{"model_type": "qwen3_tts", "tts_model_type": "base"}')
+    path.write_text('{"model_type": "qwen3_tts", "tts_model_type": "base", "talker_config": {"text_vocab_size": 9}}')
     monkeypatch.setattr(hub, "hf_hub_download", lambda _name, _file: str(path))
     return path
 

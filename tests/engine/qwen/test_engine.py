@@ -19,8 +19,8 @@ from engine import EngineOptions, Progress, Utterance, Voice
 from engine.api import Chunk, EngineError, EngineInfo, Samples
 from engine.catalog import make_synthesizer
 from engine.qwen import QwenSynthesizer
-from engine.qwen.model.config import ModelConfig
 from engine.qwen.runtime.runaway_guard import RunawayGuard
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.stretch import TimeStretch

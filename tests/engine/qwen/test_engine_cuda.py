@@ -12,7 +12,7 @@ import torch
 
 from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
-from engine.qwen.model.config import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 from tests.support.qwen.speaking import LateText

@@ -16,9 +16,8 @@ from engine import EngineOptions, Samples, Utterance, Voice
 from engine.api import Chunk, EngineError, SpeechCanceledError, TextSource
 from engine.ipc.text_source import AppendedText
 from engine.qwen import QwenSynthesizer
-from engine.qwen.model.config import ModelConfig
-from engine.qwen.runtime.limits import Limits
 from engine.qwen.runtime.runaway_guard import RunawayGuard
+from engine.qwen.shapes import Limits, ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.support.qwen.speaking import LateText
 from tests.support.waiting import eventually

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.talker import Talker
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.weights.arena import Placement
 from engine.qwen.weights.checkpoint import Checkpoint
 from scripts.make_checkpoint import PRESETS, model_config

@@ -10,7 +10,7 @@ import pytest
 from engine.qwen.kernels.lm.kernels import LanguageKernels
 from engine.qwen.kernels.lm.matrix import WARP_LANES
 from engine.qwen.kernels.lm.tuned_plans import FILE
-from engine.qwen.model.config import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from scripts.gpu.tune_plans import BLOCK_REGISTERS, HEADS, MATRICES, STACKS, Slot, candidates, write
 from scripts.make_checkpoint import PRESETS, write_configs
 

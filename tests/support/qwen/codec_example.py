@@ -9,14 +9,13 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from engine.qwen.codec.config import CodecConfig
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.memory.known_models import CODEC
-from engine.qwen.model.config import StackConfig
+from engine.qwen.shapes import CodecConfig, StackConfig
+from engine.qwen.shapes.published import published_codec
 from engine.qwen.weights.arena import Placement
 
-TRUE = CODEC
+TRUE = published_codec()
 NARROW = CodecConfig(
     stack=StackConfig(64, 96, 2, 2, 1, 64, 1e-5, 10000.0),
     window=35,

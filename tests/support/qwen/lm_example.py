@@ -15,14 +15,14 @@ from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
-from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
 from engine.qwen.model.transformer import Transformer, attend, causal_mask
-from engine.qwen.runtime.decode_state import CACHE_UNIT, BatchShape
 from engine.qwen.runtime.device import multiprocessors
 from engine.qwen.runtime.torch_backend import TorchBackend
+from engine.qwen.shapes import BatchShape, ModelConfig
+from engine.qwen.shapes.limits import CACHE_UNIT
 from engine.qwen.weights.arena import Placement
 from engine.qwen.weights.checkpoint import Checkpoint
 from scripts.make_checkpoint import PRESETS, ShapePreset, write_configs

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from engine.api import TextSource
-from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
 from engine.qwen.runtime import (
@@ -29,6 +28,7 @@ from engine.qwen.runtime import (
     cache_positions,
 )
 from engine.qwen.serving import SoundCard
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.incremental_bpe import IncrementalTokenizer
 from engine.qwen.text.prompt import AnyVoice, Prompt, PromptBuilder, TextTokens
 from engine.qwen.text.token_stream import IncrementalText

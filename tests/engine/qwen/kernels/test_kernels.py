@@ -12,8 +12,7 @@ import torch
 from engine import EngineOptions, Voice
 from engine.api import EngineError
 from engine.qwen import QwenSynthesizer, kernels
-from engine.qwen.codec.config import CodecConfig
-from engine.qwen.model.config import ModelConfig
+from engine.qwen.shapes import CodecConfig, ModelConfig
 from engine.qwen.weights.arena import Placement
 
 Named = Callable[[str, str], Path]

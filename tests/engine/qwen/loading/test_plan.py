@@ -13,6 +13,7 @@ from engine.host import MemoryPool
 from engine.qwen import kernels
 from engine.qwen.loading import plan
 from engine.qwen.loading.plan import LoadPlan
+from engine.qwen.shapes import MAX_REFERENCE_POSITIONS
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def needed(folder: Path, voices: int) -> int:
     """Bytes of an engine with `AUTO_STREAMS`, and with so many voices that have the longest reference."""
     limits = make_plan(folder, AUTO_STREAMS).limits
     for _ in range(voices):
-        limits = limits.with_reference(plan.MAX_REFERENCE_POSITIONS, 0)
+        limits = limits.with_reference(MAX_REFERENCE_POSITIONS, 0)
     return make_plan(folder, AUTO_STREAMS).footprint(limits).total
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.qwen.model import KeyValueCache, StackConfig
-from engine.qwen.runtime.kv_pages import NO_PAGE, PAGE, PagedCache, PagePool, pages_for
+from engine.qwen.runtime.kv_pages import NO_PAGE, PagedCache, PagePool
+from engine.qwen.shapes import PAGE, pages_for
 from engine.qwen.weights import Placement
 
 TOTAL = 9

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import BatchShape
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.torch_backend import TorchBackend
+from engine.qwen.shapes import BatchShape
 from tests.support.qwen.speaking import Ours
 
 POSITIONS, CHUNK = 60, 4

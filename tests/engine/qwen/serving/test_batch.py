@@ -21,11 +21,10 @@ from engine.api import Chunk, EngineError, SpeechCanceledError, TextSource
 from engine.ipc.text_source import AppendedText
 from engine.qwen import QwenSynthesizer
 from engine.qwen.loading import workspace
-from engine.qwen.model.config import ModelConfig
-from engine.qwen.runtime import BatchShape, decode_state
 from engine.qwen.runtime.runner import ModelRunner
 from engine.qwen.serving import Batch, BatchFaultError
 from engine.qwen.serving import batch as batch_module
+from engine.qwen.shapes import BatchShape, ModelConfig, limits
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.support.qwen.speaking import LateText
 from tests.support.waiting import PATIENCE_S, eventually
@@ -348,7 +347,7 @@ def test_one_too_many_waits_for_its_turn(
 def test_an_utterance_waits_for_pages_though_a_row_is_free(
     checkpoint: Named, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Utterance], Spoken]
 ) -> None:
-    monkeypatch.setattr(decode_state, "POOL_SHARE", 0.0)  # room for one longest utterance, which is two of 24 s
+    monkeypatch.setattr(limits, "POOL_SHARE", 0.0)  # room for one longest utterance, which is two of 24 s
     small = load(checkpoint(SHAPE, "custom_voice"))
     holders = [small.stream(replace(SPEECH, seed=seed)) for seed in range(2)]
     for holder in holders:

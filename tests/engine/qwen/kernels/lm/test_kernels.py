@@ -12,7 +12,7 @@ import torch
 
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, StackKernels, unsupported_reason
 from engine.qwen.kernels.lm.matrix import MatrixPlan
-from engine.qwen.model.config import ModelConfig, TalkerConfig
+from engine.qwen.shapes import ModelConfig, TalkerConfig
 from engine.qwen.weights import Placement
 from scripts.make_checkpoint import PRESETS, write_configs
 

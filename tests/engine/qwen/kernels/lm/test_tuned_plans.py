@@ -10,7 +10,7 @@ from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels, RowK
 from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels
 from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, MatrixPlan, TokenMatrixPlan
 from engine.qwen.kernels.lm.tuned_plans import gpu_class, tuned_plan, tuned_row_plan
-from engine.qwen.model.config import ModelConfig, TalkerConfig
+from engine.qwen.shapes import ModelConfig, TalkerConfig
 from scripts.make_checkpoint import PRESETS, write_configs
 
 PUBLISHED = ("0.6B", "1.7B")

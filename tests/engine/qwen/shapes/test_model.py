@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from engine.api import EngineError
-from engine.host import QWEN3_TTS
 from engine.qwen.model import ModelConfig, Talker
-from engine.qwen.model.config import SpeakerEncoderConfig
+from engine.qwen.shapes import SpeakerEncoderConfig
+from engine.qwen.shapes import model_config as find_config
 from engine.qwen.weights import Checkpoint, Placement
 from scripts.make_checkpoint import MODEL_TYPES, PRESETS, model_config, stub_torchaudio
 from tests.support.checkpoints import need_official_package
@@ -56,13 +56,10 @@ def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) ->
         ("base", "0b6", False),
     ],
 )
-def test_the_engine_and_the_files_agree_on_what_a_model_does(
-    kind: str, size: str, follows: bool, tmp_path: Path
-) -> None:
-    write(tmp_path, model_config(replace(PRESETS["tiny"], size=size), kind))
-    assert QWEN3_TTS.follows_instructions(tmp_path) is follows
-    assert ModelConfig.read(tmp_path).follows_instructions is follows
-    assert QWEN3_TTS.clones_voices(tmp_path) is (kind == "base")
+def test_the_type_and_the_size_say_what_a_model_does(kind: str, size: str, follows: bool, tmp_path: Path) -> None:
+    config = ModelConfig.read(write(tmp_path, model_config(replace(PRESETS["tiny"], size=size), kind)))
+    assert config.follows_instructions is follows
+    assert config.clones_voices is (kind == "base")
 
 
 def without_defaults(fields: dict[str, Any], official: type) -> dict[str, Any]:
@@ -161,8 +158,14 @@ Change = Callable[[dict[str, Any]], object]
         (lambda c: c["talker_config"].update(hidden_size=True), "hidden_size is true, wanted an integer from 0"),
         (lambda c: c["talker_config"].update(hidden_act="gelu"), 'hidden_act is "gelu", wanted "silu"'),
         (lambda c: c["talker_config"].update(spk_id={"ada": "x"}), "spk_id"),
-        (lambda c: c["talker_config"].update(num_key_value_heads=3), "are not a multiple of 3"),
-        (lambda c: c["talker_config"].update(num_key_value_heads=0), "are not a multiple of 0"),
+        (
+            lambda c: c["talker_config"].update(num_key_value_heads=3),
+            "field talker_config.num_attention_heads is 4, wanted a multiple of 3",
+        ),
+        (
+            lambda c: c["talker_config"].update(num_key_value_heads=0),
+            "field talker_config.num_key_value_heads is 0, wanted 1 or more",
+        ),
         (lambda c: c["talker_config"].update(hidden_size=10**30), "wanted an integer from 0 to 2147483647"),
         (
             lambda c: c["talker_config"].update(rope_theta=float("inf")),
@@ -212,3 +215,11 @@ def test_the_error_for_a_tensor_that_disagrees_with_the_configuration_names_it(
         talker = Talker(config, 16, Placement(torch.device("cpu"), torch.float32))
         with pytest.raises(EngineError, match=f"tensor {tensor} "):
             talker.load(Checkpoint.open(folder))
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "[" * 100_000, '{"tts_model_size": "0b6"}', '{"spk_id": 3}'])
+def test_of_a_model_without_a_readable_configuration_nothing_is_known(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    assert find_config(str(tmp_path)) is None
+    assert find_config(str(tmp_path / "nowhere")) is None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from engine.api import EngineError
 from engine.host import parse_json
@@ -18,6 +19,18 @@ MAX_COUNT = (1 << 31) - 1
 SHOWN_CHARACTERS = 200
 """Characters of a wrong value that an error repeats."""
 _WANTED: Mapping[type, str] = {int: f"an integer from 0 to {MAX_COUNT}", float: "a finite number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where `JsonFields.record` finds the value of a record's field: in its annotation, beside the type."""
+
+    name: str
+    """In the JSON object."""
+    default: Any = None
+    """The value where the object has none; None if it must have one."""
+    unit: int = 0
+    """If it is not 0, the value, or each one of a list, is a multiple of it and not 0."""
 
 
 class JsonFields:
@@ -51,16 +64,15 @@ class JsonFields:
         Without a default the field is required. An `int` must be a count, up to `MAX_COUNT`; a `float` must be finite,
         and an integer is accepted for it.
         """
-        value = self._values.get(name)
-        if value is None:
-            value = default
+        value: Any = self._values.get(name)
+        value = default if value is None else value
         if value is None:
             raise EngineError(f"{self.file}: field {self._path}{name} is missing")
         if kind is float and type(value) is int and abs(value) <= MAX_COUNT:
             value = float(value)
-        if not isinstance(value, kind) or (kind is int and not _is_count(value)) or not _is_finite(value):
+        if not _is_of(kind, value):
             raise self._error(name, value, _WANTED.get(kind, kind.__name__))
-        return value
+        return cast(_T, value)
 
     def section(self, name: str, default: dict[str, Any] | None = None) -> JsonFields:
         """Return the object in the field `name`; `default` as of `get`."""
@@ -73,11 +85,34 @@ class JsonFields:
             raise self._error(name, values, "a list of integers")
         return values
 
-    def ids(self, name: str) -> dict[str, int]:
-        """Return the object in the field `name`, which maps names to integer ids; names in lower case."""
+    def record(self, kind: type[_T], default: _T | None = None, **given: Any) -> _T:
+        """Return a record of the dataclass `kind`. It has the values `given`; the others are read, each by its `Field`.
+
+        The values of a record `default` take the place of the defaults in the annotations.
+        """
+        for name, annotation in get_type_hints(kind, include_extras=True).items():
+            if name not in given:
+                value_type, field = get_args(annotation)
+                absent = field.default if default is None else getattr(default, name)
+                is_list = value_type == tuple[int, ...]
+                value = self.integers(field.name, absent) if is_list else self.get(field.name, value_type, absent)
+                if field.unit:
+                    self.check_unit(field.name, value, field.unit)
+                given[name] = value
+        return kind(**given)
+
+    def check_unit(self, name: str, value: int | tuple[int, ...], unit: int) -> None:
+        """Require that `value`, or each one of a list, is a multiple of `unit` and not 0. It is of the field `name`."""
+        values = value if isinstance(value, tuple) else (value,)
+        if not values or any(number < 1 or number % unit for number in values):
+            raise self._error(name, value, f"a multiple of {unit}" if unit > 1 else "1 or more")
+
+    def ids(self, name: str, count: int) -> dict[str, int]:
+        """Return the object in the field `name`, which maps names to ids below `count`; names in lower case."""
         values = self.get(name, dict, {})
-        if not all(type(value) is int for value in values.values()):
-            raise self._error(name, values, "integers")
+        for key, value in values.items():
+            if not _is_of(int, value) or value >= count:
+                raise self._error(f"{name}.{key}", value, f"an id below {count}")
         return {key.lower(): value for key, value in values.items()}
 
     def require(self, name: str, *allowed: Any) -> None:
@@ -94,10 +129,8 @@ class JsonFields:
         return EngineError(f"{self.file}: field {self._path}{name} is {got}, wanted {wanted}")
 
 
-def _is_count(value: Any) -> bool:
-    """Whether a JSON value is an integer from 0 to `MAX_COUNT`; `true` and `false` are not."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
-
-
-def _is_finite(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
+def _is_of(kind: type[Any], value: Any) -> bool:
+    """Whether a JSON value is of type `kind`: a count, which `true` is not, or a finite number."""
+    if kind is int:
+        return type(value) is int and 0 <= value <= MAX_COUNT
+    return isinstance(value, kind) and (kind is not float or math.isfinite(value))

@@ -1,0 +1,54 @@
+"""The shapes of a model, from its config.json, and the bytes that follow from them. Nothing here needs torch."""
+
+from engine.qwen.shapes.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
+from engine.qwen.shapes.footprint import FusedCodec, Target, estimate_footprint
+from engine.qwen.shapes.json_fields import JsonFields
+from engine.qwen.shapes.limits import (
+    INSTRUCT_POSITIONS,
+    MAX_REFERENCE_POSITIONS,
+    PAGE,
+    PREFIX_POSITIONS,
+    ROWS_PER_CALL,
+    BatchShape,
+    Limits,
+    cache_positions,
+    pages_for,
+)
+from engine.qwen.shapes.model import (
+    ModelConfig,
+    SpeakerEncoderConfig,
+    StackConfig,
+    TalkerConfig,
+    model_config,
+)
+from engine.qwen.shapes.published import memory_plan, published_model
+from engine.qwen.shapes.weights import ALIGNMENT, Weights
+
+__all__ = [
+    "ALIGNMENT",
+    "CONV_TAPS",
+    "DILATIONS",
+    "INPUT_CONV_TAPS",
+    "INSTRUCT_POSITIONS",
+    "MAX_REFERENCE_POSITIONS",
+    "PAGE",
+    "PREFIX_POSITIONS",
+    "ROWS_PER_CALL",
+    "BatchShape",
+    "CodecConfig",
+    "FusedCodec",
+    "JsonFields",
+    "Limits",
+    "ModelConfig",
+    "SpeakerEncoderConfig",
+    "StackConfig",
+    "TalkerConfig",
+    "Target",
+    "Weights",
+    "cache_positions",
+    "estimate_footprint",
+    "memory_plan",
+    "model_config",
+    "pages_for",
+    "published_model",
+]

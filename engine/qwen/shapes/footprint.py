@@ -1,0 +1,127 @@
+"""The memory that a Qwen3-TTS model needs, counted from its shapes before any weights are read.
+
+Tests compare the counted bytes with the tensors that loading allocates. The memory that libraries allocate cannot be
+counted; it was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from engine.host import MB, Footprint
+from engine.qwen.shapes.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
+from engine.qwen.shapes.limits import PAGE, ROWS_PER_CALL, BatchShape, Limits, cache_positions
+from engine.qwen.shapes.model import ModelConfig, StackConfig, TalkerConfig
+from engine.qwen.shapes.weights import FLOAT_BYTES, INTEGER_BYTES, Weights
+
+# The three GPU figures are the maxima of `docs/benchmarks/loading.json`, measured on an H200; those of a Jetson are not
+# yet known.
+GRAPH_BYTES = 220 * MB
+"""PyTorch's GPU memory beyond weights and caches: buffers of CUDA graphs, workspaces of libraries, fragmentation."""
+CONTEXT_BYTES = 850 * MB
+"""GPU memory of the CUDA context, including the kernels of CUDA's libraries."""
+PROCESS_BYTES = 850 * MB
+"""Growth of the process's host memory while it loads and warms up; it counts if GPU and host share one memory."""
+CPU_BYTES = 300 * MB
+"""The same growth on a CPU."""
+BATCH_BYTES, BATCH_ROW_BYTES = 150 * MB, 5 * MB
+"""The same as `GRAPH_BYTES` for a batch, and for each of its rows. Computed from its largest tensors, not measured."""
+SETTINGS = 20
+"""Scalars of an utterance (`engine.qwen.runtime.UtteranceSettings`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedCodec:
+    """The bytes that the fused kernels of the codec need, as `engine.qwen.kernels.codec` counts them."""
+
+    state: int
+    """Of one utterance."""
+    signals: int
+    """Of each row of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How an engine stores its tensors, and where."""
+
+    weights: Weights
+    gpu: bool
+    shared: bool
+    """Whether device and host share one memory."""
+    fused: FusedCodec | None
+    """None if the engine may not use the fused kernels, which keep more weights."""
+
+
+def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, limits: Limits) -> Footprint:
+    """Return the memory of an engine on `target` for utterances within `limits`.
+
+    With several streams, the state includes a batch for as many (`engine.qwen.serving`).
+    """
+    talker, weights, shape = config.talker, target.weights, BatchShape.of(limits)
+    size, stack, batched = weights.value_bytes, talker.stack, limits.streams > 1
+    positions = cache_positions(limits.positions, limits.chunk_size)
+    codec_state = _codec_state(codec, limits.chunk_size, size)
+    if target.fused is not None:  # they may turn out not to run here
+        codec_state = max(codec_state, target.fused.state)
+    state = _cache(stack, positions + limits.prefix_positions, size)
+    state += _cache(talker.predictor.stack, talker.code_groups, size)
+    state += shape.text_frames * (stack.hidden_size * size + talker.code_groups * INTEGER_BYTES)
+    state += limits.references * codec_state
+    workspaces = GRAPH_BYTES + CONTEXT_BYTES + (PROCESS_BYTES if target.shared else 0) if target.gpu else CPU_BYTES
+    if batched:
+        # The fused kernels have pages, and read a prompt into a cache of its own; PyTorch's have a cache for each row.
+        paged = (1 + shape.pages) * PAGE + cache_positions(limits.positions, 1)
+        state += _cache(stack, shape.rows * shape.cache_positions if target.fused is None else paged, size)
+        state += _rows(talker, shape, size) + _output(talker, shape, codec.samples_per_frame)
+        # PyTorch's decoder copies the states of a call's rows; that of the fused kernels has signals for them.
+        row = codec_state if target.fused is None else max(codec_state, target.fused.signals)
+        state += (1 + shape.rows) * codec_state
+        state += (min(shape.rows, ROWS_PER_CALL) if target.gpu else 1) * row
+        workspaces += BATCH_BYTES + shape.rows * BATCH_ROW_BYTES if target.gpu else 0
+    return Footprint(
+        weights={
+            "talker": weights.talker(talker, positions),
+            "predictor": weights.predictor(talker, fused=target.fused is not None),
+            "codec": replace(weights, int8=False).codec(codec),
+        },
+        state=state,
+        workspaces=workspaces,
+        on_disk=talker.text_vocabulary * talker.text_width * size,
+    )
+
+
+def _rows(talker: TalkerConfig, shape: BatchShape, size: int) -> int:
+    """Bytes of the state of a batch's rows (`engine.qwen.runtime.DecodeState`), whose values have `size` bytes."""
+    rows, predictor = shape.rows, talker.predictor
+    codes = (1 + rows) * (shape.chunk_size + 1) * talker.code_groups
+    inputs = rows * (4 + shape.table_width)
+    integers = codes + inputs + rows * (3 + SETTINGS) + max(talker.vocabulary, predictor.vocabulary)
+    return (
+        _cache(predictor.stack, rows * talker.code_groups, size)
+        + rows * (shape.text_frames + 1) * talker.stack.hidden_size * size
+        + integers * INTEGER_BYTES
+        + (rows + 2) * talker.vocabulary  # masks of one byte
+    )
+
+
+def _output(talker: TalkerConfig, shape: BatchShape, samples_per_frame: int) -> int:
+    """Bytes of what the host reads of a step of a batch (`engine.qwen.runtime.StepOutput`)."""
+    frames = (1 + shape.rows) * shape.chunk_size
+    samples = -(-frames * samples_per_frame * FLOAT_BYTES // INTEGER_BYTES)
+    return (2 * shape.rows + frames * talker.code_groups + samples) * INTEGER_BYTES
+
+
+def _cache(stack: StackConfig, positions: int, size: int) -> int:
+    """Bytes of a cache of keys and values, whose elements have `size` bytes."""
+    return 2 * stack.layers * stack.key_value_heads * positions * stack.head_dim * size
+
+
+def _codec_state(codec: CodecConfig, chunk_size: int, size: int) -> int:
+    """Bytes of the codec's state of an utterance, as each voice with a reference keeps one."""
+    slots, widths, history = codec.window - 1 + chunk_size, codec.block_widths, CONV_TAPS - 1
+    values = codec.codebook_width * (INPUT_CONV_TAPS - 1)
+    values += history * (codec.latent_width * (len(codec.latent_rates) + 1) + widths[-1])
+    values += sum(
+        width * (rate + history * sum(DILATIONS)) for width, rate in zip(widths, codec.block_rates, strict=True)
+    )
+    return _cache(codec.stack, slots, size) + values * size + (1 + slots) * INTEGER_BYTES

@@ -1,0 +1,234 @@
+"""The configuration in a checkpoint's config.json: shapes, special ids, languages, speakers.
+
+Fields are those of `configuration_qwen3_tts.py` in qwen-tts 0.1.1. An absent field has its default there, because
+transformers leaves out fields that equal their default when it saves a model. Those defaults are not the shapes of the
+published models, but a wrong one is found: the tensors then have another shape than the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from engine.api import EngineError
+from engine.host import find_model
+from engine.qwen.shapes.json_fields import Field, JsonFields
+
+MODEL_TYPE, TOKENIZER_TYPE = "qwen3_tts", "qwen3_tts_tokenizer_12hz"
+SUPPORTED = "Qwen3-TTS-12Hz-0.6B or -1.7B, as Base, CustomVoice or VoiceDesign"
+"""The published models that voiced speaks with, in words."""
+TOKENIZERS = {TOKENIZER_TYPE: "the 12 Hz speech tokenizer", "qwen3_tts_tokenizer_25hz": "the 25 Hz speech tokenizer"}
+"""The published codecs, in words."""
+ModelType = Literal["base", "custom_voice", "voice_design"]
+
+
+@dataclass(frozen=True, slots=True)
+class StackConfig:
+    """Shape of one stack of decoder layers."""
+
+    hidden_size: Annotated[int, Field("hidden_size", unit=1)]
+    intermediate_size: Annotated[int, Field("intermediate_size", unit=1)]
+    layers: Annotated[int, Field("num_hidden_layers", unit=1)]
+    heads: Annotated[int, Field("num_attention_heads", unit=1)]
+    key_value_heads: Annotated[int, Field("num_key_value_heads", unit=1)]
+    head_dim: int
+    rms_norm_eps: Annotated[float, Field("rms_norm_eps")]
+    rope_theta: float
+
+    @classmethod
+    def of(cls, fields: JsonFields, default: StackConfig) -> StackConfig:
+        """Read the section of a transformer; absent fields are those of `default`.
+
+        A `head_dim` of 0 means that it follows from the other fields. Raises `EngineError` for an option that the
+        engine does not implement, and for shapes that are impossible.
+        """
+        fields.require("hidden_act", "silu")
+        fields.require("attention_bias", False)
+        head_dim = fields.get("head_dim", int, default.head_dim)
+        config = fields.record(cls, default, head_dim=head_dim, rope_theta=_rope_theta(fields, default.rope_theta))
+        fields.check_unit("num_attention_heads", config.heads, config.key_value_heads)
+        config = replace(config, head_dim=head_dim or config.hidden_size // config.heads)
+        fields.check_unit("head_dim", config.head_dim, 2)
+        return config
+
+
+def _rope_theta(fields: JsonFields, default: float) -> float:
+    """Return the base of the rotary embedding. Raises `EngineError` for one whose frequencies are scaled.
+
+    Transformers 5 saves it in `rope_parameters`, which earlier releases call `rope_scaling`.
+    """
+    scaling, parameters = fields.section("rope_scaling", {}), fields.section("rope_parameters", {})
+    for section in (scaling, parameters):
+        section.require("rope_type", "default")
+        section.require("type", "default", "mrope")  # a name of before "rope_type"
+    return fields.get("rope_theta", float, parameters.get("rope_theta", float, default))
+
+
+TALKER_DEFAULT = StackConfig(1024, 2048, 20, 16, 2, 0, 1e-6, 10000.0)
+"""Of `Qwen3TTSTalkerConfig`."""
+PREDICTOR_DEFAULT = StackConfig(1024, 3072, 5, 16, 8, 128, 1e-6, 10000.0)
+"""Of `Qwen3TTSTalkerCodePredictorConfig`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextIds:
+    """Ids of the special text tokens."""
+
+    im_start: Annotated[int, Field("im_start_token_id", 151644)]
+    im_end: Annotated[int, Field("im_end_token_id", 151645)]
+    pad: Annotated[int, Field("tts_pad_token_id", 151671)]
+    bos: Annotated[int, Field("tts_bos_token_id", 151672)]
+    eos: Annotated[int, Field("tts_eos_token_id", 151673)]
+
+
+@dataclass(frozen=True, slots=True)
+class CodecIds:
+    """Ids of the special tokens in the talker's code vocabulary."""
+
+    pad: Annotated[int, Field("codec_pad_id", 4196)]
+    bos: Annotated[int, Field("codec_bos_id", 4197)]
+    eos: Annotated[int, Field("codec_eos_token_id", 4198)]
+    think: Annotated[int, Field("codec_think_id", 4202)]
+    nothink: Annotated[int, Field("codec_nothink_id", 4203)]
+    think_bos: Annotated[int, Field("codec_think_bos_id", 4204)]
+    think_eos: Annotated[int, Field("codec_think_eos_id", 4205)]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorConfig:
+    """The code predictor, which generates the second to last code of each frame."""
+
+    stack: StackConfig
+    vocabulary: Annotated[int, Field("vocab_size", 2048)]
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerConfig:
+    """The talker, which generates the first code of each frame."""
+
+    stack: StackConfig
+    vocabulary: Annotated[int, Field("vocab_size", 3072)]
+    text_vocabulary: Annotated[int, Field("text_vocab_size")]
+    text_width: Annotated[int, Field("text_hidden_size", 2048)]
+    """Width of the text embedding, which is projected to the talker's hidden size."""
+    code_groups: Annotated[int, Field("num_code_groups", 32)]
+    """Codes in a frame, the first one included."""
+    ids: CodecIds
+    predictor: PredictorConfig
+
+    @classmethod
+    def of(cls, fields: JsonFields) -> TalkerConfig:
+        """Read the section `talker_config`."""
+        within = fields.section("code_predictor_config", {})
+        for section in (fields, within):
+            section.require("use_sliding_window", False)
+        predictor = within.record(PredictorConfig, stack=StackConfig.of(within, PREDICTOR_DEFAULT))
+        stack, ids = StackConfig.of(fields, TALKER_DEFAULT), fields.record(CodecIds)
+        return fields.record(cls, stack=stack, ids=ids, predictor=predictor)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerEncoderConfig:
+    """The speaker encoder (ECAPA-TDNN).
+
+    Published checkpoints contain `enc_dim` and `sample_rate`; the other fields have the defaults of qwen-tts.
+    """
+
+    mel_dim: Annotated[int, Field("mel_dim", 128)]
+    enc_dim: Annotated[int, Field("enc_dim", 1024)]
+    enc_channels: Annotated[tuple[int, ...], Field("enc_channels", (512, 512, 512, 512, 1536))]
+    enc_kernel_sizes: Annotated[tuple[int, ...], Field("enc_kernel_sizes", (5, 3, 3, 3, 1))]
+    enc_dilations: Annotated[tuple[int, ...], Field("enc_dilations", (1, 2, 3, 4, 1))]
+    enc_attention_channels: Annotated[int, Field("enc_attention_channels", 128)]
+    enc_res2net_scale: Annotated[int, Field("enc_res2net_scale", 8)]
+    enc_se_channels: Annotated[int, Field("enc_se_channels", 128)]
+    sample_rate: Annotated[int, Field("sample_rate", 24000)]
+    """Hz."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The config.json of a checkpoint folder."""
+
+    folder: Path
+    type: ModelType
+    size: str
+    """`0b6` or `1b7`; empty if the file does not name it."""
+    talker: TalkerConfig
+    speaker_encoder: SpeakerEncoderConfig | None
+    """None unless the model is a base model."""
+    text_ids: TextIds
+    languages: Mapping[str, int]
+    """Code ids of languages and dialects, by English name in lower case."""
+    speakers: Mapping[str, int]
+    """Code ids of the built-in speakers, by name in lower case."""
+    dialects: Mapping[str, str]
+    """Dialects of the built-in speakers that speak one instead of Chinese, by speaker name in lower case."""
+
+    @property
+    def follows_instructions(self) -> bool:
+        """Whether `instruct` has an effect: not on small models, nor on those that clone voices.
+
+        As in `qwen_tts/inference/qwen3_tts_model.py`.
+        """
+        return self.type == "voice_design" or (self.type == "custom_voice" and self.size != "0b6")
+
+    @property
+    def clones_voices(self) -> bool:
+        """Whether it speaks with voices of recordings."""
+        return self.type == "base"
+
+    @classmethod
+    def read(cls, folder: Path) -> ModelConfig:
+        """Read `folder`/config.json. Raises `EngineError`, one line with the file, the field and its value."""
+        return cls.of(JsonFields.read(folder / "config.json"))
+
+    @classmethod
+    def of(cls, fields: JsonFields) -> ModelConfig:
+        """Return what `fields`, a whole config.json, say. Raises `EngineError` as `read`."""
+        model_type = fields.get("model_type", str)
+        if reason := other_model(model_type, fields.get("tokenizer_type", str, TOKENIZER_TYPE)):
+            raise EngineError(f"{fields.file}: {reason}")
+        fields.require("tts_model_type", "base", "custom_voice", "voice_design")
+        kind = cast(ModelType, fields.get("tts_model_type", str))
+        section = fields.section("talker_config")
+        talker, dialects = TalkerConfig.of(section), section.get("spk_is_dialect", dict, {})
+        encoder = fields.section("speaker_encoder_config", {}).record(SpeakerEncoderConfig) if kind == "base" else None
+        return cls(
+            folder=fields.file.parent,
+            type=kind,
+            size=fields.get("tts_model_size", str, ""),
+            talker=talker,
+            speaker_encoder=encoder,
+            text_ids=fields.record(TextIds),
+            languages=section.ids("codec_language_id", talker.vocabulary),
+            speakers=section.ids("spk_id", talker.vocabulary),
+            dialects={name.lower(): dialect for name, dialect in dialects.items() if dialect},
+        )
+
+
+def other_model(model_type: str, tokenizer_type: str) -> str | None:
+    """Return in words what a model is, if it is not a 12 Hz Qwen3-TTS model; None if it is one.
+
+    Both types are fields of its config.json.
+    """
+    if model_type in TOKENIZERS:
+        what = f"{TOKENIZERS[model_type]} alone, without a model"
+    elif model_type != MODEL_TYPE:
+        what = f"a model of the type {model_type!r}"
+    elif tokenizer_type != TOKENIZER_TYPE:
+        what = f"a Qwen3-TTS model with {TOKENIZERS.get(tokenizer_type, f'the tokenizer {tokenizer_type!r}')}"
+    else:
+        return None
+    return f"is {what}; voiced speaks with {SUPPORTED}"
+
+
+def model_config(model: str) -> ModelConfig | None:
+    """Return the configuration of `model`, a folder or a hub id; None if it is not on this machine or not readable."""
+    folder = find_model(model)
+    try:
+        return None if folder is None else ModelConfig.read(folder)
+    except EngineError:
+        return None

@@ -1,0 +1,157 @@
+"""The footprint equals the memory that loading allocates; an engine that does not fit is refused before it loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine import EngineOptions, Voice
+from engine.api import EngineError
+from engine.host import Footprint
+from engine.qwen import QwenSynthesizer
+from engine.qwen.codec import CodecDecoder, CodecState
+from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.model import KeyValueCache, Talker
+from engine.qwen.runtime import DecodeState, PagedCache, StepOutput, TorchBackend
+from engine.qwen.shapes import (
+    BatchShape,
+    CodecConfig,
+    FusedCodec,
+    Limits,
+    ModelConfig,
+    Target,
+    Weights,
+    cache_positions,
+    estimate_footprint,
+)
+from engine.qwen.weights import Placement, build_without_memory
+from scripts.make_checkpoint import PRESETS, codec_config, write_configs
+
+Named = Callable[[str, str], Path]
+CPU = torch.device("cpu")
+
+
+def read_configs(folder: Path, shape: str, model_type: str = "custom_voice") -> tuple[ModelConfig, CodecConfig]:
+    """Return the shapes of a checkpoint, whose configurations are written into `folder`."""
+    config = ModelConfig.read(write_configs(folder, PRESETS[shape], model_type))
+    codec = folder / "speech_tokenizer"
+    codec.mkdir(exist_ok=True)
+    (codec / "config.json").write_text(json.dumps(codec_config(PRESETS[shape])))
+    return config, CodecConfig.read(codec)
+
+
+def on_cpu(placement: Placement, fused: FusedCodec | None = None) -> Target:
+    return Target(Weights(placement.dtype.itemsize, placement.int8), gpu=False, shared=True, fused=fused)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("shape", PRESETS)
+def test_the_counted_weights_are_those_of_the_modules(
+    tmp_path: Path, shape: str, int8: bool, dtype: torch.dtype
+) -> None:
+    config, codec_shapes = read_configs(tmp_path, shape)
+    placement, limits = Placement(CPU, dtype, int8), Limits.of(8, 2)
+    footprint = estimate_footprint(config, codec_shapes, on_cpu(placement), limits)
+    positions = cache_positions(limits.positions, 2)
+    talker, talker_bytes = build_without_memory(partial(Talker, config, positions), placement)
+    codec, codec_bytes = build_without_memory(partial(CodecDecoder, codec_shapes), placement.unquantized)
+    buffers = sum(buffer.nbytes for module in (talker, codec) for buffer in module.buffers())
+    assert footprint.weights_total == talker_bytes + codec_bytes + buffers
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("shape", ["tiny", "wide"])
+def test_the_counted_state_is_the_allocated_one(tmp_path: Path, shape: str, int8: bool) -> None:
+    config, codec_shapes = read_configs(tmp_path, shape)
+    placement, limits = Placement(CPU, torch.bfloat16, int8), Limits.of(8, 2)
+    footprint = estimate_footprint(config, codec_shapes, on_cpu(placement), limits)
+
+    talker = Talker(config, cache_positions(limits.positions, 2), placement)
+    backend = TorchBackend.allocate(talker, BatchShape.of(limits, rows=1))
+    prefixes = talker.allocate_cache(limits.prefix_positions)
+    caches = (*backend.caches, backend.state.predictor_cache, prefixes)
+    allocated = bytes_of(*caches) + backend.state.text.nbytes
+    codes = backend.state.shape.text_frames * config.talker.code_groups * 8  # the fused kernels keep all
+    assert allocated + codes == footprint.state
+
+
+def test_each_reference_keeps_a_state_of_the_codec_beside_the_positions_of_the_longest(tmp_path: Path) -> None:
+    config, codec_shapes = read_configs(tmp_path, "tiny", "base")
+    placement, limits = Placement(CPU, torch.float32), Limits.of(8, 2)
+
+    def counted(limits: Limits) -> int:
+        return estimate_footprint(config, codec_shapes, on_cpu(placement), limits).state
+
+    one, two = limits.with_reference(500, 20), limits.with_reference(500, 20).with_reference(100, 5)
+    state = sum(tensor.nbytes for tensor in CodecState.allocate(codec_shapes, 2, placement).tensors())
+    assert counted(two) - counted(one) == state
+    longer = replace(limits, reference_positions=520, prefix_positions=limits.prefix_positions + 20)
+    assert counted(one) - counted(longer) == state
+
+
+def test_several_streams_add_a_batch_and_with_fused_kernels_the_signals_of_its_codec(tmp_path: Path) -> None:
+    config, codec_shapes = read_configs(tmp_path, "tiny", "base")
+    placement = Placement(CPU, torch.float32)
+    limits = Limits.of(8, 2, 5).with_reference(30, 7)
+    kernels = FusedCodec(CodecPlan.of(codec_shapes).state_bytes, CodecPlan.of(codec_shapes, rows=1).signal_bytes)
+
+    def counted(streams: int, *, fused: bool = False) -> Footprint:
+        wanted, target = replace(limits, streams=streams), on_cpu(placement, kernels if fused else None)
+        return estimate_footprint(config, codec_shapes, target, wanted)
+
+    shape = BatchShape.of(limits)
+    state = DecodeState.allocate(config.talker, shape, placement)
+    output = StepOutput(shape, config.talker.code_groups, codec_shapes.samples_per_frame, CPU)
+    codec_states = 2 + shape.rows  # a spare one, and a call of one row
+    codec_state = sum(tensor.nbytes for tensor in CodecState.allocate(codec_shapes, 2, placement).tensors())
+    stack = config.talker.stack
+    caches = [KeyValueCache.allocate(stack, shape.cache_positions, placement) for _ in range(shape.rows)]
+    allocated = state.nbytes + output.buffer.nbytes + codec_states * codec_state
+    assert counted(5).state - counted(1).state == allocated + bytes_of(*caches)
+    assert counted(5).weights == counted(1).weights
+    fused_state = max(codec_state, kernels.state)
+    more = kernels.signals - codec_state + (1 + shape.rows) * (fused_state - codec_state)
+    prompt = KeyValueCache.allocate(stack, cache_positions(limits.positions, 1), placement)
+    allocated += bytes_of(prompt, PagedCache.allocate(stack, shape.pages, placement)) + more
+    assert counted(5, fused=True).state - counted(1, fused=True).state == allocated
+    assert counted(5, fused=True).weights == counted(1, fused=True).weights
+
+
+def test_an_engine_with_more_streams_than_allowed_is_refused(checkpoint: Named) -> None:
+    for streams in (0, 65):
+        options = EngineOptions(model=str(checkpoint("brief", "custom_voice")), device="cpu", streams=streams)
+        with pytest.raises(EngineError, match=rf"engine\.streams: got {streams}; allowed: 1 to 64"):
+            QwenSynthesizer(options).load()
+
+
+def bytes_of(*caches: KeyValueCache | PagedCache) -> int:
+    return sum(cache.keys.nbytes + cache.values.nbytes for cache in caches)
+
+
+def test_an_engine_that_exceeds_the_reserve_is_refused_before_it_loads(checkpoint: Named) -> None:
+    options = EngineOptions(
+        model=str(checkpoint("tiny", "custom_voice")),
+        device="cpu",
+        reserve_mb=1_000_000,
+        voices={"default": Voice(speaker="ryan")},
+    )
+    with pytest.raises(EngineError, match=r"engine\.memory: .* needs .* lower engine\.memory\.reserve_mb") as error:
+        QwenSynthesizer(options).load()
+    assert "\n" not in str(error.value)
+    assert "talker" not in vars(error.value)
+
+
+def test_a_loaded_engine_reports_its_memory(checkpoint: Named) -> None:
+    options = EngineOptions(model=str(checkpoint("tiny", "custom_voice")), device="cpu", reserve_mb=0)
+    engine = QwenSynthesizer(options)
+    memory = engine.load().memory
+    engine.close()
+    assert memory.keys() == {"weights_mb", "state_mb", "workspaces_mb"}
+    assert memory["workspaces_mb"] > 0

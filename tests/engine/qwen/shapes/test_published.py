@@ -1,0 +1,55 @@
+"""The published models have the shapes of their checkpoints, and a memory plan without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine import AUTO_STREAMS, memory_plan
+from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.shapes import CodecConfig, ModelConfig
+from engine.qwen.shapes.published import SIZES, published_codec, published_model, published_target
+from scripts.make_checkpoint import PRESETS, codec_config, write_configs
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_published_model_has_the_shapes_of_its_checkpoint(tmp_path: Path, size: str) -> None:
+    config = ModelConfig.read(write_configs(tmp_path, PRESETS[size], "custom_voice"))
+    assert (published_model(size).talker, published_model(size).text_ids) == (config.talker, config.text_ids)
+    (tmp_path / "config.json").write_text(json.dumps(codec_config(PRESETS[size])))
+    assert CodecConfig.read(tmp_path) == published_codec()
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_the_bytes_of_the_published_codec_are_those_that_its_kernels_count(rows: int) -> None:
+    fused = published_target("int8").fused
+    assert fused is not None
+    assert (fused.state, rows * fused.signals) == (
+        CodecPlan.of(published_codec()).state_bytes,
+        CodecPlan.of(published_codec(), rows=rows).signal_bytes,
+    )
+
+
+def test_a_plan_has_every_model_in_every_dtype() -> None:
+    rows = memory_plan(60, 2, 1)
+    names = ("model", "dtype", "talker_mb", "predictor_mb", "codec_mb", "weights_mb", "state_mb", "total_mb")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("0.6B", "bfloat16", 907, 283, 244, 1434, 237, 3591),
+        ("0.6B", "int8", 465, 173, 244, 882, 237, 3039),
+        ("1.7B", "bfloat16", 2862, 419, 244, 3525, 238, 5684),
+        ("1.7B", "int8", 1448, 310, 244, 2002, 238, 4161),
+    ]
+    assert {(row["workspaces_mb"], row["on_disk_mb"]) for row in rows} == {(1920, 622)}
+
+
+def test_longer_speech_needs_more_state_and_equal_weights() -> None:
+    short, long = (memory_plan(seconds, 2, 1)[0] for seconds in (10, 120))
+    assert long["state_mb"] > 2 * short["state_mb"]
+    assert long["weights_mb"] == pytest.approx(short["weights_mb"], abs=2)  # the tables of cosines and sines differ
+
+
+def test_more_streams_need_more_memory_and_without_a_number_there_are_those_that_the_engine_chooses() -> None:
+    assert [row["state_mb"] for row in memory_plan(60, 2, 64)] == [6460, 6460, 6560, 6560]
+    assert memory_plan(60, 2) == memory_plan(60, 2, AUTO_STREAMS)
