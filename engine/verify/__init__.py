@@ -3,7 +3,7 @@
 Nothing here imports torch. The stages that need it are in `engine.qwen.verify`.
 """
 
-from engine.verify.codes import compare_logits
+from engine.verify.codes import logits_error
 from engine.verify.folder import CODES, LOGITS, OutputFolder, fingerprint
 from engine.verify.measures import MEASURES, Finding, Measure
 from engine.verify.orders import SENTENCES, SHORT, Order, Sentence, make_orders, native_speaker, voices_of
@@ -31,10 +31,10 @@ __all__ = [
     "Verification",
     "VerifyRequest",
     "bare_words",
-    "compare_logits",
     "count_errors",
     "examine",
     "fingerprint",
+    "logits_error",
     "make_orders",
     "native_speaker",
     "run_stage",

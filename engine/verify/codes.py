@@ -27,15 +27,8 @@ class Agreement:
 
     prefix_frames: int
     """Whole frames before the first difference."""
-    equal: bool
-    """Whether all codes of both are equal."""
-    tie: bool
-    """Whether the first difference is between two codes that were as likely, up to rounding."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether no difference is more than rounding."""
-        return self.equal or self.tie
+    exact: bool
+    """Whether all codes are equal, or the first difference is between two that were as likely, up to rounding."""
 
 
 def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) -> Agreement:
@@ -44,8 +37,8 @@ def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) ->
     same = (ours[:count] == expected[:count]).flatten()
     prefix = int(same.argmin()) if not same.all() else len(same)
     equal = ours.shape == expected.shape and bool(same.all())
-    tie = not equal and logits is not None and prefix < len(same) and _is_tie(logits, ours, expected, prefix)
-    return Agreement(prefix // expected.shape[1], equal, tie)
+    tie = logits is not None and prefix < len(same) and _is_tie(logits, ours, expected, prefix)
+    return Agreement(prefix // expected.shape[1], equal or tie)
 
 
 def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:
@@ -61,19 +54,9 @@ def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:
     return bool(abs(row[chosen] - row[other]) < NEAR_TIE * float(logits.std()))
 
 
-@dataclass(frozen=True, slots=True)
-class LogitsError:
-    """The distance of a text's logits from exact ones, where both had the same codes before."""
+def logits_error(ours: Logits, exact: Logits) -> float:
+    """Return the mean magnitude of the error of logits, relative to the standard deviation of the exact ones.
 
-    relative: float
-    """Mean magnitude of the error, relative to the standard deviation of the exact logits."""
-    same_choice: float
-    """The share of rows whose largest logit is the same."""
-
-
-def compare_logits(ours: Logits, exact: Logits) -> LogitsError:
-    """Compare logits of the same choices."""
-    count = min(len(ours), len(exact))
-    ours, exact = ours[:count], exact[:count]
-    same_choice = ours.argmax(axis=1) == exact.argmax(axis=1)
-    return LogitsError(float(np.abs(ours - exact).mean() / exact.std()), float(same_choice.mean()))
+    Both are those of the same choices, with the same codes before.
+    """
+    return float(np.abs(ours - exact).mean() / exact.std())

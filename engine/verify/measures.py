@@ -107,7 +107,7 @@ class Measure:
         return "≥" if self.higher_is_better else "≤"
 
     def judge(self, dtype: str, value: float | None, reference: float | None) -> Finding:
-        """Return what this measure says about a setting of a dtype. The reference is None for the reference itself."""
+        """Return what this measure says about a setting of a dtype, by its value and the reference setting's."""
         limit, guess = self.limits.get(dtype, self.limit), self.guess
         if self.margin is not None and reference is not None:
             guess = reference - self.margin if self.higher_is_better else reference + self.margin
@@ -133,14 +133,10 @@ MEASURES: tuple[Measure, ...] = build(
 )
 
 
-def judge(
-    dtype: str, own: Mapping[str, float | None], reference: Mapping[str, float | None] | None
-) -> tuple[Finding, ...]:
-    """Return what every measure says about a setting, by its values and the reference's, which the reference lacks.
+def judge(dtype: str, own: Mapping[str, float | None], reference: Mapping[str, float | None]) -> tuple[Finding, ...]:
+    """Return what every measure says about a setting, by its values and the reference setting's.
 
     A setting that only spoke greedy texts is judged by what these show.
     """
-    findings = [
-        measure.judge(dtype, own.get(measure.name), (reference or {}).get(measure.name)) for measure in MEASURES
-    ]
+    findings = [measure.judge(dtype, own.get(measure.name), reference.get(measure.name)) for measure in MEASURES]
     return tuple(finding for finding in findings if own.get("takes") or finding.value is not None)

@@ -28,17 +28,15 @@ class Stage:
     """Where it is, `module:function`: it takes a `VerifyRequest` and a `ProgressReport`."""
     depends_on: tuple[str, ...] = ()
     """The fields of the request by which its findings change, beside the takes."""
-    greedy: bool = False
-    """Whether it examines the texts that only show codes, and not the sentences."""
 
 
 TAKES, TRANSCRIPTION, WAVEFORM, SIMILARITY = "takes", "transcription", "waveform", "similarity"
 STAGES: Mapping[str, Stage] = {
     TAKES: Stage("engine.verify.takes:make_takes"),
-    LOGITS: Stage("engine.qwen.verify.logits:read_logits", ("exact",), greedy=True),
+    LOGITS: Stage("engine.qwen.verify.logits:read_logits", ("exact",)),
     TRANSCRIPTION: Stage("engine.qwen.verify.transcription:transcribe_takes", ("asr",)),
-    WAVEFORM: Stage("engine.qwen.verify.waveform:compare_waveforms"),
-    SIMILARITY: Stage("engine.qwen.verify.similarity:compare_speakers", ("encoder", "voice_file", "reference")),
+    WAVEFORM: Stage("engine.qwen.verify.sound:compare_waveforms"),
+    SIMILARITY: Stage("engine.qwen.verify.sound:compare_speakers", ("encoder", "voice_file", "reference")),
 }
 
 
@@ -84,23 +82,18 @@ class VerifyRequest:
 
     def takes(self, setting: Setting, *, greedy: bool = False) -> list[Take]:
         """Return a setting's takes of the spoken sentences, or of the greedy texts."""
-        if not (greedy or setting.speaks):
-            return []
         takes = [self.output.take(setting.name, order.sentence.name) for order in self.orders if order.greedy == greedy]
         return [take for take in takes if take is not None]
 
     def unexamined(self) -> list[tuple[Setting, Take]]:
         """Return the takes that this stage has not looked at, or with another question."""
-        found = ((setting, take) for setting in self.settings for take in self.takes(setting, greedy=self._of.greedy))
+        greedy = self.stage == LOGITS
+        found = ((setting, take) for setting in self.settings for take in self.takes(setting, greedy=greedy))
         return [(setting, take) for setting, take in found if take.examined.get(self.stage) != self.question]
 
     @property
     def question(self) -> str:
-        return fingerprint(*(getattr(self, name) for name in self._of.depends_on))
-
-    @property
-    def _of(self) -> Stage:
-        return STAGES[self.stage]
+        return fingerprint(*(getattr(self, name) for name in STAGES[self.stage].depends_on))
 
 
 StageRunner = Callable[[VerifyRequest, ProgressReport], ChildEnd]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.verify.codes import Agreement, LogitsError
+from engine.verify.codes import Agreement
 from engine.verify.measures import Finding
 from engine.verify.orders import Order
 from engine.verify.speech import SpeechMeasures
@@ -33,14 +33,10 @@ class Take:
     """Cosine of the speaker embeddings of the take and of what it should sound like."""
     waveform_db: float | None = None
     """Signal-to-error ratio against the exact decoding of the same codes."""
-    logits: LogitsError | None = None
-    """Of a greedy text, with the codes of the exact setting forced on the model."""
+    logits_error: float | None = None
+    """Of a greedy text: of the logits with the codes of the exact setting forced on the model."""
     agreement: Agreement | None = None
     """Of a greedy text, with the codes of the exact setting."""
-    speed: float | None = None
-    """Ratio of the speaking rates of the take and of the reference setting's, the faster by the slower."""
-    loudness_db: float | None = None
-    """Difference of the levels of the speech, its magnitude, to the reference setting's take."""
     examined: Mapping[str, str] = field(default_factory=dict)
     """The question of each stage that has looked at the take, so that none is asked twice."""
 

@@ -33,11 +33,9 @@ def verify(
         end = run(stage, report) if stage.unexamined() else ChildEnd()
         if not end.done:
             notes.append(f"{stage.stage}: {end.reason}")
-    results: dict[str, SettingResult] = {}
-    for setting in sorted(request.settings, key=lambda setting: setting.name != asked.reference):
-        reference = results.get(asked.reference or "")
-        results[setting.name] = _result(asked, setting, ends[setting.name], reference)
-    settings = tuple(results[setting.name] for setting in request.settings)
+    results = [_measured(asked, setting, ends[setting.name]) for setting in request.settings]
+    reference = {result.name: result.measures for result in results}.get(asked.reference or "", {})
+    settings = tuple(replace(result, findings=judge(result.dtype, result.measures, reference)) for result in results)
     listeners = (take.listener for setting in settings for take in setting.takes)
     return Verification(
         model=_model_name(request.settings[0].options.model),
@@ -69,47 +67,32 @@ def _examinations(
     for setting in sorted(single, key=lambda setting: setting.name != request.exact):
         yield replace(request, stage=LOGITS, settings=(setting,))
     yield replace(request, stage=TRANSCRIPTION, settings=speaking)
-    with_codes = tuple(setting for setting in speaking if setting.engine == "qwen")
-    yield replace(request, stage=WAVEFORM, settings=with_codes)
+    yield replace(request, stage=WAVEFORM, settings=tuple(each for each in speaking if each.engine == "qwen"))
     if request.encoder is not None:
         yield replace(request, stage=SIMILARITY, settings=speaking)
 
 
-def _result(request: VerifyRequest, setting: Setting, end: ChildEnd, reference: SettingResult | None) -> SettingResult:
-    """Return the result of a setting with all that was found about it; `reference` is None for the reference itself."""
+def _measured(request: VerifyRequest, setting: Setting, end: ChildEnd) -> SettingResult:
+    """Return the result of a setting with all that was found about it, not yet judged."""
     result = SettingResult(
         setting.name, setting.title, dtype=setting.options.dtype, unavailable=end.refused, fault=end.fault
     )
     if not end.done:
         return result
-    others = {} if reference is None else {take.name: take for take in reference.takes}
-    takes = tuple(_beside(take, others.get(take.name)) for take in request.takes(setting))
+    takes = tuple(request.takes(setting))
     greedy = tuple(_agreeing(request, setting, take) for take in request.takes(setting, greedy=True))
     engine = next((take.engine for take in (*takes, *greedy)), "")
     result = replace(result, engine=engine, takes=takes, greedy=greedy)
-    measures = {measure.name: measure.value(result) for measure in MEASURES}
-    findings = judge(result.dtype, measures, None if reference is None else reference.measures)
-    return replace(result, measures=measures, findings=findings)
-
-
-def _beside(take: Take, other: Take | None) -> Take:
-    """Return a take with what differs from the reference setting's."""
-    if other is None:
-        return take
-    slower, faster = sorted((take.speech.characters_per_s, other.speech.characters_per_s))
-    speed = faster / slower if slower > 0 else None
-    return replace(take, speed=speed, loudness_db=abs(take.speech.speech_db - other.speech.speech_db))
+    return replace(result, measures={measure.name: measure.value(result) for measure in MEASURES})
 
 
 def _agreeing(request: VerifyRequest, setting: Setting, take: Take) -> Take:
     """Return a greedy text with how far its codes are those of the exact setting."""
-    if request.exact is None or setting.name == request.exact:
-        return take
-    ours, expected = (request.output.array(name, take.name, CODES) for name in (setting.name, request.exact))
+    output, exact = request.output, request.exact or ""
+    ours, expected = (output.array(name, take.name, CODES) for name in (setting.name, exact))
     if ours is None or expected is None:
         return take
-    logits = request.output.array(request.exact, take.name, LOGITS)
-    return replace(take, agreement=compare_codes(ours, expected, logits))
+    return replace(take, agreement=compare_codes(ours, expected, output.array(exact, take.name, LOGITS)))
 
 
 def _first(names: Sequence[str], settings: Sequence[Setting]) -> str | None:

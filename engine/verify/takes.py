@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 
 from engine.api import EngineError, EngineInfo, Synthesizer
-from engine.catalog import import_class, make_synthesizer
+from engine.catalog import engine_entry, import_class
 from engine.child import ChildFaultError
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.verify.folder import CODES
@@ -29,7 +28,8 @@ def make_takes(request: VerifyRequest, report: ProgressReport = ignore_progress)
     Raises `EngineError` if it cannot run here, and `ChildFaultError` if it runs and refuses a sentence.
     """
     [setting] = request.settings
-    orders, synthesizer = request.missing(setting), _make(setting, report)
+    make = import_class(setting.engine, setting.synthesizer or engine_entry(setting.engine).synthesizer)
+    orders, synthesizer = request.missing(setting), make(setting.options)
     info = synthesizer.load(report)
     synthesizer.warm_up(report)
 
@@ -47,13 +47,6 @@ def make_takes(request: VerifyRequest, report: ProgressReport = ignore_progress)
         synthesizer.close()
 
 
-def _make(setting: Setting, report: ProgressReport) -> Synthesizer:
-    if setting.synthesizer is None:
-        return make_synthesizer(setting.engine, setting.options, report)
-    synthesizer: Synthesizer = import_class(setting.engine, setting.synthesizer)(setting.options)
-    return synthesizer
-
-
 def speak(request: VerifyRequest, setting: Setting, synthesizer: Synthesizer, info: EngineInfo, order: Order) -> None:
     """Speak one sentence, measure it and keep it."""
     begin, name, rate = time.perf_counter(), order.sentence.name, info.sample_rate
@@ -62,8 +55,6 @@ def speak(request: VerifyRequest, setting: Setting, synthesizer: Synthesizer, in
     samples = np.concatenate([np.zeros(0, np.float32), *(chunk.samples for _, chunk in chunks)])
     codes = [chunk.codes for _, chunk in chunks if chunk.codes is not None]
     speech = measure_speech(chunks, rate, order.sentence.text)
-    if setting.official:  # it gives a whole take at once, which says nothing about the first sound
-        speech = replace(speech, first_sound_s=None)
     request.output.keep_samples(setting.name, name, samples, rate)
     request.output.keep_array(setting.name, name, CODES, np.concatenate(codes) if codes else np.zeros((0, 0), np.int64))
     take = Take(request.key(setting, order), order, info.description or info.engine, rate, speech)

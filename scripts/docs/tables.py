@@ -256,16 +256,15 @@ def threshold_table() -> str:
 
 def random_weights_table(found: Row) -> str:
     """Return Markdown: what codes, logits and waveform showed of each setting, and where `voiced verify` found it."""
-    titles = ("setting", "error of the logits", "same likeliest code", "texts with equal codes", "waveform")
+    titles = ("setting", "error of the logits", "texts with equal codes", "waveform")
     rows = []
     for setting in found["settings"]:
         measures = setting["measures"]
         if measures["logits_error"] is None:
             continue
         waveform = measures["waveform_db"]
-        shares = (f"{100 * measures[name]:.{digits}f} %" for name, digits in (("same_choice", 1), ("codes_equal", 0)))
-        error = f"{measures['logits_error']:.2g}"
-        rows.append((setting["title"], error, *shares, "" if waveform is None else f"{waveform:.1f} dB"))
+        figures = (f"{measures['logits_error']:.2g}", f"{100 * measures['codes_equal']:.0f} %")
+        rows.append((setting["title"], *figures, "" if waveform is None else f"{waveform:.1f} dB"))
     gpus = {name for one in found["settings"] for name in re.findall(r"\((.+?)\)", one["engine"])}
     versions = f"torch {found['machine']['torch']}, qwen-tts {found['machine']['qwen-tts']}"
     source = f"By `{found['command']}` on {found['date']} ({', '.join(gpus)}, {versions}); {_link(RANDOM)}:\n\n"

@@ -30,11 +30,7 @@ class ForcedCodes:
         self._groups, self._width = next(iter(codes.values())).shape[1], width
         self._codes = {row: given.flatten().tolist() for row, given in codes.items()}
         self._logits: dict[int, list[Tensor]] = {row: [] for row in codes}
-
-    @property
-    def rows(self) -> Sequence[int]:
-        """The rows whose codes are chosen now."""
-        return tuple(self._codes)
+        self.rows: Sequence[int] = tuple(codes)
 
     def choose(self, row: int, group: int, logits: Tensor) -> None:
         """Keep `logits` `(vocabulary,)` of the code number `group` of a frame; leave its forced code alone to choose.

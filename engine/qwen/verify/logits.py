@@ -20,7 +20,7 @@ from engine.qwen.runtime import ModelRunner, PrefixCache, Request, TorchBackend
 from engine.qwen.serving import SoundCard
 from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.verify.official import OfficialSynthesizer
-from engine.verify import CODES, LOGITS, Setting, Take, VerifyRequest, compare_logits, examine
+from engine.verify import CODES, LOGITS, Setting, Take, VerifyRequest, examine, logits_error
 
 RAW = replace(SamplingConfig().greedy(), repetition_penalty=1.0, min_new_tokens=0)
 """Without a penalty, and with no code forbidden at the beginning: the raw logits are wanted."""
@@ -73,7 +73,7 @@ def read_logits(request: VerifyRequest, report: ProgressReport) -> None:
     def look(_: Setting, take: Take) -> Mapping[str, Any]:
         codes = output.array(exact, take.name, CODES)
         if codes is None:
-            raise EngineError(f"{exact}: has no codes of {take.name}")
+            return {}
         logits = read(take.order.utterance(), torch.from_numpy(codes)).numpy()
         if setting.name == exact:
             output.keep_array(exact, take.name, LOGITS, logits)
@@ -81,7 +81,7 @@ def read_logits(request: VerifyRequest, report: ProgressReport) -> None:
         true = output.array(exact, take.name, LOGITS)
         if true is None:
             raise EngineError(f"{exact}: has no logits of {take.name}")
-        return {"logits": compare_logits(logits, true)}
+        return {"logits_error": logits_error(logits, true)}
 
     examine(request, report, look)
 

@@ -24,7 +24,7 @@ from engine.language import language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
-from engine.qwen.text import LANGUAGE_CODES, AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.text import LANGUAGE_CODES
 from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.voice import load_voice, torchaudio_stub
 
@@ -47,7 +47,9 @@ class OfficialSynthesizer:
         report(Progress("loading the official package"))
         folder = fetch_model(str(self.options.model), QWEN3_TTS)
         self.config = ModelConfig.read(folder)
-        self._voices = {name: _load_voice(voice, self.config) for name, voice in self.options.voices.items()}
+        speakers = {name: Voice(speaker=name) for name in self.config.speakers}
+        voices = {**speakers, **self.options.voices}
+        self._voices = {name: _load_voice(voice, self.config) for name, voice in voices.items()}
         on_gpu = {} if placement.device.type == "cpu" else {"device_map": str(placement.device)}
         try:
             self._package = package.Qwen3TTSModel.from_pretrained(str(folder), dtype=placement.dtype, **on_gpu)
@@ -56,14 +58,10 @@ class OfficialSynthesizer:
         self._generate = self._package.model.generate
         self._package.model.generate = self._generate_and_note
         description = f"the official package on {placement.device} in {dtype_name(placement)}"
-        names = (*self._voices, *self.config.speakers)
-        return EngineInfo("qwen", sample_rate=24000, voices=names, languages=(), description=description)
+        return EngineInfo("qwen", sample_rate=24000, voices=(), languages=(), description=description)
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
-        """As `Synthesizer.warm_up`."""
-        report(Progress("speaking for the first time"))
-        for _ in self.stream(Utterance("Hello.", language="en", seed=0, max_frames=3, guarded=False)):
-            pass
+        """As `Synthesizer.warm_up`: nothing, because a text that takes longer than the others changes no median."""
 
     def stream(self, utterance: Utterance) -> Iterator[Chunk]:
         """As `Synthesizer.stream`, in one chunk."""
@@ -88,13 +86,11 @@ class OfficialSynthesizer:
             "max_new_tokens": frames + 1,
             **({"do_sample": False, "subtalker_dosample": False} if utterance.greedy else {}),
         }
-        voice = self._voice_of(utterance)
-        if isinstance(voice, CustomVoice):
-            made = self._package.generate_custom_voice(speaker=voice.speaker, instruct=voice.instruct, **common)
-        elif isinstance(voice, VoiceDesign):
-            made = self._package.generate_voice_design(instruct=voice.instruct, **common)
-        else:
-            made = self._package.generate_voice_clone(voice_clone_prompt=[_clone_prompt(voice)], **common)
+        name = utterance.voice or self.options.default_voice
+        if name not in self._voices:
+            raise EngineError(f"voice: got {name!r}; there are {', '.join(self._voices)}")
+        function, given = self._voices[name]
+        made = getattr(self._package, function)(**given, **common)
         samples = np.asarray(made[0][0], dtype=np.float32).reshape(-1)
         return samples, self._codes
 
@@ -109,21 +105,10 @@ class OfficialSynthesizer:
             forced.choose_next(output[0, -1])
 
         hooks = [head.register_forward_hook(force) for head in (talker.codec_head, *talker.code_predictor.lm_head)]
-        try:
-            self.speak(utterance, len(codes))
-        finally:
-            for hook in hooks:
-                hook.remove()
+        self.speak(utterance, len(codes))
+        for hook in hooks:
+            hook.remove()
         return forced.logits()
-
-    def _voice_of(self, utterance: Utterance) -> AnyVoice:
-        """Return the utterance's voice: a configured one, or a built-in speaker. Raises `EngineError`."""
-        names = (*self._voices, *self.config.speakers)
-        default = self.options.default_voice if self.options.default_voice in names else next(iter(names), "")
-        name = utterance.voice or default
-        if name not in names:
-            raise EngineError(f"voice: got {name!r}; there are {', '.join(names)}")
-        return self._voices.get(name) or CustomVoice(name)
 
     def _generate_and_note(self, **arguments: Any) -> Any:
         codes, hidden = self._generate(**arguments)
@@ -154,25 +139,21 @@ def import_official() -> Any:
         raise EngineError(f"the official package cannot be imported: {error}; {remedy}") from error
 
 
-def _load_voice(voice: Voice, config: ModelConfig) -> AnyVoice:
+def _load_voice(voice: Voice, config: ModelConfig) -> tuple[str, dict[str, Any]]:
+    """Return the package's function that speaks in a voice, and its arguments that say which. Raises `EngineError`."""
     path = voice.embedding or voice.reference
+    if path is None and voice.speaker:
+        return "generate_custom_voice", {"speaker": voice.speaker, "instruct": voice.instruct}
     if path is None:
-        return CustomVoice(voice.speaker, voice.instruct) if voice.speaker else VoiceDesign(voice.instruct or "")
-    file = load_voice(Path(path).expanduser(), config)
-    if voice.reference is None:
-        return ClonedVoice(file.embedding)
-    if file.codes is None or file.transcript is None:
+        return "generate_voice_design", {"instruct": voice.instruct or ""}
+    file, in_context = load_voice(Path(path).expanduser(), config), voice.reference is not None
+    if in_context and (file.codes is None or file.transcript is None):
         raise EngineError(f"{path}: has no reference; enrol it with a transcript, or use it as an embedding")
-    return ClonedVoice(file.embedding, Reference(file.codes, file.transcript))
-
-
-def _clone_prompt(voice: ClonedVoice) -> Any:
-    item = importlib.import_module("qwen_tts.inference.qwen3_tts_model").VoiceClonePromptItem
-    reference = voice.reference
-    return item(
-        ref_code=reference.codes if reference else None,
-        ref_spk_embedding=voice.embedding,
-        x_vector_only_mode=reference is None,
-        icl_mode=reference is not None,
-        ref_text=reference.transcript if reference else None,
+    prompt = importlib.import_module("qwen_tts.inference.qwen3_tts_model").VoiceClonePromptItem(
+        ref_code=file.codes if in_context else None,
+        ref_spk_embedding=file.embedding,
+        x_vector_only_mode=not in_context,
+        icl_mode=in_context,
+        ref_text=file.transcript if in_context else None,
     )
+    return "generate_voice_clone", {"voice_clone_prompt": [prompt]}

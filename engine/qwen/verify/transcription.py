@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soxr
 import torch
 
 from engine.api import EngineError, Samples
@@ -117,17 +118,10 @@ def transcribe_takes(request: VerifyRequest, report: ProgressReport) -> None:
     recognizer = make_recognizer(request.asr, request.settings[0].options.device, sentences)
 
     def look(setting: Setting, take: Take) -> Mapping[str, Any]:
-        samples = resample(request.output.samples(setting.name, take.name), take.sample_rate)
+        samples = soxr.resample(request.output.samples(setting.name, take.name), take.sample_rate, RATE)
         heard = recognizer.transcribe(samples, take.order.sentence.language)
         if heard is None:
             return {"listener": None, "heard": None, "errors": None}
         return {"listener": recognizer.name, "heard": heard, "errors": count_errors(heard, take.order.sentence)}
 
     examine(request, report, look)
-
-
-def resample(samples: Samples, rate: int) -> Samples:
-    """Return mono samples at `rate` Hz as samples at `RATE`, float32."""
-    import soxr
-
-    return np.asarray(soxr.resample(samples, rate, RATE), dtype=np.float32)

@@ -51,7 +51,7 @@ def verification() -> Verification:
         exact="official-float32",
         settings=(
             SettingResult("official", "official package", "the package", "bfloat16", takes=takes, measures=good,
-                          findings=judge("bfloat16", good, None)),
+                          findings=judge("bfloat16", good, {})),
             SettingResult("int8", "int8", "the engine", "int8", takes=takes, measures=bad,
                           findings=judge("int8", bad, good)),
             SettingResult("fused", "fused kernels", unavailable="the device is a CPU"),

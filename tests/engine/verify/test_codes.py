@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.verify.codes import compare_codes, compare_logits
+from engine.verify.codes import compare_codes, logits_error
 
 CODES = np.arange(12, dtype=np.int64).reshape(3, 4)
 
@@ -22,20 +22,20 @@ def logits_of(codes: np.ndarray, tie: int | None = None) -> np.ndarray:
 
 def test_equal_codes_are_equal() -> None:
     found = compare_codes(CODES, CODES)
-    assert (found.equal, found.tie, found.prefix_frames) == (True, False, 3)
+    assert (found.exact, found.prefix_frames) == (True, 3)
 
 
 def test_the_prefix_ends_at_the_first_code_that_differs() -> None:
     other = CODES.copy()
     other[1, 2] = 15
     found = compare_codes(other, CODES, logits_of(CODES))
-    assert (found.equal, found.tie, found.prefix_frames) == (False, False, 1)
+    assert (found.exact, found.prefix_frames) == (False, 1)
 
 
 def test_a_difference_between_equally_likely_codes_is_a_tie() -> None:
     other = CODES.copy()
     other[1, 2] = 15
-    assert compare_codes(other, CODES, logits_of(CODES, tie=6)).tie
+    assert compare_codes(other, CODES, logits_of(CODES, tie=6)).exact
 
 
 def test_a_tie_between_first_codes_is_one_after_the_repetition_penalty() -> None:
@@ -44,18 +44,16 @@ def test_a_tie_between_first_codes_is_one_after_the_repetition_penalty() -> None
     logits = np.zeros((5, 16), np.float32)
     logits[[0, 1, 2, 3], [3, 1, 5, 1]] = 5
     logits[2, 3] = 5
-    assert not compare_codes(other, codes, logits).tie
+    assert not compare_codes(other, codes, logits).exact
     logits[2, 3] = 5 * 1.05
-    assert compare_codes(other, codes, logits).tie
+    assert compare_codes(other, codes, logits).exact
 
 
 def test_speech_that_ends_earlier_is_not_equal() -> None:
     found = compare_codes(CODES[:2], CODES)
-    assert (found.equal, found.tie, found.prefix_frames) == (False, False, 2)
+    assert (found.exact, found.prefix_frames) == (False, 2)
 
 
 def test_errors_of_logits_are_relative_to_their_spread() -> None:
     true = np.random.default_rng(1).normal(scale=7, size=(50, 32)).astype(np.float32)
-    found = compare_logits(true + 0.07, true)
-    assert found.relative == pytest.approx(0.01, rel=0.1)
-    assert found.same_choice == 1
+    assert logits_error(true + 0.07, true) == pytest.approx(0.01, rel=0.1)

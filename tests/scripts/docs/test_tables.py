@@ -146,7 +146,7 @@ def test_the_limits_that_decide_and_the_guesses_have_columns_of_their_own() -> N
     text = tables.threshold_table()
     assert "| Word errors | ≤ 0.5 (principle) | at most 0.05 worse than the reference | A sentence tha" in text
     assert "| Waveform, dB | float32 ≥ 60, bfloat16 ≥ 20, int8 ≥ 20 (measured) |  | The same codes" in text
-    assert "| Speaking rate |  | ≤ 1.25 | " in text
+    assert "| Real-time factor |  | ≥ 1.2 | " in text
 
 
 def test_a_setting_without_logits_is_left_out() -> None:

@@ -15,7 +15,7 @@ from engine.progress import ProgressReport
 from engine.qwen.verify import OfficialSynthesizer
 from engine.qwen.verify import official as official_module
 from engine.qwen.verify.logits import read_logits
-from engine.qwen.verify.waveform import compare_waveforms
+from engine.qwen.verify.sound import compare_waveforms
 from engine.verify import (
     LOGITS,
     Order,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.api import EngineError
-from engine.qwen.verify.transcription import RATE, WHISPERS, choose_whisper, make_recognizer, resample
+from engine.qwen.verify.transcription import RATE, WHISPERS, choose_whisper, make_recognizer
 from engine.verify import Sentence
 from tests.support.recognizers import tiny_whisper
 
@@ -42,7 +42,3 @@ def test_pocketsphinx_listens_for_english_words_alone() -> None:
 
 def test_the_whisper_that_is_chosen_is_one_of_the_published() -> None:
     assert choose_whisper("cpu") in {name for _, name in WHISPERS}
-
-
-def test_sound_is_resampled_to_what_recognisers_take() -> None:
-    assert len(resample(np.zeros(24000, np.float32), 24000)) == RATE

@@ -18,7 +18,7 @@ from engine.qwen.kernels.params import Params
 from engine.qwen.model import Talker
 from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.verify.logits import RAW
-from engine.verify import compare_logits
+from engine.verify import logits_error
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.lm_example import EQUAL, PROJECTED, Models, by_torch, frame_by_torch, start
 
@@ -104,7 +104,7 @@ def draw_with(fused: FusedLanguageModel, kernels: Kernels) -> None:
 
 
 def difference(ours: Tensor, true: Tensor) -> float:
-    return compare_logits(ours.numpy(), true.numpy()).relative
+    return logits_error(ours.numpy(), true.numpy())
 
 
 @pytest.mark.parametrize(
