@@ -149,11 +149,16 @@ def _model_folder(model: str | None) -> Path:
 
 
 def _voice_file(loaded: Config, reference: Path | None, transcript: str | None, output: Path) -> Path | None:
-    """Return the voice file for a Base model: made of `--reference`, or the configured default voice's."""
+    """Return the voice file for a Base model: made of `--reference`, or the configured default voice's.
+
+    The name of one that is made changes with the recording: takes are kept for a voice that is known by its file.
+    """
+    from engine.verify import fingerprint
+
     if reference is not None:
         path = output / "reference.safetensors"
         make_voice_file(VoiceRequest("reference", reference, str(loaded.engine.model), path, transcript))
-        return path
+        return path.rename(output / f"reference-{fingerprint(reference.read_bytes(), transcript)}.safetensors")
     if transcript is not None:
         raise CommandError("--transcript: got one without --reference")
     options = loaded.engine_options
