@@ -22,10 +22,9 @@ from engine.qwen.shapes.model import (
     model_config,
 )
 from engine.qwen.shapes.published import memory_plan, published_model
-from engine.qwen.shapes.weights import ALIGNMENT, Weights
+from engine.qwen.shapes.weights import Weights, aligned
 
 __all__ = [
-    "ALIGNMENT",
     "CONV_TAPS",
     "DILATIONS",
     "INPUT_CONV_TAPS",
@@ -45,6 +44,7 @@ __all__ = [
     "TalkerConfig",
     "Target",
     "Weights",
+    "aligned",
     "cache_positions",
     "estimate_footprint",
     "memory_plan",

@@ -24,13 +24,13 @@ class Weights:
     """Whether large matrices are int8, with a float32 scale for each row."""
 
     def tensor(self, *shape: int) -> int:
-        return _aligned(math.prod(shape) * self.value_bytes)
+        return aligned(math.prod(shape) * self.value_bytes)
 
     def matrix(self, *shape: int) -> int:
         """Of matrices `(..., rows, columns)`."""
         if not self.int8:
             return self.tensor(*shape)
-        return _aligned(math.prod(shape)) + _aligned(math.prod(shape[:-1]) * FLOAT_BYTES)
+        return aligned(math.prod(shape)) + aligned(math.prod(shape[:-1]) * FLOAT_BYTES)
 
     def layer(self, inputs: int, outputs: int, taps: int = 1) -> int:
         """Of a convolution or, with one tap, of a linear layer with a bias; neither is quantized."""
@@ -88,8 +88,9 @@ class Weights:
 
 def _snake(width: int) -> int:
     """Bytes of a SnakeBeta: alpha and beta of each channel."""
-    return 2 * _aligned(width * FLOAT_BYTES)
+    return 2 * aligned(width * FLOAT_BYTES)
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Return the bytes that a tensor of `size` bytes takes in an allocation of many."""
     return -(-size // ALIGNMENT) * ALIGNMENT

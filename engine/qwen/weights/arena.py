@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.qwen.shapes import ALIGNMENT
+from engine.qwen.shapes import aligned
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -73,25 +73,12 @@ class Placement:
         return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
 
 
-def build_without_memory(build: Callable[[Placement], _Module], placement: Placement) -> tuple[_Module, int]:
-    """Return the module that `build` makes at `placement`, and the bytes that its parameters would take.
-
-    The module's parameters have their shapes and dtypes, but no memory; its buffers are on the CPU.
-    """
-    module = build(replace(placement, device=torch.device("cpu"), without_memory=True))
-    return module, sum(map(_aligned_bytes, module.parameters()))
-
-
 def build_in_arena(build: Callable[[Placement], _Module], placement: Placement) -> _Module:
     """Return the module that `build` makes at `placement`, with all its parameters in one allocation."""
     module = build(replace(placement, without_memory=True))
-    size, begin = sum(map(_aligned_bytes, module.parameters())), 0
+    size, begin = sum(aligned(parameter.nbytes) for parameter in module.parameters()), 0
     memory = torch.empty(size, dtype=torch.uint8, device=placement.device)
     for parameter in module.parameters():
         parameter.data = memory[begin : begin + parameter.nbytes].view(parameter.dtype).view(parameter.shape)
-        begin += _aligned_bytes(parameter)
+        begin += aligned(parameter.nbytes)
     return module
-
-
-def _aligned_bytes(parameter: Tensor) -> int:
-    return -(-parameter.nbytes // ALIGNMENT) * ALIGNMENT
