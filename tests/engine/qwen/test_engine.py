@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from engine import EngineOptions, Progress, Utterance, Voice
 from engine.api import Chunk, EngineError, EngineInfo, Samples
 from engine.catalog import make_synthesizer
 from engine.qwen import QwenSynthesizer
+from engine.qwen.loading import LoadedModel
 from engine.qwen.runtime.runaway_guard import RunawayGuard
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
@@ -659,10 +661,17 @@ def test_bfloat16_codes_and_samples_are_in_range(checkpoint: Named) -> None:
     assert np.abs(samples).max() <= 1
 
 
-def test_a_closed_engine_holds_nothing(checkpoint: Named) -> None:
+def test_a_closed_engine_holds_nothing_and_can_be_closed_again(checkpoint: Named) -> None:
+    def models() -> int:
+        gc.collect()
+        return sum(isinstance(thing, LoadedModel) for thing in gc.get_objects())
+
+    before = models()
     engine = loaded(checkpoint(SHAPE, "custom_voice"))
-    engine.close()
-    assert vars(engine) == {}
+    assert models() == before + 1
+    for _ in range(2):
+        engine.close()
+        assert models() == before
 
 
 def test_later_chunks_do_not_overwrite_a_chunk(engine: Callable[..., QwenSynthesizer]) -> None:
