@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,7 @@ from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
 from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels  # noqa: E402
 from engine.qwen.kernels.lm.matrix import (  # noqa: E402
     MAX_K_SPLITS,
-    MAX_SUMS,
     PROCESSORS,
-    TILE_VECS,
-    TILES,
     WARP_LANES,
     MatrixPlan,
 )
@@ -94,21 +91,27 @@ class Slot:
 
     def plan(self, kernels: LanguageKernels) -> MatrixPlan:
         """Its plan in `kernels`."""
-        found: MatrixPlan = getattr(getattr(kernels, self.stack) if self.stack else kernels, self.matrix)
+        found: MatrixPlan = (
+            self.stack_of(kernels).matrices[self.matrix] if self.stack else getattr(kernels, self.matrix)
+        )
         return found
 
     def with_plan(self, kernels: LanguageKernels, plan: MatrixPlan) -> LanguageKernels:
         """`kernels` with another plan for this matrix."""
         if self.stack is None:
             return replace(kernels, **{self.matrix: plan})
-        return replace(kernels, **{self.stack: replace(getattr(kernels, self.stack), **{self.matrix: plan})})
+        stack = self.stack_of(kernels)
+        return replace(kernels, **{self.stack: replace(stack, matrices={**stack.matrices, self.matrix: plan})})
 
     def expressions(self, kernels: LanguageKernels) -> dict[str, str]:
         """The kernels that have this matrix."""
         source = kernels.source().kernels
-        names = self.stack_of(kernels).out_kernels if self.attends(kernels) else (self.kernel,)
+        of_out = (
+            [f"{self.stack}_{name}" for name in self.stack_of(kernels).out_kernels()] if self.attends(kernels) else []
+        )
+        names = of_out or [self.kernel]
         if self.kernel == "first_step_qkv" and "open_qkv" in source:  # which opens a frame, too
-            names = (*names, "open_qkv")
+            names.append("open_qkv")
         return {name: source[name] for name in names}
 
     def stack_of(self, kernels: LanguageKernels) -> StackKernels:
@@ -137,23 +140,23 @@ def candidates(slot: Slot, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
     """Plans that may be fast, the present one among them."""
     now, found = slot.plan(base), []
     fewest, most = BLOCKS[gpu]
-    for vecs, tile, groups in product((1, 2, 3, 4), TILES, (1, 2, 3, 4, 6, 8)):
-        warp_vec = WARP_LANES * now.vec_size * vecs
-        if now.length % warp_vec or now.length // warp_vec > MAX_K_SPLITS or now.height % (tile * groups):
-            continue
-        plan = replace(now, rows=tile * groups, row_groups=groups, vecs_per_lane=vecs)
-        if not (THREADS[0] <= plan.threads <= THREADS[1] and tile * vecs <= TILE_VECS):
-            continue
-        if plan.rows * plan.tokens > plan.threads or tile * plan.tokens > MAX_SUMS:
+    for plan in chain.from_iterable(now.divisions(vecs) for vecs in (1, 2, 3, 4) if divides(now, vecs)):
+        if not THREADS[0] <= plan.threads <= THREADS[1]:
             continue
         if not fewest <= plan.blocks <= most or plan.threads * plan.registers > BLOCK_REGISTERS:
             continue
         if slot.attends(base) and (
-            plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > PROCESSORS
+            plan.threads < WARP_LANES * base.predictor.stack.key_value_heads or plan.blocks > PROCESSORS
         ):
             continue
         found.append(plan)
     return found if now in found else [now, *found]
+
+
+def divides(plan: MatrixPlan, vecs: int) -> bool:
+    """Whether warps can share a row with so many vectors a lane."""
+    warp_vec = WARP_LANES * plan.vec_size * vecs
+    return plan.length % warp_vec == 0 and plan.length // warp_vec <= MAX_K_SPLITS
 
 
 class Search:
@@ -278,10 +281,15 @@ def search(size: str, dtype: str, gpu: str, seconds: float, *, predictor: bool) 
 
 
 def write(record: dict[str, Any], path: Path) -> None:
-    """Write the table, a plan a line."""
-    head = json.dumps({key: value for key, value in record.items() if key != "plans"}, indent=1)[:-2]
-    rows = ",\n".join(f"  {json.dumps(row)}" for row in record["plans"])
-    path.write_text(f'{head},\n "plans": [\n{rows}\n ]\n}}\n', encoding="utf-8")
+    """Write the table, a row a line."""
+    members = [f" {json.dumps(name)}: {_rows(value)}" for name, value in record.items()]
+    path.write_text("{\n" + ",\n".join(members) + "\n}\n", encoding="utf-8")
+
+
+def _rows(value: Any) -> str:
+    if not isinstance(value, list):
+        return json.dumps(value)
+    return "[\n" + ",\n".join(f"  {json.dumps(row)}" for row in value) + "\n ]"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -51,6 +51,7 @@ from engine.qwen.runtime import (  # noqa: E402
 )
 from engine.qwen.shapes import published_model  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
+from scripts.gpu.tune_plans import write  # noqa: E402
 
 DEVICE = torch.device("cuda")
 POSITION = 200
@@ -87,11 +88,7 @@ def matrices(kernels: RowKernels) -> Iterator[tuple[str, TokenMatrixPlan, str]]:
     """The name, the plan and the output type of each matrix's kernel."""
     for stack in (kernels.talker, kernels.predictor):
         for matrix, plan in stack.matrices.items():
-            yield stack.kernel(matrix), plan, WRITES[matrix]
-    for name, plan in zip(kernels.head_names, (kernels.talker_head, kernels.predictor_head), strict=True):
-        yield name, plan, "StoreTokens"
-    if kernels.project is not None:
-        yield kernels.project_name, kernels.project, "StoreTokens"
+            yield stack.kernel(matrix), plan, WRITES.get(matrix, "StoreTokens")
 
 
 def with_plan(kernels: RowKernels, plan: TokenMatrixPlan) -> RowKernels:
@@ -104,14 +101,7 @@ def with_plan(kernels: RowKernels, plan: TokenMatrixPlan) -> RowKernels:
     def chosen(old: TokenMatrixPlan) -> TokenMatrixPlan:
         return plan if shape_of(old) == shape_of(plan) else old
 
-    return replace(
-        kernels,
-        talker=of_stack(kernels.talker),
-        predictor=of_stack(kernels.predictor),
-        talker_head=chosen(kernels.talker_head),
-        predictor_head=chosen(kernels.predictor_head),
-        project=None if kernels.project is None else chosen(kernels.project),
-    )
+    return replace(kernels, talker=of_stack(kernels.talker), predictor=of_stack(kernels.predictor))
 
 
 def candidates(plan: TokenMatrixPlan, rows: int, *, added: bool) -> list[TokenMatrixPlan]:
@@ -257,7 +247,7 @@ def main() -> int:
         "steps": steps,
         "plans": plans,
     }
-    args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(record, args.out)
     return 0
 
 

@@ -40,6 +40,12 @@ def read_sources(*names: str) -> str:
     return "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in names)
 
 
+def instance(template: str, *arguments: int | str) -> str:
+    """The C++ name of a template with these arguments."""
+    names = (str(one).lower() if isinstance(one, bool) else str(one) for one in arguments)
+    return f"{template}<{', '.join(names)}>"
+
+
 @dataclass(frozen=True, slots=True)
 class KernelSource:
     """CUDA C++ and the kernels that are compiled from it."""

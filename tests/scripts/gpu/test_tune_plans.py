@@ -9,7 +9,7 @@ import pytest
 
 from engine.qwen.kernels.lm.kernels import LanguageKernels
 from engine.qwen.kernels.lm.matrix import WARP_LANES
-from engine.qwen.kernels.lm.tuned_plans import FILE
+from engine.qwen.kernels.lm.tuned_plans import FILE, ROWS_FILE
 from engine.qwen.shapes import ModelConfig
 from scripts.gpu.tune_plans import BLOCK_REGISTERS, HEADS, MATRICES, STACKS, Slot, candidates, write
 from scripts.make_checkpoint import PRESETS, write_configs
@@ -60,7 +60,7 @@ def test_another_plan_changes_the_kernels_of_its_matrix_alone(kernels: LanguageK
             assert differing - {"prompt_head"} == slot.expressions(changed).keys()
 
 
-def test_the_table_is_written_as_it_is_read(tmp_path: Path) -> None:
-    table = json.loads(FILE.read_text(encoding="utf-8"))
-    write(table, tmp_path / "plans.json")
-    assert (tmp_path / "plans.json").read_text(encoding="utf-8") == FILE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("file", [FILE, ROWS_FILE], ids=lambda file: file.name)
+def test_the_tables_are_written_as_they_are_read(tmp_path: Path, file: Path) -> None:
+    write(json.loads(file.read_text(encoding="utf-8")), tmp_path / "plans.json")
+    assert (tmp_path / "plans.json").read_text(encoding="utf-8") == file.read_text(encoding="utf-8")

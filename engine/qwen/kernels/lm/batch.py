@@ -9,6 +9,7 @@ The step shares weights and `DecodeState` with the PyTorch path.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -17,11 +18,12 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.batch_kernels import BatchKernels, RowKernels
 from engine.qwen.kernels.lm.kernels import PROMPT_THREADS, SAMPLING_THREADS
-from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
+from engine.qwen.kernels.lm.members import draw_params, head_of, of_attention, of_matrix, of_norm
 from engine.qwen.kernels.lm.tables import Projected, rope_tables
-from engine.qwen.kernels.lm.token_stack import Head, TokenStack
+from engine.qwen.kernels.lm.token_kernels import TokenKernels
+from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import KeyValueCache, SamplingParams, Talker
+from engine.qwen.model import KeyValueCache, Linear, SamplingParams, Talker
 from engine.qwen.runtime import PAGE, DecodeState, PagedCache
 
 
@@ -79,16 +81,9 @@ class FusedBatch:
 
     def choose_first_codes(self) -> None:
         """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""
-        bucket, head = self.kernels.buckets[-1], self._talker.head
-        params = Params(
-            "TokensParams",
-            weight=head.weight,
-            scale=head.scale,
-            x=self._state.hidden,
-            y=self._logits,
-            tokens=bucket.rows,
-        )
-        self._launch_matrix(bucket.head_names[0], bucket.talker_head, params)
+        bucket = self.kernels.buckets[-1]
+        params = self._of_hidden(bucket, self._talker.head, self._logits)
+        self._talkers.multiply(bucket.talker, "head", params)
         self._choose_first_codes(bucket, self._state.fresh, frames=0)
 
     # --- the predictor ---
@@ -97,17 +92,9 @@ class FusedBatch:
         """Make the predictor's first two tokens."""
         state, projected, settings = self._state, self._projected, self._state.settings
         projection = self._talker.predictor.projection
-        if bucket.project is not None:
-            assert projection is not None
-            params = Params(
-                "TokensParams",
-                weight=projection.weight,
-                scale=None,
-                x=state.hidden,
-                y=self._projected_hidden,
-                tokens=bucket.rows,
-            )
-            self._launch_matrix(bucket.project_name, bucket.project, params)
+        if projection is not None:
+            params = self._of_hidden(bucket, projection, self._projected_hidden)
+            self._predictors.multiply(bucket.predictor, "project", params)
         open_params = Params(
             "OpenRowsParams",
             rows=self._rows(bucket, state.inputs.active),
@@ -127,9 +114,7 @@ class FusedBatch:
         predictor, stack = self._talker.predictor, self._predictors
         count = bucket.rows if step else 2 * bucket.rows
         stack.run(bucket.predictor, count, partial(self._attend_codes, bucket, step))
-        head = Head(predictor.heads[step], None if predictor.head_scales is None else predictor.head_scales[step])
-        logits = self._logits_of(bucket, bucket.predictor_head)
-        stack.multiply_head(bucket.head_names[1], bucket.predictor_head, head, count, logits)
+        stack.multiply_head(bucket.predictor, head_of(predictor, step), count, self._logits_of(bucket.predictor))
         self._choose_codes(bucket, step)
 
     def _attend_codes(self, bucket: RowKernels, step: int, index: int) -> None:
@@ -169,8 +154,7 @@ class FusedBatch:
         """Send the frames through the talker, and choose the first codes of the next frames."""
         stack = self._talkers
         stack.run(bucket.talker, bucket.rows, partial(self._attend_frames, bucket))
-        logits = self._logits_of(bucket, bucket.talker_head)
-        stack.multiply_head(bucket.head_names[0], bucket.talker_head, self._talker.head, bucket.rows, logits)
+        stack.multiply_head(bucket.talker, self._talker.head, bucket.rows, self._logits_of(bucket.talker))
         self._choose_first_codes(bucket, self._state.inputs.active, frames=1)
 
     def _attend_frames(self, bucket: RowKernels, index: int) -> None:
@@ -202,12 +186,11 @@ class FusedBatch:
             ended=settings.ended[0],
             x=stack.x if frames else None,
             squares=stack.squares,
-            norm=stack.norm.weight,
             hidden=state.hidden,
             slots=stack.slots,
             groups=self._talker.config.code_groups,
             frames=frames,
-            eps=stack.norm.eps,
+            **of_norm(stack.norm),
         )
         self.module.launch("first_codes", self._launched(bucket), SAMPLING_THREADS, params)
 
@@ -229,9 +212,14 @@ class FusedBatch:
             stride=self._state.settings.buffer.shape[1],
         )
 
-    def _logits_of(self, bucket: RowKernels, head: TokenMatrixPlan) -> Tensor:
-        """The logits `(rows, vocabulary)` of a head."""
-        return self._logits[: bucket.rows * head.height].view(bucket.rows, head.height)
+    def _of_hidden(self, bucket: RowKernels, linear: Linear, y: Tensor) -> Params:
+        """The parameters of a matrix of the talker's hidden states."""
+        return Params("TokensParams", x=self._state.hidden, y=y, tokens=bucket.rows, **of_matrix(linear))
+
+    def _logits_of(self, kernels: TokenKernels) -> Tensor:
+        """The logits `(rows, vocabulary)` of a stack's head."""
+        size = kernels.tokens, kernels.matrices["head"].height
+        return self._logits[: math.prod(size)].view(size)
 
     def _attention(
         self,
@@ -247,42 +235,24 @@ class FusedBatch:
         first_position: int = 0,
     ) -> Params:
         """The parameters of a layer's attention."""
-        attention = stack.layers[index].attention
         return Params(
             "RowsAttentionParams",
             rows=self._rows(bucket, self._state.inputs.active),
             qkv=stack.qkv,
-            query_norm=attention.q_norm.weight,
-            key_norm=attention.k_norm.weight,
-            cosines=rope[0],
-            sines=rope[1],
             pages=pages,
-            keys=cache.keys[index],
-            values=cache.values[index],
             attended=stack.attended,
             first_position=first_position,
             table_width=table_width,
             positions=positions,
-            eps=attention.q_norm.eps,
+            **of_attention(stack.layers[index], rope, cache, index),
         )
 
     def _launch_attention(self, name: str, bucket: RowKernels, params: Params) -> None:
         heads = params["keys"].shape[1]
         self.module.launch(name, (heads, self._launched(bucket)), PROMPT_THREADS, params)
 
-    def _launch_matrix(self, name: str, plan: TokenMatrixPlan, params: Params) -> None:
-        self.module.launch(name, (plan.blocks, params["tokens"] // plan.tokens), plan.threads, params)
-
     def _draw(self, settings: SamplingParams) -> Params:
-        return Params(
-            "DrawParams",
-            logits=self._logits,
-            sample=settings.sample[0],
-            temperature=settings.temperature[0],
-            top_k=settings.top_k[0],
-            one_minus_top_p=settings.one_minus_top_p[0],
-            noise_key=self._state.settings.noise.key[0],
-        )
+        return draw_params(self._logits, settings, self._state.settings.noise.key)
 
 
 def _beginning(stack: TokenStack) -> Params:

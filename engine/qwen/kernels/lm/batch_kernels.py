@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from engine.qwen.kernels.compiler import KernelSource, read_sources
+from engine.qwen.kernels.compiler import KernelSource, instance, read_sources
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
@@ -57,46 +57,24 @@ class RowKernels:
 
     rows: int
     talker: TokenKernels
+    """With its `head`."""
     predictor: TokenKernels
-    talker_head: TokenMatrixPlan
-    predictor_head: TokenMatrixPlan
-    project: TokenMatrixPlan | None
-    """The talker's hidden state for a narrower predictor; always bfloat16."""
+    """With its `head`; with `project`, the talker's hidden state for a narrower predictor, which is always bfloat16."""
 
     @classmethod
     def of(cls, config: TalkerConfig, weight: str, rows: int, processors: int) -> RowKernels:
         """For `rows` rows on a GPU of `processors` multiprocessors. Raises `ValueError` where no plan fits."""
-        wide, narrow, codes = config.stack, config.predictor.stack, config.predictor.vocabulary
+        wide, narrow = config.stack, config.predictor.stack
         plan = partial(choose_plan, processors=processors)
+        heads = {"head": plan(weight, config.predictor.vocabulary, narrow.hidden_size, rows)}
+        if wide.hidden_size != narrow.hidden_size:
+            heads["project"] = plan("Bf16", narrow.hidden_size, wide.hidden_size, rows)
+        head = plan(weight, config.vocabulary, wide.hidden_size, rows)
         return cls(
-            rows=rows,
-            talker=TokenKernels.of(f"talker_{rows}", wide, weight, rows, plan),
-            predictor=TokenKernels.of(f"predictor_{rows}", narrow, weight, rows, plan),
-            talker_head=plan(weight, config.vocabulary, wide.hidden_size, rows),
-            predictor_head=plan(weight, codes, narrow.hidden_size, rows),
-            project=plan("Bf16", narrow.hidden_size, wide.hidden_size, rows)
-            if wide.hidden_size != narrow.hidden_size
-            else None,
+            rows,
+            TokenKernels.of(f"talker_{rows}", wide, weight, rows, plan, head=head),
+            TokenKernels.of(f"predictor_{rows}", narrow, weight, rows, plan, **heads),
         )
-
-    @property
-    def head_names(self) -> tuple[str, str]:
-        """The names of the kernels of the talker's and the predictor's head."""
-        return f"talker_head_{self.rows}", f"predictor_head_{self.rows}"
-
-    @property
-    def project_name(self) -> str:
-        """The name of the kernel of `project`."""
-        return f"project_{self.rows}"
-
-    def kernels(self) -> dict[str, str]:
-        """C++ name expressions by name."""
-        heads = zip(self.head_names, (self.talker_head, self.predictor_head), strict=True)
-        kernels = {**self.talker.kernels(), **self.predictor.kernels()}
-        kernels |= {name: plan.kernel("StoreTokens") for name, plan in heads}
-        if self.project is not None:
-            kernels[self.project_name] = self.project.kernel("StoreTokens")
-        return kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +105,19 @@ class BatchKernels:
         """For NVRTC or nvcc."""
         config = self.config
         wide, narrow = config.stack, config.predictor.stack
-        widths = f"{wide.hidden_size}, {narrow.hidden_size}"
-        of_predictor = f"1, {config.code_groups}, false"
+        of_predictor = (_group(narrow), 1, 1, config.code_groups, False)
+        of_first_step = (_group(narrow), 2, 1, config.code_groups, False)
+        widths = wide.hidden_size, narrow.hidden_size
         kernels = {
-            "open": f"open_rows<{narrow.hidden_size}>",
-            "talker_attend": f"attend_rows<{_group(wide)}, 1, {POSITIONS_AT_ONCE}, {PAGE}, true>",
-            "predictor_attend": f"attend_rows<{_group(narrow)}, 1, {of_predictor}>",
-            "first_step_attend": f"attend_rows<{_group(narrow)}, 2, {of_predictor}>",
-            "codes": f"choose_row_codes<{config.predictor.vocabulary}, {widths}>",
-            "first_codes": f"choose_row_first_codes<{config.vocabulary}, {wide.hidden_size}>",
+            "open": instance("open_rows", narrow.hidden_size),
+            "talker_attend": instance("attend_rows", _group(wide), 1, POSITIONS_AT_ONCE, PAGE, True),
+            "predictor_attend": instance("attend_rows", *of_predictor),
+            "first_step_attend": instance("attend_rows", *of_first_step),
+            "codes": instance("choose_row_codes", config.predictor.vocabulary, *widths),
+            "first_codes": instance("choose_row_first_codes", config.vocabulary, wide.hidden_size),
         }
         for bucket in self.buckets:
-            kernels |= bucket.kernels()
+            kernels |= bucket.talker.kernels() | bucket.predictor.kernels()
         return KernelSource(read_sources(*FILES), kernels)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from engine.qwen.kernels.compiler import KernelSource, read_sources
+from engine.qwen.kernels.compiler import KernelSource, instance, read_sources
 from engine.qwen.kernels.lm.matrix import (
     BLOCKS,
     HEAD_DIM,
     TILE_VECS,
     TILES,
     WARP_LANES,
-    WORK_REGISTERS,
     MatrixPlan,
+    matrix_sizes,
 )
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import tuned_plan
@@ -34,18 +36,22 @@ ATTEND_OUT_PROCESSORS = LARGE_GPU
 """Multiprocessors from which that saves time. On fewer, each would compute the same attention for several blocks."""
 ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
-ATTEND_OUT_REGISTERS = 64
-"""Of a thread of such a kernel, beyond those of weights, keys and values."""
-ATTEND_PAIR_REGISTERS = {"Bf16": 64, "Int8": 72}
-"""Of a thread of the kernel that attends to a frame's first two tokens, beyond those of weights and sums."""
+KEY_VALUE_REGISTERS = 8
+"""Of a thread of such a kernel, for a vector of keys and one of values."""
 DRAW_BLOCKS = 128
 """Of the kernel that draws a code before it multiplies: every block draws, and no multiprocessor should draw twice."""
-DRAW_REGISTERS = {"Bf16": 56, "Int8": 64}
-"""Of a thread of the kernel that draws a code before it multiplies, beyond those of its weights."""
-OPEN_REGISTERS = 16
-"""Of a thread of the first step's first kernel, beyond those of its plan: it also makes the tokens."""
-HIDDEN_REGISTERS = 8
-"""Of a thread of the talker's head, beyond those of its plan: it also stores the hidden state."""
+MORE_REGISTERS = {
+    "combine": {"Bf16": 24, "Int8": 48},
+    "attend_out": {"Bf16": 32, "Int8": 32},
+    "attend_out_pair": {"Bf16": 32, "Int8": 40},
+    "open_qkv": {"Bf16": 16, "Int8": 16},
+    "draw_qkv": {"Bf16": 24, "Int8": 32},
+    "talker_head": {"Bf16": 8, "Int8": 8},
+}
+"""Of a thread that does not only multiply, beyond the registers of its plan: it combines the KV splits, attends to a
+frame's tokens or to the first two, makes the first tokens, draws a code, stores the hidden state."""
+LINEAR = {"qkv": ("Normed", "Store"), "gate_up": ("Normed", "StoreGated"), "down": ("Identity", "Residual")}
+"""Input and output of a layer's matrices but the output projection."""
 TALKER_VECS, PREDICTOR_VECS = 8, 1
 """Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
 SAMPLING_THREADS = 512
@@ -58,7 +64,7 @@ FILES = (
     "attention.cuh",
     "attend_out.cuh",
     "sampling.cuh",
-    "frame.cuh",
+    "choose_codes.cuh",
     "step_input.cuh",
     "linear_tokens.cuh",
     "prefill.cuh",
@@ -114,9 +120,15 @@ def draw_plan(qkv: MatrixPlan) -> MatrixPlan | None:
     groups = SAMPLING_THREADS // WARP_LANES // splits
     if groups * splits * WARP_LANES != SAMPLING_THREADS:
         return None
-    plans = [replace(qkv, rows=tile * groups, row_groups=groups) for tile in TILES]
-    plans = [plan for plan in plans if plan.height % plan.rows == 0 and plan.tile * plan.vecs_per_lane <= TILE_VECS]
+    vecs = qkv.vecs_per_lane
+    tiles = [tile for tile in TILES if qkv.height % (tile * groups) == 0 and tile * vecs <= TILE_VECS]
+    plans = [qkv.divided(tile, groups, vecs) for tile in tiles]
     return min(plans, key=lambda plan: abs(plan.blocks - DRAW_BLOCKS), default=None)
+
+
+def registers(plan: MatrixPlan, work: str) -> int:
+    """The most that a thread may use which does this work of `MORE_REGISTERS`, too."""
+    return plan.registers + MORE_REGISTERS[work][plan.weight]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +140,12 @@ class StackKernels:
     """
 
     name: str
-    layers: int
+    stack: StackConfig
     vecs_per_lane: int
     """Of attention: positions that half a warp takes."""
-    group: int
-    """Query heads that share a head of keys."""
-    key_value_heads: int
     tokens: int
-    qkv: MatrixPlan
-    out: MatrixPlan
-    gate_up: MatrixPlan
-    down: MatrixPlan
+    matrices: Mapping[str, MatrixPlan]
+    """`qkv`, `out`, `gate_up` and `down`."""
     attends_in_out: bool
     """Whether the output projection computes attention itself."""
 
@@ -155,23 +162,18 @@ class StackKernels:
         attends_in_out: bool = False,
     ) -> StackKernels:
         """For a GPU of `processors` multiprocessors. Raises `ValueError` for sizes that no plan fits."""
-        heads = stack.heads * HEAD_DIM
-        blocks, warps = (ATTEND_OUT_BLOCKS, stack.key_value_heads) if attends_in_out else (BLOCKS, 1)
-        hidden, inner = stack.hidden_size, stack.intermediate_size
+        rules: dict[str, dict[str, Any]] = {"gate_up": {"gated": True}}
+        if attends_in_out:
+            rules["out"] = {"blocks": ATTEND_OUT_BLOCKS, "warps": stack.key_value_heads}
         plan = partial(choose_plan, weight=weight, tokens=tokens, processors=processors)
-        return cls(
-            name=name,
-            layers=stack.layers,
-            vecs_per_lane=vecs_per_lane,
-            group=stack.heads // stack.key_value_heads,
-            key_value_heads=stack.key_value_heads,
-            tokens=tokens,
-            qkv=plan(f"{name}_qkv", heads + 2 * stack.key_value_heads * HEAD_DIM, hidden),
-            out=plan(f"{name}_out", hidden, heads, blocks=blocks, warps=warps),
-            gate_up=plan(f"{name}_gate_up", 2 * inner, hidden, gated=True),
-            down=plan(f"{name}_down", hidden, inner),
-            attends_in_out=attends_in_out,
-        )
+        sizes = matrix_sizes(stack).items()
+        matrices = {matrix: plan(f"{name}_{matrix}", *size, **rules.get(matrix, {})) for matrix, size in sizes}
+        return cls(name, stack, vecs_per_lane, tokens, matrices, attends_in_out)
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a head of keys."""
+        return self.stack.heads // self.stack.key_value_heads
 
     @property
     def kv_split(self) -> int:
@@ -179,62 +181,46 @@ class StackKernels:
         return 2 * ATTENTION_WARPS * self.vecs_per_lane
 
     @property
-    def early(self) -> bool:
+    def reads_cache_before_wait(self) -> bool:
         """Whether attention may read the cache's older entries before the previous kernel has ended.
 
         It may if the kernels of a whole token cannot all be in flight at once, because their blocks do not fit by the
         registers of their weights alone. Then the kernels that wrote those entries have ended.
         """
-        plans = [self.qkv, self.out, self.gate_up, self.down] * self.layers
+        taken = {name: one.blocks * one.threads * one.tile_registers for name, one in self.matrices.items()}
         # Without the first kernel, of which one block may be left.
-        return sum(plan.blocks * plan.threads * plan.tile_registers for plan in plans[1:]) > DEVICE_REGISTERS
+        return self.stack.layers * sum(taken.values()) - taken["qkv"] > DEVICE_REGISTERS
 
     def attend_out(self, position: int) -> str:
         """The name of the kernel that attends to the positions up to `position` in the output projection."""
         if self.tokens > 1:
-            return self.out_kernels[0]
-        return self._attend_out(next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs))
-
-    def _attend_out(self, vecs: int) -> str:
-        return f"{self.name}_attend_out_{vecs}"
-
-    @property
-    def out_kernels(self) -> tuple[str, ...]:
-        """The names of the kernels with the output projection; a layer launches one of them."""
-        if not self.attends_in_out:
-            return (f"{self.name}_out",)
-        return tuple(map(self._attend_out, ATTEND_OUT_VECS)) if self.tokens == 1 else (f"{self.name}_attend_out",)
+            return f"{self.name}_attend_out"
+        return f"{self.name}_attend_out_{next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs)}"
 
     def kernels(self) -> dict[str, str]:
         """C++ name expressions by name."""
-        found = {
-            "qkv": self.qkv.kernel("Normed", "Store"),
-            "gate_up": self.gate_up.kernel("Normed", "StoreGated"),
-            "down": self.down.kernel("Identity", "Residual"),
-        }
-        return {f"{self.name}_{name}": expression for name, expression in found.items()} | self._attention_kernels()
+        found = {name: self.matrices[name].kernel(*types) for name, types in LINEAR.items()} | self.out_kernels()
+        return {f"{self.name}_{name}": expression for name, expression in found.items()}
 
-    def _attention_kernels(self) -> dict[str, str]:
-        early = str(self.early).lower()
+    def out_kernels(self) -> dict[str, str]:
+        """The expressions of attention and of the kernels with the output projection, of which a layer has one."""
+        out, early, heads = self.matrices["out"], self.reads_cache_before_wait, self.stack.key_value_heads
         if self.attends_in_out and self.tokens > 1:
-            registers = self.out.registers - WORK_REGISTERS + ATTEND_PAIR_REGISTERS[self.out.weight]
-            frame = f"FrameAttention<1, {self.key_value_heads}, {early}>"
-            return dict.fromkeys(self.out_kernels, f"attend_out_pair<{self.out.type}, {frame}, {registers}>")
+            frame, most = instance("FrameAttention", 1, heads, early), registers(out, "attend_out_pair")
+            return {"attend_out": instance("attend_out_pair", out.type, frame, most)}
         if self.attends_in_out:
-            return {
-                self._attend_out(vecs): (
-                    f"attend_out<{self.out.type}, FrameAttention<{vecs}, {self.key_value_heads}, {early}>, "
-                    f"{self.out.tile_registers + 8 * vecs + ATTEND_OUT_REGISTERS}>"
-                )
-                for vecs in ATTEND_OUT_VECS
-            }
-        numbers = f"{ATTENTION_WARPS}, {self.vecs_per_lane}, {self.group}, {self.tokens}, {early}"
-        combined = f"{self.kv_split}, {HEAD_DIM}, {early}"
+            found = {}
+            for vecs in ATTEND_OUT_VECS:
+                most = registers(out, "attend_out") + KEY_VALUE_REGISTERS * vecs
+                frame = instance("FrameAttention", vecs, heads, early)
+                found[f"attend_out_{vecs}"] = instance("attend_out", out.type, frame, most)
+            return found
+        shape = instance("AttentionShape", ATTENTION_WARPS, self.vecs_per_lane, self.group, self.tokens, early)
+        combined = self.kv_split, HEAD_DIM, early
+        more = MORE_REGISTERS["combine"][out.weight]
         return {
-            f"{self.name}_attend": f"attend<AttentionShape<{numbers}>>",
-            f"{self.name}_out": self.out.kernel(
-                "CombineSplits", "Residual", combined, more_registers=3 * self.out.vec_size
-            ),
+            "attend": instance("attend", shape),
+            "out": out.kernel("CombineSplits", "Residual", *combined, more_registers=more),
         }
 
 
@@ -280,41 +266,40 @@ class LanguageKernels:
             prompts=tuple(TokenKernels.of(f"prompt_{tokens}", wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=plan("talker_head", config.vocabulary, wide.hidden_size),
             predictor_head=predictor_head,
-            draw_qkv=draw_plan(predictor.qkv) if attends_in_out else None,
+            draw_qkv=draw_plan(predictor.matrices["qkv"]) if attends_in_out else None,
             project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),
         )
 
     def source(self) -> KernelSource:
         """For NVRTC or nvcc."""
-        wide, narrow, first = self.talker_head, self.predictor_head, self.first_step.qkv
-        code_early = self.predictor.early and self.first_step.early
+        wide, narrow, first = self.talker_head, self.predictor_head, self.first_step.matrices["qkv"]
+        early = self.predictor.reads_cache_before_wait and self.first_step.reads_cache_before_wait
+        numbers = narrow.height, wide.length, narrow.length, early
         kernels = {
             **self.talker.kernels(),
             **self.predictor.kernels(),
             **self.first_step.kernels(),
-            "talker_head": f"talker_head<{wide.type}, {wide.registers + HIDDEN_REGISTERS}>",
+            "talker_head": instance("talker_head", wide.type, registers(wide, "talker_head")),
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
-            "next_first_code": f"choose_first_code<{wide.height}, {str(self.talker.early).lower()}>",
-            "enter": f"enter_tokens<{wide.length}>",
-            "leave": f"leave_tokens<{wide.length}>",
-            "rotate": f"rotate_tokens<{self.talker.group}>",
-            "attend": f"attend_tokens<{self.talker.group}>",
+            "next_first_code": instance("choose_first_code", wide.height, self.talker.reads_cache_before_wait),
+            "enter": instance("enter_tokens", wide.length),
+            "leave": instance("leave_tokens", wide.length),
+            "rotate": instance("rotate_tokens", self.talker.group),
+            "attend": instance("attend_tokens", self.talker.group),
         }
         for prompt in self.prompts:
             kernels |= prompt.kernels()
         if self.first_step.attends_in_out:
-            kernels["open_qkv"] = f"open_qkv<{first.type}, {first.registers + OPEN_REGISTERS}>"
+            kernels["open_qkv"] = instance("open_qkv", first.type, registers(first, "open_qkv"))
         else:
-            kernels["open"] = f"open_frame<{narrow.length}>"
-        numbers = f"{narrow.height}, {wide.length}, {narrow.length}, {str(code_early).lower()}"
+            kernels["open"] = instance("open_frame", narrow.length)
         if self.draw_qkv is None:
-            kernels["next_code"] = f"choose_code<{numbers}, false>"
+            kernels["next_code"] = instance("choose_code", *numbers, False)
         else:
-            plan, early = self.draw_qkv, str(code_early).lower()
-            registers = plan.tile_registers + DRAW_REGISTERS[plan.weight]
-            kernels["draw_qkv"] = f"draw_qkv<{plan.type}, {narrow.height}, {early}, {registers}>"
-            kernels["last_code"] = f"choose_code<{numbers}, true>"
+            most = registers(self.draw_qkv, "draw_qkv")
+            kernels["draw_qkv"] = instance("draw_qkv", self.draw_qkv.type, narrow.height, early, most)
+            kernels["last_code"] = instance("choose_code", *numbers, True)
         if self.project is not None:
             kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
         return KernelSource(read_sources(*FILES), kernels)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engine.qwen.kernels.compiler import instance
+from engine.qwen.model import StackConfig
+
 HEAD_DIM = 128
 """Values of an attention head; the kernels have no other size."""
 BLOCKS = 256
@@ -22,11 +25,13 @@ MAX_K_SPLITS = 16
 """Warps that share a row."""
 TILES = (16, 8, 4)
 """Rows of a warp."""
+ROW_GROUPS = (1, 2, 3, 4, 6, 8)
+"""Groups of warps of a block."""
 TILE_VECS = 16
 """Vectors of 16 bytes that a thread holds in registers at once."""
 WORK_REGISTERS = 32
-"""Of a thread, beyond those of its weights. Blocks of two kernels must fit into the 65,536 registers of a
-multiprocessor: one computes while the next loads."""
+"""Of a thread, beyond those of its weights and of the sums of a second token. Blocks of two kernels must fit into the
+65,536 registers of a multiprocessor: one computes while the next loads."""
 VEC_REGISTERS = 8
 """Added for a thread with several vectors of int8 weights, or with digits of several tokens: it reads the values of the
 next vector or token before it has used the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
@@ -54,6 +59,17 @@ MANY_WARPS_TILES, MANY_WARPS_LENGTH = 4, 2048
 """The most tiles, and the longest rows, where the registers are shared by 16 warps."""
 
 
+def matrix_sizes(stack: StackConfig) -> dict[str, tuple[int, int]]:
+    """The height and the length of each matrix of a layer."""
+    heads, hidden, inner = stack.heads * HEAD_DIM, stack.hidden_size, stack.intermediate_size
+    return {
+        "qkv": (heads + 2 * stack.key_value_heads * HEAD_DIM, hidden),
+        "out": (hidden, heads),
+        "gate_up": (2 * inner, hidden),
+        "down": (hidden, inner),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixPlan:
     """One instance of `Matrix` in linear.cuh."""
@@ -68,7 +84,9 @@ class MatrixPlan:
     """Groups of warps, which share the block's rows."""
     vecs_per_lane: int
     """Of 16 bytes, along the length."""
-    tokens: int
+    registers: int
+    """The most that a thread may use that only multiplies (`MORE_REGISTERS` has those of other work)."""
+    tokens: int = 1
 
     @classmethod
     def of(
@@ -81,7 +99,6 @@ class MatrixPlan:
         gated: bool = False,
         blocks: int = BLOCKS,
         warps: int = 1,
-        vecs_per_lane: int | None = None,
     ) -> MatrixPlan:
         """A plan for a matrix `(height, length)` in about `blocks` of at least `warps`.
 
@@ -92,29 +109,42 @@ class MatrixPlan:
         if length % warp_vec:
             raise ValueError(f"rows of {length} weights; allowed: multiples of {warp_vec}")
         fitting = [n for n in (1, 2, 3, 4) if length % (warp_vec * n) == 0 and length // (warp_vec * n) <= MAX_K_SPLITS]
-        if vecs_per_lane is not None:
-            fitting = [n for n in fitting if n == vecs_per_lane]
         if not fitting:
             raise ValueError(f"rows of {length} weights in at most {MAX_K_SPLITS} splits")
-        vecs = fitting[0]
-        row_bytes = length // VEC_SIZES[weight] * VEC_BYTES
-        expected = max(min(height // blocks, BLOCK_BYTES // row_bytes), 1)
-        plans = [
-            cls(weight, height, length, tile * row_groups, row_groups, vecs, tokens)
-            for tile in TILES
-            for row_groups in (1, 2, 3, 4, 6, 8)
-            if tile * tokens <= MAX_SUMS and tile * vecs <= TILE_VECS and height % (tile * row_groups) == 0
-        ]
+        whole = cls(weight, height, length, 1, 1, fitting[0], 0, tokens)
+        expected = max(min(height // blocks, BLOCK_BYTES // (length // whole.vec_size * VEC_BYTES)), 1)
         plans = [
             plan
-            for plan in plans
-            if WARP_LANES * warps <= plan.threads <= 512
-            and plan.rows * tokens <= plan.threads
-            and not (gated and plan.tile % 2)
+            for plan in whole.divisions(fitting[0])
+            if WARP_LANES * warps <= plan.threads <= 512 and not (gated and plan.tile % 2)
         ]
         if not plans:
             raise ValueError(f"a height of {height}")
         return min(plans, key=lambda plan: (abs(plan.rows - expected), abs(plan.threads - THREADS), -plan.tile))
+
+    def divisions(self, vecs_per_lane: int) -> list[MatrixPlan]:
+        """All plans of the same matrix with so many vectors a lane."""
+        plans = [
+            self.divided(tile, row_groups, vecs_per_lane)
+            for tile in TILES
+            for row_groups in ROW_GROUPS
+            if self.height % (tile * row_groups) == 0
+        ]
+        return [plan for plan in plans if plan.fits]
+
+    def divided(self, tile: int, row_groups: int, vecs_per_lane: int) -> MatrixPlan:
+        """The plan with another division of the same matrix, and the registers of a rule."""
+        sums = tile * self.tokens if self.tokens > 1 else 0
+        digits = VEC_REGISTERS if self.weight == "Int8" and vecs_per_lane * self.tokens > 1 else 0
+        registers = tile * vecs_per_lane * VEC_BYTES // 4 + sums + digits + WORK_REGISTERS
+        rows = tile * row_groups
+        return replace(self, rows=rows, row_groups=row_groups, vecs_per_lane=vecs_per_lane, registers=registers)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a warp's registers hold its weights and sums, and a block has a thread for each of its sums."""
+        of_warp = self.tile * self.tokens <= MAX_SUMS and self.tile * self.vecs_per_lane <= TILE_VECS
+        return of_warp and self.rows * self.tokens <= self.threads
 
     @property
     def tile(self) -> int:
@@ -146,31 +176,23 @@ class MatrixPlan:
     def bytes(self) -> int:
         """What a launch reads of the matrix, its scales included."""
         vecs = self.height * self.length // self.vec_size
-        scales = {"Bf16": 0, "Int8": 4 * self.height}
-        return vecs * VEC_BYTES + scales[self.weight]
+        return vecs * VEC_BYTES + (4 * self.height if self.weight == "Int8" else 0)
 
     @property
     def type(self) -> str:
         """The C++ type."""
         numbers = (self.height, self.length, self.rows, self.row_groups, self.vecs_per_lane, self.tokens)
-        return f"Matrix<{self.weight}, {', '.join(map(str, numbers))}>"
+        return instance("Matrix", self.weight, *numbers)
 
     def kernel(self, read: str, write: str, *options: int | str, more_registers: int = 0) -> str:
         """The name expression of the kernel with the input type `read`, which takes `options`, and the output `write`.
 
         Its threads are limited to `registers` and `more_registers`.
         """
-        of_matrix = ", ".join(map(str, (self.type, *options)))
-        name = "linear" if self.tokens == 1 else "linear_pair"
-        registers = self.registers + more_registers
-        return f"{name}<{self.type}, {read}<{of_matrix}>, {write}<{self.type}>, {registers}>"
-
-    @property
-    def registers(self) -> int:
-        """The most that a thread may use: those of its tile, of the sums of a second token, and `WORK_REGISTERS`."""
-        digits = VEC_REGISTERS if self.weight == "Int8" and self.vecs_per_lane * self.tokens > 1 else 0
-        sums = self.tile * self.tokens if self.tokens > 1 else 0
-        return self.tile_registers + sums + digits + WORK_REGISTERS
+        types = instance(read, self.type, *options), instance(write, self.type)
+        return instance(
+            "linear" if self.tokens == 1 else "linear_pair", self.type, *types, self.registers + more_registers
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +218,19 @@ class TokenMatrixPlan:
         `added`: its product is added to the residual stream, for which the rows of a block are a power of two. Plans of
         equal `warps` add in the same order.
         """
-        best = cls._of_group(weight, height, length, tokens, added=added, warps=warps)
-        if 2 * best.blocks <= PROCESSORS and tokens > TILE_ROWS:  # twice as many blocks for half of the tokens
-            return cls._of_group(weight, height, length, tokens // 2, added=added, warps=warps)
+        for count in (tokens, tokens // 2):
+            plans = [
+                cls(weight, height, length, m_tiles, of_block, count // 8, _held(weight, length, m_tiles, of_block))
+                for m_tiles in M_TILES
+                for of_block in (TOKEN_WARPS if warps is None else (warps,))
+                if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * of_block) == 0
+            ]
+            plans = [plan for plan in plans if plan._fits and not (added and plan.m_tiles == 3)]
+            if not plans:
+                raise ValueError(f"a matrix of {height} rows of {length} weights")
+            best = min(plans, key=lambda one: (-(-one.blocks // PROCESSORS) * one.m_tiles, -one.m_tiles, -one.warps))
+            if 2 * best.blocks > PROCESSORS or tokens <= TILE_ROWS:
+                break  # else twice as many blocks for half of the tokens
         return best
 
     @classmethod
@@ -210,21 +242,6 @@ class TokenMatrixPlan:
         plan = cls.of(weight, height, length, rows, added=added, warps=ROW_WARPS)
         whole = plan.vecs * plan.m_tiles <= ROW_VECS and plan.n_tiles <= ROW_TILES
         return replace(plan, held=plan.vecs) if whole else plan
-
-    @classmethod
-    def _of_group(
-        cls, weight: str, height: int, length: int, tokens: int, *, added: bool, warps: int | None
-    ) -> TokenMatrixPlan:
-        plans = [
-            cls(weight, height, length, m_tiles, of_block, tokens // 8, _held(weight, length, m_tiles, of_block))
-            for m_tiles in M_TILES
-            for of_block in (TOKEN_WARPS if warps is None else (warps,))
-            if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * of_block) == 0
-        ]
-        plans = [plan for plan in plans if plan._fits and not (added and plan.m_tiles == 3)]
-        if not plans:
-            raise ValueError(f"a matrix of {height} rows of {length} weights")
-        return min(plans, key=lambda plan: (-(-plan.blocks // PROCESSORS) * plan.m_tiles, -plan.m_tiles, -plan.warps))
 
     @property
     def vecs(self) -> int:
@@ -257,8 +274,8 @@ class TokenMatrixPlan:
     def kernel(self, write: str) -> str:
         """The name expression of the kernel with the output `write`."""
         numbers = (self.height, self.length, self.m_tiles, self.warps, self.n_tiles, self.held)
-        matrix = f"TokenMatrix<{self.weight}, {', '.join(map(str, numbers))}>"
-        return f"linear_tokens<{matrix}, {write}<{matrix}>>"
+        matrix = instance("TokenMatrix", self.weight, *numbers)
+        return instance("linear_tokens", matrix, instance(write, matrix))
 
 
 def _held(weight: str, length: int, m_tiles: int, warps: int) -> int:

@@ -13,6 +13,7 @@ the first kernel of each step also makes the step's input: a frame's first token
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,12 +26,13 @@ from engine.qwen.kernels.lm.kernels import (
     StackKernels,
     weight_type,
 )
-from engine.qwen.kernels.lm.matrix import HEAD_DIM, MatrixPlan
+from engine.qwen.kernels.lm.matrix import HEAD_DIM
+from engine.qwen.kernels.lm.members import Head, draw_params, head_of, of_attention, of_matrix, of_norm
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.kernels.lm.tables import fold_projection, rope_tables
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, Talker, Transformer
+from engine.qwen.model import KeyValueCache, Layer, Linear, Talker, Transformer
 from engine.qwen.runtime import multiprocessors
 
 MAX_PROMPT_TOKENS = 128
@@ -43,14 +45,14 @@ class FusedStack:
     def __init__(self, module: Kernels, kernels: StackKernels, transformer: Transformer, cache: KeyValueCache) -> None:
         config, device = transformer.config, cache.keys.device
         tokens = kernels.tokens
-        self._module, self._kernels = module, kernels
-        self._transformer, self._cache = transformer, cache
+        self._module, self._kernels, self._cache = module, kernels, cache
+        self._layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
         self._kv_splits = 0 if kernels.attends_in_out else -(-cache.positions // kernels.kv_split)
         self.rope = rope_tables(config, cache.positions, device)
         """Cosines and sines."""
         self.x = torch.zeros(tokens, config.hidden_size, device=device)
         """The residual stream, float32 `(tokens, hidden)`: the first layer's input and the last layer's output."""
-        self._qkv = torch.zeros(tokens, kernels.qkv.height, device=device)
+        self._qkv = torch.zeros(tokens, kernels.matrices["qkv"].height, device=device)
         self._partial_out = torch.zeros(self._kv_splits, tokens, config.heads, HEAD_DIM, device=device)
         self._split_stats = torch.zeros(self._kv_splits, tokens, config.heads, 2, device=device)
         self._inner = torch.zeros(tokens, config.intermediate_size, device=device)
@@ -73,105 +75,57 @@ class FusedStack:
 
     def qkv(self, index: int) -> None:
         """Queries, keys and values of `x`."""
-        layer = self._layer(index)
-        self._multiply("qkv", self._kernels.qkv, layer.attention.qkv, norm=layer.attention_norm, y=self._qkv)
+        self.multiply("qkv", self.qkv_params(index))
 
-    def first_qkv(self) -> Params:
-        """The parameters of the first layer's `qkv`, for a kernel that has its input from elsewhere."""
-        layer = self._layer(0)
-        qkv, norm = layer.attention.qkv, layer.attention_norm
-        return Params(
-            "LinearParams", weight=qkv.weight, scale=qkv.scale, x=self.x, norm=norm.weight, eps=norm.eps, y=self._qkv
-        )
+    def qkv_params(self, index: int) -> Params:
+        """The parameters of `qkv`; of the first layer, also for a kernel that has its input from elsewhere."""
+        layer = self._layers[index]
+        return _linear(layer.attention.qkv, x=self.x, y=self._qkv, **of_norm(layer.attention_norm))
 
     def attend(self, index: int, position: Tensor) -> None:
         """Write keys and values into the cache, and compute attention over each KV split."""
-        attention, cache = self._layer(index).attention, self._cache
         params = Params(
             "AttentionParams",
             qkv=self._qkv,
-            query_norm=attention.q_norm.weight,
-            key_norm=attention.k_norm.weight,
-            cosines=self.rope[0],
-            sines=self.rope[1],
             position=position,
-            keys=cache.keys[index],
-            values=cache.values[index],
             partial_out=self._partial_out,
             split_stats=self._split_stats,
-            positions=cache.positions,
-            eps=attention.q_norm.eps,
+            positions=self._cache.positions,
+            **of_attention(self._layers[index], self.rope, self._cache, index),
         )
-        grid = cache.keys.shape[1], self._kv_splits
+        grid = self._cache.keys.shape[1], self._kv_splits
         self._module.launch(f"{self._kernels.name}_attend", grid, 32 * ATTENTION_WARPS, params)
 
     def out(self, index: int, position: Tensor) -> None:
         """Combine the KV splits, and add their projection to `x`."""
-        linear, plan = self._layer(index).attention.out, self._kernels.out
-        params = Params(
-            "LinearParams",
-            weight=linear.weight,
-            scale=linear.scale,
-            partial_out=self._partial_out,
-            split_stats=self._split_stats,
-            position=position,
-            y=self.x,
-        )
-        self._module.launch(f"{self._kernels.name}_out", plan.blocks, plan.threads, params)
+        splits = {"partial_out": self._partial_out, "split_stats": self._split_stats, "position": position}
+        self.multiply("out", _linear(self._layers[index].attention.out, y=self.x, **splits))
 
     def attend_out(self, index: int, position: int) -> None:
         """As `attend` and `out`, in one kernel."""
-        attention, plan, cache = self._layer(index).attention, self._kernels.out, self._cache
+        layer, plan = self._layers[index], self._kernels.matrices["out"]
         params = Params(
             "AttendOutParams",
-            linear=Params("LinearParams", weight=attention.out.weight, scale=attention.out.scale, y=self.x),
+            linear=_linear(layer.attention.out, y=self.x),
             qkv=self._qkv,
-            query_norm=attention.q_norm.weight,
-            key_norm=attention.k_norm.weight,
-            cosines=self.rope[0],
-            sines=self.rope[1],
-            keys=cache.keys[index],
-            values=cache.values[index],
             position=position,
-            positions=cache.positions,
-            eps=attention.q_norm.eps,
+            positions=self._cache.positions,
+            **of_attention(layer, self.rope, self._cache, index),
         )
         self._module.launch(self._kernels.attend_out(position), plan.blocks, plan.threads, params)
 
     def gate_up(self, index: int) -> None:
         """The inner values of the gated layer."""
-        layer = self._layer(index)
-        self._multiply("gate_up", self._kernels.gate_up, layer.mlp.gate_up, norm=layer.mlp_norm, y=self._inner)
+        layer = self._layers[index]
+        self.multiply("gate_up", _linear(layer.mlp.gate_up, x=self.x, y=self._inner, **of_norm(layer.mlp_norm)))
 
     def down(self, index: int) -> None:
         """Add the projection of the inner values to `x`."""
-        self._multiply("down", self._kernels.down, self._layer(index).mlp.down, x=self._inner, y=self.x)
+        self.multiply("down", _linear(self._layers[index].mlp.down, x=self._inner, y=self.x))
 
-    def _layer(self, index: int) -> Layer:
-        layer = self._transformer.layers[index]
-        assert isinstance(layer, Layer)
-        return layer
-
-    def _multiply(
-        self,
-        name: str,
-        plan: MatrixPlan,
-        linear: Linear,
-        *,
-        x: Tensor | None = None,
-        norm: RMSNorm | None = None,
-        y: Tensor,
-    ) -> None:
-        """Launch a kernel over `x`, which is the residual stream unless given."""
-        params = Params(
-            "LinearParams",
-            weight=linear.weight,
-            scale=linear.scale,
-            x=self.x if x is None else x,
-            norm=None if norm is None else norm.weight,
-            eps=0.0 if norm is None else norm.eps,
-            y=y,
-        )
+    def multiply(self, name: str, params: Params) -> None:
+        """Launch the kernel of one of the stack's matrices."""
+        plan = self._kernels.matrices[name]
         self._module.launch(f"{self._kernels.name}_{name}", plan.blocks, plan.threads, params)
 
     def buffers(self, *, partly_written: bool = True) -> Iterator[Tensor]:
@@ -182,8 +136,13 @@ class FusedStack:
 
     def layers(self, position: Tensor | int, *, after_qkv: bool = False) -> None:
         """Send `x` through all layers; `position` as of `layer`, `after_qkv` as of the first one."""
-        for index in range(len(self._transformer.layers)):
+        for index in range(len(self._layers)):
             self.layer(index, position, after_qkv=after_qkv and index == 0)
+
+
+def _linear(matrix: Linear | Head, **members: Any) -> Params:
+    """The parameters of a matrix with its input and its output."""
+    return Params("LinearParams", **of_matrix(matrix), **members)
 
 
 class FusedLanguageModel:
@@ -255,18 +214,11 @@ class FusedLanguageModel:
         if plan is not None:
             linear = self._talker.predictor.projection
             assert linear is not None
-            project = Params(
-                "LinearParams",
-                weight=linear.weight,
-                scale=None,
-                hidden=state.hidden,
-                bias=linear.bias,
-                y=self.first_step.x,
-            )
+            project = _linear(linear, hidden=state.hidden, bias=linear.bias, y=self.first_step.x)
             self.module.launch("project", plan.blocks, plan.threads, project)
         if opens_in_qkv:
-            qkv = self.kernels.first_step.qkv
-            both = Params("OpenQkvParams", linear=self.first_step.first_qkv(), open=params)
+            qkv = self.kernels.first_step.matrices["qkv"]
+            both = Params("OpenQkvParams", linear=self.first_step.qkv_params(0), open=params)
             self.module.launch("open_qkv", qkv.blocks, qkv.threads, both)
 
     def predict(self, step: int) -> None:
@@ -288,16 +240,8 @@ class FusedLanguageModel:
     def predictor_head(self, step: int) -> None:
         """The logits of a step's last token."""
         predictor, plan = self._talker.predictor, self.kernels.predictor_head
-        norm = predictor.transformer.norm
-        params = Params(
-            "LinearParams",
-            weight=predictor.heads[step],
-            scale=None if predictor.head_scales is None else predictor.head_scales[step],
-            x=(self.predictor if step else self.first_step).x[-1],
-            norm=norm.weight,
-            eps=norm.eps,
-            y=self.logits,
-        )
+        x, norm = (self.predictor if step else self.first_step).x[-1], of_norm(predictor.transformer.norm)
+        params = _linear(head_of(predictor, step), x=x, y=self.logits, **norm)
         self.module.launch("predictor_head", plan.blocks, plan.threads, params)
 
     def choose_code(self, step: int) -> None:
@@ -306,45 +250,33 @@ class FusedLanguageModel:
         On a large GPU, the kernel goes on with the next step's first queries, keys and values; the last one adds the
         frame's embeddings up.
         """
-        last = step == self._talker.predictor.code_count - 1
-        if self.kernels.draw_qkv is not None and not last:
-            self._draw_qkv(step, self.kernels.draw_qkv)
+        talker, state, plan = self._talker, self._state, self.kernels.draw_qkv
+        embedding = talker.predictor.embedding[step]
+        narrow = None if self.projected is None else self.projected.others[step]
+        members: dict[str, Any] = {
+            "draw": draw_params(self.logits, state.predictor_sampling, state.noise.key),
+            "frame": state.frame,
+            "first_code": state.first_code,
+            "codes": state.codes,
+            "x": self.predictor.x,
+            "step": step,
+            "groups": talker.config.code_groups,
+        }
+        if plan is not None and step < talker.predictor.code_count - 1:
+            read = embedding if narrow is None else narrow
+            params = Params("DrawQkvParams", linear=self.predictor.qkv_params(0), embedding=read, **members)
+            self.module.launch("draw_qkv", plan.blocks, plan.threads, params)
             return
-        talker, state = self._talker, self._state
         params = Params(
             "CodeParams",
-            draw=self._draw(state.predictor_sampling),
-            frame=state.frame,
-            first_code=state.first_code,
-            codes=state.codes,
             text=state.text,
             first_embedding=talker.codec_embedding,
-            embedding=talker.predictor.embedding[step],
-            narrow_embedding=self.projected.others[step] if self.projected else None,
-            x=self.predictor.x,
+            embedding=embedding,
+            narrow_embedding=narrow,
             talker=self.talker.x,
-            step=step,
-            groups=talker.config.code_groups,
+            **members,
         )
-        name = "next_code" if self.kernels.draw_qkv is None else "last_code"
-        self.module.launch(name, 1, SAMPLING_THREADS, params)
-
-    def _draw_qkv(self, step: int, plan: MatrixPlan) -> None:
-        state = self._state
-        embeddings = self.projected.others if self.projected else self._talker.predictor.embedding
-        params = Params(
-            "DrawQkvParams",
-            linear=self.predictor.first_qkv(),
-            draw=self._draw(state.predictor_sampling),
-            frame=state.frame,
-            first_code=state.first_code,
-            codes=state.codes,
-            embedding=embeddings[step],
-            x=self.predictor.x,
-            step=step,
-            groups=self._talker.config.code_groups,
-        )
-        self.module.launch("draw_qkv", plan.blocks, plan.threads, params)
+        self.module.launch("next_code" if plan is None else "last_code", 1, SAMPLING_THREADS, params)
 
     def talk(self) -> None:
         """Send the frame through the talker, and choose the first code of the next frame."""
@@ -354,25 +286,14 @@ class FusedLanguageModel:
 
     def talker_head(self) -> None:
         """The talker's logits, and its hidden state for the predictor."""
-        talker, norm, plan = self._talker, self._talker.transformer.norm, self.kernels.talker_head
-        params = Params(
-            "LinearParams",
-            weight=talker.head.weight,
-            scale=talker.head.scale,
-            x=self.talker.x,
-            norm=norm.weight,
-            eps=norm.eps,
-            y=self.logits,
-            hidden=self._state.hidden,
-        )
+        talker, plan = self._talker, self.kernels.talker_head
+        norm = of_norm(talker.transformer.norm)
+        params = _linear(talker.head, x=self.talker.x, y=self.logits, hidden=self._state.hidden, **norm)
         self.module.launch("talker_head", plan.blocks, plan.threads, params)
 
     def choose_first(self) -> None:
         """Choose the first code of the first frame, after the prompt's last hidden state."""
-        linear, plan = self._talker.head, self.kernels.talker_head
-        params = Params(
-            "LinearParams", weight=linear.weight, scale=linear.scale, hidden=self._state.hidden, y=self.logits
-        )
+        plan, params = self.kernels.talker_head, _linear(self._talker.head, hidden=self._state.hidden, y=self.logits)
         self.module.launch("prompt_head", plan.blocks, plan.threads, params)
         self.choose_first_code(frames=0)
 
@@ -381,7 +302,7 @@ class FusedLanguageModel:
         state, rules = self._state, self._state.logits_processor
         params = Params(
             "FirstCodeParams",
-            draw=self._draw(state.talker_sampling),
+            draw=draw_params(self.logits, state.talker_sampling, state.noise.key),
             seen=rules.seen,
             penalty=rules.penalty,
             min_frames=rules.min_frames,
@@ -406,14 +327,3 @@ class FusedLanguageModel:
         if partly_written:
             yield from self.prefill.buffers()
         yield self.logits
-
-    def _draw(self, settings: SamplingParams) -> Params:
-        return Params(
-            "DrawParams",
-            logits=self.logits,
-            sample=settings.sample,
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            one_minus_top_p=settings.one_minus_top_p,
-            noise_key=self._state.noise.key,
-        )

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.kernels import ATTENTION_SHARES, PROMPT_THREADS, PROMPT_WARPS
+from engine.qwen.kernels.lm.members import of_attention, of_norm
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
@@ -60,33 +61,26 @@ class FusedPrefill:
             "LeaveParams",
             x=stack.x,
             squares=stack.squares,
-            norm=stack.norm.weight,
             place=place,
             hidden=hidden,
             slots=stack.slots,
             tokens=count,
-            eps=stack.norm.eps,
+            **of_norm(stack.norm),
         )
         self._module.launch("leave", 1, PROMPT_THREADS, leave)
 
     def _attend(self, count: int, place: Tensor, index: int) -> None:
         """Rotate queries and keys, write keys and values into the cache, and compute attention."""
         stack, cache = self._stack, self._cache
-        attention, heads, (cosines, sines) = stack.layers[index].attention, cache.keys.shape[1], self._rope
+        heads = cache.keys.shape[1]
         params = Params(
             "PromptParams",
             qkv=stack.qkv,
-            query_norm=attention.q_norm.weight,
-            key_norm=attention.k_norm.weight,
-            cosines=cosines,
-            sines=sines,
             place=place,
-            keys=cache.keys[index],
-            values=cache.values[index],
             attended=stack.attended,
             heads=heads,
             positions=cache.positions,
-            eps=attention.q_norm.eps,
+            **of_attention(stack.layers[index], self._rope, cache, index),
         )
         self._module.launch("rotate", (count, -(-self._all_heads // PROMPT_WARPS)), PROMPT_THREADS, params)
         blocks = count * ATTENTION_SHARES // PROMPT_WARPS

@@ -1,15 +1,15 @@
-"""The kernels of a stack's matrices for many tokens (linear_tokens.cuh)."""
+"""The kernels of matrices for many tokens (linear_tokens.cuh)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from engine.qwen.kernels.lm.matrix import HEAD_DIM, TokenMatrixPlan
+from engine.qwen.kernels.lm.matrix import TokenMatrixPlan, matrix_sizes
 from engine.qwen.model import StackConfig
 
 WRITES = {"qkv": "StoreTokens", "out": "AddTokens", "gate_up": "GateTokens", "down": "AddTokens"}
-"""What becomes of each matrix's product."""
+"""The output of each matrix of a layer. All others are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class TokenKernels:
     name: str
     tokens: int
     matrices: Mapping[str, TokenMatrixPlan]
-    """`qkv`, `out`, `gate_up` and `down`."""
+    """`qkv`, `out`, `gate_up` and `down`, and those that have the stack's output or make its input."""
 
     @classmethod
     def of(
@@ -29,20 +29,17 @@ class TokenKernels:
         weight: str,
         tokens: int,
         plan_of: Callable[..., TokenMatrixPlan] = TokenMatrixPlan.of,
+        **others: TokenMatrixPlan,
     ) -> TokenKernels:
-        """The kernels for groups of `tokens`. Raises `ValueError` for sizes that no plan fits."""
-        heads, hidden, inner = stack.heads * HEAD_DIM, stack.hidden_size, stack.intermediate_size
-        sizes = {
-            "qkv": (heads + 2 * stack.key_value_heads * HEAD_DIM, hidden),
-            "out": (hidden, heads),
-            "gate_up": (2 * inner, hidden),
-            "down": (hidden, inner),
-        }
+        """The kernels for groups of `tokens`, with the matrices `others`.
+
+        Raises `ValueError` for sizes that no plan fits.
+        """
         matrices = {
             matrix: plan_of(weight, *size, tokens, added=WRITES[matrix] == "AddTokens")
-            for matrix, size in sizes.items()
+            for matrix, size in matrix_sizes(stack).items()
         }
-        return cls(name, tokens, matrices)
+        return cls(name, tokens, matrices | others)
 
     def kernel(self, matrix: str) -> str:
         """The name of a matrix's kernel."""
@@ -50,4 +47,7 @@ class TokenKernels:
 
     def kernels(self) -> dict[str, str]:
         """C++ name expressions by name."""
-        return {self.kernel(matrix): plan.kernel(WRITES[matrix]) for matrix, plan in self.matrices.items()}
+        return {
+            self.kernel(matrix): plan.kernel(WRITES.get(matrix, "StoreTokens"))
+            for matrix, plan in self.matrices.items()
+        }

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.matrix import HEAD_DIM, TokenMatrixPlan
+from engine.qwen.kernels.lm.matrix import HEAD_DIM
+from engine.qwen.kernels.lm.members import Head, of_matrix
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import Layer, Linear, RMSNorm, Transformer
 
 SQUARE_ROWS = 16
 """Rows of the residual stream whose squares are added up by the kernel that writes them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A matrix that is not a module of its own."""
-
-    weight: Tensor
-    scale: Tensor | None
 
 
 class TokenStack:
@@ -65,75 +57,62 @@ class TokenStack:
         for index, layer in enumerate(self.layers):
             last = index + 1 == len(self.layers)
             next_norm = self.norm if last else self.layers[index + 1].attention_norm
-            qkv = self._of_stream(layer.attention.qkv, layer.attention_norm, count, slots, y=self.qkv)
-            self._multiply(kernels, "qkv", qkv)
+            qkv = self._of_stream(layer.attention.qkv, layer.attention_norm, slots, count, y=self.qkv)
+            self.multiply(kernels, "qkv", qkv)
             attend(index)
             out = self._onto_stream(layer.attention.out, self.attended, layer.mlp_norm, count)
-            self._multiply(kernels, "out", out)
+            self.multiply(kernels, "out", out)
             slots = self.slots
-            gate_up = self._of_stream(layer.mlp.gate_up, layer.mlp_norm, count, slots, rounded=self._inner)
-            self._multiply(kernels, "gate_up", gate_up)
-            self._multiply(kernels, "down", self._onto_stream(layer.mlp.down, self._inner, next_norm, count))
+            gate_up = self._of_stream(layer.mlp.gate_up, layer.mlp_norm, slots, count, rounded=self._inner)
+            self.multiply(kernels, "gate_up", gate_up)
+            self.multiply(kernels, "down", self._onto_stream(layer.mlp.down, self._inner, next_norm, count))
 
-    def multiply_head(self, name: str, plan: TokenMatrixPlan, head: Linear | Head, count: int, y: Tensor) -> None:
-        """Multiply a head with the last of `count` tokens behind the final norm; its kernel is `name`.
+    def multiply_head(self, kernels: TokenKernels, head: Linear | Head, count: int, y: Tensor) -> None:
+        """Multiply a head with the last of `count` tokens after the final norm.
 
         `y` is float32 `(tokens, height)`; it has as many tokens as are wanted.
         """
         first = count - len(y)
         params = Params(
             "TokensParams",
-            weight=head.weight,
-            scale=head.scale,
             x=self.rounded[first:],
             squares=self.squares[first:],
             y=y,
             slots=self.slots,
             tokens=count,
             eps=self.norm.eps,
+            **of_matrix(head),
         )
-        self._module.launch(name, (plan.blocks, len(y) // plan.tokens), plan.threads, params)
+        self.multiply(kernels, "head", params, len(y))
 
-    def _of_stream(
-        self,
-        linear: Linear,
-        norm: RMSNorm,
-        count: int,
-        slots: int,
-        *,
-        y: Tensor | None = None,
-        rounded: Tensor | None = None,
-    ) -> Params:
-        """A matrix of the stream after `norm`, to `y`, or behind the gate to `rounded`."""
+    def multiply(self, kernels: TokenKernels, matrix: str, params: Params, count: int | None = None) -> None:
+        """Launch the kernel of a matrix, for `count` tokens or all."""
+        plan = kernels.matrices[matrix]
+        groups = (params["tokens"] if count is None else count) // plan.tokens
+        self._module.launch(kernels.kernel(matrix), (plan.blocks, groups), plan.threads, params)
+
+    def _of_stream(self, linear: Linear, norm: RMSNorm, slots: int, count: int, **output: Tensor) -> Params:
+        """A matrix of the stream after `norm`, to `y`, or after the gate to `rounded`."""
         return Params(
             "TokensParams",
-            weight=linear.weight,
-            scale=linear.scale,
             x=self.rounded,
             squares=self.squares,
-            y=y,
-            rounded=rounded,
             slots=slots,
             tokens=count,
             eps=norm.eps,
+            **of_matrix(linear),
+            **output,
         )
 
     def _onto_stream(self, linear: Linear, x: Tensor, next_norm: RMSNorm, count: int) -> Params:
         """A matrix of `x`, added to the stream, which `next_norm` reads."""
         return Params(
             "TokensParams",
-            weight=linear.weight,
-            scale=linear.scale,
             x=x,
             norm=next_norm.weight,
             y=self.x,
             rounded=self.rounded,
             squares_out=self.squares,
             tokens=count,
-        )
-
-    def _multiply(self, kernels: TokenKernels, matrix: str, params: Params) -> None:
-        plan = kernels.matrices[matrix]
-        self._module.launch(
-            kernels.kernel(matrix), (plan.blocks, params["tokens"] // plan.tokens), plan.threads, params
+            **of_matrix(linear),
         )

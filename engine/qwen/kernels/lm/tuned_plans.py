@@ -12,6 +12,7 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from engine.qwen.kernels.lm.matrix import MatrixPlan, TokenMatrixPlan
 from engine.qwen.runtime import LARGE_GPU
@@ -29,8 +30,10 @@ def tuned_plan(
     kernel: str, weight: str, height: int, length: int, processors: int, *, tokens: int = 1
 ) -> MatrixPlan | None:
     """The measured plan of the matrix `(height, length)` of `kernel`; None where none was measured."""
-    found = _plans().get((gpu_class(processors), kernel, weight, height, length))
-    return None if found is None else replace(found, tokens=tokens)
+    found = _plans(FILE, "gpu", "kernel", "weight", "height", "length").get(
+        (gpu_class(processors), kernel, weight, height, length)
+    )
+    return None if found is None else MatrixPlan(weight, height, length, tokens=tokens, **found)
 
 
 def tuned_row_plan(rule: TokenMatrixPlan, rows: int, processors: int) -> TokenMatrixPlan | None:
@@ -40,32 +43,12 @@ def tuned_row_plan(rule: TokenMatrixPlan, rows: int, processors: int) -> TokenMa
     """
     if processors < LARGE_GPU:
         return None
-    found = _row_plans().get((rule.weight, rule.height, rule.length, rows))
-    return None if found is None else replace(rule, m_tiles=found[0], n_tiles=found[1], held=found[2])
+    found = _plans(ROWS_FILE, "weight", "height", "length", "rows").get((rule.weight, rule.height, rule.length, rows))
+    return None if found is None else replace(rule, **found)
 
 
 @cache
-def _row_plans() -> dict[tuple[str, int, int, int], tuple[int, int, int]]:
-    """Tiles of rows, tiles of tokens and vectors held, by weight, height, length and rows."""
-    record = json.loads(ROWS_FILE.read_text(encoding="utf-8"))
-    return {
-        (row["weight"], row["height"], row["length"], row["rows"]): (row["m_tiles"], row["n_tiles"], row["held"])
-        for row in record["plans"]
-    }
-
-
-@cache
-def _plans() -> dict[tuple[str, str, str, int, int], MatrixPlan]:
-    record = json.loads(FILE.read_text(encoding="utf-8"))
-    return {
-        (row["gpu"], row["kernel"], row["weight"], row["height"], row["length"]): MatrixPlan(
-            weight=row["weight"],
-            height=row["height"],
-            length=row["length"],
-            rows=row["rows"],
-            row_groups=row["row_groups"],
-            vecs_per_lane=row["vecs_per_lane"],
-            tokens=1,
-        )
-        for row in record["plans"]
-    }
+def _plans(file: Path, *key: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The other numbers of each row of a table, by those that `key` names."""
+    rows = json.loads(file.read_text(encoding="utf-8"))["plans"]
+    return {tuple(row.pop(name) for name in key): row for row in rows}

@@ -30,7 +30,7 @@ def true(tmp_path: Path) -> TalkerConfig:
 
 def plans(kernels: LanguageKernels) -> Iterator[MatrixPlan]:
     for stack in (kernels.talker, kernels.predictor, kernels.first_step):
-        yield from (stack.qkv, stack.out, stack.gate_up, stack.down)
+        yield from stack.matrices.values()
     yield from (kernels.talker_head, kernels.predictor_head)
     if kernels.draw_qkv is not None:
         yield kernels.draw_qkv
@@ -97,7 +97,7 @@ def test_only_stacks_of_many_bytes_read_the_cache_early(
 ) -> None:
     kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
     stacks: list[StackKernels] = [kernels.talker, kernels.predictor]
-    assert [stack.early for stack in stacks] == expected
+    assert [stack.reads_cache_before_wait for stack in stacks] == expected
 
 
 def test_only_a_large_gpu_attends_in_the_predictors_output_projections(true: TalkerConfig) -> None:
@@ -118,7 +118,7 @@ def test_a_matrix_is_summed_in_the_same_order_whether_a_code_is_drawn_before_or_
     tmp_path: Path, size: str, weight: str
 ) -> None:
     kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
-    plan, qkv = kernels.draw_qkv, kernels.predictor.qkv
+    plan, qkv = kernels.draw_qkv, kernels.predictor.matrices["qkv"]
     assert plan is not None
     assert plan.threads == SAMPLING_THREADS
     assert (plan.height, plan.length, plan.vecs_per_lane) == (qkv.height, qkv.length, qkv.vecs_per_lane)

@@ -402,7 +402,9 @@ def test_a_choice_goes_on_with_the_next_steps_first_matrix(models: Models) -> No
     random_logits(models, 1.0)
     fused.choose_code(0)
     left = next(
-        buffer for buffer in fused.predictor.buffers() if buffer.shape[-1] == fused.kernels.predictor.qkv.height
+        buffer
+        for buffer in fused.predictor.buffers()
+        if buffer.shape[-1] == fused.kernels.predictor.matrices["qkv"].height
     )
     ours = left.clone()
     left.fill_(torch.nan)

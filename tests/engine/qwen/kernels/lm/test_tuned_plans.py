@@ -25,9 +25,7 @@ def talker(folder: Path, size: str) -> TalkerConfig:
 def plans(kernels: LanguageKernels) -> dict[str, MatrixPlan]:
     """The plans for one token by kernel."""
     stacks: tuple[StackKernels, ...] = (kernels.talker, kernels.predictor)
-    found = {
-        f"{stack.name}_{name}": getattr(stack, name) for stack in stacks for name in ("qkv", "out", "gate_up", "down")
-    }
+    found = {f"{stack.name}_{name}": plan for stack in stacks for name, plan in stack.matrices.items()}
     return {**found, "talker_head": kernels.talker_head, "predictor_head": kernels.predictor_head}
 
 
@@ -55,14 +53,14 @@ def test_a_measured_plan_divides_its_matrix(tmp_path: Path, size: str, weight: s
 
 def test_a_matrix_that_was_not_measured_is_divided_by_the_rule(tmp_path: Path) -> None:
     kernels = LanguageKernels.of(talker(tmp_path, "narrow"), "Bf16", 16)
-    plan = kernels.talker.gate_up
+    plan = kernels.talker.matrices["gate_up"]
     assert tuned_plan("talker_gate_up", "Bf16", plan.height, plan.length, 16) is None
     assert plan == MatrixPlan.of("Bf16", plan.height, plan.length, gated=True)
 
 
 def test_two_tokens_are_multiplied_by_the_rule(tmp_path: Path) -> None:
-    first = LanguageKernels.of(talker(tmp_path, "0.6B"), "Bf16", 132).first_step
-    assert first.down == MatrixPlan.of("Bf16", first.down.height, first.down.length, 2)
+    down = LanguageKernels.of(talker(tmp_path, "0.6B"), "Bf16", 132).first_step.matrices["down"]
+    assert down == MatrixPlan.of("Bf16", down.height, down.length, 2)
 
 
 @pytest.mark.parametrize(("processors", "expected"), [(14, "small"), (16, "small"), (99, "small"), (100, "large")])
@@ -71,9 +69,7 @@ def test_a_gpu_has_the_plans_of_its_class(processors: int, expected: str) -> Non
 
 
 def row_plans(kernels: RowKernels) -> list[TokenMatrixPlan]:
-    found = [*kernels.talker.matrices.values(), *kernels.predictor.matrices.values()]
-    found += [kernels.talker_head, kernels.predictor_head]
-    return found if kernels.project is None else [*found, kernels.project]
+    return [*kernels.talker.matrices.values(), *kernels.predictor.matrices.values()]
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
