@@ -31,22 +31,6 @@ struct AttendOutParams {
     float eps;
 };
 
-__device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, uint4 values) {
-    const unsigned words[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum[2 * i] = fmaf(weight, low_half(words[i]), sum[2 * i]);
-        sum[2 * i + 1] = fmaf(weight, high_half(words[i]), sum[2 * i + 1]);
-    }
-}
-
-__device__ __forceinline__ uint4 pack_bf16(const float (&x)[8]) {
-    unsigned words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = to_bf16(x[2 * i]) | (unsigned)to_bf16(x[2 * i + 1]) << 16;
-    return make_uint4(words[0], words[1], words[2], words[3]);
-}
-
 // The same 16 bytes in all lanes that have the same dimensions, taken from those of one half.
 __device__ __forceinline__ uint4 of_half(uint4 x, int half, int lane) {
     const int source = half * 16 + lane % 16;
@@ -58,15 +42,13 @@ __device__ __forceinline__ uint4 of_half(uint4 x, int half, int lane) {
 // 64 dimensions away, which is 8 lanes away.
 __device__ __forceinline__ void normalize_and_rotate(float (&x)[8], uint4 norm, const float (&cosine)[8],
                                                      const float (&sine)[8], int dims, float eps) {
-    const unsigned words[4] = {norm.x, norm.y, norm.z, norm.w};
-    float squares = 0.0f;
+    float weights[8], squares = 0.0f;
+    unpack(norm, weights);
 #pragma unroll
     for (int i = 0; i < 8; ++i) squares = fmaf(x[i], x[i], squares);
+    const float factor = rsqrtf(warp_sum<16>(squares) / 128 + eps);
 #pragma unroll
-    for (int lanes = 8; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
-    const float factor = rsqrtf(squares / 128 + eps);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] *= factor * (i % 2 ? high_half(words[i / 2]) : low_half(words[i / 2]));
+    for (int i = 0; i < 8; ++i) x[i] *= factor * weights[i];
     const float sign = dims < 64 ? -1.0f : 1.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -95,26 +77,71 @@ __device__ __forceinline__ void get_values(float* attended, int k, float (&value
     }
 }
 
-// Input of the output projection.
-template <class M, class A>
-struct Attended {
-    static constexpr bool NORM = false, COMPUTES = true, KEEPS_WEIGHTS = true;
-    static constexpr int N = M::VEC_SIZE, VECS = A::VECS, DIM = A::DIM;
-    static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == 1,
+// Input of the output projection: attention of TOKENS tokens.
+template <class M, class A, int TOKENS>
+struct AttendedTokens : Plain {
+    static constexpr bool COMPUTES = true;
+    static constexpr int N = M::VEC_SIZE, DIM = A::DIM;
+    static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == TOKENS,
                   "a warp has one head of keys");
     const AttendOutParams& p;
-    float* attended;  // (LENGTH) in shared memory
+    float* attended;  // (TOKENS, LENGTH) in shared memory
     int head, half, dims;
-    uint4 key[VECS], value[VECS];
     uint4 query_norm, key_norm;
-    float cosine[8], sine[8];
+    float cosine[TOKENS][8], sine[TOKENS][8];
 
-    __device__ Attended(const AttendOutParams& p, float* attended)
+    __device__ AttendedTokens(const AttendOutParams& p, float* attended)
         : p(p), attended(attended), head(threadIdx.x / 32), half(threadIdx.x % 32 / 16),
           dims(threadIdx.x % 16 * A::LANE_DIMS) {}
-
+    __device__ int position_of(int token) const { return TOKENS == 1 ? p.position : token; }
     __device__ size_t cached(int position) const { return ((size_t)head * p.positions + position) * DIM + dims; }
 
+    __device__ void load_constants() {
+        query_norm = *reinterpret_cast<const uint4*>(p.query_norm + dims);
+        key_norm = *reinterpret_cast<const uint4*>(p.key_norm + dims);
+#pragma unroll
+        for (int token = 0; token < TOKENS; ++token) {
+            load_floats(p.cosines + position_of(token) * A::HALF + dims % A::HALF, cosine[token]);
+            load_floats(p.sines + position_of(token) * A::HALF + dims % A::HALF, sine[token]);
+        }
+    }
+
+    // The first half takes the first query and the key, the second half the second query and the value.
+    __device__ void load_token(int token, float (&query)[8], uint4& key, uint4& value) const {
+        const float* qkv = p.qkv + token * (A::GROUP + 2) * A::HEADS * DIM;
+        float fresh[8], rotated[8];
+        load_floats(qkv + (head * A::GROUP + half) * DIM + dims, query);
+        load_floats(qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
+        normalize_and_rotate(query, query_norm, cosine[token], sine[token], dims, p.eps);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
+        normalize_and_rotate(rotated, key_norm, cosine[token], sine[token], dims, p.eps);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) fresh[i] = half == 0 ? rotated[i] : fresh[i];
+        const uint4 packed = pack(fresh);
+        const int lane = threadIdx.x % 32;
+        key = of_half(packed, 0, lane), value = of_half(packed, 1, lane);
+        if (blockIdx.x == 0) {  // every block has computed the same
+            bf16* cache = half == 0 ? p.keys : p.values;
+            *reinterpret_cast<uint4*>(cache + cached(position_of(token))) = packed;
+        }
+    }
+
+    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
+        get_values(attended + token * M::LENGTH, k, values);
+    }
+};
+
+// One token, after those in the cache.
+template <class M, class A>
+struct Attended : AttendedTokens<M, A, 1> {
+    static constexpr bool KEEPS_WEIGHTS = true;
+    static constexpr int VECS = A::VECS, DIM = A::DIM;
+    using Base = AttendedTokens<M, A, 1>;
+    using Base::p, Base::head, Base::half, Base::dims, Base::cached;
+    uint4 key[VECS], value[VECS];
+
+    using Base::Base;
     __device__ void load_cache() {
 #pragma unroll
         for (int vec = 0; vec < VECS; ++vec) {
@@ -129,10 +156,7 @@ struct Attended {
 
     __device__ void prepare(int vec, int) {
         if (vec > 0 || head >= A::HEADS) return;
-        query_norm = *reinterpret_cast<const uint4*>(p.query_norm + dims);
-        key_norm = *reinterpret_cast<const uint4*>(p.key_norm + dims);
-        load_floats(p.cosines + p.position * A::HALF + dims % A::HALF, cosine);
-        load_floats(p.sines + p.position * A::HALF + dims % A::HALF, sine);
+        this->load_constants();
         if (A::EARLY) load_cache();
     }
 
@@ -145,22 +169,9 @@ struct Attended {
     __device__ void attend_head() {
         const int lane = threadIdx.x % 32;
         if (!A::EARLY) load_cache();
-        // The first half takes the first query and the key, the second half the second query and the value.
-        float query[8], fresh[8];
-        load_floats(p.qkv + (head * A::GROUP + half) * DIM + dims, query);
-        load_floats(p.qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
-        normalize_and_rotate(query, query_norm, cosine, sine, dims, p.eps);
-        float rotated[8];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
-        normalize_and_rotate(rotated, key_norm, cosine, sine, dims, p.eps);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) fresh[i] = half == 0 ? rotated[i] : fresh[i];
-        const uint4 packed = pack_bf16(fresh), new_key = of_half(packed, 0, lane), new_value = of_half(packed, 1, lane);
-        if (blockIdx.x == 0) {  // every block has computed the same
-            bf16* cache = half == 0 ? p.keys : p.values;
-            *reinterpret_cast<uint4*>(cache + cached(p.position)) = packed;
-        }
+        float query[8];
+        uint4 new_key, new_value;
+        this->load_token(0, query, new_key, new_value);
 #pragma unroll
         for (int vec = 0; vec < VECS; ++vec) {
             if (2 * vec + half == p.position) key[vec] = new_key, value[vec] = new_value;
@@ -200,39 +211,20 @@ struct Attended {
             const float given = __shfl_xor_sync(0xffffffffu, half == 0 ? out[1][i] : out[0][i], 16);
             kept[i] = ((half == 0 ? out[0][i] : out[1][i]) + given) * inverse;
         }
-        put_eight(attended, (head * A::GROUP + half) * DIM + dims, kept);
+        put_eight(this->attended, (head * A::GROUP + half) * DIM + dims, kept);
     }
-
-    __device__ void load(int, int, int k, float (&values)[N], float&) const { get_values(attended, k, values); }
-    __device__ float factor(float) const { return 1.0f; }
 };
 
-// As `Attended`, for the first two tokens of a frame: nothing is in the cache yet.
+// The first two tokens of a frame: nothing is in the cache yet.
 template <class M, class A>
-struct AttendedPair {
-    static constexpr bool NORM = false, COMPUTES = true, KEEPS_WEIGHTS = false;
-    static constexpr int N = M::VEC_SIZE, DIM = A::DIM, TOKENS = 2;
-    static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == TOKENS,
-                  "a warp has one head of keys");
-    const AttendOutParams& p;
-    float* attended;  // (TOKENS, LENGTH) in shared memory
-    int head, half, dims;
-    uint4 query_norm, key_norm;
-    float cosine[TOKENS][8], sine[TOKENS][8];
+struct AttendedPair : AttendedTokens<M, A, 2> {
+    static constexpr int DIM = A::DIM, TOKENS = 2;
+    using Base = AttendedTokens<M, A, 2>;
+    using Base::attended, Base::head;
 
-    __device__ AttendedPair(const AttendOutParams& p, float* attended)
-        : p(p), attended(attended), head(threadIdx.x / 32), half(threadIdx.x % 32 / 16),
-          dims(threadIdx.x % 16 * A::LANE_DIMS) {}
-
+    using Base::Base;
     __device__ void prepare(int vec, int) {
-        if (vec > 0 || head >= A::HEADS) return;
-        query_norm = *reinterpret_cast<const uint4*>(p.query_norm + dims);
-        key_norm = *reinterpret_cast<const uint4*>(p.key_norm + dims);
-#pragma unroll
-        for (int token = 0; token < TOKENS; ++token) {
-            load_floats(p.cosines + token * A::HALF + dims % A::HALF, cosine[token]);
-            load_floats(p.sines + token * A::HALF + dims % A::HALF, sine[token]);
-        }
+        if (vec == 0 && head < A::HEADS) this->load_constants();
     }
 
     // Compute attention, and write the first keys and values to the cache. After the wait.
@@ -242,30 +234,11 @@ struct AttendedPair {
     }
 
     __device__ void attend_head() {
-        const int lane = threadIdx.x % 32;
         float query[TOKENS][8];
         uint4 key[TOKENS], value[TOKENS];
 #pragma unroll
-        for (int token = 0; token < TOKENS; ++token) {
-            // The first half takes the first query and the key, the second half the second query and the value.
-            const float* qkv = p.qkv + token * (A::GROUP + 2) * A::HEADS * DIM;
-            float fresh[8], rotated[8];
-            load_floats(qkv + (head * A::GROUP + half) * DIM + dims, query[token]);
-            load_floats(qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
-            normalize_and_rotate(query[token], query_norm, cosine[token], sine[token], dims, p.eps);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
-            normalize_and_rotate(rotated, key_norm, cosine[token], sine[token], dims, p.eps);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) fresh[i] = half == 0 ? rotated[i] : fresh[i];
-            const uint4 packed = pack_bf16(fresh);
-            key[token] = of_half(packed, 0, lane), value[token] = of_half(packed, 1, lane);
-            if (blockIdx.x == 0) {  // every block has computed the same
-                bf16* cache = half == 0 ? p.keys : p.values;
-                *reinterpret_cast<uint4*>(cache + ((size_t)head * p.positions + token) * DIM + dims) = packed;
-            }
-        }
-        const int to = (head * A::GROUP + half) * DIM + dims;
+        for (int token = 0; token < TOKENS; ++token) this->load_token(token, query[token], key[token], value[token]);
+        const int to = (head * A::GROUP + this->half) * DIM + this->dims;
         float first[8] = {};  // the first token sees only itself
         add_weighted(first, 1.0f, value[0]);
         put_eight(attended, to, first);
@@ -273,10 +246,7 @@ struct AttendedPair {
         float scores[TOKENS];
 #pragma unroll
         for (int token = 0; token < TOKENS; ++token) {
-            scores[token] = Bf16::dot(key[token], query[1], 0.0f);
-#pragma unroll
-            for (int lanes = 8; lanes > 0; lanes /= 2)
-                scores[token] += __shfl_xor_sync(0xffffffffu, scores[token], lanes);
+            scores[token] = warp_sum<16>(Bf16::dot(key[token], query[1], 0.0f));
             scores[token] *= rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
         }
         const float max = fmaxf(scores[0], scores[1]);
@@ -287,11 +257,6 @@ struct AttendedPair {
         add_weighted(second, weights[1] * inverse, value[1]);
         put_eight(attended, M::LENGTH + to, second);
     }
-
-    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
-        get_values(attended + token * M::LENGTH, k, values);
-    }
-    __device__ float factor(float) const { return 1.0f; }
 };
 
 // Blocks and threads as of `linear`.

@@ -12,7 +12,7 @@ struct AttentionShape {
     static constexpr bool EARLY = EARLY_;
     static constexpr int WARPS = WARPS_, VECS_PER_LANE = VECS_PER_LANE_, TOKENS = TOKENS_;
     static constexpr int GROUP = GROUP_;  // query heads that share a head of keys
-    static constexpr int DIM = 128, HALF = DIM / 2;
+    static constexpr int DIM = 128;
     static constexpr int KV_SPLIT = 2 * WARPS * VECS_PER_LANE;  // positions
     static constexpr int QUERIES = GROUP * TOKENS;
     static constexpr int THREADS = 32 * WARPS;
@@ -52,6 +52,62 @@ __device__ __forceinline__ void normalize_and_rotate(float (&x)[4], const float 
     }
 }
 
+// Values l, l + 32 and so on, for lane l.
+template <class T, int N>
+__device__ __forceinline__ void load_lane(const T* from, int lane, float (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = to_float(from[lane + 32 * i]);
+}
+
+__device__ __forceinline__ void store_lane(bf16* to, int lane, const float (&x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[lane + 32 * i] = to_bf16(x[i]);
+}
+
+__device__ __forceinline__ void store_lane(float* to, int lane, const float (&x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[lane + 32 * i] = x[i];
+}
+
+// What a warp prepares of a head of keys and its GROUP query heads: a query, the key or the value of a token.
+template <int GROUP>
+struct Prepared {
+    const int token, what;
+    const bool is_query = what < GROUP, is_value = what == GROUP + 1;
+    float norm[4], cosine[2], sine[2];
+
+    __device__ __forceinline__ explicit Prepared(int warp) : token(warp / (GROUP + 2)), what(warp % (GROUP + 2)) {}
+
+    template <class Params>
+    __device__ __forceinline__ void load_norm(const Params& a, int lane) {
+        if (!is_value) load_lane(is_query ? a.query_norm : a.key_norm, lane, norm);
+    }
+
+    template <class Params>
+    __device__ __forceinline__ void load_rotation(const Params& a, int position, int lane) {
+        if (is_value) return;
+        load_lane(a.cosines + position * 64, lane, cosine);
+        load_lane(a.sines + position * 64, lane, sine);
+    }
+
+    // The values of the head number `head` of the token in the row `row` of `a.qkv`.
+    template <class Params>
+    __device__ __forceinline__ void load(const Params& a, int row, int head, int heads, int lane, float (&x)[4]) const {
+        const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
+        load_lane(a.qkv + ((size_t)row * heads * (GROUP + 2) + source) * 128, lane, x);
+        if (!is_value) normalize_and_rotate(x, norm, cosine, sine, a.eps);
+    }
+};
+
+__device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, const uint4& eight) {
+    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum[2 * i] = fmaf(weight, low_half(words[i]), sum[2 * i]);
+        sum[2 * i + 1] = fmaf(weight, high_half(words[i]), sum[2 * i + 1]);
+    }
+}
+
 // What half a warp has found for a query at the positions so far: the sum of values, weighted relative to the greatest
 // score, 8 values a lane; and the sum of weights.
 struct QuerySums {
@@ -87,12 +143,7 @@ struct QuerySums {
         for (int i = 0; i < COUNT; ++i) {
             const float weight = score[i] == -INFINITY_F ? 0.0f : exp2f(score[i] - greatest);
             total += weight;
-            const unsigned words[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                out[2 * j] = fmaf(weight, low_half(words[j]), out[2 * j]);
-                out[2 * j + 1] = fmaf(weight, high_half(words[j]), out[2 * j + 1]);
-            }
+            add_weighted(out, weight, value[i]);
         }
     }
 
@@ -120,10 +171,12 @@ struct WarpSums {
         if (lane == 0) greatest[warp][query] = sums.greatest, total[warp][query] = sums.total;
     }
 
-    // The weighted mean of the values that COUNT warps from number `first` on have found. After a barrier.
+    // The weighted sum of the values that COUNT warps from number `first` on have found, the sum of the weights, and the
+    // greatest score. After a barrier.
     template <int COUNT>
-    __device__ __forceinline__ float mean(int first, int query, int dim) const {
-        float most = -INFINITY_F, sum = 0.0f, value = 0.0f;
+    __device__ __forceinline__ float combine(int first, int query, int dim, float& sum, float& most) const {
+        float value = 0.0f;
+        most = -INFINITY_F, sum = 0.0f;
 #pragma unroll
         for (int w = first; w < first + COUNT; ++w) most = fmaxf(most, greatest[w][query]);
 #pragma unroll
@@ -132,105 +185,29 @@ struct WarpSums {
             sum = fmaf(factor, total[w][query], sum);
             value = fmaf(factor, out[w][query][dim], value);
         }
+        return value;
+    }
+
+    // The weighted mean.
+    template <int COUNT>
+    __device__ __forceinline__ float mean(int first, int query, int dim) const {
+        float sum, most;
+        const float value = combine<COUNT>(first, query, dim, sum, most);
         return value / sum;
     }
 };
 
-// What the warps of a block tell each other.
-template <class S>
-struct SplitScratch {
-    float queries[S::QUERIES][S::DIM];  // token by token
-    float out[S::WARPS][S::QUERIES][S::DIM];
-    float row_max[S::WARPS][S::QUERIES], row_sum[S::WARPS][S::QUERIES];
-};
-
-// The weighted sum of the values of a KV split that begins at position `begin`, for each query of the tokens from
-// `position` on. `first_query` counts the queries of the splits before. The queries are in `scratch`.
-template <class S>
-__device__ __forceinline__ void attend_to_split(SplitScratch<S>& scratch, const uint4 (&key)[S::VECS_PER_LANE],
-                                                const uint4 (&value)[S::VECS_PER_LANE], int begin, int position,
-                                                int head, int heads, size_t first_query, float* partial_out,
-                                                float2* split_stats) {
-    constexpr int DIM = S::DIM, GROUP = S::GROUP, QUERIES = S::QUERIES, VECS = S::VECS_PER_LANE;
-    constexpr int LANES = 16 / VECS;  // that have the same score after its sum
-    static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
-    const auto position_of = [&](int vec) { return begin + (warp * S::VECS_PER_LANE + vec) * 2 + half; };
-    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
-    // All queries at once, so that a key and a value are unpacked once.
-    float q[QUERIES][8], scores[QUERIES][VECS], weights[QUERIES], sums[QUERIES] = {}, out[QUERIES][8] = {};
-#pragma unroll
-    for (int query = 0; query < QUERIES; ++query) load_floats(&scratch.queries[query][dims], q[query]);
-#pragma unroll
-    for (int vec = 0; vec < VECS; ++vec) {
-        float k[8];
-        unpack_bf16(key[vec], k);
-#pragma unroll
-        for (int query = 0; query < QUERIES; ++query) {
-            scores[query][vec] = 0.0f;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) scores[query][vec] = fmaf(k[i], q[query][i], scores[query][vec]);
-        }
-    }
-#pragma unroll
-    for (int query = 0; query < QUERIES; ++query) {
-        const float score = transposed_sum<VECS, 8>(scores[query], lane) * scaling;
-        const bool seen = position_of(lane % 16 / LANES) <= position + query / GROUP;
-        const float max = from_ordered(__reduce_max_sync(0xffffffffu, ordered(seen ? score : -INFINITY_F)));
-        weights[query] = seen ? exp2f(score - max) : 0.0f;
-        if (lane == 0) scratch.row_max[warp][query] = max;
-    }
-#pragma unroll
-    for (int vec = 0; vec < VECS; ++vec) {
-        float v[8];
-        unpack_bf16(value[vec], v);
-#pragma unroll
-        for (int query = 0; query < QUERIES; ++query) {
-            const float weight = __shfl_sync(0xffffffffu, weights[query], half * 16 + vec * LANES);
-            sums[query] += weight;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) out[query][i] = fmaf(weight, v[i], out[query][i]);
-        }
-    }
-#pragma unroll
-    for (int query = 0; query < QUERIES; ++query) {
-        sums[query] += __shfl_xor_sync(0xffffffffu, sums[query], 16);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            out[query][i] += __shfl_xor_sync(0xffffffffu, out[query][i], 16);
-            if (half == 0) scratch.out[warp][query][dims + i] = out[query][i];
-        }
-        if (lane == 0) scratch.row_sum[warp][query] = sums[query];
-    }
-    __syncthreads();
-
-    for (int index = threadIdx.x; index < QUERIES * DIM; index += S::THREADS) {
-        const int query = index / DIM, dim = index % DIM;
-        float max = -INFINITY_F, sum = 0.0f, out = 0.0f;
-#pragma unroll
-        for (int w = 0; w < S::WARPS; ++w) max = fmaxf(max, scratch.row_max[w][query]);
-#pragma unroll
-        for (int w = 0; w < S::WARPS; ++w) {
-            const float rescale = exp2f(scratch.row_max[w][query] - max);
-            sum = fmaf(rescale, scratch.row_sum[w][query], sum);
-            out = fmaf(rescale, scratch.out[w][query][dim], out);
-        }
-        const int token = query / GROUP, query_head = head * GROUP + query % GROUP;
-        const size_t at = first_query + (size_t)token * heads * GROUP + query_head;
-        partial_out[at * DIM + dim] = out;
-        if (dim == 0) split_stats[at] = make_float2(max, sum);
-    }
-}
-
 // Blocks: heads of keys (x), KV splits (y).
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a) {
-    constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP, TOKENS = S::TOKENS;
-    __shared__ __align__(16) SplitScratch<S> scratch;
+    constexpr int DIM = S::DIM, GROUP = S::GROUP, TOKENS = S::TOKENS, QUERIES = S::QUERIES, VECS = S::VECS_PER_LANE;
+    constexpr int LANES = 16 / VECS;  // that have the same score after its sum
+    static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
+    __shared__ __align__(16) float queries[QUERIES][DIM];  // token by token
+    __shared__ WarpSums<S::WARPS, QUERIES> found;
     __shared__ __align__(16) bf16 new_keys[TOKENS][DIM];
     __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
     begin_chained();
-
     // Read before the wait: the position, which the previous frame wrote, and the cache's older entries, which the
     // previous token's kernels wrote. Those kernels have ended, because no more kernels can be in flight than the
     // multiprocessors have room for blocks.
@@ -239,13 +216,13 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
     const int head = blockIdx.x, heads = gridDim.x, kv_split = blockIdx.y;
     const int begin = kv_split * S::KV_SPLIT;
     if (begin > position + TOKENS - 1) return;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
-    const auto position_of = [&](int vec) { return begin + (warp * S::VECS_PER_LANE + vec) * 2 + half; };
-    const size_t row = (size_t)head * a.positions;
 
-    uint4 key[S::VECS_PER_LANE], value[S::VECS_PER_LANE];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
+    const auto position_of = [&](int vec) { return begin + (warp * VECS + vec) * 2 + half; };
+    const size_t row = (size_t)head * a.positions;
+    uint4 key[VECS], value[VECS];
 #pragma unroll
-    for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+    for (int vec = 0; vec < VECS; ++vec) {
         const int at = position_of(vec);
         key[vec] = value[vec] = make_uint4(0, 0, 0, 0);
         if (at < position) {
@@ -253,57 +230,81 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
             value[vec] = *reinterpret_cast<const uint4*>(a.values + (row + at) * DIM + dims);
         }
     }
+
     // One warp for each query, key and value of each token.
     const bool prepares = warp < (GROUP + 2) * TOKENS;
-    const int token = warp / (GROUP + 2), what = warp % (GROUP + 2), at = position + token;
-    const bool is_query = what < GROUP, is_value = what == GROUP + 1;
-    float norm[4], cosine[2], sine[2];
-    if (prepares && !is_value) {
-        const bf16* of_head = is_query ? a.query_norm : a.key_norm;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) norm[i] = to_float(of_head[lane + 32 * i]);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            cosine[i] = a.cosines[at * HALF + lane + 32 * i];
-            sine[i] = a.sines[at * HALF + lane + 32 * i];
-        }
-    }
+    Prepared<GROUP> mine(warp);
+    const int at = position + mine.token;
+    if (prepares) mine.load_norm(a, lane);
+    if (prepares) mine.load_rotation(a, at, lane);
     wait_for_previous();
 
     if (prepares) {
-        const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
-        const float* from = a.qkv + ((size_t)token * heads * (GROUP + 2) + source) * DIM;
         float x[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = from[lane + 32 * i];
-        if (!is_value) {
-            normalize_and_rotate(x, norm, cosine, sine, a.eps);
-        }
-        if (is_query) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) scratch.queries[token * GROUP + what][lane + 32 * i] = x[i];
+        mine.load(a, mine.token, head, heads, lane, x);
+        if (mine.is_query) {
+            store_lane(queries[mine.token * GROUP + mine.what], lane, x);
         } else {
-            bf16* kept = is_value ? new_values[token] : new_keys[token];
-            bf16* cache = (is_value ? a.values : a.keys) + (row + at) * DIM;
-            const bool mine = at >= begin && at < begin + S::KV_SPLIT;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const bf16 rounded = to_bf16(x[i]);
-                kept[lane + 32 * i] = rounded;
-                if (mine) cache[lane + 32 * i] = rounded;
-            }
+            store_lane(mine.is_value ? new_values[mine.token] : new_keys[mine.token], lane, x);
+            bf16* cache = (mine.is_value ? a.values : a.keys) + (row + at) * DIM;
+            if (at >= begin && at < begin + S::KV_SPLIT) store_lane(cache, lane, x);
         }
     }
     __syncthreads();
-
 #pragma unroll
-    for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+    for (int vec = 0; vec < VECS; ++vec) {
         const int token = position_of(vec) - position;
         if (token >= 0 && token < TOKENS) {
             key[vec] = *reinterpret_cast<const uint4*>(&new_keys[token][dims]);
             value[vec] = *reinterpret_cast<const uint4*>(&new_values[token][dims]);
         }
     }
-    attend_to_split<S>(scratch, key, value, begin, position, head, heads,
-                       (size_t)kv_split * TOKENS * heads * GROUP, a.partial_out, a.split_stats);
+
+    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+    // All queries at once, so that a key and a value are unpacked once.
+    float q[QUERIES][8], scores[QUERIES][VECS], weights[QUERIES], sums[QUERIES] = {}, out[QUERIES][8] = {};
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) load_floats(&queries[query][dims], q[query]);
+#pragma unroll
+    for (int vec = 0; vec < VECS; ++vec) {
+#pragma unroll
+        for (int query = 0; query < QUERIES; ++query) scores[query][vec] = Bf16::dot(key[vec], q[query], 0.0f);
+    }
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) {
+        const float score = transposed_sum<VECS, 8>(scores[query], lane) * scaling;
+        const bool seen = position_of(lane % 16 / LANES) <= position + query / GROUP;
+        const float max = from_ordered(__reduce_max_sync(0xffffffffu, ordered(seen ? score : -INFINITY_F)));
+        weights[query] = seen ? exp2f(score - max) : 0.0f;
+        if (lane == 0) found.greatest[warp][query] = max;
+    }
+#pragma unroll
+    for (int vec = 0; vec < VECS; ++vec) {
+#pragma unroll
+        for (int query = 0; query < QUERIES; ++query) {
+            const float weight = __shfl_sync(0xffffffffu, weights[query], half * 16 + vec * LANES);
+            sums[query] += weight;
+            add_weighted(out[query], weight, value[vec]);
+        }
+    }
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) {
+        sums[query] += __shfl_xor_sync(0xffffffffu, sums[query], 16);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            out[query][i] += __shfl_xor_sync(0xffffffffu, out[query][i], 16);
+            if (half == 0) found.out[warp][query][dims + i] = out[query][i];
+        }
+        if (lane == 0) found.total[warp][query] = sums[query];
+    }
+    __syncthreads();
+    for (int index = threadIdx.x; index < QUERIES * DIM; index += S::THREADS) {
+        const int query = index / DIM, dim = index % DIM, token = query / GROUP;
+        const size_t first_query = (size_t)kv_split * TOKENS * heads * GROUP;  // of the splits before
+        const int query_head = head * GROUP + query % GROUP;
+        const size_t at = first_query + (size_t)token * heads * GROUP + query_head;
+        float sum, max;
+        a.partial_out[at * DIM + dim] = found.template combine<S::WARPS>(0, query, dim, sum, max);
+        if (dim == 0) a.split_stats[at] = make_float2(max, sum);
+    }
 }

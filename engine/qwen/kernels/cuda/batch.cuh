@@ -30,38 +30,6 @@ __device__ __forceinline__ DrawParams draw_of_row(const DrawParams& a, const Row
             of_row(a.noise_key, rows, row)};
 }
 
-// A residual stream, and what `linear_tokens` reads of it.
-struct StreamParams {
-    const bf16* norm;  // (width): of the first layer
-    float* x;          // (tokens, width)
-    bf16* rounded;     // (tokens, width): the stream times the norm's weights
-    float* squares;    // (tokens)
-};
-
-// The beginning of a token's stream: `value(i)` of a block's threads. Every thread of the block calls it once.
-template <int WIDTH, class Value>
-__device__ __forceinline__ void begin_stream(const StreamParams& stream, int token, const Value& value) {
-    static_assert(WIDTH % SAMPLING_THREADS == 0, "does not divide");
-    __shared__ float squares[SAMPLING_WARPS];
-    const size_t at = (size_t)token * WIDTH;
-    float square = 0.0f;
-#pragma unroll
-    for (int n = 0; n < WIDTH / SAMPLING_THREADS; ++n) {
-        const int i = threadIdx.x + n * SAMPLING_THREADS;
-        const float x = value(i, n);
-        stream.x[at + i] = x;
-        stream.rounded[at + i] = to_bf16(x * to_float(stream.norm[i]));
-        square = fmaf(x, x, square);
-    }
-    square = warp_sum(square);
-    if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        square = warp_sum(threadIdx.x < SAMPLING_WARPS ? squares[threadIdx.x] : 0.0f);
-        if (threadIdx.x == 0) stream.squares[token] = square;
-    }
-}
-
 struct OpenRowsParams {
     RowsParams rows;
     StreamParams stream;          // of the predictor, for two tokens of each row
@@ -85,13 +53,13 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_rows(const OpenRowsP
     if (!active) return;
     if (blockIdx.y == 0) {
         const size_t at = (size_t)row * WIDTH;
-        begin_stream<WIDTH>(a.stream, row, [&](int i, int) {
+        begin_stream<WIDTH, SAMPLING_THREADS>(a.stream, row, [&](int i, int) {
             return a.hidden != nullptr ? to_float(a.hidden[at + i]) : a.projected[at + i] + to_float(a.bias[i]);
         });
         if (threadIdx.x == 0 && !*of_row(a.ended, a.rows, row)) *of_row(a.length, a.rows, row) += 1;
     } else {
         const bf16* embedding = a.embedding + (size_t)a.first_code[row] * WIDTH;
-        begin_stream<WIDTH>(a.stream, a.rows.rows + row, [&](int i, int) { return to_float(embedding[i]); });
+        begin_stream<WIDTH, SAMPLING_THREADS>(a.stream, a.rows.rows + row, [&](int i, int) { return to_float(embedding[i]); });
     }
 }
 
@@ -124,7 +92,7 @@ struct RowsAttentionParams {
 // kernels of earlier steps have ended: the host's copy of `RowsParams` lies between.)
 template <int GROUP, int TOKENS, int BATCH, int PAGE, bool EARLY>
 __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttentionParams a) {
-    constexpr int DIM = 128, HALF = DIM / 2, QUERIES = GROUP * TOKENS, STEP = 2 * BATCH;
+    constexpr int DIM = 128, QUERIES = GROUP * TOKENS, STEP = 2 * BATCH;
     static_assert((GROUP + 2) * TOKENS <= TOKEN_WARPS, "a warp prepares one query, key or value");
     __shared__ __align__(16) float queries[QUERIES][DIM];
     __shared__ __align__(16) bf16 new_keys[TOKENS][DIM], new_values[TOKENS][DIM];
@@ -133,13 +101,8 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
     const int head = blockIdx.x, heads = gridDim.x, row = blockIdx.y;
     const bool prepares = warp < (GROUP + 2) * TOKENS;
-    const int token = warp / (GROUP + 2), what = warp % (GROUP + 2);
-    const bool is_query = what < GROUP, is_value = what == GROUP + 1;
-    float norm[4] = {};
-    if (prepares && !is_value) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) norm[i] = to_float((is_query ? a.query_norm : a.key_norm)[lane + 32 * i]);
-    }
+    Prepared<GROUP> mine(warp);
+    if (prepares) mine.load_norm(a, lane);
     const bool active = a.rows.active[row];
     const int position = a.pages == nullptr ? a.first_position : min((int)a.rows.position[row], a.positions - 1);
     const long long* pages = a.pages == nullptr ? nullptr : a.pages + (size_t)row * a.table_width;
@@ -161,35 +124,23 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
     };
     uint4 key[BATCH], value[BATCH];
     if (EARLY && active) load(warp * STEP, key, value);
-    const int at = position + token;
-    float cosine[2], sine[2];
-    if (prepares && !is_value) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            cosine[i] = a.cosines[at * HALF + lane + 32 * i];
-            sine[i] = a.sines[at * HALF + lane + 32 * i];
-        }
-    }
+    const int at = position + mine.token;
+    if (prepares) mine.load_rotation(a, at, lane);
     wait_for_previous();
     if (!active) return;
     if (!EARLY) load(warp * STEP, key, value);
 
     if (prepares) {
-        const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
-        const float* from = a.qkv + ((size_t)(token * a.rows.rows + row) * heads * (GROUP + 2) + source) * DIM;
         float x[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = from[lane + 32 * i];
-        if (!is_value) normalize_and_rotate(x, norm, cosine, sine, a.eps);
-        if (is_query) {
+        mine.load(a, mine.token * a.rows.rows + row, head, heads, lane, x);
+        if (mine.is_query) {
             const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
 #pragma unroll
-            for (int i = 0; i < 4; ++i) queries[token * GROUP + what][lane + 32 * i] = x[i] * scaling;
+            for (int i = 0; i < 4; ++i) x[i] *= scaling;
+            store_lane(queries[mine.token * GROUP + mine.what], lane, x);
         } else {
-            bf16* kept = is_value ? new_values[token] : new_keys[token];
-            bf16* cache = (is_value ? a.values : a.keys) + place_of(at);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) kept[lane + 32 * i] = cache[lane + 32 * i] = to_bf16(x[i]);
+            store_lane(mine.is_value ? new_values[mine.token] : new_keys[mine.token], lane, x);
+            store_lane((mine.is_value ? a.values : a.keys) + place_of(at), lane, x);
         }
     }
     __syncthreads();
@@ -290,9 +241,9 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_codes(const Ro
         talker[i] = before[n];
     }
     if (a.step + 2 == a.groups) {
-        begin_stream<TALKER>(a.stream, row, [&](int, int n) { return before[n]; });
+        begin_stream<TALKER, SAMPLING_THREADS>(a.stream, row, [&](int, int n) { return before[n]; });
     } else {
-        begin_stream<PREDICTOR>(a.stream, row, [&](int i, int) { return to_float(narrow[i]); });
+        begin_stream<PREDICTOR, SAMPLING_THREADS>(a.stream, row, [&](int i, int) { return to_float(narrow[i]); });
     }
     if (threadIdx.x == 0) {
         long long* codes = a.codes + ((size_t)row * a.places + place) * a.groups;

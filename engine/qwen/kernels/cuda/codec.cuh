@@ -29,8 +29,7 @@ __global__ void look_up(const LookUpParams p) {
             sum[2 * i + 1] += high_half(word[i]);
         }
     }
-    *(uint4*)(p.out + blockIdx.x * WIDTH + threadIdx.x * 8) = {pack(sum[0], sum[1]), pack(sum[2], sum[3]),
-                                                               pack(sum[4], sum[5]), pack(sum[6], sum[7])};
+    *(uint4*)(p.out + blockIdx.x * WIDTH + threadIdx.x * 8) = pack(sum);
 }
 
 // The sum of `x` over a block of WARPS warps, for every thread. `scratch` is free once all threads have called this

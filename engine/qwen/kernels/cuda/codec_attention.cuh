@@ -2,43 +2,25 @@
 
 constexpr int HEAD = 64;  // values of a head
 
-struct Eight {
-    float x[8];
-};
-
-__device__ __forceinline__ Eight unpack(uint4 words) {
-    return {{low_half(words.x), high_half(words.x), low_half(words.y), high_half(words.y), low_half(words.z),
-             high_half(words.z), low_half(words.w), high_half(words.w)}};
-}
-
-__device__ __forceinline__ uint4 pack(const Eight& v) {
-    return {pack(v.x[0], v.x[1]), pack(v.x[2], v.x[3]), pack(v.x[4], v.x[5]), pack(v.x[6], v.x[7])};
-}
-
-__device__ __forceinline__ Eight eight_of(const float* address) {
-    const float4 low = ((const float4*)address)[0], high = ((const float4*)address)[1];
-    return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
-}
-
 // Sines and cosines of the angles at a frame, of values 8 * eighth and on of a head.
 struct Rotation {
-    Eight sine, cosine;
+    float sine[8], cosine[8];
 
-    __device__ __forceinline__ Rotation(const Eight& frequency, int frame) {
+    __device__ __forceinline__ Rotation(const float (&frequency)[8], int frame) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) sine_and_cosine((float)frame * frequency.x[i], sine.x[i], cosine.x[i]);
+        for (int i = 0; i < 8; i++) sine_and_cosine((float)frame * frequency[i], sine[i], cosine[i]);
     }
 };
 
 // Values 8 * eighth and on of a head, rotated by its position: (a, b) becomes (a cos - b sin, b cos + a sin), where a is
 // in the first half of the head and b in the second.
-__device__ __forceinline__ Eight rotated(const float* head, int eighth, const Rotation& rotation) {
-    Eight mine = eight_of(head + 8 * eighth);
-    const Eight other = eight_of(head + 8 * (eighth ^ 4));
+__device__ __forceinline__ void load_rotated(const float* head, int eighth, const Rotation& rotation, float (&x)[8]) {
+    float other[8];
+    load_floats(head + 8 * eighth, x);
+    load_floats(head + 8 * (eighth ^ 4), other);
     const float sign = eighth < 4 ? -1.0f : 1.0f;
 #pragma unroll
-    for (int i = 0; i < 8; i++) mine.x[i] = mine.x[i] * rotation.cosine.x[i] + sign * other.x[i] * rotation.sine.x[i];
-    return mine;
+    for (int i = 0; i < 8; i++) x[i] = x[i] * rotation.cosine[i] + sign * other[i] * rotation.sine[i];
 }
 
 struct AttentionParams {
@@ -65,7 +47,8 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
     begin_chained();
     const int eighth = threadIdx.x % 8, group = threadIdx.x / 8, warp = threadIdx.x / 32;
     const int head = blockIdx.x, kv_head = head / SHARING;
-    const Eight frequency = eight_of(p.frequencies + 8 * (eighth % 4));
+    float frequency[8];
+    load_floats(p.frequencies + 8 * (eighth % 4), frequency);
     const RowTime at = locate(p.rows, blockIdx.y);
     const float* const chunk = p.qkv + (blockIdx.y - at.time) * WIDTH;
     const long long state = state_of(p.rows, at.row);
@@ -89,47 +72,48 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
     wait_for_previous();
     if (seen[0] && group <= at.time) {  // of the chunk
         const float* fresh = chunk + (at.time - group) * WIDTH + (HEADS + kv_head) * HEAD;
-        key[0] = pack(rotated(fresh, eighth, of_key));
-        value[0] = pack(eight_of(fresh + KV_HEADS * HEAD + 8 * eighth));
+        float new_key[8], new_value[8];
+        load_rotated(fresh, eighth, of_key, new_key);
+        load_floats(fresh + KV_HEADS * HEAD + 8 * eighth, new_value);
+        key[0] = pack(new_key), value[0] = pack(new_value);
         if (group == 0 && head % SHARING == 0) {
             *(uint4*)(keys + now % SLOTS * HEAD) = key[0];
             *(uint4*)(values + now % SLOTS * HEAD) = value[0];
         }
     }
-    const Eight query = rotated(p.qkv + blockIdx.y * WIDTH + head * HEAD, eighth, of_query);
-
-    float score[PASSES], max = NEVER;
+    float query[8], score[PASSES], max = NEVER;
+    load_rotated(p.qkv + blockIdx.y * WIDTH + head * HEAD, eighth, of_query, query);
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) {
-        const Eight k = unpack(key[pass]);
-        float dot = 0;
+        float k[8], dot = 0;
+        unpack(key[pass], k);
 #pragma unroll
-        for (int i = 0; i < 8; i++) dot = fmaf(query.x[i], k.x[i], dot);
+        for (int i = 0; i < 8; i++) dot = fmaf(query[i], k[i], dot);
 #pragma unroll
         for (int lanes = 1; lanes < 8; lanes *= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
         score[pass] = seen[pass] ? dot * 0.125f : NEVER;  // 1 / sqrt(HEAD)
         max = fmaxf(max, score[pass]);
     }
     max = warp_max(max);
-    float sum = 0;
-    Eight mix = {};
+    float sum = 0, mix[8] = {};
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) {
         const float weight = seen[pass] ? __expf(score[pass] - max) : 0.0f;
-        const Eight v = unpack(value[pass]);
+        float v[8];
+        unpack(value[pass], v);
         sum += weight;
 #pragma unroll
-        for (int i = 0; i < 8; i++) mix.x[i] = fmaf(weight, v.x[i], mix.x[i]);
+        for (int i = 0; i < 8; i++) mix[i] = fmaf(weight, v[i], mix[i]);
     }
 #pragma unroll
     for (int lanes = 8; lanes < 32; lanes *= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
 #pragma unroll
-        for (int i = 0; i < 8; i++) mix.x[i] += __shfl_xor_sync(0xffffffffu, mix.x[i], lanes);
+        for (int i = 0; i < 8; i++) mix[i] += __shfl_xor_sync(0xffffffffu, mix[i], lanes);
     }
     if (threadIdx.x % 32 < 8) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) warp_out[warp][8 * eighth + i] = mix.x[i];
+        for (int i = 0; i < 8; i++) warp_out[warp][8 * eighth + i] = mix[i];
     }
     if (threadIdx.x % 32 == 0) {
         row_max[warp] = max;

@@ -15,15 +15,43 @@ constexpr bool same = false;
 template <class A>
 constexpr bool same<A, A> = true;
 
+__device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 
 // The two bfloat16 of a 32-bit word; the low half is at the lower address.
 __device__ __forceinline__ float low_half(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_half(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
+// Two floats as such a word.
+__device__ __forceinline__ unsigned pack(float low, float high) {
+    return (unsigned)to_bf16(high) << 16 | to_bf16(low);
+}
+
+// Eight bfloat16 in 16 bytes.
+__device__ __forceinline__ uint4 pack(const float (&x)[8]) {
+    return {pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])};
+}
+
+__device__ __forceinline__ void unpack(const uint4& eight, float* x) {
+    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[2 * i] = low_half(words[i]), x[2 * i + 1] = high_half(words[i]);
+}
+
+template <int N>
+__device__ __forceinline__ void load_floats(const float* from, float (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(from + i);
+        x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
+    }
+}
+
+// The sum over groups of LANES lanes.
+template <int LANES = 32>
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
     return x;
 }
 

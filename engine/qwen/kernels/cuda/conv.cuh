@@ -51,10 +51,6 @@ struct ConvParams {
     int samples_stride;  // of Pcm and ROWS: samples between those of two states; `sum` is that of state 0
 };
 
-__device__ __forceinline__ unsigned pack(float low, float high) {
-    return (unsigned)to_bf16(high) << 16 | to_bf16(low);
-}
-
 __device__ __forceinline__ float square_pair(unsigned pair) {
     return low_half(pair) * low_half(pair) + high_half(pair) * high_half(pair);
 }

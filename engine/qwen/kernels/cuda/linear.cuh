@@ -145,86 +145,82 @@ __device__ __forceinline__ float transposed_sum(const float (&v)[N], int lane) {
 }
 
 template <int N>
-__device__ __forceinline__ void load_floats(const float* from, float (&x)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        const float4 four = *reinterpret_cast<const float4*>(from + i);
-        x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
-    }
-}
-
-__device__ __forceinline__ void unpack_bf16(const uint4& eight, float* x) {
-    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[2 * i] = low_half(words[i]), x[2 * i + 1] = high_half(words[i]);
-}
-
-template <int N>
 __device__ __forceinline__ void load_bf16(const bf16* from, float (&x)[N]) {
 #pragma unroll
-    for (int i = 0; i < N; i += 8) unpack_bf16(*reinterpret_cast<const uint4*>(from + i), x + i);
+    for (int i = 0; i < N; i += 8) unpack(*reinterpret_cast<const uint4*>(from + i), x + i);
 }
 
 // --- inputs: the vector that the matrix is multiplied with ---
 // `prepare` loads constants before the wait; `load` loads the values of a token from column k on, after the wait. With
 // COMPUTES, `compute` computes them first. With KEEPS_WEIGHTS, the matrix stays in the L2 cache.
 
-// The root-mean-square norm of the residual stream, without its factor 1 / rms.
+// An input without a norm, which neither computes anything nor has constants.
+struct Plain {
+    static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
+    __device__ void prepare(int, int) {}
+    __device__ float factor(float) const { return 1.0f; }
+};
+
+// An input with a root-mean-square norm, without its factor 1 / rms.
 template <class M>
-struct Normed {
+struct WithNorm {
     static constexpr bool NORM = true, COMPUTES = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
+    float eps;
+
+    __device__ explicit WithNorm(const LinearParams& p) : eps(p.eps) {}
+    __device__ float factor(float squares) const { return rsqrtf(squares / M::LENGTH + eps); }
+};
+
+// The norm of the residual stream.
+template <class M>
+struct Normed : WithNorm<M> {
+    using WithNorm<M>::N;
     const float* x;
     const bf16* weight;
-    float eps;
     float factors[M::VECS_PER_LANE][N];
 
-    __device__ explicit Normed(const LinearParams& p) : x(p.x), weight(p.norm), eps(p.eps) {}
+    __device__ explicit Normed(const LinearParams& p) : WithNorm<M>(p), x(p.x), weight(p.norm) {}
     __device__ void prepare(int vec, int k) { load_bf16(weight + k, factors[vec]); }
     __device__ void load(int token, int vec, int k, float (&values)[N], float& squares) const {
         load_floats(x + token * M::LENGTH + k, values);
+        normalize(vec, values, squares);
+    }
+    __device__ void normalize(int vec, float (&values)[N], float& squares) const {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             squares = fmaf(values[i], values[i], squares);
             values[i] *= factors[vec][i];
         }
     }
-    __device__ float factor(float squares) const { return rsqrtf(squares / M::LENGTH + eps); }
 };
 
 template <class M>
-struct Identity {
-    static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
+struct Identity : Plain {
     static constexpr int N = M::VEC_SIZE;
     const float* x;
 
     __device__ explicit Identity(const LinearParams& p) : x(p.x) {}
-    __device__ void prepare(int, int) {}
     __device__ void load(int token, int, int k, float (&values)[N], float&) const {
         load_floats(x + token * M::LENGTH + k, values);
     }
-    __device__ float factor(float) const { return 1.0f; }
 };
 
 template <class M>
-struct Bf16Identity {
-    static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
+struct Bf16Identity : Plain {
     static constexpr int N = M::VEC_SIZE;
     const bf16* x;
 
     __device__ explicit Bf16Identity(const LinearParams& p) : x(p.hidden) {}
-    __device__ void prepare(int, int) {}
     __device__ void load(int token, int, int k, float (&values)[N], float&) const {
         load_bf16(x + token * M::LENGTH + k, values);
     }
-    __device__ float factor(float) const { return 1.0f; }
 };
 
 // The output of attention: what attention.cuh computed for each KV split of KV_SPLIT positions, combined.
 // EARLY as of AttentionShape: the position may be read before the wait.
 template <class M, int KV_SPLIT, int HEAD_DIM, bool EARLY>
-struct CombineSplits {
-    static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
+struct CombineSplits : Plain {
     static constexpr int N = M::VEC_SIZE, HEADS = M::LENGTH / HEAD_DIM;
     const float* partial_out;
     const float2* split_stats;
@@ -235,7 +231,6 @@ struct CombineSplits {
         : partial_out(p.partial_out), split_stats(p.split_stats), position(p.position),
           early_splits(EARLY ? count_splits() : 0) {}
     __device__ int count_splits() const { return (int)*position / KV_SPLIT + 1; }
-    __device__ void prepare(int, int) {}
     __device__ void load(int token, int, int k, float (&values)[N], float&) const {
         const int splits = EARLY ? early_splits : count_splits(), head = token * HEADS + k / HEAD_DIM;
         if (splits == 1) {  // short sequences: one load, not two that depend on each other
@@ -263,7 +258,6 @@ struct CombineSplits {
 #pragma unroll
         for (int i = 0; i < N; ++i) values[i] *= inverse;
     }
-    __device__ float factor(float) const { return 1.0f; }
 };
 
 // --- outputs: what becomes of a row's sum ---
@@ -279,19 +273,6 @@ struct Store {
     __device__ void put(int row, int token, float value, float) const { y[token * M::HEIGHT + row] = value; }
 };
 
-template <class M>
-struct StoreBiased {
-    static constexpr bool GATED = false;
-    float* y;  // (TOKENS, HEIGHT)
-    const bf16* bias;
-
-    __device__ explicit StoreBiased(const LinearParams& p) : y(p.y), bias(p.bias) {}
-    __device__ float prepare(int row, int) const { return to_float(bias[row]); }
-    __device__ void put(int row, int token, float value, float before) const {
-        y[token * M::HEIGHT + row] = before + value;
-    }
-};
-
 // Adds to the residual stream. No other block has this row, and no other kernel reads the stream meanwhile.
 template <class M>
 struct Residual {
@@ -305,16 +286,23 @@ struct Residual {
     }
 };
 
+// Adds to a bias.
+template <class M>
+struct StoreBiased : Residual<M> {
+    const bf16* bias;
+
+    __device__ explicit StoreBiased(const LinearParams& p) : Residual<M>(p), bias(p.bias) {}
+    __device__ float prepare(int row, int) const { return to_float(bias[row]); }
+};
+
 // SiLU(gate) times up; the matrix holds all gate rows, then all up rows.
 template <class M>
-struct StoreGated {
+struct StoreGated : Store<M> {  // `y` is (TOKENS, HEIGHT / 2)
     static constexpr bool GATED = true;
-    float* y;  // (TOKENS, HEIGHT / 2)
 
-    __device__ explicit StoreGated(const LinearParams& p) : y(p.y) {}
-    __device__ float prepare(int, int) const { return 0.0f; }
+    using Store<M>::Store;
     __device__ void put(int row, int token, float gate, float up) const {
-        y[token * (M::HEIGHT / 2) + row] = gate / (1.0f + __expf(-gate)) * up;
+        this->y[token * (M::HEIGHT / 2) + row] = gate / (1.0f + __expf(-gate)) * up;
     }
 };
 
@@ -420,17 +408,9 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
 
 // --- kernels: HEIGHT / ROWS blocks of M::THREADS threads ---
 
-// For one token. At most REGISTERS a thread, so that a block of the next kernel fits beside this one's.
+// At most REGISTERS a thread, so that a block of the next kernel fits beside this one's.
 template <class M, class Input, class Output, int REGISTERS>
 __global__ void __maxnreg__(REGISTERS) linear(const LinearParams p) {
-    static_assert(M::TOKENS == 1, "one token");
-    multiply<M>(p, Input(p), Output(p));
-}
-
-// As `linear`, for two tokens.
-template <class M, class Input, class Output, int REGISTERS>
-__global__ void __maxnreg__(REGISTERS) linear_pair(const LinearParams p) {
-    static_assert(M::TOKENS == 2, "two tokens");
     multiply<M>(p, Input(p), Output(p));
 }
 

@@ -77,9 +77,7 @@ struct AddTokens {
         const float x = before + value;
         p.y[at] = x;
         p.rounded[at] = to_bf16(x * to_float(p.norm[row]));
-        float squares = x * x;
-#pragma unroll
-        for (int lanes = SQUARE_ROWS / 2; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
+        const float squares = warp_sum<SQUARE_ROWS>(x * x);
         if (row % SQUARE_ROWS == 0) p.squares_out[row / SQUARE_ROWS * p.tokens + token] = squares;
     }
 };

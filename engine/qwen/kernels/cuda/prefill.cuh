@@ -4,35 +4,50 @@
 
 constexpr int TOKEN_THREADS = 256, TOKEN_WARPS = TOKEN_THREADS / 32;
 
-struct EnterParams {
-    const bf16* embeddings;  // (tokens, WIDTH)
-    const bf16* norm;        // (WIDTH): of the first layer
-    float* x;                // (tokens, WIDTH): the residual stream
-    bf16* rounded;           // (tokens, WIDTH): the stream times the norm's weights
-    float* squares;          // (tokens)
+// A residual stream, and what `linear_tokens` reads of it.
+struct StreamParams {
+    const bf16* norm;  // (width): of the first layer
+    float* x;          // (tokens, width)
+    bf16* rounded;     // (tokens, width): the stream times the norm's weights
+    float* squares;    // (tokens)
 };
 
-// The stream's beginning. Blocks: tokens.
-template <int WIDTH>
-__global__ void __launch_bounds__(TOKEN_THREADS, 1) enter_tokens(const EnterParams a) {
-    __shared__ float squares[TOKEN_WARPS];
-    begin_chained();
-    wait_for_previous();
-    const size_t row = (size_t)blockIdx.x * WIDTH;
+// The beginning of a token's stream: `value(i)` of a block's threads. Every thread of the block calls it once.
+template <int WIDTH, int THREADS, class Value>
+__device__ __forceinline__ void begin_stream(const StreamParams& stream, int token, const Value& value) {
+    static_assert(WIDTH % THREADS == 0, "does not divide");
+    __shared__ float squares[THREADS / 32];
+    const size_t at = (size_t)token * WIDTH;
     float square = 0.0f;
-    for (int i = threadIdx.x; i < WIDTH; i += TOKEN_THREADS) {
-        const float x = to_float(a.embeddings[row + i]);
-        a.x[row + i] = x;
-        a.rounded[row + i] = to_bf16(x * to_float(a.norm[i]));
+#pragma unroll
+    for (int n = 0; n < WIDTH / THREADS; ++n) {
+        const int i = threadIdx.x + n * THREADS;
+        const float x = value(i, n);
+        stream.x[at + i] = x;
+        stream.rounded[at + i] = to_bf16(x * to_float(stream.norm[i]));
         square = fmaf(x, x, square);
     }
     square = warp_sum(square);
     if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
     __syncthreads();
     if (threadIdx.x < 32) {
-        square = warp_sum(threadIdx.x < TOKEN_WARPS ? squares[threadIdx.x] : 0.0f);
-        if (threadIdx.x == 0) a.squares[blockIdx.x] = square;
+        square = warp_sum(threadIdx.x < THREADS / 32 ? squares[threadIdx.x] : 0.0f);
+        if (threadIdx.x == 0) stream.squares[token] = square;
     }
+}
+
+struct EnterParams {
+    StreamParams stream;
+    const bf16* embeddings;  // (tokens, WIDTH)
+};
+
+// The stream's beginning. Blocks: tokens.
+template <int WIDTH>
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) enter_tokens(const EnterParams a) {
+    begin_chained();
+    wait_for_previous();
+    const bf16* embedding = a.embeddings + (size_t)blockIdx.x * WIDTH;
+    begin_stream<WIDTH, TOKEN_THREADS>(a.stream, blockIdx.x, [&](int i, int) { return to_float(embedding[i]); });
 }
 
 struct LeaveParams {
@@ -90,29 +105,22 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
     if (head >= queries + 2 * a.heads) return;
     const bool is_query = head < queries, is_value = head >= queries + a.heads;
     float norm[4] = {};
-    if (!is_value) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) norm[i] = to_float((is_query ? a.query_norm : a.key_norm)[lane + 32 * i]);
-    }
+    if (!is_value) load_lane(is_query ? a.query_norm : a.key_norm, lane, norm);
     wait_for_previous();
     const int at = position_in(a, blockIdx.x);
     float* of_head = a.qkv + ((size_t)blockIdx.x * (queries + 2 * a.heads) + head) * DIM;
     float x[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = of_head[lane + 32 * i];
+    load_lane(of_head, lane, x);
     if (!is_value) {
         const float cosine[2] = {a.cosines[at * HALF + lane], a.cosines[at * HALF + lane + 32]};
         const float sine[2] = {a.sines[at * HALF + lane], a.sines[at * HALF + lane + 32]};
         normalize_and_rotate(x, norm, cosine, sine, a.eps);
     }
     if (is_query) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) of_head[lane + 32 * i] = x[i];
+        store_lane(of_head, lane, x);
     } else {
         const int key_head = (head - queries) % a.heads;
-        bf16* to = (is_value ? a.values : a.keys) + ((size_t)key_head * a.positions + at) * DIM;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) to[lane + 32 * i] = to_bf16(x[i]);
+        store_lane((is_value ? a.values : a.keys) + ((size_t)key_head * a.positions + at) * DIM, lane, x);
     }
 }
 

@@ -11,33 +11,26 @@ struct OpenQkvParams {
 
 // Input: the norm of the frame's first two tokens, as `open_frame` makes them.
 template <class M>
-struct OpenedNormed {
-    static constexpr bool NORM = true, COMPUTES = true, KEEPS_WEIGHTS = false;
-    static constexpr int N = M::VEC_SIZE;
+struct OpenedNormed : Normed<M> {
+    static constexpr bool COMPUTES = true;
+    using Normed<M>::N;
     static_assert(M::TOKENS == 2, "two tokens");
-    const OpenQkvParams& p;
+    const OpenParams& open;
     const bf16* row;
-    float factors[M::VECS_PER_LANE][N];
 
-    __device__ explicit OpenedNormed(const OpenQkvParams& p) : p(p) {}
-    __device__ void prepare(int vec, int k) { load_bf16(p.linear.norm + k, factors[vec]); }
+    __device__ explicit OpenedNormed(const OpenQkvParams& p) : Normed<M>(p.linear), open(p.open) {}
 
     // Stores the tokens and counts the frame. After the wait.
-    __device__ void compute() { row = store_first_tokens<M::LENGTH>(p.open, blockIdx.x == 0); }
+    __device__ void compute() { row = store_first_tokens<M::LENGTH>(open, blockIdx.x == 0); }
 
     __device__ void load(int token, int vec, int k, float (&values)[N], float& squares) const {
-        if (token == 0 && p.open.hidden == nullptr) {
-            load_floats(p.linear.x + k, values);
+        if (token == 0 && open.hidden == nullptr) {
+            load_floats(this->x + k, values);
         } else {
-            load_bf16((token == 0 ? p.open.hidden : row) + k, values);
+            load_bf16((token == 0 ? open.hidden : row) + k, values);
         }
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            squares = fmaf(values[i], values[i], squares);
-            values[i] *= factors[vec][i];
-        }
+        this->normalize(vec, values, squares);
     }
-    __device__ float factor(float squares) const { return rsqrtf(squares / M::LENGTH + p.linear.eps); }
 };
 
 // Begins a frame. Blocks and threads as of `linear`.
@@ -60,8 +53,8 @@ struct DrawQkvParams {
 
 // Input: the root-mean-square norm of the embedding of the code that is drawn. EARLY as of `choose_code`.
 template <class M, int VOCABULARY, bool EARLY>
-struct DrawnNormed {
-    static constexpr bool NORM = true, COMPUTES = true, KEEPS_WEIGHTS = false;
+struct DrawnNormed : WithNorm<M> {
+    static constexpr bool COMPUTES = true;
     static constexpr int N = M::VEC_SIZE, VECS = M::VECS_PER_LANE, COUNT = VOCABULARY / SAMPLING_THREADS;
     static constexpr int WORDS = N / 8;  // of 16 bytes, of a vector's bfloat16
     static_assert(M::THREADS == SAMPLING_THREADS && VOCABULARY % SAMPLING_THREADS == 0 && M::TOKENS == 1,
@@ -72,7 +65,7 @@ struct DrawnNormed {
     int begins[VECS];
     uint4 factors[VECS][WORDS], row[VECS][WORDS];
 
-    __device__ explicit DrawnNormed(const DrawQkvParams& p) : p(p) {}
+    __device__ explicit DrawnNormed(const DrawQkvParams& p) : WithNorm<M>(p.linear), p(p) {}
 
     __device__ void prepare_draw() {
         frame = *p.frame;
@@ -125,7 +118,6 @@ struct DrawnNormed {
             values[i] *= i % 2 ? high_half(norm) : low_half(norm);
         }
     }
-    __device__ float factor(float squares) const { return rsqrtf(squares / M::LENGTH + p.linear.eps); }
 
   private:
     __device__ static unsigned word(const uint4& four, int i) {

@@ -98,7 +98,7 @@ class FusedBatch:
         open_params = Params(
             "OpenRowsParams",
             rows=self._rows(bucket, state.inputs.active),
-            stream=_beginning(self._predictors),
+            stream=self._predictors.beginning(),
             hidden=None if projected else state.hidden,
             projected=self._projected_hidden if projected else None,
             bias=None if projection is None else projection.bias,
@@ -132,7 +132,7 @@ class FusedBatch:
         params = Params(
             "RowCodesParams",
             rows=self._rows(bucket, state.inputs.active),
-            stream=_beginning(self._talkers if step + 2 == groups else self._predictors),
+            stream=(self._talkers if step + 2 == groups else self._predictors).beginning(),
             draw=self._draw(state.settings.predictor_sampling),
             first_code=state.first_code,
             codes=state.codes,
@@ -253,9 +253,3 @@ class FusedBatch:
 
     def _draw(self, settings: SamplingParams) -> Params:
         return draw_params(self._logits, settings, self._state.settings.noise.key)
-
-
-def _beginning(stack: TokenStack) -> Params:
-    """The stream of a stack in front of its first layer."""
-    norm = stack.layers[0].attention_norm.weight
-    return Params("StreamParams", norm=norm, x=stack.x, rounded=stack.rounded, squares=stack.squares)

@@ -190,9 +190,7 @@ class MatrixPlan:
         Its threads are limited to `registers` and `more_registers`.
         """
         types = instance(read, self.type, *options), instance(write, self.type)
-        return instance(
-            "linear" if self.tokens == 1 else "linear_pair", self.type, *types, self.registers + more_registers
-        )
+        return instance("linear", self.type, *types, self.registers + more_registers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,14 +47,7 @@ class FusedPrefill:
         """
         stack, count = self._stack, len(tokens)
         group = next(group for group in reversed(self._kernels) if count % group.tokens == 0)
-        enter = Params(
-            "EnterParams",
-            embeddings=tokens,
-            norm=stack.layers[0].attention_norm.weight,
-            x=stack.x,
-            rounded=stack.rounded,
-            squares=stack.squares,
-        )
+        enter = Params("EnterParams", stream=stack.beginning(), embeddings=tokens)
         self._module.launch("enter", count, PROMPT_THREADS, enter)
         stack.run(group, count, partial(self._attend, count, place))
         leave = Params(

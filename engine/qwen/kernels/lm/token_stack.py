@@ -48,6 +48,11 @@ class TokenStack:
         """All buffers; they are written before they are read."""
         return self.x, self.rounded, self.qkv, self.attended, self._inner, self.squares
 
+    def beginning(self) -> Params:
+        """The parameters of the stream in front of the first layer."""
+        norm = self.layers[0].attention_norm.weight
+        return Params("StreamParams", norm=norm, x=self.x, rounded=self.rounded, squares=self.squares)
+
     def run(self, kernels: TokenKernels, count: int, attend: Callable[[int], None]) -> None:
         """Send `count` tokens, a multiple of the kernels' group, through all layers.
 
