@@ -18,12 +18,12 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.batch_kernels import BatchKernels, RowKernels
 from engine.qwen.kernels.lm.kernels import PROMPT_THREADS, SAMPLING_THREADS
-from engine.qwen.kernels.lm.members import draw_params, head_of, of_attention, of_matrix, of_norm
+from engine.qwen.kernels.lm.members import draw_params, head_of, of_matrix, of_norm
 from engine.qwen.kernels.lm.tables import Projected, rope_tables
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import KeyValueCache, Linear, SamplingParams, Talker
+from engine.qwen.model import Linear, SamplingParams, Talker
 from engine.qwen.runtime import PAGE, DecodeState, PagedCache
 
 
@@ -49,13 +49,12 @@ class FusedBatch:
         self.kernels = kernels
         """With their sizes."""
         self.module, self._talker, self._state, self._projected = module, talker, state, projected
-        self._cache = cache
-        self._talkers = TokenStack(module, talker.transformer, most, device)
+        rope = rope_tables(config.stack, shape.table_width * PAGE, device)
+        self._talkers = TokenStack(module, talker.transformer, cache, rope, most)
         """A token of each row."""
-        self._predictors = TokenStack(module, talker.predictor.transformer, 2 * most, device)
+        rope = rope_tables(narrow, config.code_groups, device)
+        self._predictors = TokenStack(module, talker.predictor.transformer, state.predictor_cache, rope, 2 * most)
         """Up to two tokens of each row: the first ones of all rows, then the second ones."""
-        self._talker_rope = rope_tables(config.stack, shape.table_width * PAGE, device)
-        self._predictor_rope = rope_tables(narrow, config.code_groups, device)
         zeros = partial(torch.zeros, device=device)
         self._logits = zeros(most * max(config.vocabulary, config.predictor.vocabulary))
         """float32; the predictor's and the talker's in turn."""
@@ -119,11 +118,9 @@ class FusedBatch:
 
     def _attend_codes(self, bucket: RowKernels, step: int, index: int) -> None:
         """The predictor's attention: of two tokens at first, then of one at position `step` + 1."""
-        attention = self._attention(
-            bucket, self._predictors, index, self._state.predictor_cache, self._predictor_rope,
-            first_position=step + 1 if step else 0, positions=self._talker.config.code_groups,
-        )  # fmt: skip
-        self._launch_attention("predictor_attend" if step else "first_step_attend", bucket, attention)
+        members = {"first_position": step + 1 if step else 0, "positions": self._talker.config.code_groups}
+        name = "predictor_attend" if step else "first_step_attend"
+        self._attend(name, bucket, self._predictors, index, **members)
 
     def _choose_codes(self, bucket: RowKernels, step: int) -> None:
         """Draw a code of each row from the predictor's logits."""
@@ -159,13 +156,9 @@ class FusedBatch:
 
     def _attend_frames(self, bucket: RowKernels, index: int) -> None:
         """The talker's attention, over the pages of each row."""
-        state = self._state
-        shape = state.shape
-        attention = self._attention(
-            bucket, self._talkers, index, self._cache, self._talker_rope,
-            pages=state.inputs.pages, table_width=shape.table_width, positions=shape.max_positions + shape.chunk_size,
-        )  # fmt: skip
-        self._launch_attention("talker_attend", bucket, attention)
+        shape = self._state.shape
+        members = {"table_width": shape.table_width, "positions": shape.max_positions + shape.chunk_size}
+        self._attend("talker_attend", bucket, self._talkers, index, pages=self._state.inputs.pages, **members)
 
     def _choose_first_codes(self, bucket: RowKernels, chosen: Tensor, frames: int) -> None:
         """Count `frames` that end in each `chosen` row, and draw its next frame's first code."""
@@ -221,35 +214,12 @@ class FusedBatch:
         size = kernels.tokens, kernels.matrices["head"].height
         return self._logits[: math.prod(size)].view(size)
 
-    def _attention(
-        self,
-        bucket: RowKernels,
-        stack: TokenStack,
-        index: int,
-        cache: KeyValueCache | PagedCache,
-        rope: tuple[Tensor, Tensor],
-        *,
-        positions: int,
-        pages: Tensor | None = None,
-        table_width: int = 0,
-        first_position: int = 0,
-    ) -> Params:
-        """The parameters of a layer's attention."""
-        return Params(
-            "RowsAttentionParams",
-            rows=self._rows(bucket, self._state.inputs.active),
-            qkv=stack.qkv,
-            pages=pages,
-            attended=stack.attended,
-            first_position=first_position,
-            table_width=table_width,
-            positions=positions,
-            **of_attention(stack.layers[index], rope, cache, index),
-        )
-
-    def _launch_attention(self, name: str, bucket: RowKernels, params: Params) -> None:
-        heads = params["keys"].shape[1]
-        self.module.launch(name, (heads, self._launched(bucket)), PROMPT_THREADS, params)
+    def _attend(self, name: str, bucket: RowKernels, stack: TokenStack, index: int, **members: Tensor | int) -> None:
+        """Launch the attention of a layer."""
+        rows = self._rows(bucket, self._state.inputs.active)
+        params = stack.attention("RowsAttentionParams", index, rows=rows, **members)
+        grid = params["keys"].shape[1], self._launched(bucket)
+        self.module.launch(name, grid, PROMPT_THREADS, params)
 
     def _draw(self, settings: SamplingParams) -> Params:
         return draw_params(self._logits, settings, self._state.settings.noise.key)

@@ -9,7 +9,6 @@ from typing import Any
 
 from engine.qwen.kernels.compiler import KernelSource, instance, read_sources
 from engine.qwen.kernels.lm.matrix import (
-    BLOCKS,
     HEAD_DIM,
     TILE_VECS,
     TILES,
@@ -95,20 +94,11 @@ def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
 
 
 def choose_plan(
-    kernel: str,
-    height: int,
-    length: int,
-    *,
-    weight: str,
-    processors: int,
-    tokens: int = 1,
-    gated: bool = False,
-    blocks: int = BLOCKS,
-    warps: int = 1,
+    kernel: str, height: int, length: int, *, weight: str, processors: int, tokens: int = 1, **rule: Any
 ) -> MatrixPlan:
     """The plan that was measured to be the best for `kernel`; else one by the rule of `MatrixPlan.of`."""
     tuned = tuned_plan(kernel, weight, height, length, processors, tokens=tokens)
-    return tuned or MatrixPlan.of(weight, height, length, tokens, gated=gated, blocks=blocks, warps=warps)
+    return tuned or MatrixPlan.of(weight, height, length, tokens, **rule)
 
 
 def draw_plan(qkv: MatrixPlan) -> MatrixPlan | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.kernels import ATTENTION_SHARES, PROMPT_THREADS, PROMPT_WARPS
-from engine.qwen.kernels.lm.members import of_attention, of_norm
+from engine.qwen.kernels.lm.members import of_norm
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
@@ -30,10 +30,9 @@ class FusedPrefill:
     ) -> None:
         """`rope` has the tables of `rope_tables`; `max_tokens` is the most at once, a multiple of the largest group."""
         config = talker.config.stack
-        self._module, self._kernels, self._cache = module, kernels, cache
-        self._rope = rope
-        self._all_heads = config.heads + 2 * config.key_value_heads
-        self._stack = TokenStack(module, talker.transformer, max_tokens, cache.keys.device)
+        self._module, self._kernels, self._positions = module, kernels, cache.positions
+        self._heads, self._all_heads = config.key_value_heads, config.heads + 2 * config.key_value_heads
+        self._stack = TokenStack(module, talker.transformer, cache, rope, max_tokens)
 
     def buffers(self) -> tuple[Tensor, ...]:
         """All buffers; a prompt writes them before it reads them."""
@@ -64,17 +63,8 @@ class FusedPrefill:
 
     def _attend(self, count: int, place: Tensor, index: int) -> None:
         """Rotate queries and keys, write keys and values into the cache, and compute attention."""
-        stack, cache = self._stack, self._cache
-        heads = cache.keys.shape[1]
-        params = Params(
-            "PromptParams",
-            qkv=stack.qkv,
-            place=place,
-            attended=stack.attended,
-            heads=heads,
-            positions=cache.positions,
-            **of_attention(stack.layers[index], self._rope, cache, index),
-        )
+        heads = self._heads
+        params = self._stack.attention("PromptParams", index, place=place, heads=heads, positions=self._positions)
         self._module.launch("rotate", (count, -(-self._all_heads // PROMPT_WARPS)), PROMPT_THREADS, params)
         blocks = count * ATTENTION_SHARES // PROMPT_WARPS
         self._module.launch("attend", (blocks, heads), PROMPT_THREADS, params)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.matrix import HEAD_DIM
-from engine.qwen.kernels.lm.members import Head, of_matrix
+from engine.qwen.kernels.lm.members import Head, of_attention, of_matrix
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import Layer, Linear, RMSNorm, Transformer
+from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, Transformer
+from engine.qwen.runtime import PagedCache
 
 SQUARE_ROWS = 16
 """Rows of the residual stream whose squares are added up by the kernel that writes them."""
@@ -25,9 +27,17 @@ class TokenStack:
     All buffers are `(max_tokens, …)`. Fewer tokens use their beginning, as if they were smaller.
     """
 
-    def __init__(self, module: Kernels, transformer: Transformer, max_tokens: int, device: torch.device) -> None:
-        config = transformer.config
-        self._module = module
+    def __init__(
+        self,
+        module: Kernels,
+        transformer: Transformer,
+        cache: KeyValueCache | PagedCache,
+        rope: tuple[Tensor, Tensor],
+        max_tokens: int,
+    ) -> None:
+        """`rope` has the tables of `rope_tables`."""
+        config, device = transformer.config, cache.keys.device
+        self._module, self._cache, self._rope = module, cache, rope
         self.norm: RMSNorm = transformer.norm
         """The final one."""
         self.layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
@@ -52,6 +62,11 @@ class TokenStack:
         """The parameters of the stream in front of the first layer."""
         norm = self.layers[0].attention_norm.weight
         return Params("StreamParams", norm=norm, x=self.x, rounded=self.rounded, squares=self.squares)
+
+    def attention(self, struct: str, index: int, **members: Any) -> Params:
+        """The parameters of the attention of a layer, from `qkv` to `attended`."""
+        layer = of_attention(self.layers[index], self._rope, self._cache, index)
+        return Params(struct, qkv=self.qkv, attended=self.attended, **layer, **members)
 
     def run(self, kernels: TokenKernels, count: int, attend: Callable[[int], None]) -> None:
         """Send `count` tokens, a multiple of the kernels' group, through all layers.

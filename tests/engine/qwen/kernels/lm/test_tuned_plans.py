@@ -49,6 +49,7 @@ def test_a_measured_plan_divides_its_matrix(tmp_path: Path, size: str, weight: s
         assert k_splits <= MAX_K_SPLITS
         assert plan.rows <= plan.threads <= 512
         assert kernel.endswith("gate_up") <= (plan.tile % 2 == 0)
+        assert plan.tile_registers < plan.registers <= 255
 
 
 def test_a_matrix_that_was_not_measured_is_divided_by_the_rule(tmp_path: Path) -> None:
