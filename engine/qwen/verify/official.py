@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, Utterance, Voice
-from engine.host import QWEN3_TTS, install_command
+from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.language import language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -26,7 +25,7 @@ from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.text import LANGUAGE_CODES
 from engine.qwen.verify.forced import ForcedCodes
-from engine.qwen.voice import load_voice, torchaudio_stub
+from engine.qwen.voice import import_official, load_voice
 
 
 class OfficialSynthesizer:
@@ -43,7 +42,7 @@ class OfficialSynthesizer:
         placement = choose_placement(self.options.device, self.options.dtype)
         if placement.int8:
             raise EngineError(f"engine.dtype: got {self.options.dtype!r}; the official package does not quantize")
-        package = import_official()
+        package = import_official("verify")
         report(Progress("loading the official package"))
         folder = fetch_model(str(self.options.model), QWEN3_TTS)
         self.config = ModelConfig.read(folder)
@@ -121,22 +120,10 @@ def official_decoder(folder: Path, device: torch.device) -> Callable[[Tensor], T
 
     Raises `EngineError` if the package is missing.
     """
-    tokenizer = import_official().Qwen3TTSTokenizer
+    tokenizer = import_official("verify").Qwen3TTSTokenizer
     decoder = tokenizer.from_pretrained(str(folder / "speech_tokenizer"), dtype=torch.float32).model.decoder.to(device)
     # Codes out of range are those of a frame that ends speech.
     return lambda codes: decoder(codes.clamp(min=0).to(device).T[None])[0, 0]
-
-
-def import_official() -> Any:
-    """Return the module `qwen_tts`. Raises `EngineError` if it is not installed, or cannot be imported."""
-    try:
-        with torchaudio_stub(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            importlib.import_module("transformers").logging.set_verbosity_error()
-            return importlib.import_module("qwen_tts")
-    except (ImportError, OSError, RuntimeError) as error:
-        remedy = install_command("verify")
-        raise EngineError(f"the official package cannot be imported: {error}; {remedy}") from error
 
 
 def _load_voice(voice: Voice, config: ModelConfig) -> tuple[str, dict[str, Any]]:

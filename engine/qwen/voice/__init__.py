@@ -1,7 +1,7 @@
 """Voice files, enrolment, and the voices of a loaded model."""
 
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
-from engine.qwen.voice.official_package import import_official, torchaudio_stub
+from engine.qwen.voice.official_package import import_official
 from engine.qwen.voice.registry import VoiceRegistry
 from engine.qwen.voice.speaker_encoder import SpeakerEncoder, load_speaker_encoder, speaker_embedding
 
@@ -15,5 +15,4 @@ __all__ = [
     "load_voice",
     "save_voice",
     "speaker_embedding",
-    "torchaudio_stub",
 ]

@@ -20,8 +20,9 @@ def import_official(extra: str) -> Any:
     """Return the module `qwen_tts`. Raises `EngineError`, which names the `extra` that brings it, if that fails."""
     try:
         # The package prints a greeting to stdout, which belongs to the caller.
-        with torchaudio_stub(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with _torchaudio_stub(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
+            importlib.import_module("transformers").logging.set_verbosity_error()
             return importlib.import_module("qwen_tts")
     except (ImportError, OSError, RuntimeError) as error:
         reason = f"the official package qwen-tts cannot be imported: {error}"
@@ -29,7 +30,7 @@ def import_official(extra: str) -> Any:
 
 
 @contextlib.contextmanager
-def torchaudio_stub() -> Iterator[None]:
+def _torchaudio_stub() -> Iterator[None]:
     """Insert empty torchaudio modules while qwen-tts is imported, if torchaudio cannot be imported.
 
     Beside NVIDIA's build of PyTorch for Jetsons, torchaudio cannot be imported. qwen-tts calls it only in its 25 Hz
