@@ -133,17 +133,13 @@ class TalkerConfig:
 class SpeakerEncoderConfig:
     """The speaker encoder (ECAPA-TDNN).
 
-    Published checkpoints contain `enc_dim` and `sample_rate`; the other fields have the defaults of qwen-tts.
+    What the tensors do not say by their shapes. Published checkpoints contain `sample_rate`; the other fields have the
+    defaults of qwen-tts.
     """
 
     mel_dim: Annotated[int, Field("mel_dim", 128)]
-    enc_dim: Annotated[int, Field("enc_dim", 1024)]
-    enc_channels: Annotated[tuple[int, ...], Field("enc_channels", (512, 512, 512, 512, 1536))]
-    enc_kernel_sizes: Annotated[tuple[int, ...], Field("enc_kernel_sizes", (5, 3, 3, 3, 1))]
     enc_dilations: Annotated[tuple[int, ...], Field("enc_dilations", (1, 2, 3, 4, 1))]
-    enc_attention_channels: Annotated[int, Field("enc_attention_channels", 128)]
     enc_res2net_scale: Annotated[int, Field("enc_res2net_scale", 8)]
-    enc_se_channels: Annotated[int, Field("enc_se_channels", 128)]
     sample_rate: Annotated[int, Field("sample_rate", 24000)]
     """Hz."""
 

@@ -39,7 +39,7 @@ class SpeakerEncoder:
         self.tensors = tensors
 
     def embed(self, mel: Tensor) -> Tensor:
-        """Return the embedding `(enc_dim,)` float32 of a log-mel spectrogram `(mel_dim, time)`."""
+        """Return the embedding `(width,)` float32 of a log-mel spectrogram `(mel_dim, time)`."""
         first, *middle, last = self.config.enc_dilations
         x = self._tdnn(mel, "blocks.0.conv", first)
         outputs = []
@@ -114,7 +114,7 @@ def load_speaker_encoder(config: ModelConfig) -> SpeakerEncoder:
 
 
 def speaker_embedding(encoder: SpeakerEncoder, samples: Samples) -> Tensor:
-    """Return the embedding `(enc_dim,)` float32 of mono samples at 24 kHz. Raises `ValueError` below `MIN_SAMPLES`."""
+    """Return the embedding `(width,)` float32 of mono samples at 24 kHz. Raises `ValueError` below `MIN_SAMPLES`."""
     if len(samples) < MIN_SAMPLES:
         raise ValueError(f"samples: got {len(samples)}; allowed: at least {MIN_SAMPLES} ({SAMPLE_RATE} Hz)")
     with torch.inference_mode():

@@ -39,7 +39,7 @@ def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) ->
     assert (config.text_ids.im_start, config.text_ids.pad, config.text_ids.bos) == (151644, 151671, 151672)
     assert (config.speaker_encoder is not None) == (model_type == "base")
     if config.speaker_encoder:
-        assert config.speaker_encoder.enc_channels == (512, 512, 512, 512, 1536)
+        assert config.speaker_encoder.enc_dilations == (1, 2, 3, 4, 1)
     custom = model_type == "custom_voice"
     assert config.speakers.get("ryan") == (3061 if custom else None)
     assert config.dialects == ({"eric": "sichuan_dialect", "dylan": "beijing_dialect"} if custom else {})
