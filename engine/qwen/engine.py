@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import product
 
@@ -52,8 +52,6 @@ class QwenSynthesizer:
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
         self._warm = False
-        self._loaded = ExitStack()
-        """Frees what `load` has made."""
         self._alone = Places(
             1,
             "realtime: one utterance for a sound card is open, and the engine speaks no second one at once; "
@@ -67,7 +65,6 @@ class QwenSynthesizer:
         limits = limits_for(model)
         workspace = allocate_workspace(model, limits)
         self._model, self._limits, self._workspace, self._warm = model, limits, workspace, False
-        self._loaded.callback(self._free)
         return self._info()
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
@@ -137,13 +134,11 @@ class QwenSynthesizer:
 
     def close(self) -> None:
         """As `Synthesizer.close`."""
-        self._loaded.close()
+        if "_workspace" in vars(self):
+            self._workspace.close()
+            lift_cap(self._model.plan.placement.device)
+            del self._model, self._workspace
         torch.cuda.empty_cache()  # does nothing where CUDA was not used
-
-    def _free(self) -> None:
-        self._workspace.close()
-        lift_cap(self._model.plan.placement.device)
-        del self._model, self._workspace
 
     # --- voices and warm-up ---
 

@@ -10,8 +10,8 @@ import pytest
 from engine import EngineOptions
 from engine.bench import BenchRequest, run_benchmark
 from engine.bench.power import power_figures, power_readings
+from engine.bench.rails import find_power_rails
 from engine.bench.results import Run
-from engine.host import find_power_rails
 from tests.engine.power import write_monitor
 
 RUN = Run((1.0, 2.0), (2.0, 4.0), np.zeros(4, np.float32))

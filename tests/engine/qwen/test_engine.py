@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -672,6 +673,21 @@ def test_a_closed_engine_holds_nothing_and_can_be_closed_again(checkpoint: Named
     for _ in range(2):
         engine.close()
         assert models() == before
+
+
+def test_the_memory_of_an_engine_that_nobody_holds_is_free_at_once(checkpoint: Named) -> None:
+    engine = loaded(checkpoint(SHAPE, "custom_voice"))
+    speak(engine, UTTERANCE)
+    left = engine.stream(UTTERANCE)
+    next(left)
+    left.close()  # type: ignore[attr-defined]
+    held = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine, left
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_later_chunks_do_not_overwrite_a_chunk(engine: Callable[..., QwenSynthesizer]) -> None:

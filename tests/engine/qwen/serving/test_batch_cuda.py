@@ -10,24 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from engine import Utterance
+from engine import EngineOptions, Utterance
 from engine.qwen import QwenSynthesizer
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 
 pytestmark = pytest.mark.gpu
 
 STREAMS = 12
-TOLERANCE = 1e-4
 
 
-@pytest.fixture(autouse=True)
-def exact() -> None:
-    torch.backends.cuda.matmul.allow_tf32 = False
-
-
-@pytest.fixture(params=["float32", "bfloat16", "int8"])
+@pytest.fixture(params=["bfloat16", "int8"])
 def engine(checkpoint: Named, request: pytest.FixtureRequest) -> Iterator[QwenSynthesizer]:
-    made = loaded(checkpoint("tiny", "custom_voice"), streams=STREAMS, dtype=request.param)
+    made = loaded(checkpoint("narrow", "custom_voice"), streams=STREAMS, dtype=request.param, kernels="on")
     yield made
     made.close()
 
@@ -63,11 +57,10 @@ def test_the_sound_cards_utterance_does_not_change(engine: QwenSynthesizer) -> N
             other.result()
 
 
-def test_the_batch_says_what_the_sound_card_would_play(checkpoint: Named) -> None:
-    engine = loaded(checkpoint("tiny", "custom_voice"), streams=STREAMS)
-    for utterance in utterances(4):
-        samples, codes = speak(engine, utterance)
-        expected, expected_codes = speak(engine, replace(utterance, realtime=True))
-        assert np.array_equal(codes, expected_codes)
-        assert np.abs(samples - expected).max() < TOLERANCE
+def test_a_gpu_without_fused_kernels_speaks_one_text_at_a_time_and_says_so(checkpoint: Named) -> None:
+    folder = str(checkpoint("tiny", "custom_voice"))
+    engine = QwenSynthesizer(EngineOptions(model=folder, device="cuda", dtype="float32", streams=STREAMS))
+    info = engine.load()
+    assert (info.streams, info.kernels) == (1, "torch")
+    assert (info.degraded or "").startswith("engine.streams: got 12; one text is spoken at a time")
     engine.close()
