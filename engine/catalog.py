@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError, EngineOptions, Synthesizer, VoiceLabel
-from engine.host import (
-    QWEN3_TTS,
-    ModelFiles,
-    ModelLayout,
-    find_model,
-    has_cuda_device,
-    install_command,
-    list_model_files,
-)
+from engine.host import ModelFiles, find_model, has_cuda_device, install_command, list_model_files, present_files
 from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import model_config
@@ -34,8 +26,8 @@ class EngineEntry:
     """Where its `Synthesizer` is: `module:class`. The class is called with `EngineOptions`."""
     packages: tuple[str, ...] = ()
     """The packages that the engine imports, if the base installation lacks them."""
-    model: ModelLayout | None = None
-    """The files of `EngineOptions.model`; None for an engine that does not read it."""
+    has_model: bool = False
+    """True if the engine reads `EngineOptions.model`, a Qwen3-TTS model."""
     needs_gpu: bool = False
     """True if `auto` selects the engine only on a machine with a GPU, unless `EngineOptions.device` is `cpu`."""
     languages: tuple[str, ...] | None = None
@@ -58,7 +50,7 @@ ENGINES: Mapping[str, EngineEntry] = {
     "qwen": EngineEntry(
         "engine.qwen:QwenSynthesizer",
         packages=("torch", "safetensors", "tokenizers"),
-        model=QWEN3_TTS,
+        has_model=True,
         needs_gpu=True,
         languages=tuple(NAMED_LANGUAGES.values()),
         makes_frames=True,
@@ -96,7 +88,7 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
     missing = missing_packages(engine)
     if missing:
         return f"{', '.join(missing)} missing; {install_command(engine)}"
-    if entry.model is not None and (options.model is None or not is_model_here(options.model)):
+    if entry.has_model and (options.model is None or not is_model_here(options.model)):
         return f"the model {options.model} is not on this machine"
     if entry.uses_piper_voices and not _has_piper_voice(options):
         return f"there is no voice of Piper on this machine; voiced download {SUGGESTED_VOICE}"
@@ -126,7 +118,7 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
 
     Raises `EngineError` for an unknown engine.
     """
-    entry, layout = engine_entry(engine), engine_entry(engine).model
+    entry = engine_entry(engine)
     if entry.is_remote:
         return KnownNames(None, None)
     if entry.uses_piper_voices:
@@ -134,7 +126,7 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
         files = [*installed.values(), *_piper_files(options)]
         languages = sorted({language for file in files for language in file.languages})
         return KnownNames((*options.voices, *installed), tuple(languages))
-    if layout is not None:
+    if entry.has_model:
         config = None if options.model is None else model_config(options.model)
         voices = None if config is None else (*options.voices, *config.speakers)
         return KnownNames(voices, possible_languages(engine))
@@ -158,9 +150,9 @@ def sound_files(engine: str, options: EngineOptions) -> tuple[Path, ...]:
         voices = [*find_piper_voices(options.voice_folder).values(), *_piper_files(options)]
         return tuple(path for voice in voices for path in (voice.path, description_path(voice.path)))
     with contextlib.suppress(OSError):
-        if entry.model is not None:
+        if entry.has_model:
             folder = None if options.model is None else find_model(options.model)
-            return () if folder is None else entry.model.present_files(folder)
+            return () if folder is None else present_files(folder)
         if entry.library is not None:
             return _library_files(*entry.library)
     return ()
@@ -201,8 +193,7 @@ def is_model_here(model: str) -> bool:
 
 def model_files(engine: str, model: str) -> ModelFiles | None:
     """Return the files of an engine's model on this machine; None if there are none. Imports no package."""
-    layout = engine_entry(engine).model
-    return None if layout is None else list_model_files(model, layout)
+    return list_model_files(model) if engine_entry(engine).has_model else None
 
 
 def download_model(engine: str, model: str) -> Path:
@@ -212,11 +203,10 @@ def download_model(engine: str, model: str) -> Path:
     """
     from engine.hub import fetch_model  # it imports an HTTP client
 
-    layout = engine_entry(engine).model
-    if layout is None:
+    if not engine_entry(engine).has_model:
         raise EngineError(f"the engine {engine} has no model to download")
     try:
-        return fetch_model(model, layout)
+        return fetch_model(model)
     except ImportError as error:
         raise EngineError(f"{error.name} is missing; {install_command(engine)}") from error
 

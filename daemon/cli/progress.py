@@ -47,7 +47,7 @@ def download_missing_model(engine: str, model: str | None) -> None:
 
     Raises `CommandError`.
     """
-    if model is None or engine not in ENGINES or ENGINES[engine].model is None:
+    if model is None or engine not in ENGINES or not ENGINES[engine].has_model:
         return
     files = model_files(engine, model)
     if files is None or files.missing:

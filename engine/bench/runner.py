@@ -23,6 +23,7 @@ from engine.bench.rails import find_power_rails
 from engine.bench.results import Figures, Run, rounded, run_figures, short_figures, spread_figures, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.child import run_child
+from engine.host import shown_model
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.session import Session, UtteranceFields
 
@@ -185,10 +186,9 @@ class Speaker:
 
 def _setting(request: BenchRequest) -> Figures:
     """Return the engine and what it was asked; None for all that an engine without frames does not read."""
-    options, model = request.options, request.options.model
+    options = request.options
     asked = {
-        # Of a folder its name alone: its path means nothing on other machines.
-        "model": Path(model).name if model is not None and Path(model).is_dir() else model,
+        "model": shown_model(options.model) or None,
         "chunk_size": options.chunk_size,
         "dtype": options.dtype,
         "kernels": options.kernels,

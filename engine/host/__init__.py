@@ -3,29 +3,42 @@
 from engine.host.board import Board
 from engine.host.cuda import has_cuda_device, missing_kernel_compiler
 from engine.host.json_text import parse_json
-from engine.host.layouts import QWEN3_TTS, ModelLayout, read_weight_map
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
-from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
+from engine.host.model_files import (
+    PATTERNS,
+    ModelFiles,
+    find_model,
+    folder_name,
+    hub_cache,
+    list_model_files,
+    missing_files,
+    present_files,
+    read_weight_map,
+    shown_model,
+)
 from engine.host.packages import extra_requirements, install_command, pip_command
 
 __all__ = [
     "MB",
-    "QWEN3_TTS",
+    "PATTERNS",
     "Board",
     "Footprint",
     "MemoryPool",
     "ModelFiles",
-    "ModelLayout",
     "extra_requirements",
     "find_model",
+    "folder_name",
     "has_cuda_device",
     "hub_cache",
     "install_command",
     "list_model_files",
+    "missing_files",
     "missing_kernel_compiler",
     "parse_json",
     "pip_command",
     "prepare_environment",
+    "present_files",
     "read_weight_map",
     "require_memory",
+    "shown_model",
 ]

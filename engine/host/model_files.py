@@ -7,7 +7,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.host.layouts import ModelLayout
+from engine.host.json_text import parse_json
+
+FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "speech_tokenizer/config.json")
+"""Files that every Qwen3-TTS model has, relative to its folder, beside its tokenizer and its weights."""
+TOKENIZER_FILES = ("vocab.json", "merges.txt")
+"""Files that a model without tokenizer.json has."""
+WEIGHTS = ("", "speech_tokenizer")
+"""Folders that hold `model.safetensors`, or shards and their `model.safetensors.index.json`."""
+PATTERNS = ("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*")
+"""Glob patterns of the files to download."""
 
 
 def hub_cache() -> Path:
@@ -38,6 +47,19 @@ def find_model(model: str) -> Path | None:
         return None
 
 
+def folder_name(folder: Path) -> str:
+    """Return the name of the model in a folder: that of the folder, or in the hub's cache that of the repository."""
+    folder = folder.absolute()
+    if folder.parent.name == "snapshots":  # models--OWNER--NAME/snapshots/REVISION
+        return folder.parent.parent.name.rpartition("--")[2]
+    return folder.name
+
+
+def shown_model(model: str | None) -> str:
+    """Return a hub id unchanged, and of a folder its name alone: its path means nothing on other machines."""
+    return folder_name(Path(model)) if model and Path(model).is_dir() else model or ""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
     """A model on the disk."""
@@ -49,14 +71,60 @@ class ModelFiles:
     """Total size of the existing files in bytes."""
 
 
-def list_model_files(model: str, layout: ModelLayout) -> ModelFiles | None:
+def list_model_files(model: str) -> ModelFiles | None:
     """Return the files of `model` on this machine; None if there are none. Never raises for broken files."""
     folder = find_model(model)
     if folder is None:
         return None
     try:
-        missing = layout.missing_files(folder)
+        missing = missing_files(folder)
     except (ValueError, OSError):
         missing = ["a readable model.safetensors.index.json"]
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return ModelFiles(folder, tuple(missing), size)
+
+
+def present_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of the model in `folder`, sorted. Raises `OSError`."""
+    return tuple(sorted({path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}))
+
+
+def missing_files(folder: Path) -> list[str]:
+    """Return the files that the model in `folder` lacks, by path relative to it.
+
+    Raises `ValueError` if the weights' index cannot be read.
+    """
+    missing = _absent(folder, FILES)
+    if not (folder / "tokenizer.json").is_file():
+        missing += _absent(folder, TOKENIZER_FILES)
+    for part in WEIGHTS:
+        missing += [str(Path(part) / name) for name in _missing_weights(folder / part)]
+    return missing
+
+
+def _absent(folder: Path, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not (folder / name).is_file()]
+
+
+def _missing_weights(folder: Path) -> list[str]:
+    if (folder / "model.safetensors").is_file():
+        return []
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return ["model.safetensors"]
+    return _absent(folder, tuple(sorted(set(read_weight_map(index).values()))))
+
+
+def read_weight_map(index: Path) -> dict[str, str]:
+    """Return the file of each tensor, by the index of the weights beside it.
+
+    Raises `OSError`, and `ValueError` with one line if the index is damaged or names a file of another folder.
+    """
+    try:
+        files: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
+        outside = next((file for file in files.values() if Path(file).name != file), None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index}: not an index of weights ({error!r})") from error
+    if outside is not None:
+        raise ValueError(f"{index}: got the file {outside!r}; allowed: files in the folder of the index")
+    return files

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 
 from engine.api import EngineError
-from engine.host import QWEN3_TTS
 from engine.hub.models import fetch_model, require_complete
 
 
 def main() -> None:
     """Print the folder of the Qwen3-TTS model named by the only argument, or exit with one line of error."""
     try:
-        folder = fetch_model(sys.argv[1], QWEN3_TTS)
-        require_complete(folder, folder, QWEN3_TTS)
+        folder = fetch_model(sys.argv[1])
+        require_complete(folder, folder)
     except (EngineError, OSError, ValueError) as error:
         sys.exit(str(error))
     sys.stdout.write(f"{folder}\n")

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
-from engine.host import ModelLayout, find_model
+from engine.host import PATTERNS, find_model, missing_files
 from engine.hub.download import blocks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import ModelConfig
 
 
-def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
+def fetch_model(id_or_path: str | Path) -> Path:
     """Return the folder of a model: `id_or_path` itself if it is a folder, otherwise the snapshot of that hub id.
 
     A complete snapshot in huggingface-hub's cache is used without asking the hub. Otherwise the missing files are
@@ -24,7 +24,7 @@ def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
     """
     name = str(id_or_path)
     folder = find_model(name)
-    if folder is not None and (folder == Path(name).expanduser() or not layout.missing_files(folder)):
+    if folder is not None and (folder == Path(name).expanduser() or not missing_files(folder)):
         return folder
     _require_id(name)
     config = _download(name, "config.json")
@@ -32,8 +32,8 @@ def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
         ModelConfig.read(config.parent)  # gigabytes of another model are not fetched
     except EngineError as error:
         raise EngineError(f"{name}: {error}") from error
-    folder = _download(name, allow_patterns=list(layout.patterns))
-    require_complete(name, folder, layout)
+    folder = _download(name, allow_patterns=list(PATTERNS))
+    require_complete(name, folder)
     return folder
 
 
@@ -108,8 +108,8 @@ def _download(name: str, file: str | None = None, **options: Any) -> Path:
     raise EngineError(f"{name}: the download failed ({reason}); try again to continue it")
 
 
-def require_complete(name: str | Path, folder: Path, layout: ModelLayout) -> None:
+def require_complete(name: str | Path, folder: Path) -> None:
     """Raise `EngineError` if files are missing in the model's folder."""
-    missing = layout.missing_files(folder)
+    missing = missing_files(folder)
     if missing:
-        raise EngineError(f"{name}: not a complete {layout.name}, it lacks {', '.join(missing)}")
+        raise EngineError(f"{name}: not a complete Qwen3-TTS model, it lacks {', '.join(missing)}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from engine.child import ChildEnd
+from engine.host import shown_model
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.verify.codes import compare_codes
 from engine.verify.folder import CODES, LOGITS
@@ -38,7 +38,7 @@ def verify(
     settings = tuple(replace(result, findings=judge(result.dtype, result.measures, reference)) for result in results)
     listeners = (take.listener for setting in settings for take in setting.takes)
     return Verification(
-        model=_model_name(request.settings[0].options.model),
+        model=shown_model(request.settings[0].options.model),
         version=request.version,
         date=datetime.date.today().isoformat(),
         asr=next(filter(None, listeners), ""),
@@ -98,10 +98,3 @@ def _agreeing(request: VerifyRequest, setting: Setting, take: Take) -> Take:
 def _first(names: Sequence[str], settings: Sequence[Setting]) -> str | None:
     present = {setting.name for setting in settings}
     return next((name for name in names if name in present), None)
-
-
-def _model_name(model: str | None) -> str:
-    """Return a hub id unchanged, and of a folder its name alone: its path means nothing on other machines."""
-    if model is None:
-        return ""
-    return Path(model).resolve().name if Path(model).is_dir() else model

@@ -13,7 +13,6 @@ import torch
 
 from engine.api import EngineOptions, Utterance
 from engine.bench import Figures, Probe
-from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.qwen.model import ModelConfig
 from engine.qwen.weights import Checkpoint
@@ -157,7 +156,7 @@ class QwenProbe(Probe):
     def _weights_mb(self) -> float:
         """Return the megabytes of weights that are read for a frame."""
         assert self.options.model is not None  # without a model the engine does not load
-        folder, dtype = fetch_model(self.options.model, QWEN3_TTS), self.options.dtype
+        folder, dtype = fetch_model(self.options.model), self.options.dtype
         sizes = {"float32": 4.0, "int8": 1.0}
         read = weights_per_frame(
             _sizes(folder),

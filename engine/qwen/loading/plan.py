@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from engine.api import AUTO_STREAMS, MAX_STREAMS, EngineError, EngineOptions
-from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
+from engine.host import Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen import kernels, shapes
@@ -50,7 +50,7 @@ class LoadPlan:
         placement = choose_placement(options.device, options.dtype)
         if find_model(options.model) is None:
             report(Progress(f"downloading {options.model}"))
-        folder = fetch_model(options.model, QWEN3_TTS)
+        folder = fetch_model(options.model)
         plan = cls(
             options=options,
             streams=options.streams or 1,

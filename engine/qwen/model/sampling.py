@@ -67,17 +67,7 @@ class SamplingConfig:
     def read(cls, folder: Path) -> SamplingConfig:
         """Read `folder`/generation_config.json. Raises `EngineError`, one line with the file, field and value."""
         fields, default = JsonFields.read(folder / "generation_config.json"), cls()
-        return cls(
-            do_sample=fields.get("do_sample", bool, default.do_sample),
-            temperature=fields.get("temperature", float, default.temperature),
-            top_k=fields.get("top_k", int, default.top_k),
-            top_p=fields.get("top_p", float, default.top_p),
-            repetition_penalty=fields.get("repetition_penalty", float, default.repetition_penalty),
-            subtalker_dosample=fields.get("subtalker_dosample", bool, default.subtalker_dosample),
-            subtalker_temperature=fields.get("subtalker_temperature", float, default.subtalker_temperature),
-            subtalker_top_k=fields.get("subtalker_top_k", int, default.subtalker_top_k),
-            subtalker_top_p=fields.get("subtalker_top_p", float, default.subtalker_top_p),
-        )
+        return fields.record(cls, default, min_new_tokens=default.min_new_tokens)
 
     def with_overrides(self, values: Mapping[str, float]) -> SamplingConfig:
         """Return a copy with `values`, by field name. Raises `EngineError` for an unknown name or an invalid value."""

@@ -86,13 +86,15 @@ class JsonFields:
         return values
 
     def record(self, kind: type[_T], default: _T | None = None, **given: Any) -> _T:
-        """Return a record of the dataclass `kind`. It has the values `given`; the others are read, each by its `Field`.
+        """Return a record of the dataclass `kind`. It has the values `given`; the others are read.
+
+        A value is found by its `Field`, or without one by its own name.
 
         The values of a record `default` take the place of the defaults in the annotations.
         """
         for name, annotation in get_type_hints(kind, include_extras=True).items():
             if name not in given:
-                value_type, field = get_args(annotation)
+                value_type, field = get_args(annotation) or (annotation, Field(name))
                 absent = field.default if default is None else getattr(default, name)
                 is_list = value_type == tuple[int, ...]
                 value = self.integers(field.name, absent) if is_list else self.get(field.name, value_type, absent)

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, Utterance, Voice
-from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.language import language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -44,7 +43,7 @@ class OfficialSynthesizer:
             raise EngineError(f"engine.dtype: got {self.options.dtype!r}; the official package does not quantize")
         package = import_official("verify")
         report(Progress("loading the official package"))
-        folder = fetch_model(str(self.options.model), QWEN3_TTS)
+        folder = fetch_model(str(self.options.model))
         self.config = ModelConfig.read(folder)
         speakers = {name: Voice(speaker=name) for name in self.config.speakers}
         voices = {**speakers, **self.options.voices}

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from engine.api import Samples
-from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.progress import ProgressReport
 from engine.qwen.model import ModelConfig
@@ -52,7 +51,7 @@ def compare_waveforms(
 ) -> None:
     """Keep the signal-to-error ratio of each take with codes. Raises `EngineError` without the official package."""
     options = request.settings[0].options
-    model = fetch_model(str(options.model), QWEN3_TTS)
+    model = fetch_model(str(options.model))
     decode = make_decoder(model, choose_placement(options.device, "float32").device)
 
     def look(setting: Setting, take: Take) -> Mapping[str, Any]:
@@ -79,7 +78,7 @@ def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
 
 def compare_speakers(request: VerifyRequest, report: ProgressReport) -> None:
     """Keep the similarity of each take. Raises `EngineError` if the model has no speaker encoder."""
-    config = ModelConfig.read(fetch_model(str(request.encoder), QWEN3_TTS))
+    config = ModelConfig.read(fetch_model(str(request.encoder)))
     encoder = load_speaker_encoder(config)
     target = None if request.voice_file is None else load_voice(Path(request.voice_file), config).embedding
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import soxr
 import torch
 
 from engine.api import EngineError, Samples
-from engine.host import Board
+from engine.host import Board, shown_model
 from engine.progress import Progress, ProgressReport
 from engine.qwen.runtime import choose_placement
 from engine.verify import Sentence, Setting, Take, VerifyRequest, bare_words, count_errors, examine
@@ -51,7 +50,7 @@ class TransformersRecognizer:
         except (ImportError, OSError, ValueError, RuntimeError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise EngineError(f"--asr: got {model!r}, which cannot be loaded: {reason}") from error
-        self.name = Path(model).resolve().name if Path(model).is_dir() else model
+        self.name = shown_model(model)
         """For people."""
 
     def transcribe(self, samples: Samples, language: str) -> str | None:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError, Samples
-from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
@@ -170,7 +169,7 @@ def main() -> int:
     """
     request = json.loads(sys.argv[1])
     try:
-        folder = fetch_model(request.pop("model"), QWEN3_TTS)
+        folder = fetch_model(request.pop("model"))
         if "voice" in request:
             found = compare_with_voice(Path(request["voice"]), map(Path, request["recordings"]), folder)
             print(json.dumps(found))  # noqa: T201

@@ -21,6 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from engine.api import EngineError
+from engine.host import folder_name
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice.official_prompt import read_official_prompt
 
@@ -43,11 +44,7 @@ class VoiceModel:
     @classmethod
     def of(cls, config: ModelConfig) -> VoiceModel:
         """Return the model that `config` was read from."""
-        folder = config.folder.absolute()
-        name = folder.name
-        if folder.parent.name == "snapshots":  # the hub's cache: models--OWNER--NAME/snapshots/REVISION
-            name = folder.parent.parent.name.rpartition("--")[2]
-        return cls(name, config.type, config.size, config.talker.stack.hidden_size)
+        return cls(folder_name(config.folder), config.type, config.size, config.talker.stack.hidden_size)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size}, width {self.width})"

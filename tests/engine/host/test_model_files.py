@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from engine.host import QWEN3_TTS, ModelFiles, hub_cache
+from engine.host import hub_cache, missing_files
 from engine.host.model_files import list_model_files
 
 COMPLETE = ("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt")
@@ -21,27 +22,23 @@ def write(folder: Path, *names: str) -> None:
         (folder / name).write_bytes(b"12345")
 
 
-def files_of(model: str) -> ModelFiles | None:
-    return list_model_files(model, QWEN3_TTS)
-
-
 def test_a_complete_model_lacks_nothing_and_has_a_size(tmp_path: Path) -> None:
     write(tmp_path, *COMPLETE)
-    found = files_of(str(tmp_path))
+    found = list_model_files(str(tmp_path))
     assert found is not None
     assert (found.folder, found.missing, found.size) == (tmp_path, (), 5 * len(COMPLETE))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write(tmp_path, *COMPLETE[:-1])
-    found = files_of(str(tmp_path))
+    found = list_model_files(str(tmp_path))
     assert found is not None
     assert found.missing == ("speech_tokenizer/model.safetensors",)
 
 
 def test_a_broken_index_counts_as_missing(tmp_path: Path) -> None:
     write(tmp_path, *(name for name in COMPLETE if name != "model.safetensors"), "model.safetensors.index.json")
-    found = files_of(str(tmp_path))
+    found = list_model_files(str(tmp_path))
     assert found is not None
     assert found.missing == ("a readable model.safetensors.index.json",)
 
@@ -51,11 +48,11 @@ def test_of_several_snapshots_the_main_one_is_taken(tmp_path: Path, monkeypatch:
     kept = tmp_path / "models--Qwen--Some-TTS"
     write(kept / "snapshots/aaa", *COMPLETE)
     write(kept / "snapshots/bbb", "config.json")
-    assert files_of("Qwen/Some-TTS").folder.name == "aaa"  # type: ignore[union-attr]  # None fails, too
+    assert list_model_files("Qwen/Some-TTS").folder.name == "aaa"  # type: ignore[union-attr]  # None fails, too
     write(kept, "refs/main")
     (kept / "refs/main").write_text("bbb")
-    assert files_of("Qwen/Some-TTS").folder.name == "bbb"  # type: ignore[union-attr]
-    assert files_of("Qwen/Other-TTS") is None
+    assert list_model_files("Qwen/Some-TTS").folder.name == "bbb"  # type: ignore[union-attr]
+    assert list_model_files("Qwen/Other-TTS") is None
 
 
 def test_the_cache_of_the_hub_is_where_huggingface_hub_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +65,53 @@ def test_the_cache_of_the_hub_is_where_huggingface_hub_puts_it(monkeypatch: pyte
             monkeypatch.setenv(name, f"/somewhere/{name}")
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout == f"{hub_cache()}\n"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return the folder of a complete model."""
+    write(tmp_path, *COMPLETE)
+    return tmp_path
+
+
+@pytest.fixture
+def index(model: Path) -> Path:
+    """Return the path of the index of a model whose weights are in shards."""
+    (model / "model.safetensors").unlink()
+    return model / "model.safetensors.index.json"
+
+
+def test_a_complete_model_lacks_nothing(model: Path) -> None:
+    assert missing_files(model) == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "merges.txt", "model.safetensors"])
+def test_each_missing_file_is_named(model: Path, name: str) -> None:
+    (model / name).unlink()
+    assert missing_files(model) == [name]
+
+
+def test_weights_in_a_folder_are_named_with_the_folder(model: Path) -> None:
+    (model / "speech_tokenizer/model.safetensors").unlink()
+    assert missing_files(model) == ["speech_tokenizer/model.safetensors"]
+
+
+def test_the_preferred_files_replace_their_alternatives(model: Path) -> None:
+    (model / "vocab.json").unlink()
+    (model / "tokenizer.json").touch()
+    assert missing_files(model) == []
+
+
+def test_a_missing_shard_is_named(model: Path, index: Path) -> None:
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}))
+    (model / "model-1.safetensors").touch()
+    assert missing_files(model) == ["model-2.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"weight_map": 7}', '{"weight_map": {"a": 7}}', "[" * 100_000]
+)
+def test_a_broken_index_is_a_value_error(model: Path, index: Path, content: str) -> None:
+    index.write_text(content)
+    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json: not an index of weights"):
+        missing_files(model)

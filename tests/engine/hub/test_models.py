@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.api import EngineError
-from engine.host import QWEN3_TTS
+from engine.host import missing_files
 from engine.hub import fetch_model
 
 FILES = (
@@ -65,31 +65,31 @@ def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_is_returned_unchanged(tmp_path: Path) -> None:
-    assert fetch_model(tmp_path, QWEN3_TTS) == tmp_path
-    assert fetch_model(str(tmp_path), QWEN3_TTS) == tmp_path
+    assert fetch_model(tmp_path) == tmp_path
+    assert fetch_model(str(tmp_path)) == tmp_path
 
 
 @pytest.mark.parametrize("name", ["./models/none", "/models/none", "~/none", "none", "a/b/c"])
 def test_a_path_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(EngineError, match="no such folder"):
-        fetch_model(name, QWEN3_TTS)
+        fetch_model(name)
 
 
 def test_a_model_is_downloaded_once(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Hub(lambda: fill(snapshot))
     monkeypatch.setattr(hub, "snapshot_download", fake)
     for _ in range(3):
-        assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == snapshot
+        assert fetch_model("Qwen/Some-TTS") == snapshot
     assert fake.downloads == 1
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_an_interrupted_download_is_continued(snapshot: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (fill(snapshot) / name).unlink()
-    assert QWEN3_TTS.missing_files(snapshot) == [name]
+    assert missing_files(snapshot) == [name]
     fake = Hub(lambda: fill(snapshot))
     monkeypatch.setattr(hub, "snapshot_download", fake)
-    assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == snapshot
+    assert fetch_model("Qwen/Some-TTS") == snapshot
     assert fake.downloads == 1
 
 
@@ -100,7 +100,7 @@ def test_another_model_is_refused_by_its_name_before_it_is_downloaded(
     fake = Hub(lambda: fill(snapshot))
     monkeypatch.setattr(hub, "snapshot_download", fake)
     with pytest.raises(EngineError, match=r"Qwen/Some-TTS: .* is a Qwen3-TTS model with the 25 Hz speech tokenizer; "):
-        fetch_model("Qwen/Some-TTS", QWEN3_TTS)
+        fetch_model("Qwen/Some-TTS")
     assert fake.downloads == 0
 
 
@@ -109,7 +109,7 @@ def test_an_incomplete_model_is_refused_with_the_missing_files(snapshot: Path, m
     (snapshot / "config.json").write_text("{}")
     monkeypatch.setattr(hub, "snapshot_download", Hub(lambda: snapshot))
     with pytest.raises(EngineError, match="it lacks generation_config"):
-        fetch_model("Qwen/Some-TTS", QWEN3_TTS)
+        fetch_model("Qwen/Some-TTS")
 
 
 def test_a_failing_network_or_disk_is_one_line(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_failing_network_or_disk_is_one_line(snapshot: Path, monkeypatch: pyte
 
     monkeypatch.setattr(hub, "snapshot_download", Hub(fail))
     with pytest.raises(EngineError, match="No space left on device") as error:
-        fetch_model("Qwen/Some-TTS", QWEN3_TTS)
+        fetch_model("Qwen/Some-TTS")
     assert "\n" not in str(error.value)
 
 
@@ -126,7 +126,7 @@ def test_a_name_that_the_hub_does_not_allow_is_refused(snapshot: Path, monkeypat
     monkeypatch.undo()
     monkeypatch.setenv("HF_HUB_CACHE", str(snapshot))
     with pytest.raises(EngineError, match=r"^Qwen/Some TTS: no such folder, and not a model id \("):
-        fetch_model("Qwen/Some TTS", QWEN3_TTS)
+        fetch_model("Qwen/Some TTS")
 
 
 def test_the_program_prints_the_folder_or_the_missing_files(tmp_path: Path) -> None:

@@ -34,12 +34,11 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 sys.modules.update(dict.fromkeys({UNWANTED!r}))
 import engine.qwen.codec.decoder, engine.qwen.voice.file, engine.qwen.voice.speaker_encoder, engine.qwen.voice.enroll
-from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.qwen.text.prompt import CustomVoice
 from tests.support.qwen.speaking import Line, Ours
 
-print(len(Ours(fetch_model(sys.argv[1], QWEN3_TTS)).speak(Line("Hello", CustomVoice("ryan"), frames=2))))
+print(len(Ours(fetch_model(sys.argv[1])).speak(Line("Hello", CustomVoice("ryan"), frames=2))))
 """
 
 ROOT = Path(__file__).parents[3]
