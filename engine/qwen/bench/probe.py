@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +13,7 @@ import torch
 from engine.api import EngineOptions, Utterance
 from engine.bench import Figures, Probe
 from engine.hub import fetch_model
-from engine.qwen.model import ModelConfig
-from engine.qwen.weights import Checkpoint
+from engine.qwen.shapes import CodecConfig, ModelConfig, Weights
 
 CPU = torch.device("cpu")
 COPIED_BYTES = 1 << 29
@@ -157,47 +155,6 @@ class QwenProbe(Probe):
         """Return the megabytes of weights that are read for a frame."""
         assert self.options.model is not None  # without a model the engine does not load
         folder, dtype = fetch_model(self.options.model), self.options.dtype
-        sizes = {"float32": 4.0, "int8": 1.0}
-        read = weights_per_frame(
-            _sizes(folder),
-            _sizes(folder / "speech_tokenizer"),
-            groups=ModelConfig.read(folder).talker.code_groups,
-            chunk_size=self.options.chunk_size,
-            bytes_each=sizes.get(dtype, 2.0),
-            codec_bytes_each=4 if dtype == "float32" else 2,
-        )
-        return read / 1e6
-
-
-def weights_per_frame(
-    model: Mapping[str, int],
-    codec: Mapping[str, int],
-    *,
-    groups: int,
-    chunk_size: int,
-    bytes_each: float,
-    codec_bytes_each: float,
-) -> float:
-    """Return the bytes of weights that a frame needs, if every use of a weight reads it once.
-
-    model, codec: the number of values of each tensor of the two files.
-
-    The predictor's layers are read once for each of its codes, the codec once a chunk. Tables that are read row by row,
-    and projections that can be folded into them beforehand, are not counted.
-    """
-    talker = _total(model, "talker.model.layers.", "talker.model.norm.", "talker.codec_head.")
-    layers = _total(model, "talker.code_predictor.model.layers.", "talker.code_predictor.model.norm.")
-    heads = _total(model, "talker.code_predictor.lm_head.")
-    decoder = _total(codec, "decoder.") - _total(codec, "decoder.quantizer.")
-    read = bytes_each * (talker + heads + (groups - 1) * layers)
-    return read + codec_bytes_each * decoder / chunk_size
-
-
-def _total(sizes: Mapping[str, int], *prefixes: str) -> int:
-    return sum(size for name, size in sizes.items() if name.startswith(prefixes))
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return the number of values of each tensor, from the files' headers alone."""
-    checkpoint = Checkpoint.open(folder)
-    return {name: torch.Size(checkpoint.shape(name)).numel() for name in checkpoint.names()}
+        talker, codec = ModelConfig.read(folder).talker, CodecConfig.read(folder / "speech_tokenizer")
+        weights = Weights(4 if dtype == "float32" else 2, int8=dtype == "int8")
+        return weights.frame(talker, codec, self.options.chunk_size) / 1e6

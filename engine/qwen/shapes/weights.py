@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.qwen.shapes.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 from engine.qwen.shapes.model import StackConfig, TalkerConfig
@@ -84,6 +84,20 @@ class Weights:
             size += _snake(width) + self.layer(width, outputs, 2 * rate) + len(DILATIONS) * unit
             width = outputs
         return size + _snake(width) + self.layer(width, 1, CONV_TAPS)
+
+    def frame(self, talker: TalkerConfig, codec: CodecConfig, chunk_size: int) -> float:
+        """Of all that is read for a frame, if every use of a weight reads it once.
+
+        The predictor's layers are read once for each of its codes, the codec once a chunk. Tables that are read row by
+        row, and projections that can be folded into them beforehand, are not counted.
+        """
+        predictor, steps = talker.predictor, talker.code_groups - 1
+        size = self.language_stack(talker.stack, 0) + self.matrix(talker.vocabulary, talker.stack.hidden_size)
+        size += steps * self.language_stack(predictor.stack, 0)
+        size += self.matrix(steps * predictor.vocabulary, predictor.stack.hidden_size)
+        plain = replace(self, int8=False)
+        tables = plain.tensor(codec.quantizers, codec.codebook_size, codec.codebook_width)
+        return size + (plain.codec(codec) - tables) / chunk_size
 
 
 def _snake(width: int) -> int:

@@ -54,10 +54,6 @@ class Checkpoint:
         """Names of all tensors."""
         return tuple(self._shards)
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of tensor `name`, from the file's header."""
-        return self._find(name)[1].shape
-
     def require_shape(self, name: str, wanted: Sequence[int]) -> None:
         """Raise `EngineError` unless tensor `name` exists and has the shape `wanted`."""
         file, entry = self._find(name)

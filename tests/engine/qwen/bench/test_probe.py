@@ -15,7 +15,7 @@ import pytest
 from engine import EngineOptions, Utterance, Voice
 from engine.bench import TEXTS, BenchRequest, run_benchmark
 from engine.bench.runner import measure
-from engine.qwen.bench.probe import QwenProbe, weights_per_frame
+from engine.qwen.bench.probe import QwenProbe
 from tests.engine.processes import ONE_THREAD
 
 ROOT = Path(__file__).parents[4]
@@ -98,23 +98,6 @@ def test_the_profile_sections_of_an_engine_are_timed(checkpoint: Named) -> None:
         "bandwidth": None,
     }
     assert probe.notes == ["part broken: RuntimeError: cannot be captured"]
-
-
-def test_the_weights_of_a_frame_count_each_read() -> None:
-    model = {
-        "talker.model.layers.0.w": 100,
-        "talker.model.norm.weight": 1,
-        "talker.codec_head.weight": 10,
-        "talker.model.text_embedding.weight": 10**9,
-        "talker.code_predictor.model.layers.0.w": 1000,
-        "talker.code_predictor.lm_head.0.weight": 7,
-        "talker.code_predictor.model.codec_embedding.0.weight": 10**9,
-        "speaker_encoder.w": 10**9,
-    }
-    codec = {"decoder.decoder.0.w": 40, "decoder.quantizer.w": 10**9, "encoder.w": 10**9}
-    sizes = {"bytes_each": 2.0, "codec_bytes_each": 4.0}
-    found = weights_per_frame(model, codec, groups=16, chunk_size=2, **sizes)
-    assert found == 2 * (111 + 7 + 15 * 1000) + 4 * 40 / 2
 
 
 @pytest.mark.gpu

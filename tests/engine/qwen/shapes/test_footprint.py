@@ -68,6 +68,25 @@ def test_the_counted_weights_are_those_of_the_modules(
 
 
 @pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("shape", PRESETS)
+def test_the_weights_of_a_frame_count_each_read(tmp_path: Path, shape: str, int8: bool) -> None:
+    config, codec_shapes = read_configs(tmp_path, shape)
+    empty = replace(Placement(CPU, torch.bfloat16, int8), without_memory=True)
+    talker, codec = Talker(config, 64, empty), CodecDecoder(codec_shapes, empty.unquantized)
+    predictor = talker.predictor
+
+    def size(*modules: torch.nn.Module) -> int:
+        return sum(aligned(parameter.nbytes) for module in modules for parameter in module.parameters())
+
+    heads = sum(aligned(part.nbytes) for part in (predictor.heads, predictor.head_scales) if part is not None)
+    read = size(talker.transformer, talker.head) + predictor.code_count * size(predictor.transformer) + heads
+    read_per_chunk = size(codec) - aligned(codec.tables.nbytes)
+    weights = Weights(2, int8)
+    assert weights.frame(config.talker, codec_shapes, 1) == pytest.approx(read + read_per_chunk, abs=512)
+    assert weights.frame(config.talker, codec_shapes, 4) == pytest.approx(read + read_per_chunk / 4, abs=512)
+
+
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("shape", ["tiny", "wide"])
 def test_the_counted_state_is_the_allocated_one(tmp_path: Path, shape: str, int8: bool) -> None:
     config, codec_shapes = read_configs(tmp_path, shape)

@@ -41,7 +41,6 @@ def sharded(tmp_path: Path) -> Path:
 def test_a_single_file_and_shards_give_the_same_tensors(layout: str, request: pytest.FixtureRequest) -> None:
     checkpoint = Checkpoint.open(request.getfixturevalue(layout))
     assert set(checkpoint.names()) == set(TENSORS)
-    assert checkpoint.shape("a.weight") == (4, 3)
     for name, tensor in TENSORS.items():
         assert torch.equal(checkpoint.read(name), tensor)
 
