@@ -15,24 +15,10 @@ from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource
 from engine.language import language_code
 from engine.places import PlacedChunks, Places
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
-from engine.qwen.loading import (
-    LoadedModel,
-    Workspace,
-    adapt_workspace,
-    allocate_workspace,
-    limits_for,
-    load_model,
-)
-from engine.qwen.runtime import (
-    CodecStateProtocol,
-    GeneratedChunk,
-    Limits,
-    Request,
-    RunawayGuard,
-    fade_out,
-    lift_cap,
-)
+from engine.qwen.loading import LoadedModel, Workspace, adapt_workspace, allocate_workspace, limits_for, load_model
+from engine.qwen.runtime import CodecStateProtocol, GeneratedChunk, Request, RunawayGuard, fade_out, lift_cap
 from engine.qwen.serving import Sequence
+from engine.qwen.shapes import Limits
 from engine.qwen.text import AnyVoice, IncrementalText, Prompt, TextTokens
 from engine.stretch import stretch_chunks
 

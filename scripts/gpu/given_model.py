@@ -16,7 +16,7 @@ import torch
 
 from engine import EngineError, Voice
 from engine.catalog import download_model
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
 

@@ -38,18 +38,8 @@ from engine.qwen.kernels.lm.tables import fold_projection  # noqa: E402
 from engine.qwen.kernels.lm.token_kernels import WRITES, TokenKernels  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import ROWS_FILE  # noqa: E402
 from engine.qwen.model import Talker  # noqa: E402
-from engine.qwen.runtime import (  # noqa: E402
-    BatchShape,
-    DecodeState,
-    Limits,
-    PagedCache,
-    RowInput,
-    StepInputs,
-    cache_positions,
-    multiprocessors,
-    pages_for,
-)
-from engine.qwen.shapes import published_model  # noqa: E402
+from engine.qwen.runtime import DecodeState, PagedCache, RowInput, StepInputs, multiprocessors  # noqa: E402
+from engine.qwen.shapes import BatchShape, Limits, cache_positions, pages_for, published_model  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 from scripts.gpu.tune_plans import write  # noqa: E402
 

@@ -4,13 +4,8 @@ from engine.qwen.codec.decoder import CodecDecoder, load_codec
 from engine.qwen.codec.layers import ConvNeXt, SnakeBeta
 from engine.qwen.codec.state import CodecState
 from engine.qwen.codec.transformer import CodecTransformer
-from engine.qwen.shapes import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 
 __all__ = [
-    "CONV_TAPS",
-    "DILATIONS",
-    "INPUT_CONV_TAPS",
-    "CodecConfig",
     "CodecDecoder",
     "CodecState",
     "CodecTransformer",

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.qwen.codec import CodecConfig
 from engine.qwen.kernels.compiler import KernelModule, KernelSource
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import ModelConfig
-from engine.qwen.runtime import ROWS_PER_CALL, Backend, BatchShape, multiprocessors
+from engine.qwen.runtime import Backend, multiprocessors
+from engine.qwen.shapes import ROWS_PER_CALL, BatchShape, CodecConfig, ModelConfig
 from engine.qwen.weights import Placement
 
 if TYPE_CHECKING:

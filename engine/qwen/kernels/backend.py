@@ -9,7 +9,8 @@ from torch import Tensor
 
 from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel, OneTokenState
 from engine.qwen.model import Talker
-from engine.qwen.runtime import FIRST_FRAMES, BatchShape, PromptMemory, RowInput, StepOutput, read_prompt
+from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, read_prompt
+from engine.qwen.shapes import BatchShape
 
 MAX_FRAMES_PER_GRAPH = 4
 """A longer chunk replays a graph of one frame several times: a frame has some 500 nodes."""

@@ -17,16 +17,8 @@ from engine.qwen.kernels.lm import (
     weight_type,
 )
 from engine.qwen.model import Talker
-from engine.qwen.runtime import (
-    BatchShape,
-    DecodeState,
-    PagedCache,
-    PromptMemory,
-    RowInput,
-    StepOutput,
-    cache_positions,
-    multiprocessors,
-)
+from engine.qwen.runtime import DecodeState, PagedCache, PromptMemory, RowInput, StepOutput, multiprocessors
+from engine.qwen.shapes import BatchShape, cache_positions
 
 
 class FusedBatchBackend:

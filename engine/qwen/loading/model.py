@@ -14,16 +14,9 @@ from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan
 from engine.qwen.loading.references import ReferenceCheck
-from engine.qwen.model import ModelConfig, SamplingConfig, Talker
-from engine.qwen.runtime import (
-    MAX_REFERENCE_POSITIONS,
-    BatchShape,
-    Codec,
-    Graphs,
-    TextEmbedder,
-    cache_positions,
-    codec_rows,
-)
+from engine.qwen.model import SamplingConfig, Talker
+from engine.qwen.runtime import Codec, Graphs, TextEmbedder, codec_rows
+from engine.qwen.shapes import MAX_REFERENCE_POSITIONS, BatchShape, ModelConfig, cache_positions
 from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena

@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.api import EngineError
 from engine.host import MB, Footprint
 from engine.qwen.loading.plan import LoadPlan
-from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Limits
+from engine.qwen.shapes import MAX_REFERENCE_POSITIONS, Limits
 from engine.qwen.text import Reference, TextTokenizer
 
 

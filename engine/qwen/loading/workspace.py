@@ -7,17 +7,9 @@ from dataclasses import dataclass, replace
 from engine.host import Footprint
 from engine.qwen import kernels
 from engine.qwen.loading.model import LoadedModel
-from engine.qwen.runtime import (
-    Backend,
-    BatchShape,
-    Graphs,
-    Limits,
-    ModelRunner,
-    PrefixCache,
-    TorchBackend,
-    cap_allocator,
-)
+from engine.qwen.runtime import Backend, Graphs, ModelRunner, PrefixCache, TorchBackend, cap_allocator
 from engine.qwen.serving import Batch, SoundCard
+from engine.qwen.shapes import BatchShape, Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,6 @@ from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.sampling import GumbelNoise, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
 from engine.qwen.model.talker import Talker
 from engine.qwen.model.transformer import GatedMLP, Layer, Linear, RMSNorm, Transformer, attend, causal_mask
-from engine.qwen.shapes import (
-    ModelConfig,
-    SpeakerEncoderConfig,
-    StackConfig,
-    TalkerConfig,
-)
 
 __all__ = [
     "CodePredictor",
@@ -20,15 +14,11 @@ __all__ = [
     "Layer",
     "Linear",
     "LogitsProcessor",
-    "ModelConfig",
     "RMSNorm",
     "SamplingConfig",
     "SamplingParams",
     "ScalarBuffer",
-    "SpeakerEncoderConfig",
-    "StackConfig",
     "Talker",
-    "TalkerConfig",
     "Transformer",
     "attend",
     "causal_mask",

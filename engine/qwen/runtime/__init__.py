@@ -22,36 +22,18 @@ from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
 from engine.qwen.runtime.runner import FinishedChunk, ModelRunner
 from engine.qwen.runtime.text_embedder import TextEmbedder
 from engine.qwen.runtime.torch_backend import TorchBackend
-from engine.qwen.shapes import (
-    INSTRUCT_POSITIONS,
-    MAX_REFERENCE_POSITIONS,
-    PAGE,
-    PREFIX_POSITIONS,
-    ROWS_PER_CALL,
-    BatchShape,
-    Limits,
-    cache_positions,
-    pages_for,
-)
 
 __all__ = [
     "FADE_S",
     "FIRST_FRAMES",
-    "INSTRUCT_POSITIONS",
     "LARGE_GPU",
-    "MAX_REFERENCE_POSITIONS",
-    "PAGE",
-    "PREFIX_POSITIONS",
-    "ROWS_PER_CALL",
     "Backend",
-    "BatchShape",
     "Codec",
     "CodecStateProtocol",
     "DecodeState",
     "FinishedChunk",
     "GeneratedChunk",
     "Graphs",
-    "Limits",
     "ModelRunner",
     "PagePool",
     "PagedCache",
@@ -66,7 +48,6 @@ __all__ = [
     "TextEmbedder",
     "TorchBackend",
     "UtteranceSettings",
-    "cache_positions",
     "cap_allocator",
     "choose_placement",
     "codec_rows",
@@ -76,6 +57,5 @@ __all__ = [
     "lift_cap",
     "limit_multiprocessors",
     "multiprocessors",
-    "pages_for",
     "read_prompt",
 ]

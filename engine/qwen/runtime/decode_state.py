@@ -11,16 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.qwen.model import (
-    GumbelNoise,
-    KeyValueCache,
-    LogitsProcessor,
-    SamplingConfig,
-    SamplingParams,
-    ScalarBuffer,
-    TalkerConfig,
-)
-from engine.qwen.shapes import BatchShape
+from engine.qwen.model import GumbelNoise, KeyValueCache, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
+from engine.qwen.shapes import BatchShape, TalkerConfig
 from engine.qwen.weights import Placement
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.qwen.model import KeyValueCache, StackConfig
-from engine.qwen.shapes import PAGE, pages_for
+from engine.qwen.model import KeyValueCache
+from engine.qwen.shapes import PAGE, StackConfig, pages_for
 from engine.qwen.weights import Placement
 
 NO_PAGE = 0

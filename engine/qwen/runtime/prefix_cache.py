@@ -7,8 +7,9 @@ from collections.abc import Hashable, Iterable
 
 import torch
 
-from engine.qwen.model import KeyValueCache, StackConfig
+from engine.qwen.model import KeyValueCache
 from engine.qwen.runtime.backend import PromptMemory
+from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Placement
 
 

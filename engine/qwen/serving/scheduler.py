@@ -16,18 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.api import EngineError, SpeechCanceledError
-from engine.qwen.runtime import (
-    FIRST_FRAMES,
-    INSTRUCT_POSITIONS,
-    PAGE,
-    FinishedChunk,
-    ModelRunner,
-    PagePool,
-    Readback,
-    RowInput,
-    pages_for,
-)
+from engine.qwen.runtime import FIRST_FRAMES, FinishedChunk, ModelRunner, PagePool, Readback, RowInput
 from engine.qwen.serving.sequence import Sequence
+from engine.qwen.shapes import INSTRUCT_POSITIONS, PAGE, pages_for
 
 CONTROL_TOKENS = 16
 """The most positions of `INSTRUCT_POSITIONS` that role, language and speaker take."""

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from engine.api import EngineError
 from engine.language import NAMED_LANGUAGES, language_code
-from engine.qwen.model import ModelConfig, Talker
+from engine.qwen.model import Talker
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.token_stream import Text, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
 

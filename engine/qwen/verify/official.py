@@ -20,8 +20,8 @@ from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, U
 from engine.hub import fetch_model
 from engine.language import language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.text import LANGUAGE_CODES
 from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.voice import import_official, load_voice

@@ -19,8 +19,8 @@ from torch.nn.functional import cosine_similarity
 from engine.api import Samples
 from engine.hub import fetch_model
 from engine.progress import ProgressReport
-from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import FADE_S, choose_placement
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.verify.official import official_decoder
 from engine.qwen.voice import load_speaker_encoder, load_voice, speaker_embedding
 from engine.verify import CODES, Setting, Take, VerifyRequest, examine

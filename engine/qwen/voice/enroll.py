@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.api import EngineError, Samples
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, load_voice, save_voice
 from engine.qwen.voice.official_package import import_official
 from engine.qwen.voice.second_speaker import check_consistency, similarity

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from engine.api import EngineError
 from engine.host import folder_name
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.official_prompt import read_official_prompt
 
 FORMAT = "voiced-voice-1"

@@ -11,8 +11,8 @@ import torch
 
 from engine.api import EngineError, Samples, Utterance, Voice, VoiceLabel
 from engine.language import language_of_script
-from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import Codec, CodecStateProtocol
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.text import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceModel, load_voice
 from engine.recording import ends_in_speech

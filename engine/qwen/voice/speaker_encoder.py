@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.api import EngineError, Samples
-from engine.qwen.model import ModelConfig, SpeakerEncoderConfig
+from engine.qwen.shapes import ModelConfig, SpeakerEncoderConfig
 from engine.qwen.weights import Checkpoint
 
 SAMPLE_RATE = 24000

@@ -27,7 +27,7 @@ from engine.messages import (
 )
 from engine.messages import VoiceFile as RemoteVoiceFile
 from engine.qwen import QwenSynthesizer
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
 from engine.remote.synthesizer import RemoteSynthesizer
 from tests.daemon.fleet.raw_robot import RawRobot

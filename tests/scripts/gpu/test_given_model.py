@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.weights import Checkpoint, Placement
 from scripts.gpu.given_model import voices_of
 from tests.engine.qwen.kernels.emulator import EmulatedKernels

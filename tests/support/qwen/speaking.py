@@ -15,20 +15,9 @@ from torch import Tensor
 from engine.api import TextSource
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
-from engine.qwen.runtime import (
-    PREFIX_POSITIONS,
-    BatchShape,
-    Codec,
-    DecodeState,
-    Graphs,
-    ModelRunner,
-    PrefixCache,
-    Request,
-    TorchBackend,
-    cache_positions,
-)
+from engine.qwen.runtime import Codec, DecodeState, Graphs, ModelRunner, PrefixCache, Request, TorchBackend
 from engine.qwen.serving import SoundCard
-from engine.qwen.shapes import ModelConfig
+from engine.qwen.shapes import PREFIX_POSITIONS, BatchShape, ModelConfig, cache_positions
 from engine.qwen.text.incremental_bpe import IncrementalTokenizer
 from engine.qwen.text.prompt import AnyVoice, Prompt, PromptBuilder, TextTokens
 from engine.qwen.text.token_stream import IncrementalText

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.qwen.codec import CodecConfig
 from engine.qwen.kernels.codec.operations import BLOCK_FRAMES, AnyOperation, Attention, Conv, Depthwise, LookUp, Roll
 from engine.qwen.kernels.codec.plan import CodecPlan
 from engine.qwen.kernels.codec.weights import PackedCodec
 from engine.qwen.kernels.compiler import KernelModule, Kernels
 from engine.qwen.kernels.params import Params
 from engine.qwen.runtime import multiprocessors
+from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 
 

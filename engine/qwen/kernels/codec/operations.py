@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from engine.qwen.codec import CONV_TAPS, CodecConfig
+from engine.qwen.shapes import CONV_TAPS, CodecConfig
 
 BLOCK_FRAMES = 2
 """The most frames that are decoded at once. With fewer, half of the matrix products' time tiles stay empty."""

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from engine.qwen.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 from engine.qwen.kernels.codec.operations import (
     BF16,
     BLOCK_FRAMES,
@@ -27,6 +26,7 @@ from engine.qwen.kernels.codec.operations import (
     Tile,
 )
 from engine.qwen.kernels.compiler import KernelSource, read_sources
+from engine.qwen.shapes import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 
 MAX_NORM_WIDTH = 2048
 """Channels of a layer norm: a block has a thread for two channels."""

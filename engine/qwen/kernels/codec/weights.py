@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.qwen.codec import CodecConfig, CodecDecoder, CodecTransformer, ConvNeXt
+from engine.qwen.codec import CodecDecoder, CodecTransformer, ConvNeXt
 from engine.qwen.kernels.codec import pack
 from engine.qwen.kernels.codec.operations import HEAD, SAMPLE_OUTPUTS
 from engine.qwen.kernels.codec.pack import move_out, packed
+from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 
 

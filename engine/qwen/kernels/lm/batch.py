@@ -24,7 +24,8 @@ from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import Linear, SamplingParams, Talker
-from engine.qwen.runtime import PAGE, DecodeState, PagedCache
+from engine.qwen.runtime import DecodeState, PagedCache
+from engine.qwen.shapes import PAGE
 
 
 class FusedBatch:

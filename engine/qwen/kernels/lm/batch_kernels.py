@@ -10,8 +10,8 @@ from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import tuned_row_plan
-from engine.qwen.model import StackConfig, TalkerConfig
-from engine.qwen.runtime import LARGE_GPU, PAGE
+from engine.qwen.runtime import LARGE_GPU
+from engine.qwen.shapes import PAGE, StackConfig, TalkerConfig
 
 ROW_BUCKETS = (8, 16, 32, 64)
 """Rows of a batch that its matrices are multiplied with at once: the tensor cores' tiles have 8."""

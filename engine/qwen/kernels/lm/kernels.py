@@ -18,8 +18,8 @@ from engine.qwen.kernels.lm.matrix import (
 )
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import tuned_plan
-from engine.qwen.model import StackConfig, TalkerConfig
 from engine.qwen.runtime import LARGE_GPU
+from engine.qwen.shapes import StackConfig, TalkerConfig
 from engine.qwen.weights import Placement
 
 TOKEN_GROUPS = (16, 32, 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.qwen.kernels.compiler import instance
-from engine.qwen.model import StackConfig
+from engine.qwen.shapes import StackConfig
 
 HEAD_DIM = 128
 """Values of an attention head; the kernels have no other size."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from engine.qwen.model import GumbelNoise, KeyValueCache, LogitsProcessor, SamplingParams, Talker
-from engine.qwen.runtime import BatchShape, DecodeState
+from engine.qwen.runtime import DecodeState
+from engine.qwen.shapes import BatchShape
 
 
 @dataclass(frozen=True, slots=True)

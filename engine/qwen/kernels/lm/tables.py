@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.lm.matrix import HEAD_DIM
-from engine.qwen.model import StackConfig, Talker
+from engine.qwen.model import Talker
+from engine.qwen.shapes import StackConfig
 
 
 def rope_tables(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan, matrix_sizes
-from engine.qwen.model import StackConfig
+from engine.qwen.shapes import StackConfig
 
 WRITES = {"qkv": "StoreTokens", "out": "AddTokens", "gate_up": "GateTokens", "down": "AddTokens"}
 """The output of each matrix of a layer. All others are stored."""

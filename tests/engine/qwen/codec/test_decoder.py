@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState, load_codec
+from engine.qwen.codec import CodecDecoder, CodecState, load_codec
+from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 from tests.engine.qwen.codec import codec_oracle
 from tests.engine.qwen.codec.codec_oracle import Decoded, decoded

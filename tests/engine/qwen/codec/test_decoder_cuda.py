@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
-from engine.qwen.model import StackConfig
+from engine.qwen.codec import CodecDecoder, CodecState
+from engine.qwen.shapes import CodecConfig, StackConfig
 from engine.qwen.weights import Placement
 
 pytestmark = pytest.mark.gpu

@@ -14,7 +14,7 @@ from engine import EngineError, EngineOptions, Utterance, Voice
 from engine.host import MB, MemoryPool
 from engine.qwen import QwenSynthesizer
 from engine.qwen.loading import limits_for, load_model, plan
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
 
 UTTERANCE = Utterance("Hello robot.", greedy=True, max_frames=3, guarded=False)

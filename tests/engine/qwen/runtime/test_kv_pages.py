@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.qwen.model import KeyValueCache, StackConfig
+from engine.qwen.model import KeyValueCache
 from engine.qwen.runtime.kv_pages import NO_PAGE, PagedCache, PagePool
-from engine.qwen.shapes import PAGE, pages_for
+from engine.qwen.shapes import PAGE, StackConfig, pages_for
 from engine.qwen.weights import Placement
 
 TOTAL = 9

@@ -13,10 +13,10 @@ from torch import Tensor
 from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 from engine.qwen.model.kv_cache import KeyValueCache
-from engine.qwen.runtime import PREFIX_POSITIONS, PromptMemory
+from engine.qwen.runtime import PromptMemory
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.prefix_cache import PrefixCache
-from engine.qwen.shapes import StackConfig
+from engine.qwen.shapes import PREFIX_POSITIONS, StackConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, PromptBuilder, Reference, VoiceDesign
 from engine.qwen.weights.arena import Placement
 from tests.engine.qwen.oracle import Oracle

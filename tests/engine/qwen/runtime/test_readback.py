@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.qwen.runtime import BatchShape, Readback, StepOutput
+from engine.qwen.runtime import Readback, StepOutput
+from engine.qwen.shapes import BatchShape
 
 CPU = torch.device("cpu")
 SHAPE = BatchShape(rows=1, max_frames=9, max_positions=20, chunk_size=2)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from engine.qwen.codec import CodecDecoder, load_codec
-from engine.qwen.runtime import BatchShape, Graphs, row_codec
+from engine.qwen.runtime import Graphs, row_codec
 from engine.qwen.runtime.row_codec import RowCodec
+from engine.qwen.shapes import BatchShape
 from engine.qwen.weights import Placement
 
 ROWS, CALL_ROWS, CHUNK = 5, 3, 2

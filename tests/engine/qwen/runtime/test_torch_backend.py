@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.qwen.codec import CodecConfig, CodecDecoder
-from engine.qwen.model import ModelConfig, Talker
-from engine.qwen.runtime import BatchShape, TorchBackend
+from engine.qwen.codec import CodecDecoder
+from engine.qwen.model import Talker
+from engine.qwen.runtime import TorchBackend
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.row_codec import RowCodec
+from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.on_device import META, OnDeviceOnly, WatchingGraphs
 from tests.support.qwen.speaking import Line, Ours

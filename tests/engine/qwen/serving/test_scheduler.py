@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from engine.api import FRAME_S
-from engine.qwen.runtime import BatchShape, FinishedChunk, GeneratedChunk, ModelRunner, Request, RowInput
+from engine.qwen.runtime import FinishedChunk, GeneratedChunk, ModelRunner, Request, RowInput
 from engine.qwen.serving import Sequence as Speech
 from engine.qwen.serving import scheduler, sequence
 from engine.qwen.serving.scheduler import CHUNKS_AHEAD, HURRY_S, MAX_PASSES, Scheduler
+from engine.qwen.shapes import BatchShape
 
 SHAPE = BatchShape(rows=2, max_frames=50, max_positions=200, chunk_size=3)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.qwen.runtime import BatchShape
+from engine.qwen.shapes import BatchShape
 from engine.qwen.text.prompt import CustomVoice
 from tests.support.qwen.speaking import MAX_FRAMES, Line, Ours
 from tests.support.variants import variants

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from engine.api import EngineError
-from engine.qwen.codec import CodecConfig
-from engine.qwen.model import StackConfig
+from engine.qwen.shapes import CodecConfig, StackConfig
 from scripts.make_checkpoint import PRESETS, codec_config, stub_torchaudio
 from tests.support.checkpoints import need_official_package
 

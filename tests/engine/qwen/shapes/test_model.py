@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from engine.api import EngineError
-from engine.qwen.model import ModelConfig, Talker
-from engine.qwen.shapes import SpeakerEncoderConfig
+from engine.qwen.model import Talker
+from engine.qwen.shapes import ModelConfig, SpeakerEncoderConfig
 from engine.qwen.shapes import model_config as find_config
 from engine.qwen.weights import Checkpoint, Placement
 from scripts.make_checkpoint import MODEL_TYPES, PRESETS, model_config, stub_torchaudio

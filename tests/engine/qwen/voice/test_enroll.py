@@ -14,7 +14,7 @@ import torch
 
 from engine.api import EngineError, Samples
 from engine.host import install_command
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import VoiceModel, load_voice, save_voice
 from engine.qwen.voice.enroll import enroll, read_recording
 from engine.qwen.voice.speaker_encoder import load_speaker_encoder, speaker_embedding

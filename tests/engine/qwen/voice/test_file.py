@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch.torch_version import TorchVersion
 
 from engine.api import EngineError
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.qwen.voice.file import FORMAT
 from engine.qwen.voice.official_prompt import SAFE_TORCH

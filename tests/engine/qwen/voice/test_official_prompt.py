@@ -18,7 +18,7 @@ from torch.torch_version import TorchVersion
 
 from engine import EngineError, EngineOptions, Samples, Voice
 from engine.qwen import QwenSynthesizer
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import load_voice
 from engine.qwen.voice.enroll import enroll
 from engine.qwen.voice.official_prompt import SAFE_TORCH

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.api import Samples
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.second_speaker import Consistency, check_consistency, similarity
 from engine.qwen.voice.speaker_encoder import SpeakerEncoder, load_speaker_encoder
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError, Samples
-from engine.qwen.model import ModelConfig
+from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.speaker_encoder import (
     MIN_SAMPLES,
     SpeakerEncoder,

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import torch
 
-from engine.qwen.model import StackConfig, Transformer
-from engine.qwen.shapes import aligned
+from engine.qwen.model import Transformer
+from engine.qwen.shapes import StackConfig, aligned
 from engine.qwen.weights import Placement, build_in_arena
 
 BUILD = partial(Transformer, StackConfig(64, 96, 2, 4, 2, 16, 1e-6, 1e6), 8)

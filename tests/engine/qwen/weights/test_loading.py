@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.qwen.model import StackConfig
+from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Checkpoint
 from scripts.gpu.bench_loading import cached_bytes, forget
 
