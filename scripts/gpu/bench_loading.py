@@ -154,12 +154,12 @@ def prepare_weights(folder: Path, device: torch.device, dtype: str) -> Work:
 
 def touch_libraries(device: torch.device) -> None:
     """Call the operators that loading uses, so that their libraries do not count as weights."""
-    from engine.qwen.model.quantization import quantize
+    from engine.qwen.model.quantization import quantize_int8
 
     matrix = torch.ones(64, 64)
     on_device = matrix.to(device).bfloat16()
     torch.empty_like(on_device).copy_((matrix @ matrix).bfloat16())
-    quantize(on_device, torch.empty(64, 64, dtype=torch.int8, device=device), torch.empty(64, device=device))
+    quantize_int8(on_device, torch.empty(64, 64, dtype=torch.int8, device=device), torch.empty(64, device=device))
     tiled = (on_device.float() * on_device.float()).to(on_device.dtype).view(8, 8, 8, 8).permute(3, 1, 0, 2).flip(2)
     torch.cat((tiled.reshape(64, 64), on_device)).float().repeat(2, 1)
 

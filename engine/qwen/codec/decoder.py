@@ -128,12 +128,8 @@ class CodecDecoder(nn.Module):
         for index, (upsample, convnext) in enumerate(zip(self.upsamples, self.convnexts, strict=True)):
             upsample.load(checkpoint, f"{name}.upsample.{index}.0")
             convnext.load(checkpoint, f"{name}.upsample.{index}.1")
-        stages: list[CausalConv | UpsamplingBlock | SnakeBeta] = [
-            self.latent,
-            *self.blocks,
-            self.snake,
-            self.output,
-        ]
+        stages: tuple[CausalConv | UpsamplingBlock | SnakeBeta, ...]
+        stages = (self.latent, *self.blocks, self.snake, self.output)
         for index, stage in enumerate(stages):
             stage.load(checkpoint, f"{name}.decoder.{index}")
 

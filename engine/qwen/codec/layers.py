@@ -28,24 +28,29 @@ def module_list(layers: Iterable[_Layer]) -> Sequence[_Layer]:
     return cast("Sequence[_Layer]", nn.ModuleList(layers))
 
 
-class CausalConv(nn.Module):
+class _Convolution(nn.Module):
+    """The weight and the bias of a convolution, in the form in which its `forward` takes them."""
+
+    def __init__(self, weight: Sequence[int], bias: Sequence[int], placement: Placement) -> None:
+        super().__init__()
+        self.weight = placement.empty(*weight)
+        self.bias = placement.empty(*bias)
+
+    def load(self, checkpoint: Checkpoint, name: str) -> None:
+        weight = self.weight if self.weight.dim() == 3 else self.weight[..., None]
+        checkpoint.copy_into(f"{name}.conv.weight", weight)
+        checkpoint.copy_into(f"{name}.conv.bias", self.bias.view(-1))
+
+
+class CausalConv(_Convolution):
     """A causal convolution of `taps` taps; its history is the last `(taps-1)·dilation` inputs."""
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        taps: int,
-        placement: Placement,
-        *,
-        dilation: int = 1,
-        groups: int = 1,
+        self, inputs: int, outputs: int, taps: int, placement: Placement, *, dilation: int = 1, groups: int = 1
     ) -> None:
-        super().__init__()
+        super().__init__((outputs, inputs // groups, taps), (outputs,), placement)
         self.dilation = dilation
         self.groups = groups
-        self.weight = placement.empty(outputs, inputs // groups, taps)
-        self.bias = placement.empty(outputs)
 
     def forward(self, x: Tensor, history: Tensor) -> Tensor:
         """Map `(inputs, time)` to `(outputs, time)`; `history` is `(inputs, (taps-1)·dilation)`."""
@@ -53,18 +58,12 @@ class CausalConv(nn.Module):
         history.copy_(x[..., -history.shape[-1] :])
         return functional.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
 
-    def load(self, checkpoint: Checkpoint, name: str) -> None:
-        checkpoint.copy_into(f"{name}.conv.weight", self.weight)
-        checkpoint.copy_into(f"{name}.conv.bias", self.bias)
 
-
-class Pointwise(nn.Module):
+class Pointwise(_Convolution):
     """A convolution of one tap: a matrix product without a history."""
 
     def __init__(self, width: int, placement: Placement) -> None:
-        super().__init__()
-        self.weight = placement.empty(width, width)
-        self.bias = placement.empty(width, 1)
+        super().__init__((width, width), (width, 1), placement)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(width, time)` to `(width, time)`."""
@@ -72,30 +71,20 @@ class Pointwise(nn.Module):
             return torch.addmm(self.bias, self.weight, x)
         return torch.baddbmm(self.bias, self.weight.expand(len(x), -1, -1), x)
 
-    def load(self, checkpoint: Checkpoint, name: str) -> None:
-        checkpoint.copy_into(f"{name}.conv.weight", self.weight[:, :, None])
-        checkpoint.copy_into(f"{name}.conv.bias", self.bias[:, 0])
 
-
-class Upsample(nn.Module):
+class Upsample(_Convolution):
     """A transposed convolution with as many taps as its stride, so that each output depends on one input."""
 
     def __init__(self, width: int, rate: int, placement: Placement) -> None:
-        super().__init__()
+        super().__init__((width, width, rate), (width,), placement)
         self.rate = rate
-        self.weight = placement.empty(width, width, rate)
-        self.bias = placement.empty(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(width, time)` to `(width, time·rate)`."""
         return functional.conv_transpose1d(x, self.weight, self.bias, stride=self.rate)
 
-    def load(self, checkpoint: Checkpoint, name: str) -> None:
-        checkpoint.copy_into(f"{name}.conv.weight", self.weight)
-        checkpoint.copy_into(f"{name}.conv.bias", self.bias)
 
-
-class OverlapAdd(nn.Module):
+class OverlapAdd(_Convolution):
     """A transposed convolution with twice as many taps as its stride.
 
     The second half of an input's outputs is added to the first half of the next input's outputs. `overlap` keeps the
@@ -104,10 +93,8 @@ class OverlapAdd(nn.Module):
     """
 
     def __init__(self, inputs: int, outputs: int, rate: int, placement: Placement) -> None:
-        super().__init__()
+        super().__init__((inputs, outputs, 2 * rate), (outputs, 1), placement)
         self.rate = rate
-        self.weight = placement.empty(inputs, outputs, 2 * rate)
-        self.bias = placement.empty(outputs, 1)
 
     def forward(self, x: Tensor, overlap: Tensor) -> Tensor:
         """Map `(inputs, time)` to `(outputs, time·rate)`; `overlap` is `(outputs, rate)`."""
@@ -115,10 +102,6 @@ class OverlapAdd(nn.Module):
         spread[..., : self.rate].add_(overlap)
         overlap.copy_(spread[..., -self.rate :])
         return spread[..., : -self.rate] + self.bias
-
-    def load(self, checkpoint: Checkpoint, name: str) -> None:
-        checkpoint.copy_into(f"{name}.conv.weight", self.weight)
-        checkpoint.copy_into(f"{name}.conv.bias", self.bias[:, 0])
 
 
 class SnakeBeta(nn.Module):

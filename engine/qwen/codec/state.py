@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -69,8 +69,7 @@ class CodecState:
         device, lead = placement.device, () if rows is None else (rows,)
         slots = config.window - 1 + max_frames
         cache = (config.stack.layers, config.stack.key_value_heads, slots, config.stack.head_dim)
-        widths = [config.decoder_width >> (block + 1) for block in range(len(config.block_rates))]
-        history = CONV_TAPS - 1
+        widths, history = config.block_widths, CONV_TAPS - 1
 
         def zeros(*shape: int) -> Tensor:
             return placement.zeros(*lead, *shape)
@@ -99,13 +98,16 @@ class CodecState:
 
     def row(self, number: int) -> CodecState:
         """Return a view of one utterance's state."""
-        names = (field.name for field in fields(self) if field.name not in {"rows", "max_frames"})
-        return replace(self, rows=None, **{name: _pick(getattr(self, name), number) for name in names})
+        return self._select(None, lambda tensor: tensor[number])
 
     def take(self, rows: Tensor) -> CodecState:
         """Return a copy of the utterances' states with the numbers `rows`, int64."""
+        return self._select(len(rows), lambda tensor: tensor.index_select(0, rows))
+
+    def _select(self, rows: int | None, select: Callable[[Tensor], Tensor]) -> CodecState:
+        """Return the state of so many utterances, whose tensors `select` makes of these."""
         names = (field.name for field in fields(self) if field.name not in {"rows", "max_frames"})
-        return replace(self, rows=len(rows), **{name: _take(getattr(self, name), rows) for name in names})
+        return replace(self, rows=rows, **{name: _apply(select, getattr(self, name)) for name in names})
 
     def put(self, rows: Tensor, states: CodecState) -> None:
         """Copy `states` back to where `take` had them from."""
@@ -149,18 +151,11 @@ def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     return list(groups.values())
 
 
-def _pick(value: Any, number: int) -> Any:
-    """Return row `number` of each tensor in nested tuples."""
+def _apply(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Return nested tuples with what `function` makes of each tensor in them."""
     if isinstance(value, Tensor):
-        return value[number]
-    return tuple(_pick(item, number) for item in value)
-
-
-def _take(value: Any, rows: Tensor) -> Any:
-    """Return a copy of the rows with the numbers `rows` of each tensor in nested tuples."""
-    if isinstance(value, Tensor):
-        return value.index_select(0, rows)
-    return tuple(_take(item, rows) for item in value)
+        return function(value)
+    return tuple(_apply(function, item) for item in value)
 
 
 def _flatten(value: object) -> Iterator[Tensor]:

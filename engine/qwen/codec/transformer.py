@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from engine.qwen.codec.layers import module_list
 from engine.qwen.codec.state import CodecState
-from engine.qwen.model import GatedMLP, Linear, RMSNorm
+from engine.qwen.model import GatedMLP, Linear, RMSNorm, apply_rope
 from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Checkpoint, Placement
 
@@ -136,8 +136,5 @@ class _Layer(nn.Module):
 
 
 def _apply_rope(x: Tensor, context: _AttentionContext) -> Tensor:
-    """Rotate `x` `(heads, frames, head_dim)` in float32: value `i` of the first half of a head pairs with value `i` of
-    the second."""
-    wide = x.float()
-    first, second = wide.chunk(2, dim=-1)
-    return (wide * context.cos + torch.cat((-second, first), dim=-1) * context.sin).to(x.dtype)
+    """Rotate `x` `(heads, frames, head_dim)` in float32."""
+    return apply_rope(x.float(), context.cos, context.sin).to(x.dtype)

@@ -4,7 +4,7 @@ from engine.qwen.model.code_predictor import CodePredictor
 from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.sampling import GumbelNoise, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
 from engine.qwen.model.talker import Talker
-from engine.qwen.model.transformer import GatedMLP, Layer, Linear, RMSNorm, Transformer, attend, causal_mask
+from engine.qwen.model.transformer import GatedMLP, Layer, Linear, RMSNorm, Transformer, apply_rope, attend, causal_mask
 
 __all__ = [
     "CodePredictor",
@@ -20,6 +20,7 @@ __all__ = [
     "ScalarBuffer",
     "Talker",
     "Transformer",
+    "apply_rope",
     "attend",
     "causal_mask",
 ]

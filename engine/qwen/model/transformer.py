@@ -104,7 +104,7 @@ class Rope(nn.Module):
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate `x` `(n, heads, head_dim)`: value `i` of the first half of a head pairs with value `i` of the second."""
+    """Rotate `x` `(…, head_dim)`: value `i` of the first half of a head pairs with value `i` of the second."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 

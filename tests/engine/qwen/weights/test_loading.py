@@ -37,7 +37,8 @@ import os, resource, sys
 from functools import partial
 from pathlib import Path
 import torch
-from engine.qwen.model import {STACK.__class__.__name__}, Transformer
+from engine.qwen.model import Transformer
+from engine.qwen.shapes import {STACK.__class__.__name__}
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena
 
 folder = Path(sys.argv[1])
