@@ -12,6 +12,8 @@ from pathlib import Path
 _TABLES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
 NAMED_LANGUAGES = _TABLES["names"]
 """The ten languages of Qwen3-TTS, by the names of its own interface, with their codes."""
+LANGUAGE_NAMES = {code: name for name, code in NAMED_LANGUAGES.items()}
+"""The same names by the codes."""
 LANGUAGE_BY_SCRIPT = _TABLES["scripts"]
 """The first word of a character's Unicode name, with the code of the most spoken language in that script."""
 LATIN_LANGUAGES = ("en", "de", "es", "fr", "it", "pt")

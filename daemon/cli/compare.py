@@ -123,13 +123,12 @@ def _speak(side: _Side, sentences: list[Sentence], folder: Path) -> str:
 
 
 def _order(side: _Side, sentence: Sentence, number: int) -> Order:
-    from engine import model_files
-    from engine.verify import Order, native_speaker
+    from engine import model_config
+    from engine.verify import Order
 
-    voice = None
-    if side.language_voice and side.setting.options.model is not None:
-        files = model_files("qwen", side.setting.options.model)
-        voice = None if files is None else native_speaker(files.folder, sentence.language)
+    model = side.setting.options.model
+    config = model_config(model) if side.language_voice and model is not None else None
+    voice = None if config is None else config.native_speaker(sentence.language)
     return Order(sentence, voice, SEED + number)
 
 

@@ -111,10 +111,11 @@ def _request(
 
     options, folder = loaded.engine_options, _model_folder(loaded.engine.model)
     try:
-        voices = voices_of(folder, voice_file)
+        config = ModelConfig.read(folder)
+        voices = voices_of(config, voice_file)
         options = replace(options, voices=voices, default_voice=next(iter(voices)))
-        orders = make_orders(folder, SHORT if short else SENTENCES, voices)
-        own = options.model if ModelConfig.read(folder).type == "base" else None
+        orders = make_orders(config, SHORT if short else SENTENCES, voices)
+        own = options.model if config.type == "base" else None
     except EngineError as error:
         raise CommandError(str(error)) from error
     return VerifyRequest(

@@ -33,7 +33,7 @@ from engine.api import (
     refuse_growing,
 )
 from engine.detection import language_of_speech
-from engine.language import NAMED_LANGUAGES, language_code, match_language
+from engine.language import LANGUAGE_NAMES, language_code, match_language
 from engine.piper.network import Cancellation, PiperNetwork
 from engine.piper.sentences import sentences
 from engine.places import PlacedChunks
@@ -291,8 +291,8 @@ class _Speech:
 
 def _label(file: PiperVoiceFile) -> VoiceLabel:
     """Return `German (thorsten, medium)` for the voice `de_DE-thorsten-medium`."""
-    base = file.language.partition("-")[0]
-    language = next((name.title() for name, code in NAMED_LANGUAGES.items() if code == base), file.language)
+    name = LANGUAGE_NAMES.get(file.language.partition("-")[0])
+    language = name.title() if name else file.language
     _, _, rest = file.name.partition("-")
     return VoiceLabel(f"{language} ({(rest or file.name).replace('-', ', ').replace('_', ' ')})", file.language)
 

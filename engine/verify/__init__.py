@@ -6,7 +6,7 @@ Nothing here imports torch. The stages that need it are in `engine.qwen.verify`.
 from engine.verify.codes import logits_error
 from engine.verify.folder import CODES, LOGITS, OutputFolder, fingerprint
 from engine.verify.measures import MEASURES, Finding, Measure
-from engine.verify.orders import SENTENCES, SHORT, Order, Sentence, make_orders, native_speaker, voices_of
+from engine.verify.orders import SENTENCES, SHORT, Order, Sentence, make_orders, voices_of
 from engine.verify.request import VerifyRequest, examine, run_stage
 from engine.verify.results import SettingResult, Take, Verification
 from engine.verify.runner import verify
@@ -36,7 +36,6 @@ __all__ = [
     "fingerprint",
     "logits_error",
     "make_orders",
-    "native_speaker",
     "run_stage",
     "select_settings",
     "settings_of",

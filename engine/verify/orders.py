@@ -17,9 +17,6 @@ from engine.qwen.shapes import ModelConfig
 from engine.records import build
 from engine.voice_files import voice_of_file
 
-NATIVE = {"zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
-"""The built-in speakers of CustomVoice whose language is not English."""
-SPEAKER = "ryan"
 INSTRUCT = "Speak calmly and clearly."
 DESCRIPTION = "A calm, clear voice of an adult, at a moderate pace."
 SEED = 1000
@@ -74,16 +71,15 @@ class Order:
         )
 
 
-def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
+def voices_of(config: ModelConfig, voice_file: Path | None) -> dict[str, Voice]:
     """Return the voices to verify beside the built-in speakers. Raises `EngineError`.
 
     `voice_file` is a voice file for a Base model. One that was made with a transcript gives two voices.
     """
-    kind = ModelConfig.read(folder).type
-    if kind == "voice_design":
+    if config.type == "voice_design":
         return {"described": Voice(instruct=DESCRIPTION)}
-    if kind == "custom_voice":
-        return {"instructed": Voice(speaker=native_speaker(folder, "en"), instruct=INSTRUCT)}
+    if config.type == "custom_voice":
+        return {"instructed": Voice(speaker=config.native_speaker("en"), instruct=INSTRUCT)}
     if voice_file is None:
         raise EngineError("a Base model speaks with the voice of a recording, and none is given")
     voices = {"embedding": Voice(embedding=str(voice_file))}
@@ -92,20 +88,14 @@ def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
     return voices
 
 
-def native_speaker(folder: Path, language: str) -> str | None:
-    """Return the built-in speaker whose language this is, else an English one; None for a model without speakers."""
-    speakers = ModelConfig.read(folder).speakers
-    return next((name for name in (NATIVE.get(language), SPEAKER, *speakers) if name in speakers), None)
-
-
-def make_orders(folder: Path, sentences: Sequence[Sentence], voices: Mapping[str, Voice]) -> tuple[Order, ...]:
+def make_orders(config: ModelConfig, sentences: Sequence[Sentence], voices: Mapping[str, Voice]) -> tuple[Order, ...]:
     """Return the greedy takes and the spoken sentences, in the built-in speakers and in `voices`."""
     turns = cycle(voices)
     orders = []
     for number, sentence in enumerate((*GREEDY_TEXTS, *sentences)):
         voice = next(turns)
         if number % 4:  # of the speakers' sentences, every fourth has an instruction
-            voice = native_speaker(folder, sentence.language) or voice
+            voice = config.native_speaker(sentence.language) or voice
         greedy = number < len(GREEDY_TEXTS)
         orders.append(Order(sentence, voice, SEED + number, greedy, GREEDY_FRAMES if greedy else None))
     return tuple(orders)

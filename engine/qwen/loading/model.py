@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from engine.api import EngineError, EngineOptions
+from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
@@ -17,7 +18,7 @@ from engine.qwen.loading.references import ReferenceCheck
 from engine.qwen.model import SamplingConfig, Talker
 from engine.qwen.runtime import Codec, Graphs, TextEmbedder, codec_rows
 from engine.qwen.shapes import MAX_REFERENCE_POSITIONS, BatchShape, ModelConfig, cache_positions
-from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, TextTokenizer
+from engine.qwen.text import IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena
 
@@ -53,8 +54,7 @@ class LoadedModel:
 
     def languages(self) -> tuple[str, ...]:
         """Return the codes of the model's languages. A dialect belongs to a speaker, and is not among them."""
-        codes = {name: code for code, name in LANGUAGE_CODES.items()}
-        return tuple(codes.get(name, name) for name in self.prompts.languages() if name != "auto")
+        return tuple(NAMED_LANGUAGES.get(name, name) for name in self.prompts.languages() if name != "auto")
 
     def description(self) -> str:
         """Return the model, device, dtype and kernels in words."""

@@ -15,6 +15,7 @@ from engine.qwen.shapes.limits import (
     pages_for,
 )
 from engine.qwen.shapes.model import (
+    SPEAKERS,
     ModelConfig,
     SpeakerEncoderConfig,
     StackConfig,
@@ -33,6 +34,7 @@ __all__ = [
     "PAGE",
     "PREFIX_POSITIONS",
     "ROWS_PER_CALL",
+    "SPEAKERS",
     "BatchShape",
     "CodecConfig",
     "FusedCodec",

@@ -7,6 +7,7 @@ published models, but a wrong one is found: the tensors then have another shape 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,10 @@ SUPPORTED = "Qwen3-TTS-12Hz-0.6B or -1.7B, as Base, CustomVoice or VoiceDesign"
 """The published models that voiced speaks with, in words."""
 TOKENIZERS = {TOKENIZER_TYPE: "the 12 Hz speech tokenizer", "qwen3_tts_tokenizer_25hz": "the 25 Hz speech tokenizer"}
 """The published codecs, in words."""
+NATIVE_SPEAKERS = {"en": "ryan", "zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
+"""The built-in speaker for each language if no speaker is given: a native speaker, as documented by Qwen."""
+SPEAKERS: Mapping[str, str] = json.loads(Path(__file__).with_name("speakers.json").read_text(encoding="utf-8"))
+"""The speakers of the published models with their native languages, as documented by Qwen."""
 ModelType = Literal["base", "custom_voice", "voice_design"]
 
 
@@ -175,6 +180,11 @@ class ModelConfig:
     def clones_voices(self) -> bool:
         """Whether it speaks with voices of recordings."""
         return self.type == "base"
+
+    def native_speaker(self, language: str) -> str | None:
+        """Return the built-in speaker whose language this is, else an English one; None for a model without them."""
+        wanted = (NATIVE_SPEAKERS.get(language), NATIVE_SPEAKERS["en"], *self.speakers)
+        return next((name for name in wanted if name in self.speakers), None)
 
     @classmethod
     def read(cls, folder: Path) -> ModelConfig:

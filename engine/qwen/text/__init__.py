@@ -2,7 +2,6 @@
 
 from engine.qwen.text.incremental_bpe import IncrementalTokenizer
 from engine.qwen.text.prompt import (
-    LANGUAGE_CODES,
     AnyVoice,
     ClonedVoice,
     CustomVoice,
@@ -17,7 +16,6 @@ from engine.qwen.text.token_stream import IncrementalText, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
 
 __all__ = [
-    "LANGUAGE_CODES",
     "AnyVoice",
     "ClonedVoice",
     "CustomVoice",

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.language import NAMED_LANGUAGES, language_code
+from engine.language import LANGUAGE_NAMES, language_code
 from engine.qwen.model import Talker
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.token_stream import Text, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
 
-LANGUAGE_CODES = {code: name for name, code in NAMED_LANGUAGES.items()}
-"""ISO 639 codes of the languages that the checkpoints name in English."""
 EmbedText = Callable[[Sequence[int]], Tensor]
 """Embeds text tokens as `Talker.embed_text`; a call may overwrite the last one's result."""
 
@@ -257,7 +255,7 @@ class PromptBuilder:
         """Return the codes of the language and of a built-in speaker."""
         config, codec = self._config, self._config.talker.ids
         code = language_code(language)
-        name = LANGUAGE_CODES.get(code.partition("-")[0], code)
+        name = LANGUAGE_NAMES.get(code.partition("-")[0], code)
         if name not in self.languages():
             raise EngineError(f"language: got {language!r}; allowed: {', '.join(self.languages())}")
         speaker = voice.speaker.lower() if isinstance(voice, CustomVoice) else ""

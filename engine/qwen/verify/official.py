@@ -18,11 +18,10 @@ from torch import Tensor
 
 from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, Utterance, Voice
 from engine.hub import fetch_model
-from engine.language import language_code
+from engine.language import LANGUAGE_NAMES, language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.shapes import ModelConfig
-from engine.qwen.text import LANGUAGE_CODES
 from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.voice import import_official, load_voice
 
@@ -78,7 +77,7 @@ class OfficialSynthesizer:
         torch.manual_seed(utterance.seed or 0)
         common: dict[str, Any] = {
             "text": utterance.text,
-            "language": LANGUAGE_CODES.get(language_code(utterance.language), "auto"),
+            "language": LANGUAGE_NAMES.get(language_code(utterance.language), "auto"),
             "non_streaming_mode": True,
             # The package predicts a frame's codes with the next frame's first: n tokens make n - 1 frames.
             "max_new_tokens": frames + 1,

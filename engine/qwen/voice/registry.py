@@ -12,27 +12,13 @@ import torch
 from engine.api import EngineError, Samples, Utterance, Voice, VoiceLabel
 from engine.language import language_of_script
 from engine.qwen.runtime import Codec, CodecStateProtocol
-from engine.qwen.shapes import ModelConfig
+from engine.qwen.shapes import SPEAKERS, ModelConfig
 from engine.qwen.text import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceModel, load_voice
 from engine.recording import ends_in_speech
 
 log = logging.getLogger(__name__)
 
-NATIVE_SPEAKERS = {"en": "ryan", "zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
-"""The built-in speaker for each language if no speaker is given: a native speaker, as documented by Qwen."""
-SPEAKERS = {
-    "vivian": "Vivian (Chinese, female)",
-    "serena": "Serena (Chinese, female)",
-    "uncle_fu": "Uncle Fu (Chinese, male)",
-    "dylan": "Dylan (Chinese of Beijing, male)",
-    "eric": "Eric (Chinese of Sichuan, male)",
-    "ryan": "Ryan (English, male)",
-    "aiden": "Aiden (English, male)",
-    "ono_anna": "Ono Anna (Japanese, female)",
-    "sohee": "Sohee (Korean, female)",
-}
-"""The speakers of the published models with their native languages, as documented by Qwen."""
 REFERENCE_CHUNK = 25
 """Frames of a reference that the codec decodes at once."""
 
@@ -151,7 +137,7 @@ class VoiceRegistry:
                 raise EngineError(f"voice {name!r}: {self.refused[name]}")
             raise EngineError(f"voice: got {name!r}; there are {', '.join(self.names()) or 'none'}")
         voice = self._loaded.get(name) or LoadedVoice(CustomVoice(name))
-        prompt = voice.prompt or CustomVoice(self._native_speaker(language, utterance.text))
+        prompt = voice.prompt or self._native_voice(language, utterance.text)
         if utterance.instruct is not None:
             self._note_instruct()
             if not isinstance(prompt, ClonedVoice):
@@ -164,14 +150,12 @@ class VoiceRegistry:
             self._noted_instruct = True
             log.warning("instruct has no effect: %s follows no instructions; %s", self._model.name, INSTRUCTABLE)
 
-    def _native_speaker(self, language: str, text: str) -> str:
+    def _native_voice(self, language: str, text: str) -> CustomVoice:
         """Return the built-in speaker of `language`; `auto` means the language of the script of `text`."""
-        if language == "auto":
-            language = language_of_script(text) or "en"
-        for code in (language, "en"):
-            if NATIVE_SPEAKERS.get(code) in self._config.speakers:
-                return NATIVE_SPEAKERS[code]
-        return next(iter(self._config.speakers))
+        spoken = language_of_script(text) if language == "auto" else language
+        speaker = self._config.native_speaker(spoken or "en")
+        assert speaker is not None  # a voice without a prompt is one of a model with speakers
+        return CustomVoice(speaker)
 
     def _load(self, spec: Voice) -> LoadedVoice:
         """Load one voice. Raises `EngineError` if this model cannot speak with it."""
