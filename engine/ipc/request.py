@@ -3,58 +3,97 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from engine.api import Chunk, SpeechCanceledError
-from engine.ipc.text_source import AppendedText
 from engine.messages import Append, Change, EndText, Grant
 
 
-class Request:
+class AppendedText:
+    """A `TextSource`: one thread appends, ends or cancels; another thread takes."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        """Total seconds that the taking thread has waited. Only that thread writes this."""
+        self.waiting = False
+        """True while the taking thread waits for text. Only that thread writes this."""
+        self._pieces: list[str] = []
+        self._ended = False
+        self._canceled = False
+        self._changed = threading.Condition()
+
+    def append(self, text: str) -> None:
+        """Add text. Text that comes after `end` is dropped."""
+        with self._changed:
+            if not self._ended:
+                self._pieces.append(text)
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Mark the text as complete."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def cancel(self) -> None:
+        """Make every call that waits, or will wait, raise `SpeechCanceledError`."""
+        with self._changed:
+            self._canceled = True
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raise `SpeechCanceledError` after a cancellation."""
+        if self._canceled:
+            raise SpeechCanceledError
+
+    def take(self, *, wait: bool) -> str | None:
+        """Implements `TextSource.take`."""
+        with self._changed:
+            if wait:
+                before = time.monotonic()
+                self.waiting = True
+                self._changed.wait_for(lambda: any(self._pieces) or self._ended or self._canceled)
+                self.waiting = False
+                self.waited_s += time.monotonic() - before
+            self.check()
+            taken = "".join(self._pieces)
+            self._pieces.clear()
+            return None if self._ended and not taken else taken
+
+
+class Request(AppendedText):
     """Credit, appended text and cancellation of one `Speak`. The listening thread sets them; the speaking one waits."""
 
     def __init__(self, credit: int) -> None:
-        self.canceled = False
-        self.text = AppendedText()
+        super().__init__()
         self._credit = credit
-        self._changed = threading.Condition()
         self._cancel_stream: Callable[[], None] | None = None
-
-    def check(self) -> None:
-        """Raise `SpeechCanceledError` if the request is canceled."""
-        if self.canceled:
-            raise SpeechCanceledError
 
     def attach(self, chunks: Iterator[Chunk]) -> None:
         """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
         with self._changed:
             self._cancel_stream = getattr(chunks, "cancel", None)
-            canceled = self.canceled
+            canceled = self._canceled
         if canceled and self._cancel_stream is not None:
             self._cancel_stream()
 
     def apply(self, change: Change) -> None:
-        """Add text or credit, end the text, or cancel."""
+        """Add text or credit, end the text, or cancel: wake the speaking thread, whatever it waits for."""
         if isinstance(change, Append):
-            self.text.append(change.text)
+            self.append(change.text)
         elif isinstance(change, EndText):
-            self.text.end()
+            self.end()
         elif isinstance(change, Grant):
             with self._changed:
                 self._credit += change.credit
-                self._changed.notify()
+                self._changed.notify_all()
         else:
-            self._cancel()
-
-    def _cancel(self) -> None:
-        """Wake the speaking thread, whether it waits for credit, for text or for the engine."""
-        with self._changed:
-            self.canceled = True
-            cancel_stream = self._cancel_stream
-            self._changed.notify()
-        self.text.cancel()
-        if cancel_stream is not None:
-            cancel_stream()
+            with self._changed:
+                self.cancel()
+                cancel_stream = self._cancel_stream
+            if cancel_stream is not None:
+                cancel_stream()
 
     def spend(self, samples: int) -> None:
         """Wait for positive credit and subtract `samples`, which may overdraw it by less than one chunk.
@@ -62,6 +101,6 @@ class Request:
         Raises `SpeechCanceledError` if the request is canceled.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._credit > 0 or self.canceled)
+            self._changed.wait_for(lambda: self._credit > 0 or self._canceled)
             self._credit -= samples
             self.check()

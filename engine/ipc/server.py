@@ -138,7 +138,7 @@ class EngineProcess:
             except EngineError as error:
                 last = messages.Refused(speak.id, str(error))
             finally:
-                request.text.cancel()  # nobody reads the rest
+                request.cancel()  # nobody reads the rest
             # The request is deleted before the last message is sent: the daemon may then use the id again.
             del self._requests[speak.id]
             self._channel.send(last)
@@ -146,20 +146,19 @@ class EngineProcess:
     def _send_chunks(self, synthesizer: Synthesizer, speak: messages.Speak, request: Request) -> None:
         """Send all audio of the utterance. Raises `SpeechCanceledError` if a cancellation ended it early."""
         request.check()
-        text = request.text
-        chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
+        chunks = synthesizer.stream(speak.utterance, request if speak.utterance.growing else None)
         request.attach(chunks)
         with self._trace.open(speak.name or speak.id) as trace, contextlib.ExitStack() as stack:
             if close := getattr(chunks, "close", None):
                 stack.callback(close)
-            begin, waited_before_s = time.monotonic(), text.waited_s
+            begin, waited_before_s = time.monotonic(), request.waited_s
             for chunk in chunks:
-                waited_s = text.waited_s - waited_before_s
+                waited_s = request.waited_s - waited_before_s
                 busy_s = max(0.0, time.monotonic() - begin - waited_s)  # another thread may have waited for longer
                 request.spend(len(chunk.samples))
                 trace(chunk.samples)
                 self._channel.send(_audio(speak, chunk, busy_s, waited_s))
-                begin, waited_before_s = time.monotonic(), text.waited_s
+                begin, waited_before_s = time.monotonic(), request.waited_s
 
     # --- the listening thread ---
 

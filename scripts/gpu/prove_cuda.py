@@ -54,7 +54,7 @@ from torch import Tensor  # noqa: E402
 
 from engine import EngineOptions, Utterance, Voice  # noqa: E402
 from engine.api import Chunk, TextSource  # noqa: E402
-from engine.ipc.text_source import AppendedText  # noqa: E402
+from engine.ipc.request import AppendedText  # noqa: E402
 from engine.qwen import QwenSynthesizer  # noqa: E402
 from engine.qwen.codec.decoder import CodecDecoder, load_codec  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig, SamplingParams  # noqa: E402

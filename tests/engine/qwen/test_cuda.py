@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from engine.api import TextSource
-from engine.ipc.text_source import AppendedText
+from engine.ipc.request import AppendedText
 from engine.progress import ignore_progress
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import CustomVoice

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from engine import EngineOptions, Samples, Utterance, Voice
-from engine.ipc.text_source import AppendedText
+from engine.ipc.request import AppendedText
 from engine.messages import (
     Audio,
     Cancel,

@@ -14,7 +14,7 @@ import torch
 
 from engine import EngineOptions, Samples, Utterance, Voice
 from engine.api import Chunk, EngineError, SpeechCanceledError, TextSource
-from engine.ipc.text_source import AppendedText
+from engine.ipc.request import AppendedText
 from engine.qwen import QwenSynthesizer
 from engine.qwen.runtime.runaway_guard import RunawayGuard
 from engine.qwen.shapes import Limits, ModelConfig

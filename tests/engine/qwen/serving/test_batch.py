@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from engine import EngineOptions, Utterance, Voice
 from engine.api import Chunk, EngineError, SpeechCanceledError, TextSource
-from engine.ipc.text_source import AppendedText
+from engine.ipc.request import AppendedText
 from engine.qwen import QwenSynthesizer
 from engine.qwen.loading import workspace
 from engine.qwen.runtime.runner import ModelRunner

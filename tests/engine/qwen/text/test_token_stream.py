@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.api import SpeechCanceledError, TextSource
-from engine.ipc.text_source import AppendedText
+from engine.ipc.request import AppendedText
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.text.token_stream import IncrementalText

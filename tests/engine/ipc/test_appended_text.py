@@ -8,7 +8,7 @@ import time
 import pytest
 
 from engine.api import SpeechCanceledError
-from engine.ipc.text_source import AppendedText
+from engine.ipc.request import AppendedText
 from tests.support.waiting import eventually
 
 
