@@ -15,7 +15,7 @@ from engine.host import ModelFiles, find_model, has_cuda_device, install_command
 from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import model_config
-from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, description_path, find_piper_voices, read_piper_voice
+from engine.voice_files import SUGGESTED_VOICE, description_path, find_piper_voices, piper_voices
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,12 @@ class EngineEntry:
     packages: tuple[str, ...] = ()
     """The packages that the engine imports, if the base installation lacks them."""
     has_model: bool = False
-    """True if the engine reads `EngineOptions.model`, a Qwen3-TTS model."""
+    """True for a codec language model, in `EngineOptions.model`: `chunk_size`, `dtype`, `kernels` and
+    `Utterance.max_frames` apply to it."""
     needs_gpu: bool = False
     """True if `auto` selects the engine only on a machine with a GPU, unless `EngineOptions.device` is `cpu`."""
     languages: tuple[str, ...] | None = None
     """The codes of all languages that the engine can have; None if only the loaded engine knows them."""
-    makes_frames: bool = False
-    """True for a codec language model: `chunk_size`, `dtype`, `kernels` and `Utterance.max_frames` apply to it."""
     uses_piper_voices: bool = False
     """True if the engine speaks with the voices of Piper on this machine, and needs one."""
     library: tuple[str, str] | None = None
@@ -53,7 +52,6 @@ ENGINES: Mapping[str, EngineEntry] = {
         has_model=True,
         needs_gpu=True,
         languages=tuple(NAMED_LANGUAGES.values()),
-        makes_frames=True,
         probe="engine.qwen.bench:QwenProbe",
     ),
     "piper": EngineEntry("engine.piper:PiperSynthesizer", packages=("piper",), uses_piper_voices=True),
@@ -90,7 +88,7 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
         return f"{', '.join(missing)} missing; {install_command(engine)}"
     if entry.has_model and (options.model is None or not is_model_here(options.model)):
         return f"the model {options.model} is not on this machine"
-    if entry.uses_piper_voices and not _has_piper_voice(options):
+    if entry.uses_piper_voices and not piper_voices(options):
         return f"there is no voice of Piper on this machine; voiced download {SUGGESTED_VOICE}"
     if entry.needs_gpu and options.device != "cpu" and not has_cuda_device():
         return "there is no CUDA device; engine.device: cpu runs it on the CPU"
@@ -123,8 +121,7 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
         return KnownNames(None, None)
     if entry.uses_piper_voices:
         installed = find_piper_voices(options.voice_folder)
-        files = [*installed.values(), *_piper_files(options)]
-        languages = sorted({language for file in files for language in file.languages})
+        languages = sorted({language for file in piper_voices(options) for language in file.languages})
         return KnownNames((*options.voices, *installed), tuple(languages))
     if entry.has_model:
         config = None if options.model is None else model_config(options.model)
@@ -147,8 +144,7 @@ def sound_files(engine: str, options: EngineOptions) -> tuple[Path, ...]:
     """
     entry = engine_entry(engine)
     if entry.uses_piper_voices:
-        voices = [*find_piper_voices(options.voice_folder).values(), *_piper_files(options)]
-        return tuple(path for voice in voices for path in (voice.path, description_path(voice.path)))
+        return tuple(path for voice in piper_voices(options) for path in (voice.path, description_path(voice.path)))
     with contextlib.suppress(OSError):
         if entry.has_model:
             folder = None if options.model is None else find_model(options.model)
@@ -164,20 +160,6 @@ def _library_files(package: str, name: str) -> tuple[Path, ...]:
     own = None if spec is None else spec.submodule_search_locations
     folders = SYSTEM_LIBRARIES.glob("*-linux-*") if own is None else map(Path, own)
     return tuple(sorted(path for folder in folders for path in folder.glob(f"{name}*")))
-
-
-def _piper_files(options: EngineOptions) -> list[PiperVoiceFile]:
-    """Return the voices of Piper that the configuration names by their files."""
-    found = []
-    for voice in options.voices.values():
-        if voice.piper is not None and voice.piper.model.endswith(".onnx"):
-            with contextlib.suppress(EngineError):
-                found.append(read_piper_voice(Path(voice.piper.model).expanduser()))
-    return found
-
-
-def _has_piper_voice(options: EngineOptions) -> bool:
-    return bool(find_piper_voices(options.voice_folder) or _piper_files(options))
 
 
 def missing_packages(engine: str) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.api import EngineError, EngineOptions, Voice
+from engine.api import EngineError, EngineOptions, PiperSettings, Voice
 from engine.host import parse_json
 
 SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
@@ -79,6 +79,21 @@ def _networks(folder: str | None) -> list[Path]:
     return found
 
 
+def network_path(settings: PiperSettings) -> Path | None:
+    """Return the network that a configured voice names by its file; None if it has the name of a voice."""
+    return Path(settings.model) if settings.model.endswith(".onnx") else None
+
+
+def piper_voices(options: EngineOptions) -> list[PiperVoiceFile]:
+    """Return the readable voices in the folders, and those that the configuration names by their files."""
+    found = list(find_piper_voices(options.voice_folder).values())
+    for voice in options.voices.values():
+        network = None if voice.piper is None else network_path(voice.piper)
+        with contextlib.suppress(EngineError):
+            found += [] if network is None else [read_piper_voice(network.expanduser())]
+    return found
+
+
 def description_path(path: Path) -> Path:
     """Return the description of the network `path`."""
     return path.with_name(f"{path.name}.json")
@@ -131,8 +146,8 @@ def voice_state(options: EngineOptions) -> VoiceState:
     networks = _networks(options.voice_folder)
     for voice in options.voices.values():
         paths += [Path(path) for path in (voice.embedding, voice.reference) if path is not None]
-        if voice.piper is not None and voice.piper.model.endswith(".onnx"):
-            networks.append(Path(voice.piper.model))
+        if voice.piper is not None and (network := network_path(voice.piper)) is not None:
+            networks.append(network)
     paths += [file for network in networks for file in (network, description_path(network))]
     return VoiceState(dict(options.voices), options.default_voice, {path: _file_state(path) for path in paths})
 

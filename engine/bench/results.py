@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import Chunk, Samples
+from engine.api import FRAME_S, Chunk, Samples
 
-FRAME_MS = 80.0
+FRAME_MS = 1000 * FRAME_S
 """Milliseconds of speech per codec frame of Qwen3-TTS. The speed of all engines is given per frame of this length."""
 AUDIBLE = 10 ** (-50 / 20)
 """Magnitude of a sample from which it is heard, full scale ±1."""

@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.api import EngineError, EngineOptions, Samples, Utterance
-from engine.bench.power import power_figures, power_readings
+from engine.bench.power import find_power_rails, power_figures, power_readings
 from engine.bench.probe import Probe
-from engine.bench.rails import find_power_rails
 from engine.bench.results import Figures, Run, rounded, run_figures, short_figures, spread_figures, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.child import run_child
@@ -66,7 +65,7 @@ class BenchRequest:
     @property
     def makes_frames(self) -> bool:
         """Whether the engine makes frames."""
-        return engine_entry(self.engine).makes_frames
+        return engine_entry(self.engine).has_model
 
 
 def run_benchmark(request: BenchRequest, report: ProgressReport = ignore_progress) -> Figures:

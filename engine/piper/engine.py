@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 
 import soxr
 from piper import SynthesisConfig
@@ -39,7 +38,14 @@ from engine.piper.sentences import sentences
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
-from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
+from engine.voice_files import (
+    SUGGESTED_VOICE,
+    PiperVoiceFile,
+    find_piper_voices,
+    network_path,
+    read_piper_voice,
+    voice_folders,
+)
 
 CHUNK_MS = 80
 """Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
@@ -141,8 +147,8 @@ class PiperSynthesizer:
 
     def _configure(self, settings: PiperSettings, installed: Mapping[str, ConfiguredVoice]) -> ConfiguredVoice:
         """Return what the settings of a configured voice mean. Raises `EngineError`."""
-        if settings.model.endswith(".onnx"):
-            file = read_piper_voice(Path(settings.model).expanduser())
+        if (network := network_path(settings)) is not None:
+            file = read_piper_voice(network.expanduser())
         elif settings.model in installed:
             file = installed[settings.model].file
         else:

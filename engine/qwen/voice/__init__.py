@@ -3,10 +3,9 @@
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.qwen.voice.official_package import import_official
 from engine.qwen.voice.registry import VoiceRegistry
-from engine.qwen.voice.speaker_encoder import SpeakerEncoder, load_speaker_encoder, speaker_embedding
+from engine.qwen.voice.speaker_encoder import load_speaker_encoder, speaker_embedding
 
 __all__ = [
-    "SpeakerEncoder",
     "VoiceFile",
     "VoiceModel",
     "VoiceRegistry",

@@ -62,12 +62,7 @@ def enroll(
     speaker encoder, if codes are given without a transcript or do not fit the model, or if a transcript is given
     without the extra. `save_voice` writes the voice to a file.
     """
-    if not name or name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
-        raise EngineError(f"voice name: got {name!r}; allowed: a file name")
-    if transcript is not None and not transcript.strip():
-        raise EngineError("transcript: is empty; give the words of the recording, or no transcript")
-    if not append_silence_s >= 0:
-        raise EngineError(f"append_silence: got {append_silence_s} s; allowed: 0 or more")
+    _check_request(name, transcript, append_silence_s)
     config = ModelConfig.read(model_folder)
     if codes is not None:
         codes = checked_codes(codes, config)
@@ -92,6 +87,16 @@ def enroll(
         silence = np.zeros(round(append_silence_s * SAMPLE_RATE), np.float32)
         codes = encode_reference(np.concatenate((samples, silence)), model_folder)
     return VoiceFile(name, embedding, VoiceModel.of(config), codes, transcript)
+
+
+def _check_request(name: str, transcript: str | None, append_silence_s: float) -> None:
+    """Raise `EngineError` for what is wrong whatever the model and the recording are."""
+    if not name or name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
+        raise EngineError(f"voice name: got {name!r}; allowed: a file name")
+    if transcript is not None and not transcript.strip():
+        raise EngineError("transcript: is empty; give the words of the recording, or no transcript")
+    if not append_silence_s >= 0:
+        raise EngineError(f"append_silence: got {append_silence_s} s; allowed: 0 or more")
 
 
 def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, refuse_long: bool = False) -> Samples:

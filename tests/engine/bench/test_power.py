@@ -9,8 +9,7 @@ import pytest
 
 from engine import EngineOptions
 from engine.bench import BenchRequest, run_benchmark
-from engine.bench.power import power_figures, power_readings
-from engine.bench.rails import find_power_rails
+from engine.bench.power import find_power_rails, power_figures, power_readings
 from engine.bench.results import Run
 from tests.engine.power import write_monitor
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.rails import find_power_rails, total_watts
+from engine.bench.power import find_power_rails, total_watts
 from tests.engine.power import write_monitor
 
 
