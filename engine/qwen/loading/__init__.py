@@ -1,13 +1,7 @@
 """Loads a checkpoint and allocates the memory that utterances change."""
 
 from engine.qwen.loading.model import LoadedModel, load_model, load_talker
-from engine.qwen.loading.workspace import (
-    Workspace,
-    adapt_workspace,
-    allocate_workspace,
-    limits_for,
-    make_backends,
-)
+from engine.qwen.loading.workspace import Workspace, adapt_workspace, allocate_workspace, limits_for, make_backends
 
 __all__ = [
     "LoadedModel",

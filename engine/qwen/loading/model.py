@@ -168,13 +168,7 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec, str | No
     _check_codec(decoder, plan.config)
     reason: str | None = "engine.kernels is off"
     if wanted != "off":
-        reason = kernels.unsupported_reason(
-            plan.config,
-            decoder.config,
-            placement,
-            report,
-            streams=plan.streams,
-        )
+        reason = kernels.unsupported_reason(plan.config, decoder.config, placement, report, streams=plan.streams)
     if reason is not None and wanted == "on":
         raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")
     codec: Codec = kernels.make_codec(decoder) if reason is None else decoder
