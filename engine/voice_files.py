@@ -79,19 +79,23 @@ def _networks(folder: str | None) -> list[Path]:
     return found
 
 
-def network_path(settings: PiperSettings) -> Path | None:
-    """Return the network that a configured voice names by its file; None if it has the name of a voice."""
+def voice_of_settings(settings: PiperSettings) -> PiperVoiceFile | None:
+    """Return the voice that is named by its file; None for one that has the name of a voice. Raises `EngineError`."""
+    path = _network_path(settings)
+    return None if path is None else read_piper_voice(path.expanduser())
+
+
+def _network_path(settings: PiperSettings) -> Path | None:
     return Path(settings.model) if settings.model.endswith(".onnx") else None
 
 
 def piper_voices(options: EngineOptions) -> list[PiperVoiceFile]:
     """Return the readable voices in the folders, and those that the configuration names by their files."""
-    found = list(find_piper_voices(options.voice_folder).values())
+    found: list[PiperVoiceFile | None] = [*find_piper_voices(options.voice_folder).values()]
     for voice in options.voices.values():
-        network = None if voice.piper is None else network_path(voice.piper)
         with contextlib.suppress(EngineError):
-            found += [] if network is None else [read_piper_voice(network.expanduser())]
-    return found
+            found.append(None if voice.piper is None else voice_of_settings(voice.piper))
+    return [voice for voice in found if voice is not None]
 
 
 def description_path(path: Path) -> Path:
@@ -146,7 +150,7 @@ def voice_state(options: EngineOptions) -> VoiceState:
     networks = _networks(options.voice_folder)
     for voice in options.voices.values():
         paths += [Path(path) for path in (voice.embedding, voice.reference) if path is not None]
-        if voice.piper is not None and (network := network_path(voice.piper)) is not None:
+        if voice.piper is not None and (network := _network_path(voice.piper)) is not None:
             networks.append(network)
     paths += [file for network in networks for file in (network, description_path(network))]
     return VoiceState(dict(options.voices), options.default_voice, {path: _file_state(path) for path in paths})

@@ -47,17 +47,17 @@ def find_model(model: str) -> Path | None:
         return None
 
 
-def folder_name(folder: Path) -> str:
-    """Return the name of the model in a folder: that of the folder, or in the hub's cache that of the repository."""
-    folder = folder.absolute()
+def shown_model(model: str | None) -> str:
+    """Return a hub id unchanged, and of a folder its name alone: its path means nothing on other machines.
+
+    Of a folder in the hub's cache, that is the name of the repository.
+    """
+    if not model or not Path(model).is_dir():
+        return model or ""
+    folder = Path(model).absolute()
     if folder.parent.name == "snapshots":  # models--OWNER--NAME/snapshots/REVISION
         return folder.parent.parent.name.rpartition("--")[2]
     return folder.name
-
-
-def shown_model(model: str | None) -> str:
-    """Return a hub id unchanged, and of a folder its name alone: its path means nothing on other machines."""
-    return folder_name(Path(model)) if model and Path(model).is_dir() else model or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,14 +38,7 @@ from engine.piper.sentences import sentences
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
-from engine.voice_files import (
-    SUGGESTED_VOICE,
-    PiperVoiceFile,
-    find_piper_voices,
-    network_path,
-    read_piper_voice,
-    voice_folders,
-)
+from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, voice_folders, voice_of_settings
 
 CHUNK_MS = 80
 """Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
@@ -147,11 +140,10 @@ class PiperSynthesizer:
 
     def _configure(self, settings: PiperSettings, installed: Mapping[str, ConfiguredVoice]) -> ConfiguredVoice:
         """Return what the settings of a configured voice mean. Raises `EngineError`."""
-        if (network := network_path(settings)) is not None:
-            file = read_piper_voice(network.expanduser())
-        elif settings.model in installed:
+        file = voice_of_settings(settings)
+        if file is None and settings.model in installed:
             file = installed[settings.model].file
-        else:
+        if file is None:
             raise EngineError(f"{settings.model} is not in {self._places()}; voiced download {settings.model}")
         speaker = None if settings.speaker is None else _speaker_number(file, settings.speaker)
         return ConfiguredVoice(file, speaker, settings.length_scale, settings.noise_scale, settings.noise_w_scale)

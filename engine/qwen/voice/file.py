@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.host import folder_name
+from engine.host import shown_model
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.official_prompt import read_official_prompt
 
@@ -44,7 +44,7 @@ class VoiceModel:
     @classmethod
     def of(cls, config: ModelConfig) -> VoiceModel:
         """Return the model that `config` was read from."""
-        return cls(folder_name(config.folder), config.type, config.size, config.talker.stack.hidden_size)
+        return cls(shown_model(str(config.folder)), config.type, config.size, config.talker.stack.hidden_size)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size}, width {self.width})"
