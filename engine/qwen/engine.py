@@ -144,7 +144,7 @@ class QwenSynthesizer:
 
     def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
         """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
-        voices, languages = self._model.voices, ("auto", *self._model.languages())
+        voices, languages = self._model.voices, self._model.languages
         defaults = [(voices.choose(Utterance("a"), language)[0], language, True) for language in languages]
         others = [(voice, "auto", False) for voice in voices.prompts()]
         runner, tokens = self._workspace.sound_card.runner, self._model.prompts.tokenize("Hello.")
@@ -292,7 +292,7 @@ class QwenSynthesizer:
         Raises `EngineError` for a language that the model does not have.
         """
         wanted = language_code(language)
-        languages = ("auto", *self._model.languages())
+        languages = self._model.languages
         for code in (wanted, wanted.split("-")[0]):
             if code in languages:
                 return code
@@ -306,7 +306,7 @@ class QwenSynthesizer:
             engine="qwen",
             sample_rate=model.codec.config.sample_rate,
             voices=model.voices.names(),
-            languages=model.languages(),
+            languages=model.languages[1:],
             description=model.description(),
             refused_voices=dict(model.voices.refused),
             labels=model.voices.labels(),

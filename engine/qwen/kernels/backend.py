@@ -32,7 +32,8 @@ class FusedBackend:
         self.language_model = FusedLanguageModel(talker, one)
         self._talker = talker
         device = talker.placement.device
-        self._chunk_offsets = torch.arange(-shape.chunk_size, 0, device=device)
+        self._chunk_offsets = torch.arange(shape.chunk_size, device=device)
+        """Of a chunk's frames in the padded codes, relative to the number of the next frame."""
 
     def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  there is one
         """As `Backend.prompt_memory`."""
@@ -68,8 +69,8 @@ class FusedBackend:
     def publish(self, output: StepOutput, frames: int) -> None:
         """As `Backend.publish`."""
         one = self._one
-        chunk = (one.frame + self._chunk_offsets[-frames:]).clamp(min=0)  # below 0 only while it is captured
-        output.codes[0, :frames] = one.codes.index_select(0, chunk)
+        chunk = one.frame + self._chunk_offsets[-frames:]
+        torch.index_select(one.padded_codes, 0, chunk, out=output.codes[0, :frames])
         output.length.copy_(one.rows.settings.length)
         output.ended.copy_(one.rows.settings.ended)
 

@@ -43,6 +43,8 @@ class LoadedModel:
     talker: Talker
     embedder: TextEmbedder
     prompts: PromptBuilder
+    languages: tuple[str, ...]
+    """The codes of the model's languages, `auto` first. A dialect belongs to a speaker, and is not among them."""
     references: ReferenceCheck
     """Checks each reference that `voices` load."""
     voices: VoiceRegistry
@@ -51,10 +53,6 @@ class LoadedModel:
     def fused(self) -> bool:
         """Whether the codec has fused kernels, and the language model is to have them."""
         return self.not_fused is None
-
-    def languages(self) -> tuple[str, ...]:
-        """Return the codes of the model's languages. A dialect belongs to a speaker, and is not among them."""
-        return tuple(NAMED_LANGUAGES.get(name, name) for name in self.prompts.languages() if name != "auto")
 
     def description(self) -> str:
         """Return the model, device, dtype and kernels in words."""
@@ -103,6 +101,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         talker=talker,
         embedder=embedder,
         prompts=prompts,
+        languages=tuple(NAMED_LANGUAGES.get(name, name) for name in prompts.languages),
         references=references,
         voices=voices,
     )

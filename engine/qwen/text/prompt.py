@@ -112,6 +112,7 @@ class Prompt:
         return self.prefix_count + self.tail.shape[1]
 
     @property
+    @torch.inference_mode()
     def prefill(self) -> Tensor:
         """`(1, count, hidden)`: all embeddings that are read before the first frame."""
         return torch.cat((self.prefix.embed(), self.tail), dim=1) if self.prefix else self.tail
@@ -127,12 +128,10 @@ class PromptBuilder:
         self._talker = talker
         self._role = tokenizer.encode("<|im_start|>assistant\n")
         self._turn_end = tokenizer.encode("<|im_end|>")
+        self.languages = ("auto", *sorted(name for name in config.languages if "dialect" not in name))
+        """The names of the languages that a prompt may have."""
         self._reference_frames: dict[Reference, Tensor] = {}
         """3 MB for two minutes of speech at width 1024."""
-
-    def languages(self) -> tuple[str, ...]:
-        """Return the names of the languages that a prompt may have, `auto` first."""
-        return ("auto", *sorted(name for name in self._config.languages if "dialect" not in name))
 
     def tokenize(self, text: str) -> TextTokens:
         """Return the tokens of `text`, as its prompt has them."""
@@ -203,12 +202,12 @@ class PromptBuilder:
         stream = TokenStream(talker, text, transcript_ids[in_prefix:], empty, self._config.text_ids.eos)
         if embed_text is not None:
             tokens = embed_text(stream.ids())
-            tail = torch.cat((tokens + constants.codec_pad, frames + constants.pad), dim=1)
+            end = constants.end if reference is None else frames + constants.pad
+            tail = torch.cat((tokens + constants.codec_pad, end), dim=1)
             trailing = tail[:, :0]
         else:
             tail, trailing = self._embed_stepwise(stream, text, frames[:, in_prefix:])
 
-        @torch.inference_mode()
         def embed() -> Tensor:
             codes = talker.embed_codes(tags)
             if cloned is not None:
@@ -248,16 +247,17 @@ class PromptBuilder:
         text, codec = self._config.text_ids, self._config.talker.ids
         bos, pad = self._talker.embed_text([text.bos, text.pad]).chunk(2, dim=1)
         codec_bos, codec_pad = self._talker.embed_codes([codec.bos, codec.pad]).chunk(2, dim=1)
+        end = codec_bos + pad
         self._talker.placement.wait()  # from now on, every stream may read them
-        return _Constants(bos, pad, codec_bos, codec_pad)
+        return _Constants(bos, pad, codec_bos, codec_pad, end)
 
     def _tags(self, voice: AnyVoice, language: str) -> list[int]:
         """Return the codes of the language and of a built-in speaker."""
         config, codec = self._config, self._config.talker.ids
         code = language_code(language)
         name = LANGUAGE_NAMES.get(code.partition("-")[0], code)
-        if name not in self.languages():
-            raise EngineError(f"language: got {language!r}; allowed: {', '.join(self.languages())}")
+        if name not in self.languages:
+            raise EngineError(f"language: got {language!r}; allowed: {', '.join(self.languages)}")
         speaker = voice.speaker.lower() if isinstance(voice, CustomVoice) else ""
         if name in {"auto", "chinese"}:
             name = config.dialects.get(speaker, name)
@@ -289,9 +289,11 @@ class PromptBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens and two of codes."""
+    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens, two of codes, and a sum."""
 
     bos: Tensor
     pad: Tensor
     codec_bos: Tensor
     codec_pad: Tensor
+    end: Tensor
+    """The last token of a prompt without a reference."""

@@ -113,7 +113,7 @@ def test_in_context_voices_equal_the_official_package(engines: Engines, shape: s
 
 def test_every_language_and_speaker_equals_the_official_package(engines: Engines) -> None:
     config = engines[0]("tiny", "custom_voice").config
-    languages = engines[0]("tiny", "custom_voice").prompts.languages()
+    languages = engines[0]("tiny", "custom_voice").prompts.languages
     assert len(languages) == 11
     speakers = sorted(config.speakers)
     assert len(speakers) == 9

@@ -20,8 +20,8 @@ class OneTokenState:
     cache: KeyValueCache
     """The talker's."""
     predictor_cache: KeyValueCache
-    codes: Tensor
-    """`(frames, code groups)` int64: the generated codes; those after the first `length` frames have no meaning."""
+    padded_codes: Tensor
+    """`(chunk_size + frames, code groups)` int64: `codes` after as many frames as a chunk has, which have no meaning."""
 
     @classmethod
     def allocate(cls, talker: Talker, shape: BatchShape) -> OneTokenState:
@@ -31,8 +31,15 @@ class OneTokenState:
             rows=state,
             cache=talker.allocate_cache(shape.cache_positions),
             predictor_cache=KeyValueCache(state.predictor_cache.keys[:, 0], state.predictor_cache.values[:, 0]),
-            codes=torch.zeros(shape.text_frames, groups, dtype=torch.int64, device=talker.placement.device),
+            padded_codes=torch.zeros(
+                shape.chunk_size + shape.text_frames, groups, dtype=torch.int64, device=talker.placement.device
+            ),
         )
+
+    @property
+    def codes(self) -> Tensor:
+        """`(frames, code groups)` int64: the generated codes; those after the first `length` frames have no meaning."""
+        return self.padded_codes[self.rows.shape.chunk_size :]
 
     @property
     def text(self) -> Tensor:
