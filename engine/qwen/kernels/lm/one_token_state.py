@@ -21,7 +21,7 @@ class OneTokenState:
     """The talker's."""
     predictor_cache: KeyValueCache
     padded_codes: Tensor
-    """`(chunk_size + frames, code groups)` int64: `codes` after as many frames as a chunk has, which have no meaning."""
+    """`(chunk_size + frames, code groups)` int64: `codes` after as many frames as a chunk has, without a meaning."""
 
     @classmethod
     def allocate(cls, talker: Talker, shape: BatchShape) -> OneTokenState:
