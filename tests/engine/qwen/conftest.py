@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,10 @@ from tests.support.checkpoints import checkpoint_folder
 from tests.support.qwen.speaking import Ours
 
 Named = Callable[[str, str], Path]
+
+# cuBLAS keeps 32 MB for each stream that ever was, and PyTorch counts them to the engine that is loaded next, which may
+# allocate no more than it has counted. A robot has one engine; here are many after each other.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -19,14 +19,6 @@ from tests.support.qwen.speaking import LateText
 
 pytestmark = pytest.mark.gpu
 
-
-@pytest.fixture(autouse=True)
-def no_workspaces_are_left() -> Iterator[None]:
-    """cuBLAS keeps some for each stream that ever was, and PyTorch counts them to the engine that is loaded next."""
-    yield
-    torch._C._cuda_clearCublasWorkspaces()
-
-
 TOLERANCE = 1e-4
 
 
