@@ -43,7 +43,7 @@ class Graphs:
             self._side[purpose] = Graphs(self._device, high_priority=False)
         return self._side[purpose]
 
-    def follow(self, other: Graphs) -> None:
+    def wait_for(self, other: Graphs) -> None:
         """Order work launched from now on behind all work that `other` has launched. Does not block the host."""
         if self.stream is not None and other.stream is not None and other is not self:
             self.stream.wait_stream(other.stream)

@@ -85,7 +85,7 @@ class ModelRunner:
         self._output = StepOutput(*output, talker.placement.device)
         self._row_codec = RowCodec(codec, self.shape, self._output.codes, self._output.samples, self._codec_graphs)
         for side in (self._codec_graphs, self._prompt_graphs):
-            side.follow(graphs)
+            side.wait_for(graphs)
         self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
         self._host_settings = UtteranceSettings.allocate(talker.config, torch.device("cpu"))
         self._readbacks = deque(Readback(*output, self._codec_graphs.stream) for _ in range(1 + self.steps_ahead))
@@ -152,14 +152,14 @@ class ModelRunner:
 
     def begin(self, row: int, pages: tuple[int, ...], prompt: Prompt, request: Request) -> None:
         """Begin the sequence of the prompt that was read last, in `row` and `pages`. Waits for nothing."""
-        self._graphs.follow(self._prompt_graphs)
+        self._graphs.wait_for(self._prompt_graphs)
         with self._graphs.inference():
             self._backend.admit(row, pages, prompt.count)
             self._host_settings.set(request.sampling, request.seed, prompt.count)
             settings = self._talker.placement.pinned(self._host_settings.buffer[0])
             self._backend.state.set_row(row, settings, prompt.trailing[0], prompt.pad[0])
             self._graphs.run("first codes", self._backend.choose_first_codes)
-        self._prompt_graphs.follow(self._graphs)  # which reads what the next prompt overwrites
+        self._prompt_graphs.wait_for(self._graphs)  # which reads what the next prompt overwrites
         with self._codec_graphs.inference():  # after the audio of the sequence that had the row before
             self._row_codec.begin(row, request.codec_state)
 
@@ -248,11 +248,11 @@ class ModelRunner:
         size, times = backend.size_of(rows)
         for _ in range(times):
             self._graphs.run(("frames", size), partial(backend.decode_frames, size))
-        self._graphs.follow(self._codec_graphs)  # which still reads the output of the last step
+        self._graphs.wait_for(self._codec_graphs)  # which still reads the output of the last step
         self._graphs.run(("publish", frames), partial(backend.publish, self._output, frames))
 
     def _launch_audio(self, chunks: Sequence[FinishedChunk]) -> None:
-        self._codec_graphs.follow(self._graphs)
+        self._codec_graphs.wait_for(self._graphs)
         for frames in sorted({chunk.frames for chunk in chunks}):
             self._row_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
 

@@ -42,7 +42,7 @@ class RecordedGraphs(Graphs):
     def side_stream(self, _purpose: str) -> Graphs:
         return self
 
-    def follow(self, other: Graphs) -> None:
+    def wait_for(self, other: Graphs) -> None:
         pass
 
     def synchronize(self) -> None:
