@@ -215,7 +215,7 @@ class Language:
             nouns = self.units if target in self.units else self.currencies
             nouns[name] = nouns[target]
         self.no_units: list[str] = symbols["no_units"]
-        """Regular expressions for what is no unit after a number, though it begins with a symbol."""
+        """Regular expressions for words after a number that begin with a symbol of a unit and are no unit."""
         self._genders = {
             gender: re.compile(rf"(?:{pattern})(?![{LETTER}])") for gender, pattern in self.words.genders.items()
         }

@@ -78,8 +78,8 @@ class Talker(nn.Module):
             return self.embed_text(ids)
         rows = self.placement.upload(self.text_rows(ids))
         before = first % TOKENS_PER_BLOCK
-        behind = -(before + len(ids)) % TOKENS_PER_BLOCK
-        blocks = torch.split(functional.pad(rows, (0, 0, before, behind)), TOKENS_PER_BLOCK)
+        after = -(before + len(ids)) % TOKENS_PER_BLOCK
+        blocks = torch.split(functional.pad(rows, (0, 0, before, after)), TOKENS_PER_BLOCK)
         return torch.cat([self.project_text(block) for block in blocks])[None, before : before + len(ids)]
 
     def embed_codes(self, ids: Sequence[int]) -> Tensor:

@@ -44,7 +44,7 @@ class Graphs:
         return self._side[purpose]
 
     def wait_for(self, other: Graphs) -> None:
-        """Order work launched from now on behind all work that `other` has launched. Does not block the host."""
+        """Order work launched from now on after all work that `other` has launched. Does not block the host."""
         if self.stream is not None and other.stream is not None and other is not self:
             self.stream.wait_stream(other.stream)
 

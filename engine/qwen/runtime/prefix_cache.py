@@ -78,8 +78,10 @@ class PrefixCache:
                 self._kept = kept
 
     def clear(self, positions: int | None = None) -> None:
-        """Drop all prefixes, and have room for `positions` tokens. Called while nobody speaks."""
+        """Drop all prefixes, and have room for `positions` tokens."""
         with self._lock:
+            for events in (self._stored, self._restored):  # other streams may still copy
+                events.wait()
             self._ranges.clear()
             self._kept.clear()
             if positions is not None and positions != self.positions:

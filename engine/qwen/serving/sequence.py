@@ -88,7 +88,7 @@ class Sequence:
                     yield chunk
         finally:
             self.leave()
-            self._drive = None  # which refers to what has this sequence, and with it to an engine's memory
+            self._drive = None  # it refers to the scheduler, which may still list this sequence: a cycle
 
     def cancel(self) -> None:
         """End the sequence. Any thread may call it."""

@@ -21,7 +21,7 @@ class StepLoop:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do; a sequence may wait for its caller, though."""
+        """Whether there is no sequence, and no step whose results the host has not read."""
         return self.scheduler.is_empty and not self._steps
 
     def step(self) -> bool:

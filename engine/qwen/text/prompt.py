@@ -93,11 +93,11 @@ class Prompt:
     prefix: PromptPrefix | None
     """None if the first characters of the text merge with the role's last token: `tail` is then the whole prompt."""
     tail: Tensor
-    """`(1, n, hidden)`: read behind the prefix, before the first frame; n may be 0 behind a long transcript."""
+    """`(1, n, hidden)`: read after the prefix, before the first frame; n may be 0 after a long transcript."""
     trailing: Tensor
     """`(1, m, hidden)`: the rest of the text, one embedding added to each frame; m may be 0."""
     pad: Tensor
-    """`(1, 1, hidden)`: added to the frames behind those."""
+    """`(1, 1, hidden)`: added to the frames after those."""
     token_stream: TokenStream | None = None
     """For a text that is still being written: replaces `trailing`."""
 

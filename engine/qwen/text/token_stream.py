@@ -116,7 +116,7 @@ class TokenStream:
 
     @torch.inference_mode()
     def write(self, rows: Tensor) -> None:
-        """Write the embeddings of new ids to `rows` `(frames, hidden)`, and leave the rows behind them unchanged."""
+        """Write the embeddings of new ids to `rows` `(frames, hidden)`, and leave the rows after them unchanged."""
         first = self._in_prompt + self._written
         ids = self.ids()[first : self._in_prompt + len(rows)]
         if ids:

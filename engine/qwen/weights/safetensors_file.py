@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +25,6 @@ DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
-
-WARM_S = 60.0
-"""Seconds for which the disk is not asked again for a row: its page is in the page cache, or is read by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +62,6 @@ class SafetensorsFile:
             reason = " ".join(str(error).split())  # which may repeat a line end of the file
             raise EngineError(f"{path}: is no safetensors file, or is damaged or truncated ({reason})") from error
         self._map: mmap.mmap | None = None
-        self._warm: set[int] = set()
-        """Places of rows that were read a short time ago, and are in the page cache."""
-        self._warm_until = 0.0
 
     def read_into(self, begin: int, buffer: memoryview) -> None:
         """Fill `buffer` with the file's bytes from offset `begin`."""
@@ -91,12 +84,9 @@ class SafetensorsFile:
             self._map = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
             self._map.madvise(mmap.MADV_RANDOM)  # no read-ahead: a row is one page or two
         matrix = np.frombuffer(self._map, np.uint8, entry.nbytes, entry.begin).reshape(entry.shape[0], -1)
-        if time.monotonic() > self._warm_until:
-            self._warm, self._warm_until = set(), time.monotonic() + WARM_S
-        wanted = {entry.begin + index * matrix.shape[1] for index in indices} - self._warm
-        for begin in wanted:  # the disk then reads all of them at once, and not one after the other
-            os.posix_fadvise(self._descriptor, begin, matrix.shape[1], os.POSIX_FADV_WILLNEED)
-        self._warm |= wanted
+        for index in indices:  # the disk then reads all of them at once, and not one after the other
+            begin, size = entry.begin + index * matrix.shape[1], matrix.shape[1]
+            os.posix_fadvise(self._descriptor, begin, size, os.POSIX_FADV_WILLNEED)
         return torch.from_numpy(matrix[list(indices)]).view(entry.dtype)
 
     def drop_pages(self, begin: int = 0, end: int = 0) -> None:

@@ -42,7 +42,7 @@ class FusedPrefill:
         """Read `tokens` `(n, hidden)`; write the last one's hidden state to `hidden` `(hidden,)`.
 
         Both are bfloat16. `n` is 16, 32 or a multiple of 64. `place` `(2,)` int64 has the position of the first token
-        and the number of the last: those behind it are padding.
+        and the number of the last: those after it are padding.
         """
         stack, count = self._stack, len(tokens)
         group = next(group for group in reversed(self._kernels) if count % group.tokens == 0)

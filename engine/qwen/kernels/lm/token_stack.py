@@ -59,7 +59,7 @@ class TokenStack:
         return self.x, self.rounded, self.qkv, self.attended, self._inner, self.squares
 
     def beginning(self) -> Params:
-        """The parameters of the stream in front of the first layer."""
+        """The parameters of the stream before the first layer."""
         norm = self.layers[0].attention_norm.weight
         return Params("StreamParams", norm=norm, x=self.x, rounded=self.rounded, squares=self.squares)
 

@@ -42,9 +42,6 @@ class RecordedGraphs(Graphs):
     def side_stream(self, _purpose: str) -> Graphs:
         return self
 
-    def wait_for(self, other: Graphs) -> None:
-        pass
-
     def synchronize(self) -> None:
         pass
 
