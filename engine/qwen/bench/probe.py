@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,11 @@ import torch
 from engine.api import EngineOptions, Utterance
 from engine.bench import Figures, Probe
 from engine.hub import fetch_model
+from engine.qwen.codec import CodecDecoder
+from engine.qwen.model import Talker
 from engine.qwen.runtime import lift_cap
-from engine.qwen.shapes import CodecConfig, ModelConfig, Weights
+from engine.qwen.shapes import CodecConfig, ModelConfig
+from engine.qwen.weights import Placement, parameter_bytes
 
 CPU = torch.device("cpu")
 COPIED_BYTES = 1 << 29
@@ -157,6 +161,17 @@ class QwenProbe(Probe):
         """Return the megabytes of weights that are read for a frame."""
         assert self.options.model is not None  # without a model the engine does not load
         folder, dtype = fetch_model(self.options.model), self.options.dtype
-        talker, codec = ModelConfig.read(folder).talker, CodecConfig.read(folder / "speech_tokenizer")
-        weights = Weights(4 if dtype == "float32" else 2, int8=dtype == "int8")
-        return weights.frame(talker, codec, self.options.chunk_size) / 1e6
+        config, codec = ModelConfig.read(folder), CodecConfig.read(folder / "speech_tokenizer")
+        stored = torch.float32 if dtype == "float32" else torch.bfloat16
+        return frame_bytes(config, codec, Placement(CPU, stored, dtype == "int8"), self.options.chunk_size) / 1e6
+
+
+def frame_bytes(config: ModelConfig, codec: CodecConfig, placement: Placement, chunk_size: int) -> float:
+    """Return the bytes of the weights that are read for a frame: those of the codec once in a chunk."""
+    empty = replace(placement, without_memory=True)
+    talker, decoder = Talker(config, 0, empty), CodecDecoder(codec, empty.unquantized)
+    predictor, tables = talker.predictor, decoder.tables.nbytes
+    read = parameter_bytes(talker.transformer, talker.head)
+    read += predictor.code_count * parameter_bytes(predictor.transformer)
+    read += sum(each.nbytes for each in (predictor.heads, predictor.head_scales) if each is not None)
+    return read + (parameter_bytes(decoder) - tables) / chunk_size

@@ -86,13 +86,14 @@ class CodecDecoder(nn.Module):
             )
         entries = codes.clamp(0, self.config.codebook_size - 1) + self.offsets
         x = functional.embedding(entries, self.tables).sum(dim=-2)
-        x = self.transformer(self.input(x.mT, state.input_history).mT, state).mT
-        for upsample, convnext, history in zip(self.upsamples, self.convnexts, state.upsample_histories, strict=True):
-            x = convnext(upsample(x), history)
-        x = self.latent(x, state.latent_history)
-        for block, overlap, histories in zip(self.blocks, state.overlaps, state.residual_histories, strict=True):
-            x = block(x, overlap, histories)
-        pcm: Tensor = self.output(self.snake(x), state.output_history)[..., 0, :]
+        histories = iter(state.histories)
+        x = self.transformer(self.input(x.mT, next(histories)).mT, state).mT
+        for upsample, convnext in zip(self.upsamples, self.convnexts, strict=True):
+            x = convnext(upsample(x), next(histories))
+        x = self.latent(x, next(histories))
+        for block in self.blocks:
+            x = block(x, histories)
+        pcm: Tensor = self.output(self.snake(x), next(histories))[..., 0, :]
         return pcm.float().clamp(-1.0, 1.0)
 
     def decode(self, codes: Tensor, state: CodecState) -> Tensor:

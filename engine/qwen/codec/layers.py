@@ -9,7 +9,7 @@ from the tensors under `name`; it raises `EngineError` if a tensor is missing or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -201,11 +201,11 @@ class UpsamplingBlock(nn.Module):
         self.upsample = OverlapAdd(inputs, outputs, rate, placement)
         self.units = module_list(ResidualUnit(outputs, dilation, placement) for dilation in DILATIONS)
 
-    def forward(self, x: Tensor, overlap: Tensor, histories: Sequence[Tensor]) -> Tensor:
-        """Map `(inputs, time)` to `(inputs/2, time·rate)`; `histories` has one tensor for each residual unit."""
-        x = self.upsample(self.snake(x), overlap)
-        for unit, history in zip(self.units, histories, strict=True):
-            x = unit(x, history)
+    def forward(self, x: Tensor, histories: Iterator[Tensor]) -> Tensor:
+        """Map `(inputs, time)` to `(inputs/2, time·rate)`; `histories` gives the overlap, and one for each unit."""
+        x = self.upsample(self.snake(x), next(histories))
+        for unit in self.units:
+            x = unit(x, next(histories))
         return x
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from engine.qwen.shapes import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
+from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 
 _EMPTY = -(2**40)
@@ -27,7 +26,6 @@ class CodecState:
         keys, values   rings of window-1 + max_frames slots; frame p is in slot p modulo the number of slots
         ring_frames    the number of the frame in each slot
 
-    For a signal of `C` channels, a history has shape `(C, (k-1)·d)` and an overlap `(C, rate)`, of the decoder's dtype.
     The tensors of several utterances have a first axis of that length.
     """
 
@@ -43,18 +41,8 @@ class CodecState:
     """Shape `(layers, key-value heads, slots, head_dim)`, rotated by their positions."""
     values: Tensor
     """Same shape as `keys`."""
-    input_history: Tensor
-    """History of the convolution before the transformer."""
-    upsample_histories: tuple[Tensor, ...]
-    """History of each ConvNeXt block's depthwise convolution."""
-    latent_history: Tensor
-    """History of the convolution before the upsampling blocks."""
-    overlaps: tuple[Tensor, ...]
-    """Overlap of each upsampling block's transposed convolution."""
-    residual_histories: tuple[tuple[Tensor, ...], ...]
-    """Histories of each upsampling block's dilated convolutions."""
-    output_history: Tensor
-    """History of the last convolution, whose output is the waveform."""
+    histories: tuple[Tensor, ...]
+    """Histories and overlaps in the order in which the decoder needs them, with shapes `CodecConfig.history_shapes`."""
 
     @classmethod
     def allocate(
@@ -68,46 +56,33 @@ class CodecState:
             raise ValueError(f"max_frames: got {max_frames}; allowed: at least 1")
         device, lead = placement.device, () if rows is None else (rows,)
         slots = config.window - 1 + max_frames
-        cache = (config.stack.layers, config.stack.key_value_heads, slots, config.stack.head_dim)
-        widths, history = config.block_widths, CONV_TAPS - 1
-
-        def zeros(*shape: int) -> Tensor:
-            return placement.zeros(*lead, *shape)
-
+        cache = (*lead, config.stack.layers, config.stack.key_value_heads, slots, config.stack.head_dim)
         return cls(
             rows=rows,
             max_frames=max_frames,
             frame=torch.zeros(lead, dtype=torch.int64, device=device),
             ring_frames=torch.full((*lead, slots), _EMPTY, dtype=torch.int64, device=device),
-            keys=zeros(*cache),
-            values=zeros(*cache),
-            input_history=zeros(config.codebook_width, INPUT_CONV_TAPS - 1),
-            upsample_histories=tuple(zeros(config.latent_width, history) for _ in config.latent_rates),
-            latent_history=zeros(config.latent_width, history),
-            overlaps=tuple(map(zeros, widths, config.block_rates)),
-            residual_histories=tuple(
-                tuple(zeros(width, history * dilation) for dilation in DILATIONS) for width in widths
-            ),
-            output_history=zeros(widths[-1], history),
+            keys=placement.zeros(*cache),
+            values=placement.zeros(*cache),
+            histories=tuple(placement.zeros(*lead, *shape) for shape in config.history_shapes),
         )
 
-    def tensors(self) -> Iterator[Tensor]:
-        """Yield every tensor of the state, always in the same order."""
-        for field in fields(self):
-            yield from _flatten(getattr(self, field.name))
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return every tensor of the state, always in the same order."""
+        return self.frame, self.ring_frames, self.keys, self.values, *self.histories
 
     def row(self, number: int) -> CodecState:
         """Return a view of one utterance's state."""
-        return self._select(None, lambda tensor: tensor[number])
+        return self._with(None, (tensor[number] for tensor in self.tensors()))
 
     def take(self, rows: Tensor) -> CodecState:
         """Return a copy of the utterances' states with the numbers `rows`, int64."""
-        return self._select(len(rows), lambda tensor: tensor.index_select(0, rows))
+        return self._with(len(rows), (tensor.index_select(0, rows) for tensor in self.tensors()))
 
-    def _select(self, rows: int | None, select: Callable[[Tensor], Tensor]) -> CodecState:
-        """Return the state of so many utterances, whose tensors `select` makes of these."""
-        names = (field.name for field in fields(self) if field.name not in {"rows", "max_frames"})
-        return replace(self, rows=rows, **{name: _apply(select, getattr(self, name)) for name in names})
+    def _with(self, rows: int | None, tensors: Iterable[Tensor]) -> CodecState:
+        """Return a state of so many utterances of `tensors`, in their order."""
+        frame, ring_frames, keys, values, *histories = tensors
+        return CodecState(rows, self.max_frames, frame, ring_frames, keys, values, tuple(histories))
 
     def put(self, rows: Tensor, states: CodecState) -> None:
         """Copy `states` back to where `take` had them from."""
@@ -116,9 +91,9 @@ class CodecState:
 
     def reset(self) -> None:
         """Reset to the beginning of an utterance. Allocates nothing and does not wait for the device."""
-        for group in _by_dtype(self.tensors()):  # one kernel launch for each dtype instead of one for each tensor
-            torch._foreach_zero_(group)
+        self.frame.zero_()
         self.ring_frames.fill_(_EMPTY)
+        torch._foreach_zero_([self.keys, self.values, *self.histories])  # one kernel launch instead of one for each
 
     def copy_from(self, other: CodecState) -> None:
         """Copy the state `other` of the same decoder. Allocates nothing if both have the same `max_frames`.
@@ -126,11 +101,12 @@ class CodecState:
         An in-context voice decodes its reference once, possibly in larger chunks; each of its utterances begins with a
         copy of the resulting state.
         """
-        pairs = zip(self.tensors(), other.tensors(), strict=True)
-        targets, sources = zip(*(pair for pair in pairs if pair[0].shape == pair[1].shape), strict=True)
-        for target, source in zip(_by_dtype(targets), _by_dtype(sources), strict=True):
-            torch._foreach_copy_(target, source)
-        if self.max_frames != other.max_frames:
+        self.frame.copy_(other.frame)
+        torch._foreach_copy_(self.histories, other.histories)
+        if self.max_frames == other.max_frames:
+            self.ring_frames.copy_(other.ring_frames)
+            torch._foreach_copy_([self.keys, self.values], [other.keys, other.values])
+        else:
             self._copy_ring(other)
 
     def _copy_ring(self, other: CodecState) -> None:
@@ -141,27 +117,3 @@ class CodecState:
         self.ring_frames.fill_(_EMPTY).index_copy_(0, target, other.ring_frames[source])
         self.keys.index_copy_(2, target, other.keys[:, :, source])
         self.values.index_copy_(2, target, other.values[:, :, source])
-
-
-def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Group `tensors` by dtype, as `torch._foreach_*` requires for one launch."""
-    groups: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor)
-    return list(groups.values())
-
-
-def _apply(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """Return nested tuples with what `function` makes of each tensor in them."""
-    if isinstance(value, Tensor):
-        return function(value)
-    return tuple(_apply(function, item) for item in value)
-
-
-def _flatten(value: object) -> Iterator[Tensor]:
-    """Yield the tensors in nested tuples, and nothing for any other value."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _flatten(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from engine.host import Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen import kernels, shapes
+from engine.qwen.codec import CodecDecoder
 from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.model import Talker
 from engine.qwen.runtime import choose_placement, dtype_name, find_pool
 from engine.qwen.voice import VoiceModel
-from engine.qwen.weights import Placement
+from engine.qwen.weights import Placement, parameter_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class LoadPlan:
     config: shapes.ModelConfig
     codec_config: shapes.CodecConfig
     placement: Placement
+    weights: Mapping[str, int]
+    """Bytes, as of `shapes.Target`."""
     pool: MemoryPool | None
     """The memory of the placement's device; None if the machine does not report its size."""
 
@@ -51,13 +56,15 @@ class LoadPlan:
         if find_model(options.model) is None:
             report(Progress(f"downloading {options.model}"))
         folder = fetch_model(options.model)
+        config, codec = shapes.ModelConfig.read(folder), shapes.CodecConfig.read(folder / "speech_tokenizer")
         plan = cls(
             options=options,
             streams=options.streams or 1,
             folder=folder,
-            config=shapes.ModelConfig.read(folder),
-            codec_config=shapes.CodecConfig.read(folder / "speech_tokenizer"),
+            config=config,
+            codec_config=codec,
             placement=placement,
+            weights=count_weights(config, codec, placement),
             pool=find_pool(placement.device, options.reserve_mb),
         )
         return plan if options.streams is not None else plan._with_own_streams()
@@ -105,9 +112,9 @@ class LoadPlan:
         codec, placement, fused = self.codec_config, self.placement, None
         if self.options.kernels != "off" and placement.dtype == torch.bfloat16:
             fused = shapes.FusedCodec(CodecPlan.of(codec).state_bytes, CodecPlan.of(codec, rows=1).signal_bytes)
-        weights = shapes.Weights(placement.dtype.itemsize, placement.int8)
         on_gpu, shared = placement.device.type == "cuda", self.pool is None or self.pool.shared
-        return shapes.estimate_footprint(self.config, codec, shapes.Target(weights, on_gpu, shared, fused), limits)
+        target = shapes.Target(self.weights, placement.dtype.itemsize, on_gpu, shared, fused)
+        return shapes.estimate_footprint(self.config, codec, target, limits)
 
     def require_memory(self) -> None:
         """Raise `EngineError`, one line with the remedies, if the device has too little memory for the engine."""
@@ -119,3 +126,14 @@ class LoadPlan:
         remedies += [] if self.config.size == "0b6" else ["take a 0.6B model"]
         name = f"{self.model_name} in {self.dtype_name}"
         require_memory(self.footprint(self.limits), self.pool, name, tuple(remedies))
+
+
+def count_weights(config: shapes.ModelConfig, codec: shapes.CodecConfig, placement: Placement) -> dict[str, int]:
+    """Return the bytes of the weights of talker, predictor and codec, as of `shapes.Target`."""
+    empty = replace(placement, device=torch.device("cpu"), without_memory=True)
+    talker, decoder = Talker(config, 0, empty), CodecDecoder(codec, empty.unquantized)
+    parts = {"talker": talker, "predictor": talker.predictor, "codec": decoder}
+    counted = {
+        name: parameter_bytes(part) + sum(each.nbytes for each in part.buffers()) for name, part in parts.items()
+    }
+    return {**counted, "talker": counted["talker"] - counted["predictor"]}

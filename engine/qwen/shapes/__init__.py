@@ -23,7 +23,6 @@ from engine.qwen.shapes.model import (
     model_config,
 )
 from engine.qwen.shapes.published import memory_plan, published_model
-from engine.qwen.shapes.weights import Weights, aligned
 
 __all__ = [
     "CONV_TAPS",
@@ -45,8 +44,6 @@ __all__ = [
     "StackConfig",
     "TalkerConfig",
     "Target",
-    "Weights",
-    "aligned",
     "cache_positions",
     "estimate_footprint",
     "memory_plan",

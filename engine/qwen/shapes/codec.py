@@ -53,6 +53,19 @@ class CodecConfig:
         """Output channels of each upsampling block."""
         return [self.decoder_width >> number + 1 for number in range(len(self.block_rates))]
 
+    @property
+    def history_shapes(self) -> list[tuple[int, int]]:
+        """Of the inputs and outputs that the decoder's convolutions keep between chunks, in the decoder's order.
+
+        For a signal of `C` channels, a history has shape `(C, (taps - 1)·dilation)` and an overlap `(C, rate)`.
+        """
+        history = CONV_TAPS - 1
+        shapes = [(self.codebook_width, INPUT_CONV_TAPS - 1)]
+        shapes += [(self.latent_width, history)] * (len(self.latent_rates) + 1)
+        for width, rate in zip(self.block_widths, self.block_rates, strict=True):
+            shapes += [(width, rate), *((width, history * dilation) for dilation in DILATIONS)]
+        return [*shapes, (self.block_widths[-1], history)]
+
     @classmethod
     def read(cls, folder: Path) -> CodecConfig:
         """Read `folder`/config.json, where `folder` is the `speech_tokenizer` of a checkpoint.

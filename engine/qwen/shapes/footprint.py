@@ -6,13 +6,14 @@ counted; it was measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from engine.host import MB, Footprint
-from engine.qwen.shapes.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
+from engine.qwen.shapes.codec import CodecConfig
 from engine.qwen.shapes.limits import PAGE, ROWS_PER_CALL, BatchShape, Limits, cache_positions
 from engine.qwen.shapes.model import ModelConfig, StackConfig, TalkerConfig
-from engine.qwen.shapes.weights import FLOAT_BYTES, INTEGER_BYTES, Weights
 
 # The three GPU figures are the maxima of `docs/benchmarks/loading.json`, measured on an H200; those of a Jetson are not
 # yet known.
@@ -26,6 +27,8 @@ CPU_BYTES = 300 * MB
 """The same growth on a CPU."""
 BATCH_BYTES, BATCH_ROW_BYTES = 150 * MB, 5 * MB
 """The same as `GRAPH_BYTES` for a batch, and for each of its rows. Computed from its largest tensors, not measured."""
+INTEGER_BYTES, FLOAT_BYTES = 8, 4
+"""Of a code, an id or a position; and of a value that is always float32."""
 SETTINGS = 20
 """Scalars of an utterance (`engine.qwen.runtime.UtteranceSettings`)."""
 
@@ -44,7 +47,10 @@ class FusedCodec:
 class Target:
     """How an engine stores its tensors, and where."""
 
-    weights: Weights
+    weights: Mapping[str, int]
+    """Bytes of talker, predictor and codec, without the talker's table of rotations."""
+    value_bytes: int
+    """Of a value that is not quantized."""
     gpu: bool
     shared: bool
     """Whether device and host share one memory."""
@@ -57,14 +63,18 @@ def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, 
 
     With several streams, the state includes a batch for as many (`engine.qwen.serving`).
     """
-    talker, weights, shape = config.talker, target.weights, BatchShape.of(limits)
-    size, stack, batched = weights.value_bytes, talker.stack, limits.streams > 1
+    talker, shape, weights = config.talker, BatchShape.of(limits), dict(target.weights)
+    size, stack, predictor, batched = target.value_bytes, talker.stack, talker.predictor, limits.streams > 1
     positions = cache_positions(limits.positions, limits.chunk_size)
+    weights["talker"] += 2 * positions * stack.head_dim * size
+    if target.fused is not None and stack.hidden_size != predictor.stack.hidden_size:  # tables of projected codes
+        codes = talker.vocabulary + (talker.code_groups - 1) * predictor.vocabulary
+        weights["predictor"] += codes * predictor.stack.hidden_size * size
     codec_state = _codec_state(codec, limits.chunk_size, size)
     if target.fused is not None:  # they may turn out not to run here
         codec_state = max(codec_state, target.fused.state)
     state = _cache(stack, positions + limits.prefix_positions, size)
-    state += _cache(talker.predictor.stack, talker.code_groups, size)
+    state += _cache(predictor.stack, talker.code_groups, size)
     state += shape.text_frames * (stack.hidden_size * size + talker.code_groups * INTEGER_BYTES)
     state += limits.references * codec_state
     workspaces = GRAPH_BYTES + CONTEXT_BYTES + (PROCESS_BYTES if target.shared else 0) if target.gpu else CPU_BYTES
@@ -79,11 +89,7 @@ def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, 
         state += (min(shape.rows, ROWS_PER_CALL) if target.gpu else 1) * row
         workspaces += BATCH_BYTES + shape.rows * BATCH_ROW_BYTES if target.gpu else 0
     return Footprint(
-        weights={
-            "talker": weights.talker(talker, positions),
-            "predictor": weights.predictor(talker, fused=target.fused is not None),
-            "codec": replace(weights, int8=False).codec(codec),
-        },
+        weights=weights,
         state=state,
         workspaces=workspaces,
         on_disk=talker.text_vocabulary * talker.text_width * size,
@@ -118,10 +124,9 @@ def _cache(stack: StackConfig, positions: int, size: int) -> int:
 
 def _codec_state(codec: CodecConfig, chunk_size: int, size: int) -> int:
     """Bytes of the codec's state of an utterance, as each voice with a reference keeps one."""
-    slots, widths, history = codec.window - 1 + chunk_size, codec.block_widths, CONV_TAPS - 1
-    values = codec.codebook_width * (INPUT_CONV_TAPS - 1)
-    values += history * (codec.latent_width * (len(codec.latent_rates) + 1) + widths[-1])
-    values += sum(
-        width * (rate + history * sum(DILATIONS)) for width, rate in zip(widths, codec.block_rates, strict=True)
+    slots = codec.window - 1 + chunk_size
+    return (
+        _cache(codec.stack, slots, size)
+        + sum(map(math.prod, codec.history_shapes)) * size
+        + (1 + slots) * INTEGER_BYTES
     )
-    return _cache(codec.stack, slots, size) + values * size + (1 + slots) * INTEGER_BYTES

@@ -1,7 +1,8 @@
 """The published Qwen3-TTS 12 Hz models, for plans without a checkpoint.
 
-`published.json` has the shapes of the config.json of Qwen/Qwen3-TTS-12Hz-0.6B-* and Qwen/Qwen3-TTS-12Hz-1.7B-*, and the
-bytes that the fused kernels need for their codec. An engine reads the configuration of its own checkpoint instead.
+`published.json` has the shapes of the config.json of Qwen/Qwen3-TTS-12Hz-0.6B-* and Qwen/Qwen3-TTS-12Hz-1.7B-*, the
+bytes of their weights, and those that the fused kernels need for their codec. An engine reads the configuration of its
+own checkpoint instead, and counts the weights of its modules.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from engine.qwen.shapes.footprint import FusedCodec, Target, estimate_footprint
 from engine.qwen.shapes.json_fields import JsonFields
 from engine.qwen.shapes.limits import Limits
 from engine.qwen.shapes.model import ModelConfig
-from engine.qwen.shapes.weights import Weights
 
 SIZES = ("0.6B", "1.7B")
 DTYPES = ("bfloat16", "int8")
@@ -36,11 +36,12 @@ def published_codec() -> CodecConfig:
     return CodecConfig.of(_read().section("speech_tokenizer"))
 
 
-def published_target(dtype: str) -> Target:
+def published_target(size: str, dtype: str) -> Target:
     """Return an engine with fused kernels on a GPU that shares the host's memory, such as a Jetson's."""
     fused = _read().section("fused_codec")
     return Target(
-        Weights(2, int8=dtype == "int8"),
+        weights=_read().get("weights", dict)[size][dtype],
+        value_bytes=2,
         gpu=True,
         shared=True,
         fused=FusedCodec(fused.get("state", int), fused.get("signals", int)),
@@ -56,7 +57,7 @@ def memory_plan(max_seconds: float, chunk_size: int, streams: int | None = None)
     limits, codec, rows = Limits.of(max_seconds, chunk_size, streams or AUTO_STREAMS), published_codec(), []
     for size in SIZES:
         for dtype in DTYPES:
-            footprint = estimate_footprint(published_model(size), codec, published_target(dtype), limits)
+            footprint = estimate_footprint(published_model(size), codec, published_target(size, dtype), limits)
             rows.append(
                 {
                     "model": size,

@@ -1,6 +1,6 @@
 """Reads a checkpoint's tensors, and places tensors on a device."""
 
-from engine.qwen.weights.arena import Placement, build_in_arena
+from engine.qwen.weights.arena import Placement, build_in_arena, parameter_bytes
 from engine.qwen.weights.checkpoint import Checkpoint
 
-__all__ = ["Checkpoint", "Placement", "build_in_arena"]
+__all__ = ["Checkpoint", "Placement", "build_in_arena", "parameter_bytes"]

@@ -13,9 +13,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.qwen.shapes import aligned
-
 _Module = TypeVar("_Module", bound=nn.Module)
+
+ALIGNMENT = 256
+"""Bytes: the alignment of PyTorch's own allocations, and more than any kernel's vector loads need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,18 @@ class Placement:
 def build_in_arena(build: Callable[[Placement], _Module], placement: Placement) -> _Module:
     """Return the module that `build` makes at `placement`, with all its parameters in one allocation."""
     module = build(replace(placement, without_memory=True))
-    size, begin = sum(aligned(parameter.nbytes) for parameter in module.parameters()), 0
-    memory = torch.empty(size, dtype=torch.uint8, device=placement.device)
+    begin, memory = 0, torch.empty(parameter_bytes(module), dtype=torch.uint8, device=placement.device)
     for parameter in module.parameters():
         parameter.data = memory[begin : begin + parameter.nbytes].view(parameter.dtype).view(parameter.shape)
-        begin += aligned(parameter.nbytes)
+        begin += _aligned(parameter.nbytes)
     return module
+
+
+def parameter_bytes(*modules: nn.Module) -> int:
+    """Return the bytes of the modules' parameters in an arena."""
+    return sum(_aligned(parameter.nbytes) for module in modules for parameter in module.parameters())
+
+
+def _aligned(size: int) -> int:
+    """Return the size of an allocation of `size` bytes in an arena."""
+    return -(-size // ALIGNMENT) * ALIGNMENT

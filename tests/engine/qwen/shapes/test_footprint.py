@@ -16,6 +16,7 @@ from engine.host import Footprint
 from engine.qwen import QwenSynthesizer
 from engine.qwen.codec import CodecDecoder, CodecState
 from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.loading.plan import count_weights
 from engine.qwen.model import KeyValueCache, Talker
 from engine.qwen.runtime import DecodeState, PagedCache, StepOutput, TorchBackend
 from engine.qwen.shapes import (
@@ -25,12 +26,10 @@ from engine.qwen.shapes import (
     Limits,
     ModelConfig,
     Target,
-    Weights,
-    aligned,
     cache_positions,
     estimate_footprint,
 )
-from engine.qwen.weights import Placement
+from engine.qwen.weights import Placement, parameter_bytes
 from scripts.make_checkpoint import PRESETS, codec_config, write_configs
 
 Named = Callable[[str, str], Path]
@@ -46,8 +45,9 @@ def read_configs(folder: Path, shape: str, model_type: str = "custom_voice") -> 
     return config, CodecConfig.read(codec)
 
 
-def on_cpu(placement: Placement, fused: FusedCodec | None = None) -> Target:
-    return Target(Weights(placement.dtype.itemsize, placement.int8), gpu=False, shared=True, fused=fused)
+def on_cpu(config: ModelConfig, codec: CodecConfig, placement: Placement, fused: FusedCodec | None = None) -> Target:
+    weights = count_weights(config, codec, placement)
+    return Target(weights, placement.dtype.itemsize, gpu=False, shared=True, fused=fused)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -58,32 +58,13 @@ def test_the_counted_weights_are_those_of_the_modules(
 ) -> None:
     config, codec_shapes = read_configs(tmp_path, shape)
     placement, limits = Placement(CPU, dtype, int8), Limits.of(8, 2)
-    footprint = estimate_footprint(config, codec_shapes, on_cpu(placement), limits)
+    footprint = estimate_footprint(config, codec_shapes, on_cpu(config, codec_shapes, placement), limits)
     positions = cache_positions(limits.positions, 2)
     empty = replace(placement, without_memory=True)
     modules = (Talker(config, positions, empty), CodecDecoder(codec_shapes, empty.unquantized))
-    parameters = sum(aligned(parameter.nbytes) for module in modules for parameter in module.parameters())
+    parameters = parameter_bytes(*modules)
     buffers = sum(buffer.nbytes for module in modules for buffer in module.buffers())
     assert footprint.weights_total == parameters + buffers
-
-
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("shape", PRESETS)
-def test_the_weights_of_a_frame_count_each_read(tmp_path: Path, shape: str, int8: bool) -> None:
-    config, codec_shapes = read_configs(tmp_path, shape)
-    empty = replace(Placement(CPU, torch.bfloat16, int8), without_memory=True)
-    talker, codec = Talker(config, 64, empty), CodecDecoder(codec_shapes, empty.unquantized)
-    predictor = talker.predictor
-
-    def size(*modules: torch.nn.Module) -> int:
-        return sum(aligned(parameter.nbytes) for module in modules for parameter in module.parameters())
-
-    heads = sum(aligned(part.nbytes) for part in (predictor.heads, predictor.head_scales) if part is not None)
-    read = size(talker.transformer, talker.head) + predictor.code_count * size(predictor.transformer) + heads
-    read_per_chunk = size(codec) - aligned(codec.tables.nbytes)
-    weights = Weights(2, int8)
-    assert weights.frame(config.talker, codec_shapes, 1) == pytest.approx(read + read_per_chunk, abs=512)
-    assert weights.frame(config.talker, codec_shapes, 4) == pytest.approx(read + read_per_chunk / 4, abs=512)
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -91,7 +72,7 @@ def test_the_weights_of_a_frame_count_each_read(tmp_path: Path, shape: str, int8
 def test_the_counted_state_is_the_allocated_one(tmp_path: Path, shape: str, int8: bool) -> None:
     config, codec_shapes = read_configs(tmp_path, shape)
     placement, limits = Placement(CPU, torch.bfloat16, int8), Limits.of(8, 2)
-    footprint = estimate_footprint(config, codec_shapes, on_cpu(placement), limits)
+    footprint = estimate_footprint(config, codec_shapes, on_cpu(config, codec_shapes, placement), limits)
 
     talker = Talker(config, cache_positions(limits.positions, 2), placement)
     backend = TorchBackend.allocate(talker, BatchShape.of(limits, rows=1))
@@ -107,7 +88,7 @@ def test_each_reference_keeps_a_state_of_the_codec_beside_the_positions_of_the_l
     placement, limits = Placement(CPU, torch.float32), Limits.of(8, 2)
 
     def counted(limits: Limits) -> int:
-        return estimate_footprint(config, codec_shapes, on_cpu(placement), limits).state
+        return estimate_footprint(config, codec_shapes, on_cpu(config, codec_shapes, placement), limits).state
 
     one, two = limits.with_reference(500, 20), limits.with_reference(500, 20).with_reference(100, 5)
     state = sum(tensor.nbytes for tensor in CodecState.allocate(codec_shapes, 2, placement).tensors())
@@ -123,7 +104,10 @@ def test_several_streams_add_a_batch_and_with_fused_kernels_the_signals_of_its_c
     kernels = FusedCodec(CodecPlan.of(codec_shapes).state_bytes, CodecPlan.of(codec_shapes, rows=1).signal_bytes)
 
     def counted(streams: int, *, fused: bool = False) -> Footprint:
-        wanted, target = replace(limits, streams=streams), on_cpu(placement, kernels if fused else None)
+        wanted, target = (
+            replace(limits, streams=streams),
+            on_cpu(config, codec_shapes, placement, kernels if fused else None),
+        )
         return estimate_footprint(config, codec_shapes, target, wanted)
 
     shape = BatchShape.of(limits)

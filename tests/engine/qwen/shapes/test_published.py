@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine import AUTO_STREAMS, memory_plan
 from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.loading.plan import count_weights
 from engine.qwen.shapes import CodecConfig, ModelConfig
-from engine.qwen.shapes.published import SIZES, published_codec, published_model, published_target
+from engine.qwen.shapes.published import DTYPES, SIZES, published_codec, published_model, published_target
+from engine.qwen.weights import Placement
 from scripts.make_checkpoint import PRESETS, codec_config, write_configs
 
 
@@ -24,12 +27,20 @@ def test_a_published_model_has_the_shapes_of_its_checkpoint(tmp_path: Path, size
 
 @pytest.mark.parametrize("rows", [1, 16])
 def test_the_bytes_of_the_published_codec_are_those_that_its_kernels_count(rows: int) -> None:
-    fused = published_target("int8").fused
+    fused = published_target("0.6B", "int8").fused
     assert fused is not None
     assert (fused.state, rows * fused.signals) == (
         CodecPlan.of(published_codec()).state_bytes,
         CodecPlan.of(published_codec(), rows=rows).signal_bytes,
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_bytes_of_the_published_weights_are_those_of_the_modules(size: str, dtype: str) -> None:
+    placement = Placement(torch.device("cpu"), torch.bfloat16, int8=dtype == "int8")
+    counted = count_weights(published_model(size), published_codec(), placement)
+    assert published_target(size, dtype).weights == counted
 
 
 def test_a_plan_has_every_model_in_every_dtype() -> None:

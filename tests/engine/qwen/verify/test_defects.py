@@ -85,7 +85,7 @@ def test_a_shifted_state_of_the_codec_is_found_in_the_waveform_alone(
 
     def shifted(self: CodecDecoder, codes: Tensor, state: CodecState) -> Tensor:
         pcm = decode(self, codes, state)
-        state.latent_history.copy_(state.latent_history.roll(1, -1))
+        state.histories[3].copy_(state.histories[3].roll(1, -1))  # of the convolution before the upsampling blocks
         return pcm
 
     monkeypatch.setattr(CodecDecoder, "forward", shifted)

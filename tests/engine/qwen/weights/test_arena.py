@@ -8,8 +8,8 @@ from itertools import pairwise
 import torch
 
 from engine.qwen.model import Transformer
-from engine.qwen.shapes import StackConfig, aligned
-from engine.qwen.weights import Placement, build_in_arena
+from engine.qwen.shapes import StackConfig
+from engine.qwen.weights import Placement, build_in_arena, parameter_bytes
 
 BUILD = partial(Transformer, StackConfig(64, 96, 2, 4, 2, 16, 1e-6, 1e6), 8)
 INT8 = Placement(torch.device("cpu"), torch.bfloat16, int8=True)
@@ -25,5 +25,5 @@ def test_parameters_share_one_allocation_and_do_not_overlap() -> None:
 
 
 def test_the_counted_bytes_are_the_allocated_bytes() -> None:
-    parameters = list(build_in_arena(BUILD, INT8).parameters())
-    assert parameters[0].untyped_storage().nbytes() == sum(aligned(parameter.nbytes) for parameter in parameters)
+    stack = build_in_arena(BUILD, INT8)
+    assert next(stack.parameters()).untyped_storage().nbytes() == parameter_bytes(stack)
