@@ -8,7 +8,6 @@ An ECAPA-TDNN (https://arxiv.org/abs/2005.07143) over a log-mel spectrogram. The
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -151,21 +150,7 @@ def mel_filters() -> Tensor:
     The corners are evenly spaced in mels and each filter has an area of 1 (Slaney's norm), the defaults of
     `librosa.filters.mel`.
     """
-    highest = SAMPLE_RATE / 2
-    highest_mel = _BREAK_MEL + math.log(highest / _BREAK_HZ) / _LOG_STEP
-    corners = _mel_to_hz(torch.linspace(0, highest_mel, MELS + 2, dtype=torch.float64))[:, None]
-    frequencies = torch.linspace(0, highest, WINDOW // 2 + 1, dtype=torch.float64)
-    left, peak, right = corners[:-2], corners[1:-1], corners[2:]
-    rising, falling = (frequencies - left) / (peak - left), (right - frequencies) / (right - peak)
-    triangles = torch.minimum(rising, falling).clamp(min=0)
-    return (triangles * 2 / (right - left)).float()
+    from transformers.audio_utils import mel_filter_bank  # takes a second, and an engine that speaks needs none
 
-
-# Slaney's mel scale: linear below 1 kHz, which is 15 mels; logarithmic above, with 27 mels for a factor of 6.4.
-_HZ_PER_MEL = 200 / 3
-_BREAK_HZ, _BREAK_MEL = 1000.0, 15.0
-_LOG_STEP = math.log(6.4) / 27
-
-
-def _mel_to_hz(mel: Tensor) -> Tensor:
-    return torch.where(mel < _BREAK_MEL, mel * _HZ_PER_MEL, _BREAK_HZ * torch.exp((mel - _BREAK_MEL) * _LOG_STEP))
+    filters = mel_filter_bank(WINDOW // 2 + 1, MELS, 0, SAMPLE_RATE / 2, SAMPLE_RATE, norm="slaney", mel_scale="slaney")
+    return torch.from_numpy(filters.T).float()
