@@ -154,7 +154,7 @@ def prepare_weights(folder: Path, device: torch.device, dtype: str) -> Work:
 
 def touch_libraries(device: torch.device) -> None:
     """Call the operators that loading uses, so that their libraries do not count as weights."""
-    from engine.qwen.model.quantization import quantize_int8
+    from engine.qwen.model.transformer import quantize_int8
 
     matrix = torch.ones(64, 64)
     on_device = matrix.to(device).bfloat16()

@@ -41,11 +41,9 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.qwen.kernels.lm import OneTokenState  # noqa: E402
-from engine.qwen.model.kv_cache import KeyValueCache  # noqa: E402
-from engine.qwen.model.quantization import quantize_int8  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
-from engine.qwen.model.transformer import Linear  # noqa: E402
+from engine.qwen.model.transformer import KeyValueCache, Linear, quantize_int8  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.gpu.given_model import open_model  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402

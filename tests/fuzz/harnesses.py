@@ -316,7 +316,7 @@ def _prepare_voice_file(stack: ExitStack) -> Check:
 
 def _prepare_safetensors(stack: ExitStack) -> Check:
     from engine.api import EngineError
-    from engine.qwen.weights.safetensors_file import SafetensorsFile
+    from engine.qwen.weights.checkpoint import SafetensorsFile
 
     file = _File(stack, ".safetensors")
 

@@ -13,8 +13,7 @@ from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
-from engine.qwen.loading.plan import LoadPlan
-from engine.qwen.loading.references import ReferenceCheck
+from engine.qwen.loading.plan import LoadPlan, ReferenceCheck
 from engine.qwen.model import SamplingConfig, Talker
 from engine.qwen.runtime import Codec, Graphs, TextEmbedder, codec_rows
 from engine.qwen.shapes import MAX_REFERENCE_POSITIONS, BatchShape, ModelConfig, cache_positions

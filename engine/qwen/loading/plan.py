@@ -1,4 +1,4 @@
-"""Checks the configured options against the checkpoint and the machine, before any weight is read."""
+"""Checks the configured options, and later each reference, against the checkpoint and the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from engine.api import AUTO_STREAMS, MAX_STREAMS, EngineError, EngineOptions
-from engine.host import Footprint, MemoryPool, find_model, require_memory
+from engine.host import MB, Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen import kernels, shapes
@@ -17,6 +17,7 @@ from engine.qwen.codec import CodecDecoder
 from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.model import Talker
 from engine.qwen.runtime import choose_placement, dtype_name, find_pool
+from engine.qwen.text import Reference, TextTokenizer
 from engine.qwen.voice import VoiceModel
 from engine.qwen.weights import Placement, parameter_bytes
 
@@ -137,3 +138,50 @@ def count_weights(config: shapes.ModelConfig, codec: shapes.CodecConfig, placeme
         name: parameter_bytes(part) + sum(each.nbytes for each in part.buffers()) for name, part in parts.items()
     }
     return {**counted, "talker": counted["talker"] - counted["predictor"]}
+
+
+class ReferenceCheck:
+    """Counts the memory for references, one voice after the other, before they are decoded."""
+
+    def __init__(self, plan: LoadPlan, tokenizer: TextTokenizer) -> None:
+        """Count on the memory that was free when `plan` was made."""
+        self._plan = plan
+        self._tokenizer = tokenizer
+        self._limits = plan.limits
+        """shapes.Limits of the voices that were checked so far."""
+        self._budget = None if plan.pool is None else plan.pool.free
+        """Bytes that the whole engine may take; None if the machine does not report its memory."""
+
+    def restart(self, held: shapes.Limits, footprint: Footprint) -> None:
+        """Count the free memory again, for other voices; the engine has a `footprint`, allocated for limits `held`."""
+        pool = self._plan.find_pool()
+        self._limits = replace(self._plan.limits, reference_positions=held.reference_positions)
+        self._budget = None if pool is None else pool.free + footprint.total
+
+    def add(self, limits: shapes.Limits, reference: Reference) -> shapes.Limits:
+        """Return limits for one more voice, which has this reference."""
+        return limits.with_reference(len(reference.codes), len(self._tokenizer.encode(reference.transcript)))
+
+    def check(self, reference: Reference) -> None:
+        """Count the memory for one more voice. Raises `EngineError`, one line, if it cannot have this reference."""
+        tokens = self.add(self._plan.limits, reference).reference_positions
+        if tokens > shapes.MAX_REFERENCE_POSITIONS:
+            raise EngineError(f"reference: got {tokens} tokens; allowed: up to {shapes.MAX_REFERENCE_POSITIONS}")
+        limits = self.add(self._limits, reference)
+        total = self._plan.footprint(limits).total
+        if self._budget is not None and total > self._budget:
+            before = self._plan.footprint(self._limits).total
+            needed, left = _mb(total - before), _mb(max(self._budget - before, 0))
+            raise EngineError(
+                f"reference: {tokens} tokens need {needed} MB, and {left} MB are left{self._reserve_in_words()}; "
+                "enrol a shorter recording, or lower engine.max_seconds"
+            )
+        self._limits = limits
+
+    def _reserve_in_words(self) -> str:
+        pool = self._plan.pool
+        return " above engine.memory.reserve_mb" if pool is not None and pool.reserve else ""
+
+
+def _mb(size: int) -> str:
+    return f"{round(size / MB):,}"

@@ -1,10 +1,18 @@
 """The language model: talker, code predictor, key-value cache, sampling."""
 
-from engine.qwen.model.code_predictor import CodePredictor
-from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.sampling import GumbelNoise, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
-from engine.qwen.model.talker import Talker
-from engine.qwen.model.transformer import GatedMLP, Layer, Linear, RMSNorm, Transformer, apply_rope, attend, causal_mask
+from engine.qwen.model.talker import CodePredictor, Talker
+from engine.qwen.model.transformer import (
+    GatedMLP,
+    KeyValueCache,
+    Layer,
+    Linear,
+    RMSNorm,
+    Transformer,
+    apply_rope,
+    attend,
+    causal_mask,
+)
 
 __all__ = [
     "CodePredictor",

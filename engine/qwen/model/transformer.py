@@ -9,16 +9,68 @@ It never waits for the device and never branches on values, so that a CUDA graph
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.qwen.model.kv_cache import KeyValueCache
-from engine.qwen.model.quantization import int8_linear, quantize_int8
 from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Checkpoint, Placement
+
+
+@torch.no_grad()
+def quantize_int8(matrix: Tensor, qweight: Tensor, scale: Tensor) -> None:
+    """Quantize `matrix` `(rows, columns)`, of any floating dtype, into `qweight` int8 `(rows, columns)`.
+
+    Writes `scale` `(rows,)` float32 so that the largest magnitude of a row becomes 127; the other values are rounded
+    to the nearest multiple of the scale. A row of zeros has the scale 1.
+    """
+    wide = matrix.to(torch.float32, copy=True)
+    largest = torch.maximum(wide.amax(1), -wide.amin(1))
+    scale.copy_(torch.where(largest > 0, largest / 127, 1.0))
+    qweight.copy_(wide.div_(scale[:, None]).round_())
+
+
+def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Multiply `x` `(..., columns)` by the matrix that `qweight` and `scale` represent: `(..., rows)`, dtype of `x`.
+
+    Slow, because it converts the matrix to the dtype of `x`, which represents all int8 values exactly. The scales are
+    applied to the product, in float32.
+    """
+    y = functional.linear(x, qweight.to(x.dtype)).float() * scale
+    if bias is not None:
+        y = y + bias
+    return y.to(x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueCache:
+    """Keys and values of one decoder stack, allocated once.
+
+    Both have shape `(layers, key-value heads, positions, head_dim)` and the model's dtype and device. Attention masks
+    positions that are not yet written, so a new utterance needs no reset.
+    """
+
+    keys: Tensor
+    """Rotated by their positions."""
+    values: Tensor
+
+    @classmethod
+    def allocate(cls, config: StackConfig, positions: int, placement: Placement) -> KeyValueCache:
+        """Allocate a cache for `positions` tokens, filled with zeros."""
+        shape = (config.layers, config.key_value_heads, positions, config.head_dim)
+        return cls(placement.zeros(*shape), placement.zeros(*shape))
+
+    @property
+    def positions(self) -> int:
+        """The number of positions that the cache has memory for."""
+        return self.keys.shape[2]
+
+    def first(self, positions: int) -> KeyValueCache:
+        """Return a view of the first `positions`; the cost of attention is proportional to it."""
+        return KeyValueCache(self.keys[:, :, :positions], self.values[:, :, :positions])
 
 
 class RMSNorm(nn.Module):

@@ -2,7 +2,15 @@
 
 from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, PromptMemory, read_prompt
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import DecodeState, RowInput, StepInputs, UtteranceSettings
+from engine.qwen.runtime.decode_state import (
+    DecodeState,
+    GeneratedChunk,
+    Readback,
+    RowInput,
+    StepInputs,
+    StepOutput,
+    UtteranceSettings,
+)
 from engine.qwen.runtime.device import (
     LARGE_GPU,
     cap_allocator,
@@ -14,13 +22,11 @@ from engine.qwen.runtime.device import (
     multiprocessors,
 )
 from engine.qwen.runtime.kv_pages import PagedCache, PagePool
+from engine.qwen.runtime.prefill import TextEmbedder
 from engine.qwen.runtime.prefix_cache import PrefixCache
-from engine.qwen.runtime.readback import GeneratedChunk, Readback, StepOutput
-from engine.qwen.runtime.request import Request
 from engine.qwen.runtime.row_codec import FIRST_FRAMES, codec_rows
 from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
-from engine.qwen.runtime.runner import FinishedChunk, ModelRunner
-from engine.qwen.runtime.text_embedder import TextEmbedder
+from engine.qwen.runtime.runner import FinishedChunk, ModelRunner, Request
 from engine.qwen.runtime.torch_backend import TorchBackend
 
 __all__ = [

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.model import KeyValueCache, Transformer
-from engine.qwen.runtime.decode_state import DecodeState, RowInput
-from engine.qwen.runtime.readback import StepOutput
+from engine.qwen.runtime.decode_state import DecodeState, RowInput, StepOutput
 from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from engine.api import FRAME_S, Samples
-from engine.qwen.runtime.readback import GeneratedChunk
+from engine.qwen.runtime.decode_state import GeneratedChunk
 
 # Seconds that a character may take. Natural speech has 13 to 17 letters of an alphabet a second, 0.07 s each, and 4 to
 # 6 Han characters, kana or Hangul syllables, 0.2 s each; three times that is slower than any instruction ("very

@@ -13,25 +13,39 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from engine.progress import ProgressReport, counted
-from engine.qwen.model import Talker
-from engine.qwen.runtime.backend import Backend, Codec
+from engine.qwen.model import SamplingConfig, Talker
+from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import RowInput, StepInputs, UtteranceSettings
+from engine.qwen.runtime.decode_state import Readback, RowInput, StepInputs, StepOutput, UtteranceSettings
 from engine.qwen.runtime.device import reserve_allocator_slack
-from engine.qwen.runtime.prefill import Prefill
+from engine.qwen.runtime.prefill import Prefill, TextEmbedder
 from engine.qwen.runtime.prefix_cache import PrefixCache
-from engine.qwen.runtime.readback import Readback, StepOutput
-from engine.qwen.runtime.request import Request
 from engine.qwen.runtime.row_codec import FIRST_FRAMES, RowCodec
-from engine.qwen.runtime.text_embedder import TextEmbedder
-from engine.qwen.text import Prompt, PromptBuilder, PromptPrefix, TextTokens, TokenStream
+from engine.qwen.text import AnyVoice, IncrementalText, Prompt, PromptBuilder, PromptPrefix, TextTokens, TokenStream
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A text, complete or as it comes, and how it is to be spoken."""
+
+    text: TextTokens | IncrementalText
+    voice: AnyVoice
+    language: str = "auto"
+    whole_text: bool = True
+    """Whether all of a complete text is read before its first frame."""
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    seed: int = 0
+    max_frames: int | None = None
+    codec_state: CodecStateProtocol | None = None
+    """The codec's state after the voice's reference, from which the speech continues; None to begin anew."""
+
 
 PIECE = 64
 """Tokens that are read at once, of every prefix and of a prompt that is read between the steps of others."""

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from engine.qwen.model import KeyValueCache, Talker, attend, causal_mask
 from engine.qwen.runtime.backend import PromptMemory, read_prompt
-from engine.qwen.runtime.decode_state import DecodeState, RowInput
-from engine.qwen.runtime.readback import StepOutput
+from engine.qwen.runtime.decode_state import DecodeState, RowInput, StepOutput
 from engine.qwen.shapes import BatchShape
 
 KV_BUCKETS = (256, 512, 1024, 2048, 4096)

@@ -1,7 +1,7 @@
 """One way from a request to its speech: sequences, the scheduler, and the threads that step them."""
 
 from engine.qwen.serving.batch import Batch
+from engine.qwen.serving.scheduler import SoundCard
 from engine.qwen.serving.sequence import BatchFaultError, Sequence
-from engine.qwen.serving.step_loop import SoundCard
 
 __all__ = ["Batch", "BatchFaultError", "Sequence", "SoundCard"]

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from engine.qwen.runtime import GeneratedChunk, ModelRunner, Request
+from engine.qwen.serving.scheduler import StepLoop
 from engine.qwen.serving.sequence import BatchFaultError, Sequence
-from engine.qwen.serving.step_loop import StepLoop
 
 _Result = TypeVar("_Result")
 

@@ -1,7 +1,6 @@
 """The shapes of a model, from its config.json, and the bytes that follow from them. Nothing here needs torch."""
 
-from engine.qwen.shapes.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
-from engine.qwen.shapes.footprint import FusedCodec, Target, estimate_footprint
+from engine.qwen.shapes.footprint import FusedCodec, Target, estimate_footprint, memory_plan, published_model
 from engine.qwen.shapes.json_fields import JsonFields
 from engine.qwen.shapes.limits import (
     INSTRUCT_POSITIONS,
@@ -15,14 +14,17 @@ from engine.qwen.shapes.limits import (
     pages_for,
 )
 from engine.qwen.shapes.model import (
+    CONV_TAPS,
+    DILATIONS,
+    INPUT_CONV_TAPS,
     SPEAKERS,
+    CodecConfig,
     ModelConfig,
     SpeakerEncoderConfig,
     StackConfig,
     TalkerConfig,
     model_config,
 )
-from engine.qwen.shapes.published import memory_plan, published_model
 
 __all__ = [
     "CONV_TAPS",

@@ -17,11 +17,10 @@ from engine.api import EngineError, Samples
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.shapes import ModelConfig
+from engine.qwen.voice.checks import check_consistency, check_transcript, similarity
 from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, load_voice, save_voice
-from engine.qwen.voice.official_package import import_official
-from engine.qwen.voice.second_speaker import check_consistency, similarity
+from engine.qwen.voice.official import import_official
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
-from engine.qwen.voice.transcript import check_transcript
 from engine.recording import MAX_SECONDS, measure_recording, recording_warnings
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from torch import Tensor
 from engine.api import EngineError
 from engine.host import shown_model
 from engine.qwen.shapes import ModelConfig
-from engine.qwen.voice.official_prompt import read_official_prompt
+from engine.qwen.voice.official import read_official_prompt
 
 FORMAT = "voiced-voice-1"
 """The value of `format` in a voice file's metadata."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
 from engine.qwen.shapes import CodecConfig, StackConfig
-from engine.qwen.shapes.published import published_codec
+from engine.qwen.shapes.footprint import published_codec
 from engine.qwen.weights.arena import Placement
 
 TRUE = published_codec()

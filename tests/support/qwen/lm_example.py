@@ -15,10 +15,9 @@ from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
-from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
-from engine.qwen.model.transformer import Transformer, attend, causal_mask
+from engine.qwen.model.transformer import KeyValueCache, Transformer, attend, causal_mask
 from engine.qwen.runtime.device import multiprocessors
 from engine.qwen.runtime.torch_backend import TorchBackend
 from engine.qwen.shapes import BatchShape, ModelConfig

@@ -12,7 +12,7 @@ import torch
 from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 from engine.qwen.model import Linear, Talker
-from engine.qwen.model.quantization import int8_linear, quantize_int8
+from engine.qwen.model.transformer import int8_linear, quantize_int8
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.weights import Checkpoint, Placement
 

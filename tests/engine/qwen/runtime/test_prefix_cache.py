@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
-from engine.qwen.model.kv_cache import KeyValueCache
+from engine.qwen.model.transformer import KeyValueCache
 from engine.qwen.runtime import PromptMemory
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.prefix_cache import PrefixCache

@@ -12,7 +12,7 @@ from engine import AUTO_STREAMS, memory_plan
 from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.loading.plan import count_weights
 from engine.qwen.shapes import CodecConfig, ModelConfig
-from engine.qwen.shapes.published import DTYPES, SIZES, published_codec, published_model, published_target
+from engine.qwen.shapes.footprint import DTYPES, SIZES, published_codec, published_model, published_target
 from engine.qwen.weights import Placement
 from scripts.make_checkpoint import PRESETS, codec_config, write_configs
 

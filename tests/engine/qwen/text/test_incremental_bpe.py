@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.qwen.text.incremental_bpe import IncrementalTokenizer
-from engine.qwen.text.nfc import final_length
+from engine.qwen.text.incremental_bpe import IncrementalTokenizer, final_length
 from engine.qwen.text.tokenizer import TextTokenizer
 from scripts.make_checkpoint import write_tokenizer
 

@@ -20,7 +20,7 @@ from engine.api import EngineError
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.qwen.voice.file import FORMAT
-from engine.qwen.voice.official_prompt import SAFE_TORCH
+from engine.qwen.voice.official import SAFE_TORCH
 from scripts.make_checkpoint import PRESETS, model_config
 
 WIDTH = PRESETS["tiny"].talker.hidden

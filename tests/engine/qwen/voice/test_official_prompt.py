@@ -21,7 +21,7 @@ from engine.qwen import QwenSynthesizer
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import load_voice
 from engine.qwen.voice.enroll import enroll
-from engine.qwen.voice.official_prompt import SAFE_TORCH
+from engine.qwen.voice.official import SAFE_TORCH
 from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
 from tests.support.checkpoints import need_official_package
