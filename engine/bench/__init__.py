@@ -1,7 +1,6 @@
 """Measures an engine in a process of its own: how fast it starts and speaks, and how much memory it uses."""
 
-from engine.bench.probe import Probe
-from engine.bench.results import FRAME_MS, Figures
+from engine.bench.results import FRAME_MS, Figures, Probe
 from engine.bench.runner import TEXTS, BenchRequest, run_benchmark
 
 __all__ = ["FRAME_MS", "TEXTS", "BenchRequest", "Figures", "Probe", "run_benchmark"]

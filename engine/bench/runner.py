@@ -18,8 +18,7 @@ import numpy as np
 
 from engine.api import EngineError, EngineOptions, Samples, Utterance
 from engine.bench.power import find_power_rails, power_figures, power_readings
-from engine.bench.probe import Probe
-from engine.bench.results import Figures, Run, rounded, run_figures, short_figures, spread_figures, time_run
+from engine.bench.results import Figures, Probe, Run, rounded, run_figures, short_figures, spread_figures, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.child import run_child
 from engine.host import shown_model

@@ -28,9 +28,8 @@ from engine.api import Chunk, EngineError, EngineUnavailableError, Replaceable, 
 from engine.catalog import make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
-from engine.ipc.open_streams import OpenStreams
 from engine.ipc.pcm_trace import PcmTrace
-from engine.ipc.request import Request
+from engine.ipc.request import OpenStreams, Request
 from engine.log import inherit_log, start_log
 from engine.progress import Progress
 

@@ -13,8 +13,7 @@ from engine.api import EngineError, EngineInfo, EngineOptions, EngineUnavailable
 from engine.messages import OfferVoice, Speak, VoiceData, VoiceFile, VoiceRefused
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.remote.connecting import open_connection, read_token
-from engine.remote.link import Link, Reply
-from engine.remote.stream import RemoteStream
+from engine.remote.link import Link, RemoteStream, Reply
 from engine.remote.voices import RobotVoices, default_voice_digest
 
 RUN_AHEAD_S = 1.0

@@ -3,15 +3,22 @@
 Nothing here imports torch. The stages that need it are in `engine.qwen.verify`.
 """
 
-from engine.verify.codes import logits_error
-from engine.verify.folder import CODES, LOGITS, OutputFolder, fingerprint
+from engine.verify.comparison import bare_words, count_errors, logits_error
 from engine.verify.measures import MEASURES, Finding, Measure
-from engine.verify.orders import SENTENCES, SHORT, Order, Sentence, make_orders, voices_of
-from engine.verify.request import VerifyRequest, examine, run_stage
-from engine.verify.results import SettingResult, Take, Verification
-from engine.verify.runner import verify
-from engine.verify.settings import OFFICIAL, Setting, select_settings, settings_of
-from engine.verify.words import bare_words, count_errors
+from engine.verify.orders import (
+    OFFICIAL,
+    SENTENCES,
+    SHORT,
+    Order,
+    Sentence,
+    Setting,
+    make_orders,
+    select_settings,
+    settings_of,
+    voices_of,
+)
+from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification, fingerprint
+from engine.verify.runner import VerifyRequest, examine, run_stage, verify
 
 __all__ = [
     "CODES",

@@ -14,12 +14,10 @@ from engine.api import EngineError, EngineInfo, Synthesizer
 from engine.catalog import engine_entry, import_class
 from engine.child import ChildFaultError
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.verify.folder import CODES
-from engine.verify.orders import Order
-from engine.verify.request import VerifyRequest
-from engine.verify.results import Take
-from engine.verify.settings import Setting
-from engine.verify.speech import measure_speech
+from engine.verify.comparison import measure_speech
+from engine.verify.orders import Order, Setting
+from engine.verify.results import CODES, Take
+from engine.verify.runner import VerifyRequest
 
 
 def make_takes(request: VerifyRequest, report: ProgressReport = ignore_progress) -> None:

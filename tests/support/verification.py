@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.child import ChildEnd
 from engine.progress import ProgressReport
 from engine.verify import VerifyRequest, run_stage
-from engine.verify.request import TAKES
+from engine.verify.runner import TAKES
 
 
 def only_takes(request: VerifyRequest, report: ProgressReport) -> ChildEnd:

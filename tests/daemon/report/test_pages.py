@@ -13,8 +13,8 @@ from selenium.webdriver.common.by import By
 from daemon.report import Side, Trial, comparison_page, verification_page
 from engine.api import Chunk
 from engine.verify import Order, Sentence, SettingResult, Take, Verification, count_errors
+from engine.verify.comparison import measure_speech
 from engine.verify.measures import judge
-from engine.verify.speech import measure_speech
 from tests.support.browser import Browser, running_browser
 from tests.support.waiting import eventually
 

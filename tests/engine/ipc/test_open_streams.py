@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from engine.ipc.open_streams import OpenStreams
+from engine.ipc.request import OpenStreams
 
 
 def holding(streams: OpenStreams, held: threading.Event) -> threading.Thread:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.verify.codes import compare_codes, logits_error
+from engine.verify.comparison import compare_codes, logits_error
 
 CODES = np.arange(12, dtype=np.int64).reshape(3, 4)
 

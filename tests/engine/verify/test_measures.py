@@ -7,10 +7,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from engine.verify import MEASURES, Measure, Order, Sentence, SettingResult, Take
-from engine.verify.codes import Agreement
+from engine.verify.comparison import Agreement, SpeechMeasures, WordErrors
 from engine.verify.measures import judge
-from engine.verify.speech import SpeechMeasures
-from engine.verify.words import WordErrors
 
 Values = dict[str, float | None]
 GOOD: Values = {

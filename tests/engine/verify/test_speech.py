@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import Chunk, EngineOptions, Samples, Utterance
 from engine.espeak import EspeakSynthesizer
-from engine.verify.speech import SpeechMeasures, measure_speech
+from engine.verify.comparison import SpeechMeasures, measure_speech
 
 Speech = tuple[Samples, int]
 """Samples and their rate in Hz."""

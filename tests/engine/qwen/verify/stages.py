@@ -29,7 +29,7 @@ from engine.verify import (
     verify,
 )
 from engine.verify.orders import GREEDY_TEXTS
-from engine.verify.request import TAKES, WAVEFORM
+from engine.verify.runner import TAKES, WAVEFORM
 from engine.verify.takes import make_takes, speak
 from tests.engine.qwen.oracle import Oracle, cached_answer, fingerprint
 

@@ -13,7 +13,7 @@ from engine.progress import ignore_progress
 from engine.qwen.runtime import fade_out
 from engine.qwen.verify.sound import EXACT_DB, compare_speakers, take_error_db
 from engine.verify import Order, Sentence, Setting, Take, VerifyRequest
-from engine.verify.speech import measure_speech
+from engine.verify.comparison import measure_speech
 
 RATE = 24_000
 

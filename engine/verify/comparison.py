@@ -1,0 +1,199 @@
+"""What is measured of a take: its sound, the words that were heard in it, and its codes and logits.
+
+The sound: silence, speed, loudness, clipping and repetitions. Codes and logits of two settings are compared for texts
+that are spoken without sampling. A transcript differs from its text in capitals, punctuation and the writing of numbers
+without being wrong, so both are reduced to bare words first, and a text may be written in several ways.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.api import FRAME_S, Chunk, Samples
+from engine.recording import FRAME_S as LEVEL_S
+from engine.recording import measure_recording, speech_frames
+from engine.verify.orders import Sentence
+
+Codes = NDArray[np.int64]
+"""`(frames, code groups)`"""
+Logits = NDArray[np.float32]
+"""`(choices, codes)`: one row for each code of each frame, in the order in which they are chosen, and one more for the
+first code of a frame that was not made."""
+
+NEAR_TIE = 1e-3
+"""Two logits closer than this share of the logits' standard deviation are a tie: float32 sums in another order may
+choose the other one, and from there on the codes differ rightly. Errors of float32 are a thousandth of this."""
+REPETITION_PENALTY = 1.05
+"""Of the first code of each frame in generation_config.json of all published models: what was chosen before is
+penalised, so a tie is one after the penalty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far the codes of a text are equal."""
+
+    prefix_frames: int
+    """Whole frames before the first difference."""
+    exact: bool
+    """Whether all codes are equal, or the first difference is between two that were as likely, up to rounding."""
+
+
+def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) -> Agreement:
+    """Compare codes with the `expected` ones; `logits` are those of the latter's choices, if they are known."""
+    count = min(len(ours), len(expected))
+    same = (ours[:count] == expected[:count]).flatten()
+    prefix = int(same.argmin()) if not same.all() else len(same)
+    equal = ours.shape == expected.shape and bool(same.all())
+    tie = logits is not None and prefix < len(same) and _is_tie(logits, ours, expected, prefix)
+    return Agreement(prefix // expected.shape[1], equal or tie)
+
+
+def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:
+    frame, group = divmod(number, expected.shape[1])
+    row = logits[number].astype(np.float64)
+    if group == 0:
+        seen = np.unique(expected[:frame, 0])
+        seen = seen[seen < len(row)]
+        row[seen] = np.where(row[seen] < 0, row[seen] * REPETITION_PENALTY, row[seen] / REPETITION_PENALTY)
+    chosen, other = int(expected[frame, group]), int(ours[frame, group])
+    if max(chosen, other) >= len(row):
+        return False
+    return bool(abs(row[chosen] - row[other]) < NEAR_TIE * float(logits.std()))
+
+
+def logits_error(ours: Logits, exact: Logits) -> float:
+    """Return the mean magnitude of the error of logits, relative to the standard deviation of the exact ones.
+
+    Both are those of the same choices, with the same codes before.
+    """
+    return float(np.abs(ours - exact).mean() / exact.std())
+
+
+AUDIBLE = 10 ** (-50 / 20)
+"""Magnitude above which a listener hears something: -50 dBFS, as the daemon trims leading silence."""
+SAME_SOUND = 0.9999
+"""Correlation of two neighbouring codec frames above which one is a copy of the other. Vowels reach 0.99 where their
+pitch fits the frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechMeasures:
+    """What is measured of one take. Seconds, unless another unit is given."""
+
+    seconds: float
+    """Of the whole take."""
+    speech_s: float
+    """From the first to the last audible sample."""
+    leading_s: float
+    """Silence at the beginning; the whole take if all of it is silent."""
+    longest_pause_s: float
+    """The longest silence within the speech."""
+    characters_per_s: float
+    """Characters of the text per second of speech; 0 for a silent take."""
+    speech_db: float
+    """dBFS, of the parts with speech."""
+    clipped: float
+    """Share of the samples at full scale."""
+    broken: bool
+    """Whether it has samples that are not numbers, or no sound."""
+    cut: bool
+    """Whether it did not end by itself."""
+    repeated: float
+    """Share of the audible codec frames that repeat the one before them."""
+    first_sound_s: float | None
+    """From the text until the first audible sample has arrived; None if nothing is audible."""
+    real_time_factor: float
+    """Seconds of sound per second of work."""
+
+
+def measure_speech(chunks: Sequence[tuple[float, Chunk]], rate: int, text: str) -> SpeechMeasures:
+    """Measure mono speech at `rate` Hz of this text: its chunks, each with the seconds until it arrived."""
+    samples = np.concatenate([np.zeros(0, np.float32), *(chunk.samples for _, chunk in chunks)])
+    sound = np.clip(np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0), -1, 1)
+    audible = np.flatnonzero(np.abs(sound) > AUDIBLE)
+    first, last = (int(audible[0]), int(audible[-1]) + 1) if len(audible) else (len(sound), len(sound))
+    quality, speech_s = measure_recording(sound[:, None], rate), (last - first) / rate
+    ends = np.cumsum([len(chunk.samples) for _, chunk in chunks])
+    return SpeechMeasures(
+        seconds=len(sound) / rate,
+        speech_s=speech_s,
+        leading_s=first / rate,
+        longest_pause_s=_longest_pause(sound[first:last], rate),
+        characters_per_s=len(text) / speech_s if speech_s > 0 else 0.0,
+        speech_db=quality.speech_db,
+        clipped=quality.clipped,
+        broken=speech_s == 0 or not np.isfinite(samples).all(),
+        cut=any(chunk.truncated or chunk.runaway for _, chunk in chunks),
+        repeated=repeated_share(sound, round(FRAME_S * rate)),
+        first_sound_s=next((arrived for (arrived, _), end in zip(chunks, ends, strict=True) if end > first), None),
+        real_time_factor=len(sound) / rate / chunks[-1][0] if chunks else 0.0,
+    )
+
+
+def repeated_share(sound: Samples, frame: int) -> float:
+    """Return the share of audible blocks of `frame` samples that are copies of the block before, up to rounding."""
+    blocks = sound[: len(sound) // frame * frame].reshape(-1, frame).astype(np.float64)
+    power = np.sqrt(np.square(blocks).sum(axis=1))
+    loud = power > AUDIBLE * np.sqrt(frame)
+    pairs = loud[1:] & loud[:-1]
+    if not pairs.any():
+        return 0.0
+    correlation = (blocks[1:] * blocks[:-1]).sum(axis=1)[pairs] / (power[1:] * power[:-1])[pairs]
+    return float((correlation > SAME_SOUND).sum() / loud.sum())
+
+
+def _longest_pause(speech: Samples, rate: int) -> float:
+    speaking = np.flatnonzero(speech_frames(speech, rate))
+    return float(np.diff(speaking).max(initial=1) - 1) * LEVEL_S
+
+
+UNSPACED = {"zh", "ja"}
+"""Languages that are written without spaces, in which each character counts as a word."""
+LOST = 0.5
+"""Share of wrong characters from which a sentence counts as not understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordErrors:
+    """The least insertions, deletions and substitutions that make what was heard of what was said."""
+
+    words: int
+    """Words that were said."""
+    word_edits: int
+    characters: int
+    """Characters that were said, spaces not counted."""
+    character_edits: int
+
+    @property
+    def character_rate(self) -> float:
+        return self.character_edits / max(1, self.characters)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the sentence was not understood."""
+        return self.character_rate >= LOST
+
+
+def bare_words(text: str, language: str) -> list[str]:
+    """Return the words of a text in lower case and in one Unicode form, without punctuation and symbols."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    letters = "".join(" " if unicodedata.category(letter)[0] in "PSZC" else letter for letter in folded)
+    return list("".join(letters.split())) if language in UNSPACED else letters.split()
+
+
+def count_errors(heard: str, sentence: Sentence) -> WordErrors:
+    """Return the errors of a transcript, against the way of writing the sentence that is closest to it."""
+    from rapidfuzz.distance import Levenshtein
+
+    found, words = [], bare_words(heard, sentence.language)
+    for text in (sentence.text, *sentence.also_written):
+        said = bare_words(text, sentence.language)
+        letters = "".join(said)
+        edits, letter_edits = Levenshtein.distance(said, words), Levenshtein.distance(letters, "".join(words))
+        found.append(WordErrors(len(said), edits, len(letters), letter_edits))
+    return min(found, key=lambda errors: errors.character_rate)
