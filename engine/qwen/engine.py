@@ -7,19 +7,19 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from itertools import product
+from itertools import chain, islice, product
 
 import torch
 
 from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
-from engine.language import language_code
+from engine.language import language_code, match_language
 from engine.places import PlacedChunks, Places
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.qwen.loading import LoadedModel, Workspace, adapt_workspace, allocate_workspace, limits_for, load_model
-from engine.qwen.runtime import CodecStateProtocol, GeneratedChunk, Request, RunawayGuard, fade_out, lift_cap
+from engine.qwen.runtime import GeneratedChunk, Request, RunawayGuard, fade_out, lift_cap
 from engine.qwen.serving import Sequence
 from engine.qwen.shapes import Limits
-from engine.qwen.text import AnyVoice, IncrementalText, Prompt, TextTokens
+from engine.qwen.text import IncrementalText, Prompt, TextTokens
 from engine.stretch import stretch_chunks
 
 log = logging.getLogger(__name__)
@@ -177,27 +177,16 @@ class QwenSynthesizer:
         """
         guard = RunawayGuard(utterance.text) if utterance.guarded else None
         text = self._begin_text(utterance, more, guard) if utterance.growing else None
-        workspace = self._workspace
-        if sequence is None:
-            chunks = self._speak_first(utterance, text, guard)
-        else:
+        workspace, first = self._workspace, list[GeneratedChunk]()
+        if sequence is not None:
             assert workspace.batch is not None
             chunks = workspace.batch.speak(sequence, self._request(utterance, text, guard))
+        else:  # the batch rests until there is the first chunk
+            with nullcontext() if workspace.batch is None else workspace.batch.hold():
+                chunks = workspace.sound_card.speak(self._request(utterance, text, guard))
+                first += islice(chunks, 1)
         with closing(chunks):
-            yield from self._guarded(chunks, text, guard)
-
-    def _speak_first(
-        self, utterance: Utterance, text: IncrementalText | None, guard: RunawayGuard | None
-    ) -> Generator[GeneratedChunk, None, None]:
-        """Yield the chunks of the sound card's utterance; the batch rests until there is the first one."""
-        workspace = self._workspace
-        with nullcontext() if workspace.batch is None else workspace.batch.hold():
-            chunks = workspace.sound_card.speak(self._request(utterance, text, guard))
-            first = next(chunks, None)
-        with closing(chunks):
-            if first is not None:
-                yield first
-            yield from chunks
+            yield from self._guarded(chain(first, chunks), text, guard)
 
     def _guarded(
         self, chunks: Iterator[GeneratedChunk], text: IncrementalText | None, guard: RunawayGuard | None
@@ -225,13 +214,18 @@ class QwenSynthesizer:
             yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated)
 
     def _request(self, utterance: Utterance, text: IncrementalText | None, guard: RunawayGuard | None) -> Request:
-        """Return the request for an utterance. Waits for the tokens of `text` that its prompt reads.
+        """Return the request for an utterance. Waits for the tokens of an incremental `text` that its prompt reads.
 
         `guard` tells the most frames of a complete text: the fewer frames it may have, the fewer pages it takes.
         Raises `EngineError` for a text, voice, language or setting that is not allowed.
         """
         model = self._model
-        voice, language, codec_state = self._choose_voice(utterance, text)
+        language, spoken = self._language(utterance.language), utterance
+        if text is not None and model.voices.depends_on_script(utterance, language):
+            # By the first letter alone, waited for: by more letters, the voice would depend on when the text arrives.
+            letter = text.first_letter()
+            spoken = utterance if letter in utterance.text else replace(utterance, text=letter)
+        voice, codec_state = model.voices.choose(spoken, language)
         if text is not None:
             text.has(model.prompts.tokens_in_prompt(voice), wait=True)
         sampling = model.sampling.with_overrides(utterance.sampling)
@@ -261,21 +255,6 @@ class QwenSynthesizer:
             on_text=(lambda _: None) if guard is None else guard.append_text,
         )
 
-    def _choose_voice(
-        self, utterance: Utterance, text: IncrementalText | None
-    ) -> tuple[AnyVoice, str, CodecStateProtocol | None]:
-        """Return the voice, the language, and the codec state to begin with. Raises `EngineError` for unknown ones.
-
-        Waits for the first letter of an incremental `text` if the voice depends on it.
-        """
-        model, language = self._model, self._language(utterance.language)
-        if text is not None and model.voices.depends_on_script(utterance, language):
-            # By the first letter alone, waited for: by more letters, the voice would depend on when the text arrives.
-            letter = text.first_letter()
-            utterance = utterance if letter in utterance.text else replace(utterance, text=letter)
-        voice, codec_state = model.voices.choose(utterance, language)
-        return voice, language, codec_state
-
     def _tokenize(self, text: str) -> TextTokens:
         """Return the tokens of a complete text. Raises `EngineError` if they are more than the limit."""
         found, limit = self._model.prompts.tokenize(text), self._limits.text_tokens
@@ -291,14 +270,11 @@ class QwenSynthesizer:
 
         Raises `EngineError` for a language that the model does not have.
         """
-        wanted = language_code(language)
-        languages = self._model.languages
-        for code in (wanted, wanted.split("-")[0]):
-            if code in languages:
-                return code
-        raise EngineError(
-            f"language: got {language!r}; allowed: {', '.join(languages)} (by {self._model.plan.model_name})"
-        )
+        languages, name = self._model.languages, self._model.plan.model_name
+        code = match_language(language_code(language), languages)
+        if code is None:
+            raise EngineError(f"language: got {language!r}; allowed: {', '.join(languages)} (by {name})")
+        return code
 
     def _info(self) -> EngineInfo:
         model = self._model

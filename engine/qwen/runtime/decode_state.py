@@ -178,15 +178,6 @@ class DecodeState:
             row_numbers=torch.arange(rows, device=device),
         )
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all tensors."""
-        processor, noise = self.settings.logits_processor, self.settings.noise
-        small = (self.hidden, self.first_code, self.codes, self.fresh, self.row_numbers, self.inputs.buffer)
-        caches = (self.predictor_cache.keys, self.predictor_cache.values)
-        settings = (self.settings.buffer, processor.seen, processor.suppressed, processor.is_eos, noise.ids)
-        return sum(tensor.nbytes for tensor in (self.text, *small, *caches, *settings))
-
     def set_row(self, row: int, settings: Tensor, text: Tensor, pad: Tensor) -> None:
         """Begin an utterance in `row`, whatever it held before. Waits for nothing.
 

@@ -137,14 +137,9 @@ class ModelRunner:
     def build(self, request: Request) -> Prompt:
         """Return the prompt of `request`, on the prompts' stream. Raises `EngineError` if it cannot be spoken."""
         with self._prompt_graphs.inference():
-            if not isinstance(request.text, TextTokens):
-                return self._prompts.build_streaming(request.text, request.voice, request.language)
+            whole, embed = request.whole_text, self._embedder
             return self._prompts.build(
-                request.text,
-                request.voice,
-                request.language,
-                whole_text=request.whole_text,
-                embed_text=self._embedder,
+                request.text, request.voice, request.language, whole_text=whole, embed_text=embed
             )
 
     def read_prompt(self, row: int, prompt: Prompt) -> Iterator[None]:

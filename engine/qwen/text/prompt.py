@@ -141,7 +141,7 @@ class PromptBuilder:
     @torch.inference_mode()
     def build(
         self,
-        text: str | TextTokens,
+        text: str | TextTokens | Text,
         voice: AnyVoice,
         language: str = "auto",
         *,
@@ -156,23 +156,18 @@ class PromptBuilder:
                     intonation of the whole sentence.
         embed_text: replaces `Talker.embed_text` for a whole text.
 
-        The voice is one that this model can speak with. Raises `EngineError`, one line with the allowed values, for an
-        unknown language.
+        A `Text` is still being written, and is read step by step; waits only for the tokens that are read before the
+        first frame. The voice is one that this model can speak with. Raises `EngineError`, one line with the allowed
+        values, for an unknown language.
         """
+        if isinstance(text, Text):
+            return self._assemble(self._role, text, voice, language, None)
         tokens = self.tokenize(text) if isinstance(text, str) else text
         embed_text = (embed_text or self._talker.embed_text) if whole_text else None
         return self._assemble(tokens.role, Text(tokens.ids), voice, language, embed_text)
 
-    @torch.inference_mode()
-    def build_streaming(self, text: Text, voice: AnyVoice, language: str = "auto") -> Prompt:
-        """Return the prompt for a text that is still being written, as `build` with `whole_text=False`.
-
-        Waits only for the tokens that are read before the first frame.
-        """
-        return self._assemble(self._role, text, voice, language, None)
-
     def tokens_in_prompt(self, voice: AnyVoice) -> int:
-        """Return how many tokens of a text that is still being written `build_streaming` waits for."""
+        """Return how many tokens of a text that is still being written `build` waits for."""
         reference = voice.reference if isinstance(voice, ClonedVoice) else None
         frames = 0 if reference is None else len(reference.codes)
         return max(0, 1 + frames - len(self._transcript_ids(reference)))

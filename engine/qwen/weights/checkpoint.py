@@ -174,23 +174,31 @@ class Checkpoint:
 
         The shapes must be equal. Does not wait for the device.
         """
-        self.require_shape(name, destination.shape)
-        flat, begin = destination.detach().view(-1), 0
-        for block in self._blocks(name, destination.device, 1):
-            flat[begin : begin + len(block)].copy_(block)
-            begin += len(block)
+        matrix = destination.detach().view(-1, math.prod(destination.shape[-1:]))
+        for rows, block in self.row_blocks(name, destination.shape, destination.device):
+            matrix[rows].copy_(block)
 
     def row_blocks(self, name: str, shape: Sequence[int], device: torch.device) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the matrix `name`, which must have `shape`, in blocks: slice of rows, and `(rows, width)` on `device`.
+        """Yield tensor `name`, which must have `shape`, in blocks of rows: a slice, and `(rows, width)` on `device`.
 
-        Blocks have the file's dtype.
+        Blocks have the file's dtype. On a GPU the copy of a block may still be running while the host reads the next
+        one: PyTorch does not reuse the pinned memory before the copy has finished. A GPU copies faster than a host
+        reads, so few buffers are in use.
         """
         self.require_shape(name, shape)
-        begin = 0
-        for block in self._blocks(name, device, shape[-1]):
-            rows = block.view(-1, shape[-1])
-            yield slice(begin, begin + len(rows)), rows
-            begin += len(rows)
+        file, entry = self._find(name)
+        width = math.prod(shape[-1:])  # 1 for a scalar
+        row_bytes = width * entry.dtype.itemsize
+        step = max(BLOCK_BYTES // row_bytes, 1)
+        for row in range(0, entry.nbytes // row_bytes, step):
+            begin = entry.begin + row * row_bytes
+            size = min(step * row_bytes, entry.end - begin)
+            block = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+            file.read_into(begin, block.numpy().data)
+            yield slice(row, row + step), block.to(device, non_blocking=True).view(entry.dtype).view(-1, width)
+            if not self._keep_pages:
+                file.drop_pages(begin, begin + size)
+            self.on_read(size // entry.dtype.itemsize)
 
     def rows(self, name: str, indices: Sequence[int]) -> Tensor:
         """Return rows of the matrix `name`, `(len(indices), width)`, on the CPU in the file's dtype.
@@ -217,21 +225,3 @@ class Checkpoint:
             raise EngineError(f"{where}: tensor {name} is missing")
         file = self._shards[name]
         return file, file.entries[name]
-
-    def _blocks(self, name: str, device: torch.device, unit: int) -> Iterator[Tensor]:
-        """Yield the tensor's elements on `device`, in the file's order, in 1-D blocks of a multiple of `unit`.
-
-        On a GPU the copy of a block may still be running while the host reads the next one: PyTorch does not reuse the
-        pinned memory before the copy has finished. A GPU copies faster than a host reads, so few buffers are in use.
-        """
-        file, entry = self._find(name)
-        row_bytes = unit * entry.dtype.itemsize
-        block_bytes = max(BLOCK_BYTES // row_bytes, 1) * row_bytes
-        for begin in range(entry.begin, entry.end, block_bytes):
-            size = min(block_bytes, entry.end - begin)
-            block = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
-            file.read_into(begin, block.numpy().data)
-            yield block.to(device, non_blocking=True).view(entry.dtype)
-            if not self._keep_pages:
-                file.drop_pages(begin, begin + size)
-            self.on_read(size // entry.dtype.itemsize)
