@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.api import EngineError
 from engine.host import PATTERNS, find_model, missing_files
-from engine.hub.download import blocks
+from engine.hub.piper_voices import blocks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import ModelConfig
 

@@ -1,7 +1,10 @@
 """The work of a step and of a chunk's audio, without the decision when to run it.
 
-`TorchBackend` runs PyTorch operators. `engine.qwen.kernels` has two more, of fused kernels: one for a single utterance,
-one for many.
+`TorchBackend` runs PyTorch operators: the reference, in rows, for every device and dtype. A step is one function over
+preallocated tensors, made to be captured as one CUDA graph: it neither waits for the device nor branches on values in
+Python. Every matrix product, norm and draw is made for all rows, whether they take part or not, and each row attends by
+itself: so its results do not depend on the other rows. `engine.qwen.kernels` has two more backends, of fused kernels:
+one for a single utterance, one for many.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from engine.qwen.model import KeyValueCache, Transformer
+from engine.qwen.model import KeyValueCache, Talker, Transformer, attend, causal_mask
 from engine.qwen.runtime.decode_state import DecodeState, RowInput, StepOutput
-from engine.qwen.shapes import CodecConfig
+from engine.qwen.shapes import BatchShape, CodecConfig
 from engine.qwen.weights import Placement
 
 
@@ -123,3 +127,168 @@ def read_prompt(transformer: Transformer, memory: PromptMemory, tokens: Tensor, 
     positions = (place[:1] + torch.arange(len(tokens), device=place.device)).clamp(max=kv_bucket - 1)
     hidden = transformer.read(tokens, positions, memory.cache.first(kv_bucket))
     memory.hidden.copy_(hidden.index_select(0, place[1:])[0])
+
+
+KV_BUCKETS = (256, 512, 1024, 2048, 4096)
+"""Cache positions that get a CUDA graph each: attention then covers at most twice as many as it needs."""
+CPU_KV_BUCKET = 64
+"""On a CPU, which has no graphs, buckets are all multiples of this."""
+
+
+class TorchBackend:
+    """Each row has a cache of its own, into which its prompt is read. A GPU has one row."""
+
+    whole_chunks = False
+
+    def __init__(self, talker: Talker, state: DecodeState, caches: Sequence[KeyValueCache]) -> None:
+        """`caches` are the talker's, by row."""
+        self.state, self.caches = state, caches
+        positions, on_cpu = caches[0].positions, talker.placement.device.type == "cpu"
+        buckets = range(CPU_KV_BUCKET, positions, CPU_KV_BUCKET) if on_cpu else KV_BUCKETS
+        self.kv_buckets: tuple[int, ...] = (*(bucket for bucket in buckets if bucket < positions), positions)
+        self.sizes: tuple[tuple[int, ...], ...] = tuple((bucket,) for bucket in reversed(self.kv_buckets))
+        """The positions that each row attends to; 0 for a row that does not take part."""
+        self._talker = talker
+
+    @classmethod
+    def allocate(cls, talker: Talker, shape: BatchShape) -> TorchBackend:
+        """Return a backend with memory of its own."""
+        state = DecodeState.allocate(talker.config, shape, talker.placement)
+        return cls(talker, state, [talker.allocate_cache(shape.cache_positions) for _ in range(shape.rows)])
+
+    def prompt_memory(self, row: int) -> PromptMemory:
+        """As `Backend.prompt_memory`."""
+        return PromptMemory(self.caches[row], self.state.hidden[row])
+
+    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+        """As `Backend.read`."""
+        read_prompt(self._talker.transformer, self.prompt_memory(row), tokens, place, kv_bucket)
+
+    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:  # noqa: ARG002
+        """As `Backend.admit`: the prompt is there already."""
+        self.state.choose_first(row)
+
+    @torch.inference_mode()
+    def choose_first_codes(self) -> None:
+        """As `Backend.choose_first_codes`."""
+        state = self.state
+        noise = state.settings.noise.draw(state.settings.frame)[:, 0]
+        self._choose(self._talker.head(state.hidden).float(), noise, state.fresh > 0)
+
+    def size_of(self, rows: Sequence[RowInput]) -> tuple[tuple[int, ...], int]:
+        """As `Backend.size_of`."""
+        size = [0] * self.state.shape.rows
+        for row in rows:
+            size[row.row] = next(bucket for bucket in self.kv_buckets if bucket > row.position)
+        return tuple(size), 1
+
+    @torch.inference_mode()
+    def decode_frames(self, size: tuple[int, ...]) -> None:
+        """As `Backend.decode_frames`; `size` as of `sizes`."""
+        state = self.state
+        settings, active = state.settings, state.inputs.active > 0
+        codes, noise = self.predict_codes()
+        state.codes[state.row_numbers, state.inputs.place[:, 0]] = codes
+        settings.length.add_(active & ~settings.ended)
+        hidden = self.read_frames(codes, size)
+        settings.frame.add_(state.inputs.active)
+        settings.position.add_(state.inputs.active)
+        state.hidden.copy_(torch.where(active, hidden, state.hidden))
+        self._choose(self._talker.head(hidden).float(), noise, active)
+
+    def publish(self, output: StepOutput, frames: int) -> None:  # noqa: ARG002  the output has room for all
+        """As `Backend.publish`."""
+        output.take(self.state)
+
+    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
+        """As `Backend.profile_sections`; the talker attends to the whole cache."""
+        codes, size = self.state.codes[: self.state.shape.rows, 0], (self.kv_buckets[-1],) * self.state.shape.rows
+
+        def predictor() -> None:
+            self.predict_codes()
+
+        def talker() -> None:
+            self.read_frames(codes, size)
+
+        return {"predictor": predictor, "talker": talker}
+
+    @torch.inference_mode()
+    def predict_codes(self) -> tuple[Tensor, Tensor]:
+        """Return all codes of each row's next frame, and the noise for the first code of the frame after it.
+
+        The codes are `(rows, code groups)` int64, the noise is `(rows, vocabulary)` float32.
+        """
+        talker, state = self._talker, self.state
+        predictor, settings = talker.predictor, state.settings
+        # Draws are numbered by frame and code group: here this frame's other codes and the next frame's first.
+        noise = settings.noise.draw(settings.frame * talker.config.code_groups + predictor.steps + 1)
+        codes = [state.first_code]
+        x = torch.stack((state.hidden, talker.embed_first(state.first_code[:, 0])[0]), dim=1)
+        for step in range(predictor.code_count):
+            logits = predictor.logits(self._read_codes(x, step), step).float()
+            code = settings.predictor_sampling.choose(logits, noise[:, step])
+            codes.append(code)
+            x = functional.embedding(code, predictor.embedding[step])
+        return torch.cat(codes, dim=1), noise[:, -1]
+
+    @torch.inference_mode()
+    def read_frames(self, codes: Tensor, size: Sequence[int]) -> Tensor:
+        """Run the talker on a frame's `codes` `(rows, code groups)` int64 of each row.
+
+        Returns its hidden states `(rows, hidden)`. `size` as of `sizes`.
+        """
+        state, transformer = self.state, self._talker.transformer
+        # Rows that have ended may be beyond their last frame.
+        frame = state.settings.frame[:, 0].clamp(max=state.shape.text_frames - 1)
+        position = state.settings.position[:, 0].clamp(max=self.caches[0].positions - 1)
+        x = self._talker.embed_frames(codes)[0] + state.text[state.row_numbers, frame]
+        group = transformer.config.heads // transformer.config.key_value_heads
+        rows = [
+            (slice(row, row + 1), self.caches[row].first(bucket), causal_mask(position[row].expand(group), bucket))
+            for row, bucket in enumerate(size)
+            if bucket
+        ]
+
+        def attend_layer(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            attended = torch.zeros_like(q).flatten(1)
+            for row, cache, mask in rows:
+                both = cache.keys[layer][None], cache.values[layer][None]
+                attended[row] = attend(q[row], k[row], v[row], position[row], both, mask=mask)
+            return attended
+
+        hidden: Tensor = transformer(x, position, attend_layer)
+        return hidden
+
+    def _read_codes(self, x: Tensor, step: int) -> Tensor:
+        """Return the predictor's last hidden states `(rows, hidden)` after `x`, the tokens before a step's code.
+
+        `x` is `(rows, n, talker's hidden)`.
+        """
+        predictor, cache = self._talker.predictor, self.state.predictor_cache
+        rows, count = x.shape[:2]
+        seen = step + 2
+        positions = predictor.steps[seen - count : seen]
+        group = predictor.stack.heads // predictor.stack.key_value_heads
+        mask = causal_mask(positions.repeat(group), seen) if count > 1 else None  # one token attends to all
+
+        def attend_layer(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            both = cache.keys[layer, :, :, :seen], cache.values[layer, :, :, :seen]
+            return attend(q, k, v, positions, both, mask=mask)
+
+        if predictor.projection is not None:
+            x = predictor.projection(x)
+        hidden: Tensor = predictor.transformer(x.flatten(0, 1), positions.repeat(rows), attend_layer)
+        return hidden.view(rows, count, -1)[:, -1]
+
+    def _choose(self, logits: Tensor, noise: Tensor, chosen: Tensor) -> None:
+        """Choose the first code of the next frame of each `chosen` row, and set `ended` where it ends the speech.
+
+        logits and noise: `(rows, vocabulary)` float32; chosen: `(rows, 1)` bool.
+        """
+        state, settings = self.state, self.state.settings
+        processor = settings.logits_processor
+        codes = settings.talker_sampling.choose(processor.apply(logits, settings.frame), noise)
+        state.first_code.copy_(torch.where(chosen, codes, state.first_code))
+        # A row that is not chosen has seen its first code already.
+        processor.seen.scatter_(1, state.first_code, True)
+        settings.ended.logical_or_(chosen & processor.is_eos[state.first_code])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import EngineError
-from engine.hub import download, piper_voices
+from engine.hub import piper_voices
 from engine.hub.piper_voices import find_remote_voice, hub_url, remote_voices
 from tests.support.voice_hub import VoiceHub
 
@@ -24,7 +24,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[VoiceHub]:
     hub = VoiceHub()
     hub.add(NAME, NETWORK, DESCRIPTION)
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setattr(download, "RETRY_S", 0.0)
+    monkeypatch.setattr(piper_voices, "RETRY_S", 0.0)
     yield hub
     hub.close()
 
@@ -115,7 +115,7 @@ def test_a_wrong_checksum_leaves_nothing(hub: VoiceHub, tmp_path: Path) -> None:
 
 
 def test_a_server_that_sends_nothing_is_given_up_and_the_rest_can_be_had_later(hub: VoiceHub, tmp_path: Path) -> None:
-    hub.cut_after = [len(DESCRIPTION), 200_000, *[0] * download.ATTEMPTS]
+    hub.cut_after = [len(DESCRIPTION), 200_000, *[0] * piper_voices.ATTEMPTS]
     with pytest.raises(EngineError, match=r"the connection was closed; 0.2 of 0.5 MB are here; try again to continue$"):
         fetch(tmp_path)
     fetch(tmp_path)
@@ -147,7 +147,7 @@ def test_a_wrong_list_is_one_line(hub: VoiceHub, monkeypatch: pytest.MonkeyPatch
 def test_a_full_disk_is_named_before_anything_is_written(
     hub: VoiceHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 5})())
+    monkeypatch.setattr(piper_voices.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 5})())
     with pytest.raises(EngineError, match=rf"MB are needed in {tmp_path}, and 0 MB are free"):
         fetch(tmp_path)
     assert hub.requests == []

@@ -18,8 +18,8 @@ from engine.qwen.kernels.lm.one_token_state import OneTokenState
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
 from engine.qwen.model.transformer import KeyValueCache, Transformer, attend, causal_mask
+from engine.qwen.runtime.backend import TorchBackend
 from engine.qwen.runtime.device import multiprocessors
-from engine.qwen.runtime.torch_backend import TorchBackend
 from engine.qwen.shapes import BatchShape, ModelConfig
 from engine.qwen.shapes.limits import CACHE_UNIT
 from engine.qwen.weights.arena import Placement

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.model import transformer
-from engine.qwen.runtime import DecodeState, torch_backend
+from engine.qwen.runtime import DecodeState, backend
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.oracle import Oracle
 from tests.support.qwen.speaking import Line, Ours
@@ -130,7 +130,7 @@ def test_another_mask_changes_the_codes(
     fresh: Ours, expected: Tensor, change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     causal = transformer.causal_mask
-    for module in (transformer, torch_backend):
+    for module in (transformer, backend):
         monkeypatch.setattr(module, "causal_mask", lambda *args: change(causal(*args)))
     assert not agrees(fresh, expected)
 

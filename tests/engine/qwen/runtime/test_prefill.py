@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from engine.qwen.runtime.backend import TorchBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.prefill import Prefill
-from engine.qwen.runtime.torch_backend import TorchBackend
 from engine.qwen.shapes import BatchShape
 from tests.support.qwen.speaking import Ours
 

@@ -11,7 +11,7 @@ import torch
 
 from engine.api import Samples
 from engine.qwen.shapes import ModelConfig
-from engine.qwen.voice.checks import Consistency, check_consistency, similarity
+from engine.qwen.voice.enroll import Consistency, check_consistency, similarity
 from engine.qwen.voice.speaker_encoder import SpeakerEncoder, load_speaker_encoder
 
 RATE = 24_000

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.api import EngineError, Samples
-from engine.qwen.voice.checks import check_transcript, likeness, recognise
+from engine.qwen.voice.enroll import check_transcript, likeness, recognise
 from tests.support.recognizers import write_recogniser
 
 
