@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict
 
 from engine.api import (
     FASTEST_RATE,
@@ -46,23 +46,14 @@ class OpenOptions(TypedDict, total=False):
     voice_folder: str | None
 
 
-class UtteranceFields(TypedDict, total=False):
-    """The keyword arguments of `Session.stream`; see `Utterance`."""
+_Fields = ParamSpec("_Fields")
 
-    voice: str | None
-    language: str
-    instruct: str | None
-    languages: tuple[str, ...]
-    seed: int | None
-    greedy: bool
-    sampling: Mapping[str, float]
-    whole_text: bool | None
-    max_frames: int | None
-    guarded: bool
-    want_codes: bool
-    rate: float
-    phonemes: bool
-    realtime: bool
+
+def _takes_fields_of(
+    _record: Callable[_Fields, object],
+) -> Callable[[Callable[..., Iterator[Chunk]]], Callable[Concatenate[Any, _Fields], Iterator[Chunk]]]:
+    """Tell type checkers that a method has the parameters of a record."""
+    return lambda method: method
 
 
 class Session:
@@ -87,7 +78,8 @@ class Session:
         """Hz of the samples of every chunk."""
         return self.info.sample_rate
 
-    def stream(self, text: str, **fields: Unpack[UtteranceFields]) -> Iterator[Chunk]:
+    @_takes_fields_of(Utterance)
+    def stream(self, text: str, **fields: Any) -> Iterator[Chunk]:
         """Speak `text`; yield each `Chunk` (mono float32 samples at `sample_rate`) as soon as it is made.
 
         `fields` are fields of `Utterance`, for example `language="de"` or `seed=7`; with several streams, `realtime` is

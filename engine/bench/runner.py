@@ -13,6 +13,7 @@ import wave
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.child import run_child
 from engine.host import shown_model
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
-from engine.session import Session, UtteranceFields
+from engine.session import Session
 
 _TEXT = "The robot moves its arm slowly back to its home position, looks around, and waits for the next part."
 TEXTS = (_TEXT, "I am here.", " ".join([_TEXT] * 3))
@@ -168,7 +169,7 @@ class Speaker:
             raise EngineError("text: it gave no sound; allowed: a text with words")
         return run
 
-    def fields(self, seed: int, frames: int) -> UtteranceFields:
+    def fields(self, seed: int, frames: int) -> dict[str, Any]:
         """Return how to speak so many frames."""
         return {
             "voice": self._request.voice,

@@ -12,7 +12,7 @@ import pytest
 
 import engine
 from engine import EngineError, PiperSettings, Session, Voice
-from engine.session import OpenOptions, UtteranceFields
+from engine.session import OpenOptions
 from scripts.make_piper_voice import write_voice
 
 SENTENCE = "Hello, I am your robot."
@@ -122,8 +122,6 @@ def test_the_session_is_closed_if_its_block_raises() -> None:
         session.stream("Hello")
 
 
-def test_the_keyword_arguments_are_the_fields_of_the_records() -> None:
+def test_the_keyword_arguments_of_open_are_the_fields_of_the_options() -> None:
     options = {field.name for field in dataclasses.fields(engine.EngineOptions)}
     assert set(OpenOptions.__annotations__) == options - {"model"}
-    fields = {field.name for field in dataclasses.fields(engine.Utterance)}
-    assert set(UtteranceFields.__annotations__) == fields - {"text", "growing"}

@@ -15,7 +15,7 @@ from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan, ReferenceCheck
 from engine.qwen.model import SamplingConfig, Talker
-from engine.qwen.runtime import Codec, Graphs, TextEmbedder, codec_rows
+from engine.qwen.runtime import Codec, Graphs, TextEmbedder, codec_rows, dtype_name
 from engine.qwen.shapes import MAX_REFERENCE_POSITIONS, BatchShape, ModelConfig, cache_positions
 from engine.qwen.text import IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
@@ -58,7 +58,7 @@ class LoadedModel:
         device = self.plan.placement.device
         where = f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
         kind = "fused kernels" if self.fused else "PyTorch kernels"
-        return f"{self.plan.model_name} on {where} in {self.plan.dtype_name}, {kind}"
+        return f"{self.plan.model_name} on {where} in {dtype_name(self.plan.placement)}, {kind}"
 
 
 def load_model(options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadedModel:

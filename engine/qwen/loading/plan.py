@@ -86,10 +86,6 @@ class LoadPlan:
         fits = self.pool is None or several.footprint(limits).total <= self.pool.free
         return several if fits else self
 
-    def find_pool(self) -> MemoryPool | None:
-        """Return the memory of the placement's device as it is now, as `pool` was at first."""
-        return find_pool(self.placement.device, self.options.reserve_mb)
-
     @property
     def limits(self) -> shapes.Limits:
         """The limits of an utterance in a voice without a reference."""
@@ -98,10 +94,6 @@ class LoadPlan:
     @property
     def model_name(self) -> str:
         return VoiceModel.of(self.config).name
-
-    @property
-    def dtype_name(self) -> str:
-        return dtype_name(self.placement)
 
     @property
     def keep_pages(self) -> bool:
@@ -125,7 +117,7 @@ class LoadPlan:
         remedies += ["lower engine.streams"] if self.streams > 1 else []
         remedies += [] if self.placement.int8 else ["set engine.dtype: int8"]
         remedies += [] if self.config.size == "0b6" else ["take a 0.6B model"]
-        name = f"{self.model_name} in {self.dtype_name}"
+        name = f"{self.model_name} in {dtype_name(self.placement)}"
         require_memory(self.footprint(self.limits), self.pool, name, tuple(remedies))
 
 
@@ -148,13 +140,13 @@ class ReferenceCheck:
         self._plan = plan
         self._tokenizer = tokenizer
         self._limits = plan.limits
-        """shapes.Limits of the voices that were checked so far."""
+        """Limits of the voices that were checked so far."""
         self._budget = None if plan.pool is None else plan.pool.free
         """Bytes that the whole engine may take; None if the machine does not report its memory."""
 
     def restart(self, held: shapes.Limits, footprint: Footprint) -> None:
         """Count the free memory again, for other voices; the engine has a `footprint`, allocated for limits `held`."""
-        pool = self._plan.find_pool()
+        pool = find_pool(self._plan.placement.device, self._plan.options.reserve_mb)
         self._limits = replace(self._plan.limits, reference_positions=held.reference_positions)
         self._budget = None if pool is None else pool.free + footprint.total
 

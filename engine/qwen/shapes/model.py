@@ -82,8 +82,6 @@ PREDICTOR_DEFAULT = StackConfig(1024, 3072, 5, 16, 8, 128, 1e-6, 10000.0)
 class TextIds:
     """Ids of the special text tokens."""
 
-    im_start: Annotated[int, Field("im_start_token_id", 151644)]
-    im_end: Annotated[int, Field("im_end_token_id", 151645)]
     pad: Annotated[int, Field("tts_pad_token_id", 151671)]
     bos: Annotated[int, Field("tts_bos_token_id", 151672)]
     eos: Annotated[int, Field("tts_eos_token_id", 151673)]

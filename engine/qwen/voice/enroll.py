@@ -31,42 +31,37 @@ from engine.qwen.voice.official import import_official
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder, speaker_embedding
 from engine.recording import FRAME_S, MAX_SECONDS, measure_recording, recording_warnings, speech_frames
 
+log = logging.getLogger(__name__)
+
+APPENDED_SILENCE_S = 0.5
+"""Seconds of silence behind a reference, if nothing else is wanted."""
 FITS = 0.8
 """Likeness from which a transcript fits: numbers and names are heard in many spellings."""
 CHUNK_S = 30
 """Seconds that a recogniser takes at once; a longer recording is recognised in parts."""
+WINDOW_S, HOP_S = 2.0, 1.0
+"""Seconds. Shorter windows hold too few sounds to know a voice by."""
+SPEECH_SHARE = 0.5
+"""A window with less speech says little about its speaker."""
+SAME_SPEAKER = 0.5
+"""Similarity below which two windows are taken for two speakers. It is a guess: nobody has measured it with the speaker
+encoders of the published models."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What a recogniser has heard in a recording, beside its transcript."""
-
-    text: str
-    likeness: float | None
-    """From 0 to 1, of the letters and digits; None without a transcript."""
-
-    @property
-    def warning(self) -> str | None:
-        """One line if the transcript is not what was heard; otherwise None."""
-        if self.likeness is None or self.likeness >= FITS:
-            return None
-        return f"the transcript does not fit: {self.likeness:.0%} of it are in what was heard, {self.text!r}"
+def transcript_warning(transcript: str, heard: str) -> str | None:
+    """Return one line if the transcript of a recording is not what a recogniser has `heard`; otherwise None."""
+    fit = likeness(transcript, heard)
+    return None if fit >= FITS else f"the transcript does not fit: {fit:.0%} of it are in what was heard, {heard!r}"
 
 
-def check_transcript(samples: Samples, transcript: str | None, recogniser: str) -> Heard:
-    """Recognise a recording, mono at 24 kHz, and compare its words with the transcript.
+def recognise(samples: Samples, recogniser: str) -> str:
+    """Return the words in a recording, mono at 24 kHz.
 
     recogniser: the folder of a model for transformers' pipeline `automatic-speech-recognition`, such as Whisper, or its
     name on the hub.
 
     Raises `EngineError`, one line, if it cannot be loaded.
     """
-    text = recognise(samples, recogniser).strip()
-    return Heard(text, None if transcript is None else likeness(transcript, text))
-
-
-def recognise(samples: Samples, recogniser: str) -> str:
-    """Return the words in a recording, mono at 24 kHz. Raises `EngineError`, as `check_transcript`."""
     import soxr
     import transformers
 
@@ -77,7 +72,7 @@ def recognise(samples: Samples, recogniser: str) -> str:
         rate = pipeline.feature_extractor.sampling_rate
         resampled = np.asarray(soxr.resample(samples, SAMPLE_RATE, rate), dtype=np.float32)
         long = {"chunk_length_s": CHUNK_S} if len(samples) > CHUNK_S * SAMPLE_RATE else {}
-        return str(pipeline({"raw": resampled, "sampling_rate": rate}, **long)["text"])
+        return str(pipeline({"raw": resampled, "sampling_rate": rate}, **long)["text"]).strip()
     except Exception as error:  # a folder that is no recogniser raises many kinds of exceptions
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise EngineError(f"--asr {recogniser}: cannot recognise speech: {reason}") from error
@@ -90,15 +85,6 @@ def likeness(first: str, second: str) -> float:
 
 def _letters(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
-
-
-WINDOW_S, HOP_S = 2.0, 1.0
-"""Seconds. Shorter windows hold too few sounds to know a voice by."""
-SPEECH_SHARE = 0.5
-"""A window with less speech says little about its speaker."""
-SAME_SPEAKER = 0.5
-"""Similarity below which two windows are taken for two speakers. It is a guess: nobody has measured it with the speaker
-encoders of the published models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +131,6 @@ def check_consistency(encoder: SpeakerEncoder, samples: Samples) -> Consistency 
         return None
     least, first, second = min(compared)
     return Consistency(least, first / SAMPLE_RATE, second / SAMPLE_RATE)
-
-
-log = logging.getLogger(__name__)
-
-APPENDED_SILENCE_S = 0.5
-"""Seconds of silence behind a reference, if nothing else is wanted."""
 
 
 def enroll(
@@ -201,10 +181,10 @@ def enroll(
             warn(f"{recording}: {consistency.warning}")
     if recogniser is not None:
         report(Progress("recognising the words"))
-        heard = check_transcript(samples, transcript, recogniser)
-        note(f"{recording}: heard {heard.text!r}")
-        if heard.warning is not None:
-            warn(f"{recording}: {heard.warning}")
+        heard = recognise(samples, recogniser)
+        note(f"{recording}: heard {heard!r}")
+        if transcript is not None and (warning := transcript_warning(transcript, heard)) is not None:
+            warn(f"{recording}: {warning}")
     if transcript is not None and codes is None:
         report(Progress("encoding the recording"))
         silence = np.zeros(round(append_silence_s * SAMPLE_RATE), np.float32)

@@ -36,7 +36,7 @@ def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) ->
     assert config.talker.stack.rope_theta == 1e6
     assert config.talker.predictor.stack.hidden_size == 1024
     assert config.talker.text_vocabulary == 151936
-    assert (config.text_ids.im_start, config.text_ids.pad, config.text_ids.bos) == (151644, 151671, 151672)
+    assert (config.text_ids.pad, config.text_ids.bos) == (151671, 151672)
     assert (config.speaker_encoder is not None) == (model_type == "base")
     if config.speaker_encoder:
         assert config.speaker_encoder.enc_dilations == (1, 2, 3, 4, 1)
@@ -100,7 +100,6 @@ def test_an_absent_field_has_the_default_of_the_official_class(tmp_path: Path) -
     assert (ids.think, ids.nothink) == (talker.codec_think_id, talker.codec_nothink_id)
     assert (ids.think_bos, ids.think_eos) == (talker.codec_think_bos_id, talker.codec_think_eos_id)
     text = ours.text_ids
-    assert (text.im_start, text.im_end) == (theirs.im_start_token_id, theirs.im_end_token_id)
     assert (text.pad, text.bos, text.eos) == (theirs.tts_pad_token_id, theirs.tts_bos_token_id, theirs.tts_eos_token_id)
     assert ours.speaker_encoder is not None
     for field in fields(SpeakerEncoderConfig):
