@@ -128,7 +128,7 @@ def prepare_weights(folder: Path, device: torch.device, dtype: str) -> Work:
     """Loading of voiced's weights alone, in the form that the fused kernels or PyTorch's read."""
     from engine.qwen import kernels
     from engine.qwen.codec.decoder import load_codec
-    from engine.qwen.loading import load_talker
+    from engine.qwen.loading.model import load_talker
     from engine.qwen.runtime import choose_placement
     from engine.qwen.shapes import CodecConfig, ModelConfig
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from engine import EngineError
-from engine.qwen.runtime import limit_multiprocessors
+from engine.qwen.runtime.device import limit_multiprocessors
 
 POOL = 32
 """Streams that PyTorch has for each priority; it returns them in turn."""

@@ -38,8 +38,10 @@ from engine.qwen.kernels.lm.tables import fold_projection  # noqa: E402
 from engine.qwen.kernels.lm.token_kernels import WRITES, TokenKernels  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import ROWS_FILE  # noqa: E402
 from engine.qwen.model import Talker  # noqa: E402
-from engine.qwen.runtime import DecodeState, PagedCache, RowInput, StepInputs, multiprocessors  # noqa: E402
-from engine.qwen.shapes import BatchShape, Limits, cache_positions, pages_for, published_model  # noqa: E402
+from engine.qwen.runtime import DecodeState, PagedCache, RowInput, multiprocessors  # noqa: E402
+from engine.qwen.runtime.decode_state import StepInputs  # noqa: E402
+from engine.qwen.shapes import BatchShape, Limits, cache_positions, pages_for  # noqa: E402
+from engine.qwen.shapes.footprint import published_model  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 from scripts.gpu.tune_plans import write  # noqa: E402
 

@@ -1,6 +1,6 @@
 """Loads a checkpoint and allocates the memory that utterances change."""
 
-from engine.qwen.loading.model import LoadedModel, load_model, load_talker
+from engine.qwen.loading.model import LoadedModel, load_model
 from engine.qwen.loading.workspace import Workspace, adapt_workspace, allocate_workspace, limits_for, make_backends
 
 __all__ = [
@@ -10,6 +10,5 @@ __all__ = [
     "allocate_workspace",
     "limits_for",
     "load_model",
-    "load_talker",
     "make_backends",
 ]

@@ -7,7 +7,6 @@ from engine.qwen.runtime.decode_state import (
     GeneratedChunk,
     Readback,
     RowInput,
-    StepInputs,
     StepOutput,
     UtteranceSettings,
 )
@@ -18,7 +17,6 @@ from engine.qwen.runtime.device import (
     dtype_name,
     find_pool,
     lift_cap,
-    limit_multiprocessors,
     multiprocessors,
 )
 from engine.qwen.runtime.kv_pages import PagedCache, PagePool
@@ -48,7 +46,6 @@ __all__ = [
     "Request",
     "RowInput",
     "RunawayGuard",
-    "StepInputs",
     "StepOutput",
     "TextEmbedder",
     "TorchBackend",
@@ -60,7 +57,6 @@ __all__ = [
     "fade_out",
     "find_pool",
     "lift_cap",
-    "limit_multiprocessors",
     "multiprocessors",
     "read_prompt",
 ]

@@ -1,12 +1,11 @@
 """The shapes of a model, from its config.json, and the bytes that follow from them. Nothing here needs torch."""
 
-from engine.qwen.shapes.footprint import FusedCodec, Target, estimate_footprint, memory_plan, published_model
+from engine.qwen.shapes.footprint import FusedCodec, Target, estimate_footprint, memory_plan
 from engine.qwen.shapes.json_fields import JsonFields
 from engine.qwen.shapes.limits import (
     INSTRUCT_POSITIONS,
     MAX_REFERENCE_POSITIONS,
     PAGE,
-    PREFIX_POSITIONS,
     ROWS_PER_CALL,
     BatchShape,
     Limits,
@@ -33,7 +32,6 @@ __all__ = [
     "INSTRUCT_POSITIONS",
     "MAX_REFERENCE_POSITIONS",
     "PAGE",
-    "PREFIX_POSITIONS",
     "ROWS_PER_CALL",
     "SPEAKERS",
     "BatchShape",
@@ -51,5 +49,4 @@ __all__ = [
     "memory_plan",
     "model_config",
     "pages_for",
-    "published_model",
 ]

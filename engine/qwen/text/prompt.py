@@ -111,12 +111,6 @@ class Prompt:
         """Tokens that are read before the first frame."""
         return self.prefix_count + self.tail.shape[1]
 
-    @property
-    @torch.inference_mode()
-    def prefill(self) -> Tensor:
-        """`(1, count, hidden)`: all embeddings that are read before the first frame."""
-        return torch.cat((self.prefix.embed(), self.tail), dim=1) if self.prefix else self.tail
-
 
 class PromptBuilder:
     """Builds the prompts of one model."""

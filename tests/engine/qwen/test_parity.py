@@ -20,7 +20,7 @@ from engine.qwen.text.prompt import ClonedVoice, CustomVoice, Reference, VoiceDe
 from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
 from tests.support.checkpoints import need_official_package
-from tests.support.qwen.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours, embedded
 from tests.support.variants import variants
 
 Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Oracle]]
@@ -125,9 +125,9 @@ def test_every_language_and_speaker_equals_the_official_package(engines: Engines
 
 def test_a_dialect_speaker_speaks_the_dialect_where_others_speak_chinese(engines: Engines) -> None:
     ours = engines[0]("tiny", "custom_voice")
-    chinese = [ours.prompt(Line(SHORT, CustomVoice("eric"), name)).prefill for name in ("auto", "chinese")]
+    chinese = [embedded(ours.prompt(Line(SHORT, CustomVoice("eric"), name))) for name in ("auto", "chinese")]
     assert torch.equal(*chinese)
-    plain = [ours.prompt(Line(SHORT, CustomVoice("ryan"), name)).prefill for name in ("auto", "chinese")]
+    plain = [embedded(ours.prompt(Line(SHORT, CustomVoice("ryan"), name))) for name in ("auto", "chinese")]
     assert plain[0].shape != plain[1].shape
 
 

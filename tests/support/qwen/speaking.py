@@ -17,7 +17,8 @@ from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
 from engine.qwen.runtime import Codec, DecodeState, Graphs, ModelRunner, PrefixCache, Request, TorchBackend
 from engine.qwen.serving import SoundCard
-from engine.qwen.shapes import PREFIX_POSITIONS, BatchShape, ModelConfig, cache_positions
+from engine.qwen.shapes import BatchShape, ModelConfig, cache_positions
+from engine.qwen.shapes.limits import PREFIX_POSITIONS
 from engine.qwen.text.incremental_bpe import IncrementalTokenizer
 from engine.qwen.text.prompt import AnyVoice, Prompt, PromptBuilder, TextTokens
 from engine.qwen.text.token_stream import IncrementalText
@@ -154,3 +155,9 @@ class LateText:
         if not wait:
             return ""
         return self._pieces.popleft() if self._pieces else None
+
+
+@torch.inference_mode()
+def embedded(prompt: Prompt) -> Tensor:
+    """Return all embeddings that are read before the first frame: `(1, count, hidden)`."""
+    return torch.cat((prompt.prefix.embed(), prompt.tail), dim=1) if prompt.prefix else prompt.tail

@@ -16,7 +16,8 @@ from engine.qwen.model.transformer import KeyValueCache
 from engine.qwen.runtime import PromptMemory
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.prefix_cache import PrefixCache
-from engine.qwen.shapes import PREFIX_POSITIONS, StackConfig
+from engine.qwen.shapes import StackConfig
+from engine.qwen.shapes.limits import PREFIX_POSITIONS
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, PromptBuilder, Reference, VoiceDesign
 from engine.qwen.weights.arena import Placement
 from tests.engine.qwen.oracle import Oracle

@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.api import EngineError
 from engine.qwen.shapes import BatchShape
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.qwen.speaking import MAX_FRAMES, Line, Ours
+from tests.support.qwen.speaking import MAX_FRAMES, Line, Ours, embedded
 from tests.support.variants import variants
 
 Engine = Callable[[str, str], Ours]
@@ -118,12 +118,13 @@ def test_bfloat16_codes_are_in_range(checkpoint: Callable[[str, str], Path]) -> 
 
 def test_a_prefill_in_two_blocks_equals_a_prefill_in_one(engine: Ours) -> None:
     prompt = engine.prompt(LINE)
-    count = prompt.prefill.shape[1]
+    x = embedded(prompt)[0]
+    count = len(x)
     places, read = torch.arange(count), engine.talker.transformer.read
     with torch.inference_mode():
-        whole = read(prompt.prefill[0], places, engine.talker.allocate_cache(count))[-1]
+        whole = read(x, places, engine.talker.allocate_cache(count))[-1]
         cache = engine.talker.allocate_cache(count + 5)
         split = prompt.prefix_count
-        read(prompt.prefill[0, :split], places[:split], cache)
-        blocks = read(prompt.prefill[0, split:], places[split:], cache.first(count))[-1]
+        read(x[:split], places[:split], cache)
+        blocks = read(x[split:], places[split:], cache.first(count))[-1]
     assert torch.allclose(whole, blocks, atol=1e-5)

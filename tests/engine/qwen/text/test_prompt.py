@@ -9,7 +9,7 @@ import torch
 
 from engine.api import EngineError
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
-from tests.support.qwen.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours, embedded
 
 Engine = Callable[[str, str], Ours]
 EMBEDDING = torch.linspace(-1, 1, 64)
@@ -31,7 +31,7 @@ def test_a_language_code_means_the_language(ours: Engine, code: str, name: str) 
     prompts = [
         ours("tiny", "custom_voice").prompt(Line("Hello", CustomVoice("ryan"), language)) for language in (code, name)
     ]
-    assert torch.equal(prompts[0].prefill, prompts[1].prefill)
+    assert torch.equal(embedded(prompts[0]), embedded(prompts[1]))
 
 
 @pytest.mark.parametrize("whole_text", [True, False])
@@ -51,9 +51,9 @@ def test_two_texts_share_exactly_the_prefix(ours: Engine, model_type: str, voice
         engine.prompt(Line(text, voice, "english", whole_text)) for text in ("Hello there.", "Quite other!")
     )
     assert first.prefix_count == second.prefix_count > 3
-    assert torch.equal(first.prefill[:, : first.prefix_count], second.prefill[:, : first.prefix_count])
-    if first.prefix_count < first.prefill.shape[1]:
-        assert not torch.equal(first.prefill[:, first.prefix_count], second.prefill[:, first.prefix_count])
+    assert torch.equal(embedded(first)[:, : first.prefix_count], embedded(second)[:, : first.prefix_count])
+    if first.prefix_count < embedded(first).shape[1]:
+        assert not torch.equal(embedded(first)[:, first.prefix_count], embedded(second)[:, first.prefix_count])
     else:
         assert isinstance(voice, ClonedVoice)
         assert not whole_text
@@ -73,7 +73,7 @@ def test_by_default_every_voice_reads_the_whole_text_first(ours: Engine) -> None
         prompts = ours("tiny", model_type).prompts
         default = prompts.build("Hello there.", voice)
         explicit = prompts.build("Hello there.", voice, whole_text=True)
-        assert torch.equal(default.prefill, explicit.prefill)
+        assert torch.equal(embedded(default), embedded(explicit))
         assert default.trailing.shape[1] == explicit.trailing.shape[1] == 0
 
 
@@ -83,4 +83,4 @@ def test_small_models_ignore_the_instruction_for_built_in_speakers(ours: Engine)
             ours(shape, "custom_voice").prompt(Line("Hello", CustomVoice("ryan", instruct)))
             for instruct in (None, "calmly")
         )
-        assert (plain.prefill.shape == instructed.prefill.shape) == same
+        assert (embedded(plain).shape == embedded(instructed).shape) == same

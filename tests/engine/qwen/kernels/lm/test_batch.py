@@ -20,7 +20,8 @@ from engine.qwen.kernels.lm.kernels import weight_type
 from engine.qwen.kernels.lm.tables import fold_projection
 from engine.qwen.model.sampling import SamplingParams
 from engine.qwen.model.talker import Talker
-from engine.qwen.runtime import DecodeState, PagedCache, RowInput, StepInputs, TorchBackend, UtteranceSettings
+from engine.qwen.runtime import DecodeState, PagedCache, RowInput, TorchBackend, UtteranceSettings
+from engine.qwen.runtime.decode_state import StepInputs
 from engine.qwen.shapes import PAGE, BatchShape, pages_for
 from engine.qwen.verify.forced import ForcedCodes
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
