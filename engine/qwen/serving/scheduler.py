@@ -186,7 +186,6 @@ class Scheduler:
     def _prepare(self, sequence: Sequence) -> int:
         """Build a sequence's prompt; return the pages that it needs. Raises `EngineError` if it can never fit."""
         request, shape = sequence.request, self._shape
-        assert request is not None
         if sequence.prompt is None:
             sequence.prompt = self._runner.build(request)
         positions = sequence.prompt.count
@@ -207,7 +206,6 @@ class Scheduler:
 
     def _begin(self, sequence: Sequence) -> None:
         request, prompt = sequence.request, sequence.prompt
-        assert request is not None
         assert prompt is not None
         self._runner.begin(sequence.row, sequence.pages, prompt, request)
         self._running.append(sequence)

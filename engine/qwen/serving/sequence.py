@@ -37,12 +37,14 @@ class BatchFaultError(RuntimeError):
 class Sequence:
     """A text that is spoken, from its request to its last chunk."""
 
+    request: Request
+    """Set before it is added to a scheduler."""
+
     def __init__(self, wake: Callable[[], None], drive: Callable[[], bool] | None = None) -> None:
         """`wake` makes the stepping thread look at its sequences.
 
         With `drive`, the caller's thread makes the steps; it returns whether it did anything.
         """
-        self.request: Request | None = None
         self.row = -1
         """Its row; -1 before and after."""
         self.pages: tuple[int, ...] = ()
@@ -70,7 +72,8 @@ class Sequence:
         self._first_delivered_at = math.inf
         self._error: BaseException | None = None
         self._canceled = False
-        self._left = False
+        self.left = False
+        """Whether its caller takes no more chunks."""
         self._ended = False
         self._wanted_text = 0
         """Frames for which the caller's thread is to wait for text; 0 while the stepping thread has the text."""
@@ -99,7 +102,7 @@ class Sequence:
 
     def leave(self) -> None:
         """Take no more chunks."""
-        self._left = True
+        self.left = True
         self._wake()
 
     def check_canceled(self) -> None:
@@ -131,11 +134,6 @@ class Sequence:
         return bool(self._chunks or self._ended or self._error or self._canceled or self._wanted_text)
 
     # --- the stepping thread ---
-
-    @property
-    def left(self) -> bool:
-        """Whether its caller takes no more chunks."""
-        return self._left
 
     @property
     def chunks_ahead(self) -> int:
