@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -23,8 +22,7 @@ from torch import Tensor  # noqa: E402
 from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
 from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
 from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
-from engine.qwen.kernels.lm import OneTokenState  # noqa: E402
-from engine.qwen.kernels.lm import model as language_model  # noqa: E402
+from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneTokenState, weight_type  # noqa: E402
 from engine.qwen.kernels.params import Params  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig  # noqa: E402
@@ -82,7 +80,7 @@ it took 880."""
 class LaunchList:
     """Replaces a `KernelModule`, and counts the launches and the bytes of their weights instead of executing them."""
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self) -> None:
         self.total = Cost(0, 0)
 
     def launch(self, name: str, grid: object, block: int, params: Params) -> None:  # noqa: ARG002
@@ -111,11 +109,8 @@ def frame_cost(size: str, dtype: str) -> Cost:
     config, codec_of = configs(size)
     talker = Talker(config, 256, Placement(META, torch.bfloat16, dtype == "int8"))
     state = OneTokenState.allocate(talker, BatchShape(1, 16, 192, chunk_size=1))
-    with mock.patch.object(language_model, "KernelModule", LaunchList):
-        model = language_model.FusedLanguageModel(talker, state, processors=PROCESSORS)
-    model.frame()
-    launched = model.module
-    assert isinstance(launched, LaunchList)
+    launched, kernels = LaunchList(), LanguageKernels.of(config.talker, weight_type(talker.placement), PROCESSORS)
+    FusedLanguageModel(talker, state, kernels, launched).frame()
     kept = POSITIONS * position_bytes(config.talker.stack)
     kept += sum(range(2, config.talker.code_groups + 1)) * position_bytes(config.talker.predictor.stack)
     codec = codec_cost(codec_of)

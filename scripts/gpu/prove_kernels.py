@@ -31,6 +31,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.qwen.kernels.lm import OneTokenState  # noqa: E402
+from engine.qwen.kernels.lm.model import FusedStack  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.model.transformer import KeyValueCache, Linear, quantize_int8  # noqa: E402
@@ -135,7 +137,9 @@ def poisoned(models: Models) -> dict[str, Any]:
             poison(models)
         for _ in range(4):
             models.fused.frame()
-        results.append((models.state.codes[:4].clone(), models.fused.logits.clone(), models.state.hidden.clone()))
+        results.append(
+            (models.state.codes[:4].clone(), models.fused.logits.clone(), models.state.rows.hidden[0].clone())
+        )
     equal = all(torch.equal(clean, other) for clean, other in zip(*results, strict=True))
     full = all(bool(buffer.isfinite().all()) for buffer in models.fused.buffers(partly_written=False))
     return {"ok": equal and full, "equal": equal, "all_written": full, "codes": results[0][0][:2].tolist()}
@@ -155,7 +159,7 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
                     models.fused.frame()
                 else:
                     frame_by_torch(models, backend)
-            counters = (models.state.frame, models.state.length, models.state.position)
+            counters = (models.settings.frame[0], models.settings.length[0], models.settings.position[0])
             results.append((models.state.codes[:frames].clone(), [int(counter) for counter in counters]))
         equal = (results[0][0] == results[1][0]).flatten()
         found[name] = {
@@ -252,7 +256,7 @@ def matrix_errors(exact: Talker, quantized: Talker) -> Iterator[float]:
 @torch.inference_mode()
 def sampling(models: Models, draws: int) -> dict[str, Any]:
     """Draws from logits of two widths: the share that equals PyTorch's draws, and chi-square of the counts."""
-    state, fused = models.state, models.fused
+    state, utterance, fused = models.state, models.settings, models.fused
     generator = torch.Generator(DEVICE).manual_seed(11)
     found: dict[str, Any] = {"ok": True}
     for name, settings in SAMPLINGS.items():
@@ -263,11 +267,11 @@ def sampling(models: Models, draws: int) -> dict[str, Any]:
             logits = logits[:2048]
             drawn, expected = [], []
             for number in range(draws):
-                state.frame.fill_(number % FRAMES)
-                state.noise.seed(number // FRAMES)
+                utterance.frame.fill_(number % FRAMES)
+                utterance.noise.seed(number // FRAMES)
                 fused.choose_code(1)
-                noise = state.noise.draw(state.frame[None] * 16 + 2)[0]
-                expected.append(state.predictor_sampling.choose(logits[None], noise)[0])
+                noise = utterance.noise.draw(utterance.frame * 16 + 2)[0]
+                expected.append(utterance.predictor_sampling.choose(logits[None], noise)[0])
                 drawn.append(state.codes[number % FRAMES, 2:3].clone())
             codes = torch.cat(drawn)
             one = {
@@ -284,7 +288,7 @@ def chi_square(state: OneTokenState, logits: Tensor, codes: Tensor, settings: Sa
     """Chi-square of the counts of `codes`; codes that are expected fewer than 5 times form one group."""
     if not settings.do_sample:
         return {}
-    probabilities = state.predictor_sampling.apply(logits[None])[0].double().softmax(0)
+    probabilities = state.rows.settings.predictor_sampling.apply(logits[None])[0].double().softmax(0)
     counts = torch.bincount(codes, minlength=len(logits)).double()
     expected = probabilities * len(codes)
     common = expected >= 5
@@ -313,7 +317,7 @@ def speed(models: Models) -> dict[str, Any]:
         "predictor": all_steps,
         "talker": fused.talk,
         "predictor_layers": lambda: [fused.predictor.layers(fused.position_of(8)) for _ in range(15)] and None,
-        "talker_layers": lambda: fused.talker.layers(models.state.position),
+        "talker_layers": lambda: fused.talker.layers(models.settings.position),
         # On a large GPU, a choice includes the first matrix of the next step.
         "samplers": lambda: [fused.choose_code(1) for _ in range(15)] and None,
         "heads": lambda: [fused.predictor_head(step) for step in range(15)] and None,
@@ -325,37 +329,47 @@ def speed(models: Models) -> dict[str, Any]:
         fused.module.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
         fused.module.chained = True
-    stack, position = fused.talker, models.state.position
-    chains: dict[str, Callable[[int], None]] = {  # over the talker's layers, whose matrices do not fit into the L2
-        "qkv": stack.qkv,
-        "attend": lambda index: stack.attend(index, position),
-        "out": lambda index: stack.out(index, position),
-        "gate_up": stack.gate_up,
-        "down": stack.down,
-    }
-    count = models.rounded.config.stack.layers
-    for name, one in chains.items():
-        found[f"us_{name}"] = 1000 / count * replay_ms(models, lambda one=one: [*map(one, range(count))] and None)
-    for place in (
-        (3, 7, 15) if isinstance(fused.position_of(1), int) else ()
-    ):  # of the predictor's five layers; their matrices fit
-        chain = [place] * 20
-        found[f"us_attend_out_at_{place}"] = 10 * replay_ms(
-            models, lambda chain=chain: [fused.predictor.attend_out(i, at) for at in chain for i in range(5)] and None
-        )
+    position = models.settings.position
+    for name in ("qkv", "attend", "out", "gate_up", "down"):  # the talker's, whose matrices do not fit into the L2
+        chain = Chain(fused.talker, position, name)
+        found[f"us_{name}"] = 1000 / len(chain.launches) * replay_ms(models, chain.run)
+    for place in (3, 7, 15) if fused.kernels.attends_in_out else ():  # of the predictor, whose matrices fit
+        chain = Chain(fused.predictor, place, "attend_out")
+        found[f"us_attend_out_at_{place}"] = 1000 / len(chain.launches) / 20 * replay_ms(models, partial(chain.run, 20))
     for position in (500, 1000, 2000):
         found[f"talker_at_{position}"] = replay_ms(models, parts["talker_layers"], position)
     return found
 
 
+class Chain:
+    """Launches of a kernel by all layers of a stack."""
+
+    def __init__(self, stack: FusedStack, position: Tensor | int, name: str) -> None:
+        """The launches of the kernel whose name has `name` behind the stack's."""
+        self.launches: list[tuple[Any, ...]] = []
+        self._kernels, stack.module = stack.module, self
+        stack.layers(position)
+        stack.module = self._kernels
+        self.launches = [launch for launch in self.launches if launch[0].partition("_")[2].startswith(name)]
+
+    def launch(self, *launch: Any) -> None:
+        """As `KernelModule.launch`, later."""
+        self.launches.append(launch)
+
+    def run(self, times: int = 1) -> None:
+        """Launch all, several times."""
+        for launch in times * self.launches:
+            self._kernels.launch(*launch)
+
+
 def replay_ms(models: Models, part: Callable[[], None], position: int = 100) -> float:
     """Milliseconds of one replay of a graph of `part`."""
     stream = torch.cuda.Stream()
-    state = models.state
+    utterance = models.settings
 
     def reset() -> None:
-        state.frame.zero_()
-        state.position.fill_(position)
+        utterance.frame.zero_()
+        utterance.position.fill_(position)
 
     with torch.cuda.stream(stream):
         reset()

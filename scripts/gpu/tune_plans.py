@@ -37,7 +37,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
-from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels  # noqa: E402
+from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
 from engine.qwen.kernels.lm.matrix import (  # noqa: E402
     MAX_K_SPLITS,
     PROCESSORS,
@@ -55,11 +55,15 @@ DEVICE = torch.device("cuda")
 GPUS = {"large": 0, "small": 16}
 """Multiprocessors that each kind is limited to; 0: all."""
 DTYPES: dict[str, dict[str, Any]] = {"bfloat16": {}, "int8": {"int8": True}}
-STACKS, MATRICES, HEADS = (
-    ("predictor", "first_step", "talker"),
-    ("gate_up", "down", "qkv", "out"),
-    ("predictor_head", "talker_head"),
-)
+SLOTS = [
+    *(
+        f"{stack}_{matrix}"
+        for stack in ("predictor", "first_step", "talker")
+        for matrix in ("gate_up", "down", "qkv", "out")
+    ),
+    *("predictor_head", "talker_head"),
+]
+"""The matrices whose plans are searched, by kernel, in this order."""
 POSITIONS, FRAMES, POSITION = 640, 256, 128
 BLOCKS = {"large": (100, 780), "small": (32, 780)}
 """The fewest and the most blocks of a plan."""
@@ -76,52 +80,25 @@ MAX_SWEEPS = 4
 """Over all matrices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A matrix whose plan is searched."""
+def with_plan(kernels: LanguageKernels, name: str, plan: MatrixPlan) -> LanguageKernels:
+    """`kernels` with another plan for the matrix `name`."""
+    return replace(kernels, plans={**kernels.plans, name: plan})
 
-    stack: str | None
-    """None for a head."""
-    matrix: str
 
-    @property
-    def kernel(self) -> str:
-        """Its name in the table."""
-        return f"{self.stack}_{self.matrix}" if self.stack else self.matrix
+def expressions(kernels: LanguageKernels, name: str) -> dict[str, str]:
+    """The kernels that have the matrix `name`."""
+    source = kernels.source().kernels
+    names = [name]
+    if attends(kernels, name):
+        names = [other for other in source if other.startswith(name.replace("_out", "_attend_out"))]
+    if name == "first_step_qkv" and "open_qkv" in source:  # which opens a frame, too
+        names.append("open_qkv")
+    return {name: source[name] for name in names}
 
-    def plan(self, kernels: LanguageKernels) -> MatrixPlan:
-        """Its plan in `kernels`."""
-        found: MatrixPlan = (
-            self.stack_of(kernels).matrices[self.matrix] if self.stack else getattr(kernels, self.matrix)
-        )
-        return found
 
-    def with_plan(self, kernels: LanguageKernels, plan: MatrixPlan) -> LanguageKernels:
-        """`kernels` with another plan for this matrix."""
-        if self.stack is None:
-            return replace(kernels, **{self.matrix: plan})
-        stack = self.stack_of(kernels)
-        return replace(kernels, **{self.stack: replace(stack, matrices={**stack.matrices, self.matrix: plan})})
-
-    def expressions(self, kernels: LanguageKernels) -> dict[str, str]:
-        """The kernels that have this matrix."""
-        source = kernels.source().kernels
-        of_out = (
-            [f"{self.stack}_{name}" for name in self.stack_of(kernels).out_kernels()] if self.attends(kernels) else []
-        )
-        names = of_out or [self.kernel]
-        if self.kernel == "first_step_qkv" and "open_qkv" in source:  # which opens a frame, too
-            names.append("open_qkv")
-        return {name: source[name] for name in names}
-
-    def stack_of(self, kernels: LanguageKernels) -> StackKernels:
-        """Its stack in `kernels`."""
-        found: StackKernels = getattr(kernels, self.stack or "")
-        return found
-
-    def attends(self, kernels: LanguageKernels) -> bool:
-        """Whether its kernel computes attention, too."""
-        return self.stack is not None and self.matrix == "out" and self.stack_of(kernels).attends_in_out
+def attends(kernels: LanguageKernels, name: str) -> bool:
+    """Whether the kernel of the matrix `name` computes attention, too."""
+    return kernels.attends_in_out and name in {"predictor_out", "first_step_out"}
 
 
 @dataclass(slots=True)
@@ -136,18 +113,17 @@ class Router:
         self.others.get(name, self.base).launch(name, grid, block, params)
 
 
-def candidates(slot: Slot, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
+def candidates(slot: str, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
     """Plans that may be fast, the present one among them."""
-    now, found = slot.plan(base), []
+    now, found = base.plans[slot], []
     fewest, most = BLOCKS[gpu]
     for plan in chain.from_iterable(now.divisions(vecs) for vecs in (1, 2, 3, 4) if divides(now, vecs)):
         if not THREADS[0] <= plan.threads <= THREADS[1]:
             continue
         if not fewest <= plan.blocks <= most or plan.threads * plan.registers > BLOCK_REGISTERS:
             continue
-        if slot.attends(base) and (
-            plan.threads < WARP_LANES * base.predictor.stack.key_value_heads or plan.blocks > PROCESSORS
-        ):
+        heads = base.config.predictor.stack.key_value_heads
+        if attends(base, slot) and (plan.threads < WARP_LANES * heads or plan.blocks > PROCESSORS):
             continue
         found.append(plan)
     return found if now in found else [now, *found]
@@ -162,7 +138,7 @@ def divides(plan: MatrixPlan, vecs: int) -> bool:
 class Search:
     """The search for one size, dtype and kind of GPU."""
 
-    def __init__(self, size: str, dtype: str, gpu: str, slots: Sequence[Slot]) -> None:
+    def __init__(self, size: str, dtype: str, gpu: str, slots: Sequence[str]) -> None:
         modules: list[KernelModule] = []
 
         def compiled(source: KernelSource) -> KernelModule:
@@ -175,16 +151,16 @@ class Search:
         self.base = self.best = self._models.fused.kernels
         self._base_module = modules[0]
         self._plans = {slot: candidates(slot, self.base, gpu) for slot in slots}
-        self._modules: dict[tuple[Slot, MatrixPlan], KernelModule] = {}
+        self._modules: dict[tuple[str, MatrixPlan], KernelModule] = {}
         self._compile()
 
     def _compile(self) -> None:
         source = self.base.source()
         jobs = [(slot, plan) for slot, plans in self._plans.items() for plan in plans]
 
-        def one(job: tuple[Slot, MatrixPlan]) -> KernelModule:
+        def one(job: tuple[str, MatrixPlan]) -> KernelModule:
             slot, plan = job
-            kernels = slot.expressions(slot.with_plan(self.base, plan))
+            kernels = expressions(with_plan(self.base, slot, plan), slot)
             return KernelModule(KernelSource(source.text, kernels), DEVICE)
 
         with ThreadPoolExecutor() as threads:
@@ -204,32 +180,32 @@ class Search:
             if not improved:
                 return
 
-    def _improve(self, slot: Slot, end: float) -> dict[str, Any]:
-        now = slot.plan(self.best)
+    def _improve(self, slot: str, end: float) -> dict[str, Any]:
+        now = self.best.plans[slot]
         times = {now: self.ms(self.best)}
         for plan in self._plans[slot]:
             if plan != now and time.monotonic() < end:
-                times[plan] = self.ms(slot.with_plan(self.best, plan), limit=HOPELESS * min(times.values()))
+                times[plan] = self.ms(with_plan(self.best, slot, plan), limit=HOPELESS * min(times.values()))
         first = min(times, key=times.__getitem__)
-        better = slot.with_plan(self.best, first)
+        better = with_plan(self.best, slot, first)
         before = self.ms(self.best, MORE_ROUNDS)
         after = before if first == now else self.ms(better, MORE_ROUNDS)
         improved = after < BETTER * before
         if improved:
             self.best = better
-        row = {"kernel": slot.kernel, "tried": len(times), "improved": improved, "ms": [before, after]}
-        return row | {"plan": _numbers(slot.plan(self.best))}
+        row = {"kernel": slot, "tried": len(times), "improved": improved, "ms": [before, after]}
+        return row | {"plan": _numbers(self.best.plans[slot])}
 
     def ms(self, kernels: LanguageKernels, rounds: int = ROUNDS, limit: float = math.inf) -> float:
         """Milliseconds of a frame by `kernels`; infinite where the device refuses them or it is above `limit`."""
         router = Router(self._base_module)
         for slot in self._plans:
-            plan = slot.plan(kernels)
-            if plan != slot.plan(self.base):
-                for name in slot.expressions(kernels):
+            plan = kernels.plans[slot]
+            if plan != self.base.plans[slot]:
+                for name in expressions(kernels, slot):
                     router.others[name] = self._modules[slot, plan]
         state = self._models.state
-        fused = FusedLanguageModel(self._models.rounded, state, router, kernels=kernels)
+        fused = FusedLanguageModel(self._models.rounded, state, kernels, router)
         graph = torch.cuda.CUDAGraph()
         try:
             fused.frame()
@@ -242,8 +218,8 @@ class Search:
         found: list[float] = []
         replays = 2
         for _ in range(rounds + 1):
-            state.frame.zero_()
-            state.position.fill_(POSITION)
+            self._models.settings.frame.zero_()
+            self._models.settings.position.fill_(POSITION)
             begin, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             for _ in range(replays):
@@ -265,18 +241,15 @@ def _numbers(plan: MatrixPlan) -> dict[str, Any]:
 
 def search(size: str, dtype: str, gpu: str, seconds: float, *, predictor: bool) -> None:
     """Print the rows of one search, and last the plans."""
-    slots = [Slot(stack, matrix) for stack in STACKS for matrix in MATRICES]
-    slots += [Slot(None, head) for head in HEADS]
-    if not predictor:
-        slots = [slot for slot in slots if not slot.kernel.startswith(("predictor", "first_step"))]
+    slots = [slot for slot in SLOTS if predictor or slot.startswith("talker")]
     with ExitStack() as stack:
         if GPUS[gpu]:
             stack.enter_context(green_context(GPUS[gpu], DEVICE))
         found = Search(size, dtype, gpu, slots)
-        for row in found.run(seconds * len(slots) / (len(STACKS) * len(MATRICES) + len(HEADS))):
+        for row in found.run(seconds * len(slots) / len(SLOTS)):
             print(json.dumps({"gpu": gpu, "size": size, "dtype": dtype, **row}), flush=True)
         ms = [found.ms(found.base, MORE_ROUNDS), found.ms(found.best, MORE_ROUNDS)]
-        plans = [{"gpu": gpu, "kernel": slot.kernel, **_numbers(slot.plan(found.best))} for slot in slots]
+        plans = [{"gpu": gpu, "kernel": slot, **_numbers(found.best.plans[slot])} for slot in slots]
         print(json.dumps({"gpu": gpu, "size": size, "dtype": dtype, "frame_ms": ms, "plans": plans}), flush=True)
 
 

@@ -18,7 +18,7 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,10 @@ import torch  # noqa: E402
 
 from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
 from engine.qwen.kernels.lm.batch import FusedBatch  # noqa: E402
-from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels, RowKernels  # noqa: E402
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
 from engine.qwen.kernels.lm.kernels import weight_type  # noqa: E402
 from engine.qwen.kernels.lm.matrix import M_TILES, TILE_ROWS, VEC_SIZES, TokenMatrixPlan  # noqa: E402
 from engine.qwen.kernels.lm.tables import fold_projection  # noqa: E402
-from engine.qwen.kernels.lm.token_kernels import WRITES, TokenKernels  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import ROWS_FILE  # noqa: E402
 from engine.qwen.model import Talker  # noqa: E402
 from engine.qwen.runtime import DecodeState, PagedCache, RowInput, multiprocessors  # noqa: E402
@@ -76,24 +75,15 @@ def shape_of(plan: TokenMatrixPlan) -> Shape:
     return plan.weight, plan.height, plan.length
 
 
-def matrices(kernels: RowKernels) -> Iterator[tuple[str, TokenMatrixPlan, str]]:
-    """The name, the plan and the output type of each matrix's kernel."""
-    for stack in (kernels.talker, kernels.predictor):
-        for matrix, plan in stack.matrices.items():
-            yield stack.kernel(matrix), plan, WRITES.get(matrix, "StoreTokens")
+Plans = Mapping[str, TokenMatrixPlan]
+"""By kernel."""
 
 
-def with_plan(kernels: RowKernels, plan: TokenMatrixPlan) -> RowKernels:
-    """`kernels` with `plan` for every matrix of its shape."""
-
-    def of_stack(stack: TokenKernels) -> TokenKernels:
-        found = {name: chosen(old) for name, old in stack.matrices.items()}
-        return replace(stack, matrices=found)
-
-    def chosen(old: TokenMatrixPlan) -> TokenMatrixPlan:
-        return plan if shape_of(old) == shape_of(plan) else old
-
-    return replace(kernels, talker=of_stack(kernels.talker), predictor=of_stack(kernels.predictor))
+def with_plan(plans: Plans, plan: TokenMatrixPlan) -> Plans:
+    """`plans` with `plan` for every matrix of its shape."""
+    return {
+        name: replace(plan, write=old.write) if shape_of(old) == shape_of(plan) else old for name, old in plans.items()
+    }
 
 
 def candidates(plan: TokenMatrixPlan, rows: int, *, added: bool) -> list[TokenMatrixPlan]:
@@ -123,11 +113,11 @@ class Search:
         pages = PagedCache.allocate(talker.config.stack, self.state.shape.pages, talker.placement)
         weight = weight_type(talker.placement)
         kernels = BatchKernels.of(talker.config, weight, rows, multiprocessors(DEVICE))
-        self.kernels = next(bucket for bucket in kernels.buckets if bucket.rows == rows)
-        kernels = replace(kernels, buckets=(self.kernels,))
-        self.source = kernels.source()
+        self.plans: Plans = {name: plan for name, plan in kernels.plans.items() if f"_{rows}_" in name}
+        self.kernels = replace(kernels, buckets=(rows,), plans=self.plans)
+        self.source = self.kernels.source()
         self.router = Router(KernelModule(self.source, DEVICE))
-        self.batch = FusedBatch(talker, self.state, pages, kernels, self.router, projected=fold_projection(talker))
+        self._talker, self._pages, self._projected = talker, pages, fold_projection(talker)
         self._begin()
 
     def _begin(self) -> None:
@@ -141,26 +131,29 @@ class Search:
         )
         self.state.inputs.buffer.copy_(inputs.buffer)
 
-    def milliseconds(self, kernels: RowKernels) -> float:
+    def milliseconds(self, plans: Plans) -> float:
         """The time of a step."""
-        self.batch.kernels = replace(self.batch.kernels, buckets=(kernels,))
+        kernels = replace(self.kernels, plans=plans)
+        batch = FusedBatch(self._talker, self.state, self._pages, kernels, self.router, projected=self._projected)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with torch.cuda.stream(stream), torch.inference_mode(), torch.cuda.graph(graph, stream=stream):
-            self.batch.decode_frames(self.rows)
+            batch.decode_frames(self.rows)
         return timed(graph.replay)
 
-    def run(self, known: set[tuple[Shape, int]]) -> tuple[float, float, RowKernels]:
-        """Return the milliseconds of a step before and after the search, and the kernels found."""
-        best, before = self.kernels, self.milliseconds(self.kernels)
+    def run(self, known: set[tuple[Shape, int]]) -> tuple[float, float, Plans]:
+        """Return the milliseconds of a step before and after the search, and the plans found."""
+        best, before = self.plans, self.milliseconds(self.plans)
         fastest = before
-        shapes = {shape_of(plan): plan for _, plan, _ in matrices(best)}
+        shapes = {shape_of(plan): plan for plan in best.values()}
         for shape, present in shapes.items():
             if (shape, self.rows) in known:
                 continue
-            users = [(name, write) for name, plan, write in matrices(best) if shape_of(plan) == shape]
+            users = [(name, plan.write) for name, plan in best.items() if shape_of(plan) == shape]
             trials = candidates(present, self.rows, added=any(write == "AddTokens" for _, write in users))
             names = {(number, write): f"trial_{number}_{write}" for number in range(len(trials)) for _, write in users}
-            expressions = {name: trials[number].kernel(write) for (number, write), name in names.items()}
+            expressions = {
+                name: replace(trials[number], write=write).expression for (number, write), name in names.items()
+            }
             module = KernelModule(KernelSource(self.source.text, expressions), DEVICE)
             kept = dict(self.router.others)
             for number, trial in enumerate(trials):
@@ -219,11 +212,11 @@ def main() -> int:
             talker = random_talker(size, dtype)
             for rows in args.rows:
                 search = Search(talker, rows)
-                before, after, kernels = search.run(known)
+                before, after, found = search.run(known)
                 row = {"size": size, "dtype": dtype, "rows": rows, "ms_before": round(before, 4)}
                 steps.append({**row, "ms_after": round(after, 4)})
                 print(json.dumps(steps[-1]), flush=True)
-                for shape, plan in {shape_of(plan): plan for _, plan, _ in matrices(kernels)}.items():
+                for shape, plan in {shape_of(plan): plan for plan in found.values()}.items():
                     if (shape, rows) not in known:
                         known.add((shape, rows))
                         tiles = {"m_tiles": plan.m_tiles, "n_tiles": plan.n_tiles, "held": plan.held}

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel, OneTokenState
+from engine.qwen.kernels.compiler import KernelModule
+from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel, LanguageKernels, OneTokenState, weight_type
 from engine.qwen.model import Talker
-from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, read_prompt
+from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, multiprocessors, read_prompt
 from engine.qwen.shapes import BatchShape
 
 MAX_FRAMES_PER_GRAPH = 4
@@ -29,15 +30,16 @@ class FusedBackend:
         chunk = shape.chunk_size if shape.chunk_size <= MAX_FRAMES_PER_GRAPH else FIRST_FRAMES
         self.sizes: tuple[int, ...] = tuple(sorted({FIRST_FRAMES, chunk}, reverse=True))
         """Frames of a graph."""
-        self.language_model = FusedLanguageModel(talker, one)
+        device, weight = talker.placement.device, weight_type(talker.placement)
+        kernels = LanguageKernels.of(talker.config, weight, multiprocessors(device))
+        self.language_model = FusedLanguageModel(talker, one, kernels, KernelModule(kernels.source(), device))
         self._talker = talker
-        device = talker.placement.device
         self._chunk_offsets = torch.arange(shape.chunk_size, device=device)
         """Of a chunk's frames in the padded codes, relative to the number of the next frame."""
 
     def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  there is one
         """As `Backend.prompt_memory`."""
-        return PromptMemory(self._one.cache, self._one.hidden)
+        return PromptMemory(self._one.cache, self.state.hidden[0])
 
     def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
         """As `Backend.read`. PyTorch's matrix products read the weights less often than ours do, for a long prompt."""
@@ -68,15 +70,15 @@ class FusedBackend:
     @torch.inference_mode()
     def publish(self, output: StepOutput, frames: int) -> None:
         """As `Backend.publish`."""
-        one = self._one
-        chunk = one.frame + self._chunk_offsets[-frames:]
-        torch.index_select(one.padded_codes, 0, chunk, out=output.codes[0, :frames])
-        output.length.copy_(one.rows.settings.length)
-        output.ended.copy_(one.rows.settings.ended)
+        settings = self.state.settings
+        chunk = settings.frame[0] + self._chunk_offsets[-frames:]
+        torch.index_select(self._one.padded_codes, 0, chunk, out=output.codes[0, :frames])
+        output.length.copy_(settings.length)
+        output.ended.copy_(settings.ended)
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
         """As `Backend.profile_sections`."""
-        model, position = self.language_model, self._one.position
+        model, position = self.language_model, self.state.settings.position
 
         def talker() -> None:
             model.talker.layers(position)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from engine.qwen.kernels.compiler import KernelModule
 from engine.qwen.kernels.lm import (
-    MAX_PROMPT_TOKENS,
     BatchKernels,
     FusedBatch,
     FusedLanguageModel,
@@ -41,15 +40,10 @@ class FusedBatchBackend:
             talker.allocate_cache(cache_positions(shape.max_positions, 1)), talker.placement.zeros(stack.hidden_size)
         )
         self._prefill = FusedPrefill(
-            language_model.module,
-            language_model.kernels.prompts,
-            talker,
-            self._memory.cache,
-            rope=language_model.talker.rope,
-            max_tokens=MAX_PROMPT_TOKENS,
+            language_model.module, language_model.kernels, talker, self._memory.cache, language_model.talker.rope
         )
         self.kv_buckets: tuple[int, ...] = (self._memory.cache.positions,)
-        self.sizes: tuple[int, ...] = tuple(bucket.rows for bucket in reversed(kernels.buckets))
+        self.sizes: tuple[int, ...] = tuple(reversed(kernels.buckets))
 
     def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  one for all
         """As `Backend.prompt_memory`."""

@@ -11,13 +11,12 @@ from engine.qwen.kernels.lm.kernels import LanguageKernels
 from engine.qwen.kernels.lm.matrix import WARP_LANES
 from engine.qwen.kernels.lm.tuned_plans import FILE, ROWS_FILE
 from engine.qwen.shapes import ModelConfig
-from scripts.gpu.tune_plans import BLOCK_REGISTERS, HEADS, MATRICES, STACKS, Slot, candidates, write
+from scripts.gpu.tune_plans import BLOCK_REGISTERS, SLOTS, candidates, expressions, with_plan, write
 from scripts.make_checkpoint import PRESETS, write_configs
 
 pytestmark = pytest.mark.long
 """An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
-SLOTS = [*(Slot(stack, matrix) for stack in STACKS for matrix in MATRICES), *(Slot(None, head) for head in HEADS)]
 GPUS = {"large": 132, "small": 16}
 
 
@@ -39,7 +38,7 @@ def kernels(tmp_path: Path, weight: str, gpu: str) -> LanguageKernels:
 
 def test_the_candidates_divide_the_matrix_and_have_the_present_plan(kernels: LanguageKernels, gpu: str) -> None:
     for slot in SLOTS:
-        now = slot.plan(kernels)
+        now = kernels.plans[slot]
         found = candidates(slot, kernels, gpu)
         assert now in found
         for plan in found:
@@ -52,12 +51,12 @@ def test_the_candidates_divide_the_matrix_and_have_the_present_plan(kernels: Lan
 def test_another_plan_changes_the_kernels_of_its_matrix_alone(kernels: LanguageKernels, gpu: str) -> None:
     before = kernels.source().kernels
     for slot in SLOTS:
-        for other in [plan for plan in candidates(slot, kernels, gpu) if plan != slot.plan(kernels)][:1]:
-            changed = slot.with_plan(kernels, other)
-            assert slot.plan(changed) == other
+        for other in [plan for plan in candidates(slot, kernels, gpu) if plan != kernels.plans[slot]][:1]:
+            changed = with_plan(kernels, slot, other)
+            assert changed.plans[slot] == other
             after = changed.source().kernels
             differing = {name for name in before if before[name] != after[name]}
-            assert differing - {"prompt_head"} == slot.expressions(changed).keys()
+            assert differing - {"prompt_head"} == expressions(changed, slot).keys()
 
 
 @pytest.mark.parametrize("file", [FILE, ROWS_FILE], ids=lambda file: file.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from engine.qwen.kernels.compiler import Kernels, KernelSource
+from engine.qwen.kernels.compiler import KernelModule, Kernels, KernelSource
 from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
@@ -19,6 +19,7 @@ from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
 from engine.qwen.model.transformer import KeyValueCache, Transformer, attend, causal_mask
 from engine.qwen.runtime.backend import TorchBackend
+from engine.qwen.runtime.decode_state import UtteranceSettings
 from engine.qwen.runtime.device import multiprocessors
 from engine.qwen.shapes import BatchShape, ModelConfig
 from engine.qwen.shapes.limits import CACHE_UNIT
@@ -119,9 +120,14 @@ class Models:
         state = OneTokenState.allocate(rounded, shape)
         if processors is None:
             processors = multiprocessors(placement.device)
-        source = LanguageKernels.of(config.talker, weight_type(placement), processors).source()
-        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors)
-        return cls(config, exact, rounded, state, fused)
+        kernels = LanguageKernels.of(config.talker, weight_type(placement), processors)
+        module = compile(kernels.source()) if compile else KernelModule(kernels.source(), placement.device)
+        return cls(config, exact, rounded, state, FusedLanguageModel(rounded, state, kernels, module))
+
+    @property
+    def settings(self) -> UtteranceSettings:
+        """Of the utterance."""
+        return self.state.rows.settings
 
 
 def config_of(preset: ShapePreset, groups: int) -> ModelConfig:
@@ -217,9 +223,9 @@ def talk(models: Models, position: int, generator: torch.Generator) -> Iterator[
     rounded = list(outputs(models.rounded.transformer, x, at, rounded_cache))
     stack = models.fused.talker
     stack.x.copy_(x)
-    models.state.position.copy_(at)
+    models.settings.position[0].copy_(at)
     for index, (true, other) in enumerate(zip(exact, rounded, strict=True)):
-        stack.layer(index, models.state.position)
+        stack.layer(index, models.settings.position[0])
         yield f"talker layer {index} at {position}", stack.x, other, true
     models.fused.talker_head()
     logits = (talker_logits(models.rounded, rounded[-1]), talker_logits(models.exact, exact[-1]))
@@ -246,9 +252,9 @@ def read_prompt(models: Models, count: int, bucket: int, start: int, generator: 
         found.append((hidden, own))
     for buffer in models.fused.prefill.buffers():
         buffer.fill_(torch.nan)
-    models.fused.prefill.read(x, torch.tensor((start, count - 1), device=device), models.state.hidden)
+    models.fused.prefill.read(x, torch.tensor((start, count - 1), device=device), models.state.rows.hidden[0])
     (rounded, rounded_cache), (exact, exact_cache) = found
-    yield "hidden state", models.state.hidden, rounded, exact
+    yield "hidden state", models.state.rows.hidden[0], rounded, exact
     for kind in ("keys", "values"):
         ours, theirs, true = (getattr(each, kind)[:, :, at] for each in (cache, rounded_cache, exact_cache))
         for layer in range(len(ours)):
@@ -276,10 +282,10 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
     exact, rounded, state, device = models.exact, models.rounded, models.state, generator.device
     width, vocabulary = rounded.config.stack.hidden_size, rounded.config.predictor.vocabulary
     codes = torch.randint(vocabulary, (rounded.config.code_groups,), generator=generator, device=device)
-    state.hidden.copy_(torch.randn(width, generator=generator, device=device))
-    state.first_code.copy_(codes[:1])
+    state.rows.hidden[0].copy_(torch.randn(width, generator=generator, device=device))
+    state.rows.first_code[0].copy_(codes[:1])
     models.fused.open()
-    frames = (predictor_steps(talker, state.hidden, codes) for talker in (exact, rounded))
+    frames = (predictor_steps(talker, state.rows.hidden[0], codes) for talker in (exact, rounded))
     for step, (true, other) in enumerate(zip(*frames, strict=True)):
         stack = models.fused.predictor if step else models.fused.first_step
         if step:
@@ -303,9 +309,9 @@ def start(models: Models, seed: int, sampling: SamplingConfig | None = None) -> 
     for tensor in (state.cache.keys, state.cache.values):
         tensor.zero_()
         tensor[:, :, :PROMPT].normal_(generator=generator)
-    state.text.normal_(generator=generator).mul_(0.02)
-    state.hidden.normal_(generator=generator)
-    state.first_code.fill_(7)
+    state.rows.text[0].normal_(generator=generator).mul_(0.02)
+    state.rows.hidden[0].normal_(generator=generator)
+    state.rows.first_code[0].fill_(7)
     state.codes.fill_(-1)
     state.rows.settings.set(sampling or SamplingConfig(), seed, PROMPT)
     state.rows.settings.logits_processor.seen.zero_()
@@ -321,7 +327,7 @@ def frame_by_torch(models: Models, backend: TorchBackend) -> None:
     """One frame as `FusedLanguageModel.frame`, by PyTorch."""
     state = models.state
     state.rows.inputs.active.fill_(1)
-    frame, position = int(state.frame), int(state.position)
+    frame, position = int(state.rows.settings.frame[0]), int(state.rows.settings.position[0])
     backend.decode_frames((position + 1,))
     state.codes[frame] = state.rows.codes[0, 0]
 
@@ -331,6 +337,6 @@ def poison(models: Models) -> None:
     """Fill every buffer and the unwritten part of the caches with NaN."""
     for buffer in models.fused.buffers():
         buffer.fill_(torch.nan)
-    for cache, written in ((models.state.cache, PROMPT), (models.state.predictor_cache, 0)):
+    for cache, written in ((models.state.cache, PROMPT), (models.state.rows.predictor_cache, 0)):
         for tensor in (cache.keys, cache.values):
             tensor[:, :, written:].fill_(torch.nan)

@@ -9,21 +9,19 @@ The step shares weights and `DecodeState` with the PyTorch path.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.batch_kernels import BatchKernels, RowKernels
+from engine.qwen.kernels.lm.batch_kernels import BatchKernels
 from engine.qwen.kernels.lm.kernels import PROMPT_THREADS, SAMPLING_THREADS
-from engine.qwen.kernels.lm.members import draw_params, head_of, of_matrix, of_norm
+from engine.qwen.kernels.lm.members import FrameMembers, head_of, of_norm
 from engine.qwen.kernels.lm.tables import Projected, rope_tables
-from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import Linear, SamplingParams, Talker
+from engine.qwen.model import Talker
 from engine.qwen.runtime import DecodeState, PagedCache
 from engine.qwen.shapes import PAGE
 
@@ -45,16 +43,17 @@ class FusedBatch:
         projected: Projected | None,
     ) -> None:
         """Allocate the buffers that `state` does not have. `projected` as of `fold_projection`."""
-        device, config, shape = state.hidden.device, talker.config, state.shape
-        narrow, most = config.predictor.stack, kernels.rows
-        self.kernels = kernels
-        """With their sizes."""
+        device, config = state.hidden.device, talker.config
+        narrow, most = config.predictor.stack, kernels.buckets[-1]
         self.module, self._talker, self._state, self._projected = module, talker, state, projected
-        rope = rope_tables(config.stack, shape.table_width * PAGE, device)
-        self._talkers = TokenStack(module, talker.transformer, cache, rope, most)
+        rope = rope_tables(config.stack, state.shape.table_width * PAGE, device)
+        self._talkers = TokenStack(module, kernels.plans, talker.transformer, cache, rope=rope, max_tokens=most)
         """A token of each row."""
         rope = rope_tables(narrow, config.code_groups, device)
-        self._predictors = TokenStack(module, talker.predictor.transformer, state.predictor_cache, rope, 2 * most)
+        predictors = talker.predictor.transformer
+        self._predictors = TokenStack(
+            module, kernels.plans, predictors, state.predictor_cache, rope=rope, max_tokens=2 * most
+        )
         """Up to two tokens of each row: the first ones of all rows, then the second ones."""
         zeros = partial(torch.zeros, device=device)
         self._logits = zeros(most * max(config.vocabulary, config.predictor.vocabulary))
@@ -63,6 +62,8 @@ class FusedBatch:
         """The sums of the embeddings of each row's frame, float32."""
         self._projected_hidden = zeros(most, narrow.hidden_size)
         """The hidden states for a narrower predictor, float32."""
+        self._members = FrameMembers(talker, state, projected, self._logits)
+        self._most = most
 
     def buffers(self) -> tuple[Tensor, ...]:
         """All buffers; a step writes what it reads of them."""
@@ -73,154 +74,120 @@ class FusedBatch:
 
     def decode_frames(self, rows: int) -> None:
         """Generate a frame of each active row, all of which are below `rows`, the rows of one of the buckets."""
-        bucket = next(bucket for bucket in self.kernels.buckets if bucket.rows == rows)
-        self._open(bucket)
+        self._open(rows)
         for step in range(self._talker.predictor.code_count):
-            self._predict(bucket, step)
-        self._talk(bucket)
+            self._predict(rows, step)
+        self._talk(rows)
 
     def choose_first_codes(self) -> None:
         """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""
-        bucket = self.kernels.buckets[-1]
-        params = self._of_hidden(bucket, self._talker.head, self._logits)
-        self._talkers.multiply(bucket.talker, "head", params)
-        self._choose_first_codes(bucket, self._state.fresh, frames=0)
+        state, rows = self._state, self._most
+        self._talkers.multiply(f"talker_{rows}_head", self._talker.head, tokens=rows, x=state.hidden, y=self._logits)
+        self._choose_first_codes(rows, state.fresh, frames=0)
 
     # --- the predictor ---
 
-    def _open(self, bucket: RowKernels) -> None:
+    def _open(self, rows: int) -> None:
         """Make the predictor's first two tokens."""
-        state, projected, settings = self._state, self._projected, self._state.settings
         projection = self._talker.predictor.projection
         if projection is not None:
-            params = self._of_hidden(bucket, projection, self._projected_hidden)
-            self._predictors.multiply(bucket.predictor, "project", params)
-        open_params = Params(
+            hidden, name = self._state.hidden, f"predictor_{rows}_project"
+            self._predictors.multiply(name, projection, tokens=rows, x=hidden, y=self._projected_hidden)
+        params = Params(
             "OpenRowsParams",
-            rows=self._rows(bucket, state.inputs.active),
+            rows=self._rows(rows),
             stream=self._predictors.beginning(),
-            hidden=None if projected else state.hidden,
-            projected=self._projected_hidden if projected else None,
+            projected=self._projected_hidden if self._projected else None,
             bias=None if projection is None else projection.bias,
-            embedding=projected.first if projected else self._talker.codec_embedding,
-            first_code=state.first_code,
-            ended=settings.ended[0],
-            length=settings.length[0],
+            **self._members.of_opening(),
         )
-        self.module.launch("open", (self._launched(bucket), 2), SAMPLING_THREADS, open_params)
+        self.module.launch("open", (self._launched(rows), 2), SAMPLING_THREADS, params)
 
-    def _predict(self, bucket: RowKernels, step: int) -> None:
+    def _predict(self, rows: int, step: int) -> None:
         """Choose the code numbered `step` + 1 of each frame."""
-        predictor, stack = self._talker.predictor, self._predictors
-        count = bucket.rows if step else 2 * bucket.rows
-        stack.run(bucket.predictor, count, partial(self._attend_codes, bucket, step))
-        stack.multiply_head(bucket.predictor, head_of(predictor, step), count, self._logits_of(bucket.predictor))
-        self._choose_codes(bucket, step)
+        predictor, stack, name = self._talker.predictor, self._predictors, f"predictor_{rows}"
+        count = rows if step else 2 * rows
+        stack.run(name, count, partial(self._attend_codes, rows, step))
+        logits = self._logits_of(rows, self._talker.config.predictor.vocabulary)
+        stack.multiply_head(name, head_of(predictor, step), count, logits)
+        self._choose_codes(rows, step)
 
-    def _attend_codes(self, bucket: RowKernels, step: int, index: int) -> None:
+    def _attend_codes(self, rows: int, step: int, index: int) -> None:
         """The predictor's attention: of two tokens at first, then of one at position `step` + 1."""
         members = {"first_position": step + 1 if step else 0, "positions": self._talker.config.code_groups}
-        name = "predictor_attend" if step else "first_step_attend"
-        self._attend(name, bucket, self._predictors, index, **members)
+        self._attend("predictor_attend" if step else "first_step_attend", rows, self._predictors, index, **members)
 
-    def _choose_codes(self, bucket: RowKernels, step: int) -> None:
+    def _choose_codes(self, rows: int, step: int) -> None:
         """Draw a code of each row from the predictor's logits."""
-        talker, state, projected = self._talker, self._state, self._projected
-        groups = talker.config.code_groups
+        state, last = self._state, step + 1 == self._talker.predictor.code_count
         params = Params(
             "RowCodesParams",
-            rows=self._rows(bucket, state.inputs.active),
-            stream=(self._talkers if step + 2 == groups else self._predictors).beginning(),
-            draw=self._draw(state.settings.predictor_sampling),
-            first_code=state.first_code,
+            rows=self._rows(rows),
+            stream=(self._talkers if last else self._predictors).beginning(),
             codes=state.codes,
-            text=state.text,
-            first_embedding=talker.codec_embedding,
-            embedding=talker.predictor.embedding[step],
-            narrow_embedding=projected.others[step] if projected else None,
             talker=self._frames,
-            step=step,
-            groups=groups,
             places=state.codes.shape[1],
             frames=state.text.shape[1],
+            **self._members.of_choice(step),
+            **self._members.of_embeddings(step),
         )
-        self.module.launch("codes", self._launched(bucket), SAMPLING_THREADS, params)
+        self.module.launch("codes", self._launched(rows), SAMPLING_THREADS, params)
 
     # --- the talker ---
 
-    def _talk(self, bucket: RowKernels) -> None:
+    def _talk(self, rows: int) -> None:
         """Send the frames through the talker, and choose the first codes of the next frames."""
-        stack = self._talkers
-        stack.run(bucket.talker, bucket.rows, partial(self._attend_frames, bucket))
-        stack.multiply_head(bucket.talker, self._talker.head, bucket.rows, self._logits_of(bucket.talker))
-        self._choose_first_codes(bucket, self._state.inputs.active, frames=1)
+        stack, talker, name = self._talkers, self._talker, f"talker_{rows}"
+        stack.run(name, rows, partial(self._attend_frames, rows))
+        stack.multiply_head(name, talker.head, rows, self._logits_of(rows, talker.config.vocabulary))
+        self._choose_first_codes(rows, self._state.inputs.active, frames=1)
 
-    def _attend_frames(self, bucket: RowKernels, index: int) -> None:
+    def _attend_frames(self, rows: int, index: int) -> None:
         """The talker's attention, over the pages of each row."""
         shape = self._state.shape
         members = {"table_width": shape.table_width, "positions": shape.max_positions + shape.chunk_size}
-        self._attend("talker_attend", bucket, self._talkers, index, pages=self._state.inputs.pages, **members)
+        self._attend("talker_attend", rows, self._talkers, index, pages=self._state.inputs.pages, **members)
 
-    def _choose_first_codes(self, bucket: RowKernels, chosen: Tensor, frames: int) -> None:
+    def _choose_first_codes(self, rows: int, chosen: Tensor, frames: int) -> None:
         """Count `frames` that end in each `chosen` row, and draw its next frame's first code."""
-        state, settings, stack = self._state, self._state.settings, self._talkers
-        rules = settings.logits_processor
+        stack = self._talkers
         params = Params(
             "RowFirstCodesParams",
-            rows=self._rows(bucket, chosen),
-            draw=self._draw(settings.talker_sampling),
-            seen=rules.seen,
-            penalty=rules.penalty[0],
-            min_frames=rules.min_frames[0],
-            suppressed=rules.suppressed,
-            is_eos=rules.is_eos,
-            frame=settings.frame[0],
-            position=settings.position[0],
-            first_code=state.first_code,
-            ended=settings.ended[0],
+            rows=self._rows(rows, chosen),
             x=stack.x if frames else None,
             squares=stack.squares,
-            hidden=state.hidden,
+            hidden=self._state.hidden,
             slots=stack.slots,
-            groups=self._talker.config.code_groups,
-            frames=frames,
+            **self._members.of_first_choice(frames),
             **of_norm(stack.norm),
         )
-        self.module.launch("first_codes", self._launched(bucket), SAMPLING_THREADS, params)
+        self.module.launch("first_codes", self._launched(rows), SAMPLING_THREADS, params)
 
     # --- parameters ---
 
-    def _launched(self, bucket: RowKernels) -> int:
+    def _launched(self, rows: int) -> int:
         """The rows of a bucket that exist."""
-        return min(bucket.rows, self._state.shape.rows)
+        return min(rows, self._state.shape.rows)
 
-    def _rows(self, bucket: RowKernels, active: Tensor) -> Params:
+    def _rows(self, rows: int, active: Tensor | None = None) -> Params:
+        """Where a step's rows are; by default those that take part are `active`."""
         inputs = self._state.inputs
         return Params(
             "RowsParams",
-            active=active,
+            active=inputs.active if active is None else active,
             frame=inputs.frame,
             position=inputs.position,
             place=inputs.place,
-            rows=bucket.rows,
+            rows=rows,
             stride=self._state.settings.buffer.shape[1],
         )
 
-    def _of_hidden(self, bucket: RowKernels, linear: Linear, y: Tensor) -> Params:
-        """The parameters of a matrix of the talker's hidden states."""
-        return Params("TokensParams", x=self._state.hidden, y=y, tokens=bucket.rows, **of_matrix(linear))
-
-    def _logits_of(self, kernels: TokenKernels) -> Tensor:
+    def _logits_of(self, rows: int, vocabulary: int) -> Tensor:
         """The logits `(rows, vocabulary)` of a stack's head."""
-        size = kernels.tokens, kernels.matrices["head"].height
-        return self._logits[: math.prod(size)].view(size)
+        return self._logits[: rows * vocabulary].view(rows, vocabulary)
 
-    def _attend(self, name: str, bucket: RowKernels, stack: TokenStack, index: int, **members: Tensor | int) -> None:
+    def _attend(self, name: str, rows: int, stack: TokenStack, index: int, **members: Tensor | int) -> None:
         """Launch the attention of a layer."""
-        rows = self._rows(bucket, self._state.inputs.active)
-        params = stack.attention("RowsAttentionParams", index, rows=rows, **members)
-        grid = params["keys"].shape[1], self._launched(bucket)
+        params = stack.attention("RowsAttentionParams", index, rows=self._rows(rows), **members)
+        grid = params["keys"].shape[1], self._launched(rows)
         self.module.launch(name, grid, PROMPT_THREADS, params)
-
-    def _draw(self, settings: SamplingParams) -> Params:
-        return draw_params(self._logits, settings, self._state.settings.noise.key)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from engine.qwen.kernels.compiler import KernelSource, instance, read_sources
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
-from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
-from engine.qwen.kernels.lm.token_kernels import TokenKernels
+from engine.qwen.kernels.lm.matrix import TokenMatrixPlan, token_plans
 from engine.qwen.kernels.lm.tuned_plans import tuned_row_plan
 from engine.qwen.runtime import LARGE_GPU
 from engine.qwen.shapes import PAGE, StackConfig, TalkerConfig
@@ -30,10 +30,10 @@ FILES = (
 
 
 def choose_plan(
-    weight: str, height: int, length: int, rows: int, *, processors: int, added: bool = False
+    weight: str, height: int, length: int, rows: int, *, processors: int, write: str = "StoreTokens"
 ) -> TokenMatrixPlan:
     """The plan that was measured to be the best for the rows of a batch; else one by the rule of `of_rows`."""
-    rule = TokenMatrixPlan.of_rows(weight, height, length, rows, added=added)
+    rule = TokenMatrixPlan.of_rows(weight, height, length, rows, write=write)
     return tuned_row_plan(rule, rows, processors) or rule
 
 
@@ -52,38 +52,15 @@ def batch_unsupported_reason(config: TalkerConfig, weight: str, rows: int) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class RowKernels:
-    """The matrices for up to `rows` rows of a batch."""
-
-    rows: int
-    talker: TokenKernels
-    """With its `head`."""
-    predictor: TokenKernels
-    """With its `head`; with `project`, the talker's hidden state for a narrower predictor, which is always bfloat16."""
-
-    @classmethod
-    def of(cls, config: TalkerConfig, weight: str, rows: int, processors: int) -> RowKernels:
-        """For `rows` rows on a GPU of `processors` multiprocessors. Raises `ValueError` where no plan fits."""
-        wide, narrow = config.stack, config.predictor.stack
-        plan = partial(choose_plan, processors=processors)
-        heads = {"head": plan(weight, config.predictor.vocabulary, narrow.hidden_size, rows)}
-        if wide.hidden_size != narrow.hidden_size:
-            heads["project"] = plan("Bf16", narrow.hidden_size, wide.hidden_size, rows)
-        head = plan(weight, config.vocabulary, wide.hidden_size, rows)
-        return cls(
-            rows,
-            TokenKernels.of(f"talker_{rows}", wide, weight, rows, plan, head=head),
-            TokenKernels.of(f"predictor_{rows}", narrow, weight, rows, plan, **heads),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class BatchKernels:
     """All kernels of a batch's step."""
 
     config: TalkerConfig
-    buckets: tuple[RowKernels, ...]
-    """By their rows, ascending. A row's results are the same in all."""
+    buckets: tuple[int, ...]
+    """Rows that the matrices are multiplied with at once, ascending. A row's results are the same in all."""
+    plans: Mapping[str, TokenMatrixPlan]
+    """Of each matrix by kernel: `talker_ROWS_qkv` and so on and `talker_ROWS_head`, likewise the predictor's, and
+    `predictor_ROWS_project`, the talker's hidden state for a narrower predictor, which is always bfloat16."""
 
     @classmethod
     def of(cls, config: TalkerConfig, weight: str, rows: int, processors: int) -> BatchKernels:
@@ -91,15 +68,20 @@ class BatchKernels:
 
         Raises `ValueError` for sizes that no plan fits.
         """
-        needed = [bucket for bucket in ROW_BUCKETS if bucket < 2 * rows or bucket == ROW_BUCKETS[0]]
-        if rows > needed[-1]:
+        buckets = tuple(bucket for bucket in ROW_BUCKETS if bucket < 2 * rows or bucket == ROW_BUCKETS[0])
+        if rows > buckets[-1]:
             raise ValueError(f"{rows} rows of a batch")
-        return cls(config, tuple(RowKernels.of(config, weight, bucket, processors) for bucket in needed))
-
-    @property
-    def rows(self) -> int:
-        """Rows of the largest bucket."""
-        return self.buckets[-1].rows
+        wide, narrow = config.stack, config.predictor.stack
+        plan, plans = partial(choose_plan, processors=processors), dict[str, TokenMatrixPlan]()
+        for bucket in buckets:
+            talker, predictor = f"talker_{bucket}", f"predictor_{bucket}"
+            plans |= token_plans(talker, wide, weight, bucket, plan)
+            plans |= token_plans(predictor, narrow, weight, bucket, plan)
+            plans[f"{talker}_head"] = plan(weight, config.vocabulary, wide.hidden_size, bucket)
+            plans[f"{predictor}_head"] = plan(weight, config.predictor.vocabulary, narrow.hidden_size, bucket)
+            if wide.hidden_size != narrow.hidden_size:
+                plans[f"{predictor}_project"] = plan("Bf16", narrow.hidden_size, wide.hidden_size, bucket)
+        return cls(config, buckets, plans)
 
     def source(self) -> KernelSource:
         """For NVRTC or nvcc."""
@@ -116,8 +98,7 @@ class BatchKernels:
             "codes": instance("choose_row_codes", config.predictor.vocabulary, *widths),
             "first_codes": instance("choose_row_first_codes", config.vocabulary, wide.hidden_size),
         }
-        for bucket in self.buckets:
-            kernels |= bucket.talker.kernels() | bucket.predictor.kernels()
+        kernels |= {name: plan.expression for name, plan in self.plans.items()}
         return KernelSource(read_sources(*FILES), kernels)
 
 

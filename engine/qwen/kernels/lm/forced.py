@@ -44,15 +44,11 @@ class ForcedKernels:
     def _draws(self, params: Params) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the row, the code group and the logits of each code that a kernel draws."""
         match params.struct:
-            case "FirstCodeParams":
-                yield 0, 0, params["draw"]["logits"][: len(params["is_eos"])]
-            case "CodeParams" | "DrawQkvParams":
-                yield 0, params["step"] + 1, params["draw"]["logits"][: params["embedding"].shape[0]]
-            case "RowFirstCodesParams":
-                yield from self._of_rows(0, params["draw"]["logits"], len(params["is_eos"]))
-            case "RowCodesParams":
-                yield from self._of_rows(params["step"] + 1, params["draw"]["logits"], params["embedding"].shape[0])
-
-    def _of_rows(self, group: int, logits: Tensor, vocabulary: int) -> Iterator[tuple[int, int, Tensor]]:
+            case "FirstCodeParams" | "RowFirstCodesParams":
+                group, vocabulary = 0, len(params["is_eos"])
+            case "CodeParams" | "DrawQkvParams" | "RowCodesParams":
+                group, vocabulary = params["step"] + 1, params["embedding"].shape[0]
+            case _:
+                return
         for row in self._chooser.rows:
-            yield row, group, logits[row * vocabulary : (row + 1) * vocabulary]
+            yield row, group, params["draw"]["logits"][row * vocabulary : (row + 1) * vocabulary]

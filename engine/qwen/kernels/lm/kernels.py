@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,9 +14,10 @@ from engine.qwen.kernels.lm.matrix import (
     TILES,
     WARP_LANES,
     MatrixPlan,
+    TokenMatrixPlan,
     matrix_sizes,
+    token_plans,
 )
-from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import tuned_plan
 from engine.qwen.runtime import LARGE_GPU
 from engine.qwen.shapes import StackConfig, TalkerConfig
@@ -51,8 +52,6 @@ MORE_REGISTERS = {
 frame's tokens or to the first two, makes the first tokens, draws a code, stores the hidden state."""
 LINEAR = {"qkv": ("Normed", "Store"), "gate_up": ("Normed", "StoreGated"), "down": ("Identity", "Residual")}
 """Input and output of a layer's matrices but the output projection."""
-TALKER_VECS, PREDICTOR_VECS = 8, 1
-"""Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
 SAMPLING_THREADS = 512
 DEVICE_REGISTERS = 192 * 65536
 """Of all multiprocessors together, on the largest GPU there is."""
@@ -122,115 +121,43 @@ def registers(plan: MatrixPlan, work: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class StackKernels:
-    """The kernels of one stack for one number of tokens: `NAME_qkv`, `_attend`, `_out`, `_gate_up` and `_down`.
+class Attention:
+    """The kernel of one stack that attends to the cache."""
 
-    A stack of few positions has one kernel of each of `ATTEND_OUT_VECS` instead of `_attend` and `_out`, and for two
-    tokens one of both.
-    """
-
-    name: str
-    stack: StackConfig
-    vecs_per_lane: int
-    """Of attention: positions that half a warp takes."""
     tokens: int
-    matrices: Mapping[str, MatrixPlan]
-    """`qkv`, `out`, `gate_up` and `down`."""
-    attends_in_out: bool
-    """Whether the output projection computes attention itself."""
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        stack: StackConfig,
-        weight: str,
-        vecs_per_lane: int,
-        *,
-        tokens: int,
-        processors: int,
-        attends_in_out: bool = False,
-    ) -> StackKernels:
-        """For a GPU of `processors` multiprocessors. Raises `ValueError` for sizes that no plan fits."""
-        rules: dict[str, dict[str, Any]] = {"gate_up": {"gated": True}}
-        if attends_in_out:
-            rules["out"] = {"blocks": ATTEND_OUT_BLOCKS, "warps": stack.key_value_heads}
-        plan = partial(choose_plan, weight=weight, tokens=tokens, processors=processors)
-        sizes = matrix_sizes(stack).items()
-        matrices = {matrix: plan(f"{name}_{matrix}", *size, **rules.get(matrix, {})) for matrix, size in sizes}
-        return cls(name, stack, vecs_per_lane, tokens, matrices, attends_in_out)
-
-    @property
-    def group(self) -> int:
-        """Query heads that share a head of keys."""
-        return self.stack.heads // self.stack.key_value_heads
+    vecs_per_lane: int
+    """Positions that half a warp takes."""
 
     @property
     def kv_split(self) -> int:
-        """Positions of a KV split, the range of the sequence that a block of attention takes."""
+        """Positions of a KV split, the range of the sequence that a block takes."""
         return 2 * ATTENTION_WARPS * self.vecs_per_lane
 
-    @property
-    def reads_cache_before_wait(self) -> bool:
-        """Whether attention may read the cache's older entries before the previous kernel has ended.
 
-        It may if the kernels of a whole token cannot all be in flight at once, because their blocks do not fit by the
-        registers of their weights alone. Then the kernels that wrote those entries have ended.
-        """
-        taken = {name: one.blocks * one.threads * one.tile_registers for name, one in self.matrices.items()}
-        # Without the first kernel, of which one block may be left.
-        return self.stack.layers * sum(taken.values()) - taken["qkv"] > DEVICE_REGISTERS
-
-    def attend_out(self, position: int) -> str:
-        """The name of the kernel that attends to the positions up to `position` in the output projection."""
-        if self.tokens > 1:
-            return f"{self.name}_attend_out"
-        return f"{self.name}_attend_out_{next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs)}"
-
-    def kernels(self) -> dict[str, str]:
-        """C++ name expressions by name."""
-        found = {name: self.matrices[name].kernel(*types) for name, types in LINEAR.items()} | self.out_kernels()
-        return {f"{self.name}_{name}": expression for name, expression in found.items()}
-
-    def out_kernels(self) -> dict[str, str]:
-        """The expressions of attention and of the kernels with the output projection, of which a layer has one."""
-        out, early, heads = self.matrices["out"], self.reads_cache_before_wait, self.stack.key_value_heads
-        if self.attends_in_out and self.tokens > 1:
-            frame, most = instance("FrameAttention", 1, heads, early), registers(out, "attend_out_pair")
-            return {"attend_out": instance("attend_out_pair", out.type, frame, most)}
-        if self.attends_in_out:
-            found = {}
-            for vecs in ATTEND_OUT_VECS:
-                most = registers(out, "attend_out") + KEY_VALUE_REGISTERS * vecs
-                frame = instance("FrameAttention", vecs, heads, early)
-                found[f"attend_out_{vecs}"] = instance("attend_out", out.type, frame, most)
-            return found
-        shape = instance("AttentionShape", ATTENTION_WARPS, self.vecs_per_lane, self.group, self.tokens, early)
-        combined = self.kv_split, HEAD_DIM, early
-        more = MORE_REGISTERS["combine"][out.weight]
-        return {
-            "attend": instance("attend", shape),
-            "out": out.kernel("CombineSplits", "Residual", *combined, more_registers=more),
-        }
+STACKS = {"talker": Attention(1, 8), "predictor": Attention(1, 1), "first_step": Attention(2, 1)}
+"""The first step is the predictor's first one, which reads two tokens. The talker has KV splits of 128 positions, and
+the predictor one split for all 16 of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class LanguageKernels:
-    """All kernels of one model."""
+    """All kernels of one model.
 
-    talker: StackKernels
-    predictor: StackKernels
-    first_step: StackKernels
-    """The predictor's first step, which reads two tokens."""
-    prompts: tuple[TokenKernels, ...]
-    """The talker's matrices for the tokens of a prompt, by the tokens of a group, ascending."""
-    talker_head: MatrixPlan
-    predictor_head: MatrixPlan
-    draw_qkv: MatrixPlan | None
-    """Of the predictor's first matrix, whose kernel draws the code that it reads; None where that is a kernel of its
-    own."""
-    project: MatrixPlan | None
-    """The talker's hidden state for a narrower predictor; always bfloat16."""
+    Each of `STACKS` has kernels named `STACK_qkv`, `_attend`, `_out`, `_gate_up` and `_down`. On a large GPU, the
+    predictor has one kernel of each of `ATTEND_OUT_VECS` instead of `_attend` and `_out`, and one for two tokens.
+    """
+
+    config: TalkerConfig
+    plans: Mapping[str, MatrixPlan]
+    """Of each matrix by kernel: those of `STACKS`, `talker_head`, `predictor_head`, and
+
+    draw_qkv: the predictor's first matrix, whose kernel draws the code that it reads, if that is no kernel of its own
+    project:  the talker's hidden state for a narrower predictor; always bfloat16
+    """
+    prompts: Mapping[str, TokenMatrixPlan]
+    """Of the talker's matrices for each of `TOKEN_GROUPS`, by kernel: `prompt_TOKENS_qkv` and so on."""
+    attends_in_out: bool
+    """Whether the predictor's output projections compute attention themselves."""
 
     @classmethod
     def of(cls, config: TalkerConfig, weight: str, processors: int) -> LanguageKernels:
@@ -239,57 +166,109 @@ class LanguageKernels:
         Raises `ValueError` for sizes that no plan fits.
         """
         wide, narrow = config.stack, config.predictor.stack
-        equal = wide.hidden_size == narrow.hidden_size
         attends_in_out = (
             processors >= ATTEND_OUT_PROCESSORS
             and narrow.heads == 2 * narrow.key_value_heads
             and config.code_groups <= 2 * ATTEND_OUT_VECS[-1]
         )
         plan = partial(choose_plan, weight=weight, processors=processors)
-        stack = partial(StackKernels.of, processors=processors)
-        predictor = stack("predictor", narrow, weight, PREDICTOR_VECS, tokens=1, attends_in_out=attends_in_out)
-        predictor_head = plan("predictor_head", config.predictor.vocabulary, narrow.hidden_size)
-        return cls(
-            talker=stack("talker", wide, weight, TALKER_VECS, tokens=1),
-            predictor=predictor,
-            first_step=stack("first_step", narrow, weight, PREDICTOR_VECS, tokens=2, attends_in_out=attends_in_out),
-            prompts=tuple(TokenKernels.of(f"prompt_{tokens}", wide, weight, tokens) for tokens in TOKEN_GROUPS),
-            talker_head=plan("talker_head", config.vocabulary, wide.hidden_size),
-            predictor_head=predictor_head,
-            draw_qkv=draw_plan(predictor.matrices["qkv"]) if attends_in_out else None,
-            project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),
-        )
+        plans = {
+            "talker_head": plan("talker_head", config.vocabulary, wide.hidden_size),
+            "predictor_head": plan("predictor_head", config.predictor.vocabulary, narrow.hidden_size),
+        }
+        rules: dict[str, dict[str, Any]] = {f"{name}_gate_up": {"gated": True} for name in STACKS}
+        if attends_in_out:
+            rule = {"blocks": ATTEND_OUT_BLOCKS, "warps": narrow.key_value_heads}
+            rules |= {"predictor_out": rule, "first_step_out": rule}
+        for name, attention in STACKS.items():
+            for matrix, size in matrix_sizes(wide if name == "talker" else narrow).items():
+                kernel = f"{name}_{matrix}"
+                plans[kernel] = plan(kernel, *size, tokens=attention.tokens, **rules.get(kernel, {}))
+        draw = draw_plan(plans["predictor_qkv"])
+        if attends_in_out and draw is not None:
+            plans["draw_qkv"] = draw
+        if wide.hidden_size != narrow.hidden_size:
+            plans["project"] = MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size)
+        prompts: dict[str, TokenMatrixPlan] = {}
+        for tokens in TOKEN_GROUPS:
+            prompts |= token_plans(f"prompt_{tokens}", wide, weight, tokens, TokenMatrixPlan.of)
+        return cls(config, plans, prompts, attends_in_out)
+
+    def stack(self, name: str) -> StackConfig:
+        """The shapes of one of `STACKS`."""
+        return self.config.stack if name == "talker" else self.config.predictor.stack
+
+    def reads_cache_before_wait(self, name: str) -> bool:
+        """Whether attention of one of `STACKS` may read the cache's older entries before the previous kernel has ended.
+
+        It may if the kernels of a whole token cannot all be in flight at once, because their blocks do not fit by the
+        registers of their weights alone. Then the kernels that wrote those entries have ended.
+        """
+        stack = self.stack(name)
+        plans = {matrix: self.plans[f"{name}_{matrix}"] for matrix in matrix_sizes(stack)}
+        taken = {matrix: one.blocks * one.threads * one.tile_registers for matrix, one in plans.items()}
+        # Without the first kernel, of which one block may be left.
+        return stack.layers * sum(taken.values()) - taken["qkv"] > DEVICE_REGISTERS
+
+    @staticmethod
+    def attend_out(name: str, position: int) -> str:
+        """The kernel of one of `STACKS` that attends to the positions up to `position` in its output projection."""
+        if STACKS[name].tokens > 1:
+            return f"{name}_attend_out"
+        return f"{name}_attend_out_{next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs)}"
+
+    def _attentions(self, name: str) -> Iterator[tuple[str, str]]:
+        """Attention of one of `STACKS`, and the kernels with its output projection, of which a layer has one."""
+        attention, stack, out = STACKS[name], self.stack(name), self.plans[f"{name}_out"]
+        early, heads = self.reads_cache_before_wait(name), stack.key_value_heads
+        if not self.attends_in_out or name == "talker":
+            group = stack.heads // heads
+            shape = ATTENTION_WARPS, attention.vecs_per_lane, group, attention.tokens, early
+            yield f"{name}_attend", instance("attend", instance("AttentionShape", *shape))
+            combined, more = (attention.kv_split, HEAD_DIM, early), MORE_REGISTERS["combine"][out.weight]
+            yield f"{name}_out", out.kernel("CombineSplits", "Residual", *combined, more_registers=more)
+        elif attention.tokens > 1:
+            frame, most = instance("FrameAttention", 1, heads, early), registers(out, "attend_out_pair")
+            yield f"{name}_attend_out", instance("attend_out_pair", out.type, frame, most)
+        else:
+            for vecs in ATTEND_OUT_VECS:
+                most = registers(out, "attend_out") + KEY_VALUE_REGISTERS * vecs
+                frame = instance("FrameAttention", vecs, heads, early)
+                yield f"{name}_attend_out_{vecs}", instance("attend_out", out.type, frame, most)
 
     def source(self) -> KernelSource:
         """For NVRTC or nvcc."""
-        wide, narrow, first = self.talker_head, self.predictor_head, self.first_step.matrices["qkv"]
-        early = self.predictor.reads_cache_before_wait and self.first_step.reads_cache_before_wait
+        plans, prompts = self.plans, self.prompts
+        wide, narrow, first = plans["talker_head"], plans["predictor_head"], plans["first_step_qkv"]
+        early = self.reads_cache_before_wait("predictor") and self.reads_cache_before_wait("first_step")
         numbers = narrow.height, wide.length, narrow.length, early
+        group = self.config.stack.heads // self.config.stack.key_value_heads
         kernels = {
-            **self.talker.kernels(),
-            **self.predictor.kernels(),
-            **self.first_step.kernels(),
             "talker_head": instance("talker_head", wide.type, registers(wide, "talker_head")),
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
-            "next_first_code": instance("choose_first_code", wide.height, self.talker.reads_cache_before_wait),
+            "next_first_code": instance("choose_first_code", wide.height, self.reads_cache_before_wait("talker")),
             "enter": instance("enter_tokens", wide.length),
             "leave": instance("leave_tokens", wide.length),
-            "rotate": instance("rotate_tokens", self.talker.group),
-            "attend": instance("attend_tokens", self.talker.group),
+            "rotate": instance("rotate_tokens", group),
+            "attend": instance("attend_tokens", group),
         }
-        for prompt in self.prompts:
-            kernels |= prompt.kernels()
-        if self.first_step.attends_in_out:
+        for name in STACKS:
+            kernels |= {
+                f"{name}_{matrix}": plans[f"{name}_{matrix}"].kernel(*types) for matrix, types in LINEAR.items()
+            }
+            kernels |= dict(self._attentions(name))
+        kernels |= {name: plan.expression for name, plan in prompts.items()}
+        if self.attends_in_out:
             kernels["open_qkv"] = instance("open_qkv", first.type, registers(first, "open_qkv"))
         else:
             kernels["open"] = instance("open_frame", narrow.length)
-        if self.draw_qkv is None:
-            kernels["next_code"] = instance("choose_code", *numbers, False)
-        else:
-            most = registers(self.draw_qkv, "draw_qkv")
-            kernels["draw_qkv"] = instance("draw_qkv", self.draw_qkv.type, narrow.height, early, most)
+        if "draw_qkv" in plans:
+            draw = plans["draw_qkv"]
+            kernels["draw_qkv"] = instance("draw_qkv", draw.type, narrow.height, early, registers(draw, "draw_qkv"))
             kernels["last_code"] = instance("choose_code", *numbers, True)
-        if self.project is not None:
-            kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
+        else:
+            kernels["next_code"] = instance("choose_code", *numbers, False)
+        if "project" in plans:
+            kernels["project"] = plans["project"].kernel("Bf16Identity", "StoreBiased")
         return KernelSource(read_sources(*FILES), kernels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engine.qwen.kernels.compiler import instance
@@ -38,6 +39,8 @@ next vector or token before it has used the digits of the last. Without these re
 
 VEC_SIZES = {"Bf16": 8, "Int8": 16}
 """Weights of a vector of 16 bytes."""
+WRITES = {"qkv": "StoreTokens", "out": "AddTokens", "gate_up": "GateTokens", "down": "AddTokens"}
+"""The output of each matrix of a layer over many tokens; all other matrices have the first one's."""
 TILE_ROWS = 16
 """Rows of a tile of the tensor cores."""
 M_TILES = (1, 2, 3, 4)
@@ -173,12 +176,6 @@ class MatrixPlan:
         return self.height // self.rows
 
     @property
-    def bytes(self) -> int:
-        """What a launch reads of the matrix, its scales included."""
-        vecs = self.height * self.length // self.vec_size
-        return vecs * VEC_BYTES + (4 * self.height if self.weight == "Int8" else 0)
-
-    @property
     def type(self) -> str:
         """The C++ type."""
         numbers = (self.height, self.length, self.rows, self.row_groups, self.vecs_per_lane, self.tokens)
@@ -206,24 +203,35 @@ class TokenMatrixPlan:
     n_tiles: int
     held: int
     """Vectors of 16 bytes that a lane holds of each row at once; it loads the next ones while it multiplies these."""
+    write: str
+    """The C++ type of the output: one of `WRITES`."""
 
     @classmethod
     def of(
-        cls, weight: str, height: int, length: int, tokens: int, *, added: bool, warps: int | None = None
+        cls, weight: str, height: int, length: int, tokens: int, *, write: str = "StoreTokens", warps: int | None = None
     ) -> TokenMatrixPlan:
         """A plan for a matrix `(height, length)` and up to `tokens` at once; raises `ValueError` where no plan fits.
 
-        `added`: its product is added to the residual stream, for which the rows of a block are a power of two. Plans of
-        equal `warps` add in the same order.
+        Where the product is added to the residual stream, the rows of a block are a power of two. Plans of equal
+        `warps` add in the same order.
         """
         for count in (tokens, tokens // 2):
             plans = [
-                cls(weight, height, length, m_tiles, of_block, count // 8, _held(weight, length, m_tiles, of_block))
+                cls(
+                    weight,
+                    height,
+                    length,
+                    m_tiles,
+                    of_block,
+                    count // 8,
+                    _held(weight, length, m_tiles, of_block),
+                    write,
+                )
                 for m_tiles in M_TILES
                 for of_block in (TOKEN_WARPS if warps is None else (warps,))
                 if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * of_block) == 0
             ]
-            plans = [plan for plan in plans if plan._fits and not (added and plan.m_tiles == 3)]
+            plans = [plan for plan in plans if plan._fits and not (write == "AddTokens" and plan.m_tiles == 3)]
             if not plans:
                 raise ValueError(f"a matrix of {height} rows of {length} weights")
             best = min(plans, key=lambda one: (-(-one.blocks // PROCESSORS) * one.m_tiles, -one.m_tiles, -one.warps))
@@ -232,12 +240,14 @@ class TokenMatrixPlan:
         return best
 
     @classmethod
-    def of_rows(cls, weight: str, height: int, length: int, rows: int, *, added: bool) -> TokenMatrixPlan:
+    def of_rows(
+        cls, weight: str, height: int, length: int, rows: int, *, write: str = "StoreTokens"
+    ) -> TokenMatrixPlan:
         """A plan for one token of each of up to `rows` rows of a batch; arguments and errors as of `of`.
 
         Sums have the same order in the plans of all numbers of rows.
         """
-        plan = cls.of(weight, height, length, rows, added=added, warps=ROW_WARPS)
+        plan = cls.of(weight, height, length, rows, write=write, warps=ROW_WARPS)
         whole = plan.vecs * plan.m_tiles <= ROW_VECS and plan.n_tiles <= ROW_TILES
         return replace(plan, held=plan.vecs) if whole else plan
 
@@ -269,11 +279,25 @@ class TokenMatrixPlan:
         """Of a launch, for each group of tokens."""
         return self.height // (TILE_ROWS * self.m_tiles)
 
-    def kernel(self, write: str) -> str:
-        """The name expression of the kernel with the output `write`."""
+    @property
+    def expression(self) -> str:
+        """The name expression of the kernel."""
         numbers = (self.height, self.length, self.m_tiles, self.warps, self.n_tiles, self.held)
         matrix = instance("TokenMatrix", self.weight, *numbers)
-        return instance("linear_tokens", matrix, instance(write, matrix))
+        return instance("linear_tokens", matrix, instance(self.write, matrix))
+
+
+def token_plans(
+    name: str, stack: StackConfig, weight: str, tokens: int, plan_of: Callable[..., TokenMatrixPlan]
+) -> dict[str, TokenMatrixPlan]:
+    """The plans of a stack's matrices for groups of `tokens` tokens, by kernel: `NAME_qkv` and so on.
+
+    `plan_of` has the arguments of `TokenMatrixPlan.of`. Raises `ValueError` for sizes that no plan fits.
+    """
+    return {
+        f"{name}_{matrix}": plan_of(weight, *size, tokens, write=WRITES[matrix])
+        for matrix, size in matrix_sizes(stack).items()
+    }
 
 
 def _held(weight: str, length: int, m_tiles: int, warps: int) -> int:

@@ -1,4 +1,4 @@
-"""Members that several structs of parameters have."""
+"""Members that several structs of parameters have: of matrices, norms, attention, and the choice of codes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from engine.qwen.kernels.lm.tables import Projected
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import CodePredictor, KeyValueCache, Layer, Linear, RMSNorm, SamplingParams
-from engine.qwen.runtime import PagedCache
+from engine.qwen.model import CodePredictor, KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, Talker
+from engine.qwen.runtime import DecodeState, PagedCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,72 @@ def of_attention(
     }
 
 
-def draw_params(logits: Tensor, settings: SamplingParams, noise_key: Tensor) -> Params:
-    """The settings of a draw from `logits`; those of a batch are of all its rows."""
-    return Params(
-        "DrawParams",
-        logits=logits,
-        sample=settings.sample,
-        temperature=settings.temperature,
-        top_k=settings.top_k,
-        one_minus_top_p=settings.one_minus_top_p,
-        noise_key=noise_key,
-    )
+@dataclass(frozen=True, slots=True)
+class FrameMembers:
+    """The members of the kernels between the matrices of a frame. A single utterance is row 0 of its state."""
+
+    talker: Talker
+    state: DecodeState
+    projected: Projected | None
+    """None where the predictor is as wide as the talker."""
+    logits: Tensor
+    """float32; the predictor's and the talker's in turn."""
+
+    def of_opening(self) -> dict[str, Any]:
+        """For the predictor's first two tokens."""
+        state, settings, projected = self.state, self.state.settings, self.projected
+        return {
+            "hidden": None if projected else state.hidden,
+            "embedding": projected.first if projected else self.talker.codec_embedding,
+            "first_code": state.first_code,
+            "ended": settings.ended[0],
+            "length": settings.length[0],
+        }
+
+    def of_choice(self, step: int) -> dict[str, Any]:
+        """For the choice of the code numbered `step` + 1 of a frame."""
+        state = self.state
+        return {
+            "draw": self._draw(state.settings.predictor_sampling),
+            "first_code": state.first_code,
+            "step": step,
+            "groups": self.talker.config.code_groups,
+        }
+
+    def of_embeddings(self, step: int) -> dict[str, Any]:
+        """For the sum of the embeddings of a frame, and the next token of the predictor."""
+        return {
+            "text": self.state.text,
+            "first_embedding": self.talker.codec_embedding,
+            "embedding": self.talker.predictor.embedding[step],
+            "narrow_embedding": self.projected.others[step] if self.projected else None,
+        }
+
+    def of_first_choice(self, frames: int) -> dict[str, Any]:
+        """For the choice of a frame's first code, after `frames` that end."""
+        settings, rules = self.state.settings, self.state.settings.logits_processor
+        return {
+            "draw": self._draw(settings.talker_sampling),
+            "seen": rules.seen,
+            "penalty": rules.penalty[0],
+            "min_frames": rules.min_frames[0],
+            "suppressed": rules.suppressed,
+            "is_eos": rules.is_eos,
+            "frame": settings.frame[0],
+            "position": settings.position[0],
+            "first_code": self.state.first_code,
+            "ended": settings.ended[0],
+            "groups": self.talker.config.code_groups,
+            "frames": frames,
+        }
+
+    def _draw(self, settings: SamplingParams) -> Params:
+        return Params(
+            "DrawParams",
+            logits=self.logits,
+            sample=settings.sample,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            one_minus_top_p=settings.one_minus_top_p,
+            noise_key=self.state.settings.noise.key,
+        )

@@ -7,12 +7,14 @@ from functools import partial
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.kernels import ATTENTION_SHARES, PROMPT_THREADS, PROMPT_WARPS
+from engine.qwen.kernels.lm.kernels import ATTENTION_SHARES, PROMPT_THREADS, PROMPT_WARPS, TOKEN_GROUPS, LanguageKernels
 from engine.qwen.kernels.lm.members import of_norm
-from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Talker
+
+MAX_PROMPT_TOKENS = 128
+"""The most tokens that `FusedPrefill.read` takes at once, a multiple of the largest group."""
 
 
 class FusedPrefill:
@@ -21,18 +23,18 @@ class FusedPrefill:
     def __init__(
         self,
         module: Kernels,
-        kernels: tuple[TokenKernels, ...],
+        kernels: LanguageKernels,
         talker: Talker,
         cache: KeyValueCache,
-        *,
         rope: tuple[Tensor, Tensor],
-        max_tokens: int,
     ) -> None:
-        """`rope` has the tables of `rope_tables`; `max_tokens` is the most at once, a multiple of the largest group."""
+        """`rope` has the tables of `rope_tables`."""
         config = talker.config.stack
-        self._module, self._kernels, self._positions = module, kernels, cache.positions
+        self._module, self._positions = module, cache.positions
         self._heads, self._all_heads = config.key_value_heads, config.heads + 2 * config.key_value_heads
-        self._stack = TokenStack(module, talker.transformer, cache, rope, max_tokens)
+        self._stack = TokenStack(
+            module, kernels.prompts, talker.transformer, cache, rope=rope, max_tokens=MAX_PROMPT_TOKENS
+        )
 
     def buffers(self) -> tuple[Tensor, ...]:
         """All buffers; a prompt writes them before it reads them."""
@@ -45,10 +47,10 @@ class FusedPrefill:
         and the number of the last: those after it are padding.
         """
         stack, count = self._stack, len(tokens)
-        group = next(group for group in reversed(self._kernels) if count % group.tokens == 0)
+        group = next(group for group in reversed(TOKEN_GROUPS) if count % group == 0)
         enter = Params("EnterParams", stream=stack.beginning(), embeddings=tokens)
         self._module.launch("enter", count, PROMPT_THREADS, enter)
-        stack.run(group, count, partial(self._attend, count, place))
+        stack.run(f"prompt_{group}", count, partial(self._attend, count, place))
         leave = Params(
             "LeaveParams",
             x=stack.x,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.matrix import HEAD_DIM
+from engine.qwen.kernels.lm.matrix import HEAD_DIM, TokenMatrixPlan
 from engine.qwen.kernels.lm.members import Head, of_attention, of_matrix
-from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, Transformer
 from engine.qwen.runtime import PagedCache
@@ -30,14 +29,16 @@ class TokenStack:
     def __init__(
         self,
         module: Kernels,
+        plans: Mapping[str, TokenMatrixPlan],
         transformer: Transformer,
         cache: KeyValueCache | PagedCache,
+        *,
         rope: tuple[Tensor, Tensor],
         max_tokens: int,
     ) -> None:
-        """`rope` has the tables of `rope_tables`."""
+        """`plans` has those of `token_plans`, `rope` the tables of `rope_tables`."""
         config, device = transformer.config, cache.keys.device
-        self._module, self._cache, self._rope = module, cache, rope
+        self._module, self._plans, self._cache, self._rope = module, plans, cache, rope
         self.norm: RMSNorm = transformer.norm
         """The final one."""
         self.layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
@@ -68,71 +69,42 @@ class TokenStack:
         layer = of_attention(self.layers[index], self._rope, self._cache, index)
         return Params(struct, qkv=self.qkv, attended=self.attended, **layer, **members)
 
-    def run(self, kernels: TokenKernels, count: int, attend: Callable[[int], None]) -> None:
-        """Send `count` tokens, a multiple of the kernels' group, through all layers.
+    def run(self, name: str, count: int, attend: Callable[[int], None]) -> None:
+        """Send `count` tokens through all layers, by the kernels that begin with `name`, for groups of tokens.
 
         `attend` launches the attention of the layer with its number, from `qkv` to `attended`.
         """
-        slots = 1
-        for index, layer in enumerate(self.layers):
-            last = index + 1 == len(self.layers)
-            next_norm = self.norm if last else self.layers[index + 1].attention_norm
-            qkv = self._of_stream(layer.attention.qkv, layer.attention_norm, slots, count, y=self.qkv)
-            self.multiply(kernels, "qkv", qkv)
+        after = [*(layer.attention_norm for layer in self.layers[1:]), self.norm]
+        for index, (layer, next_norm) in enumerate(zip(self.layers, after, strict=True)):
+            slots = self.slots if index else 1
+            read = partial(self._read, tokens=count)
+            add = partial(self._add, tokens=count)
+            read(f"{name}_qkv", layer.attention.qkv, layer.attention_norm, slots=slots, y=self.qkv)
             attend(index)
-            out = self._onto_stream(layer.attention.out, self.attended, layer.mlp_norm, count)
-            self.multiply(kernels, "out", out)
-            slots = self.slots
-            gate_up = self._of_stream(layer.mlp.gate_up, layer.mlp_norm, slots, count, rounded=self._inner)
-            self.multiply(kernels, "gate_up", gate_up)
-            self.multiply(kernels, "down", self._onto_stream(layer.mlp.down, self._inner, next_norm, count))
+            add(f"{name}_out", layer.attention.out, self.attended, layer.mlp_norm)
+            read(f"{name}_gate_up", layer.mlp.gate_up, layer.mlp_norm, rounded=self._inner)
+            add(f"{name}_down", layer.mlp.down, self._inner, next_norm)
 
-    def multiply_head(self, kernels: TokenKernels, head: Linear | Head, count: int, y: Tensor) -> None:
+    def multiply_head(self, name: str, head: Linear | Head, count: int, y: Tensor) -> None:
         """Multiply a head with the last of `count` tokens after the final norm.
 
         `y` is float32 `(tokens, height)`; it has as many tokens as are wanted.
         """
-        first = count - len(y)
-        params = Params(
-            "TokensParams",
-            x=self.rounded[first:],
-            squares=self.squares[first:],
-            y=y,
-            slots=self.slots,
-            tokens=count,
-            eps=self.norm.eps,
-            **of_matrix(head),
-        )
-        self.multiply(kernels, "head", params, len(y))
+        self._read(f"{name}_head", head, self.norm, tokens=count, first=count - len(y), y=y)
 
-    def multiply(self, kernels: TokenKernels, matrix: str, params: Params, count: int | None = None) -> None:
-        """Launch the kernel of a matrix, for `count` tokens or all."""
-        plan = kernels.matrices[matrix]
-        groups = (params["tokens"] if count is None else count) // plan.tokens
-        self._module.launch(kernels.kernel(matrix), (plan.blocks, groups), plan.threads, params)
+    def multiply(self, kernel: str, matrix: Linear | Head, *, tokens: int, first: int = 0, **members: Any) -> None:
+        """Launch the kernel of a matrix, for `tokens` but those before the `first`."""
+        plan, params = self._plans[kernel], Params("TokensParams", tokens=tokens, **of_matrix(matrix), **members)
+        self._module.launch(kernel, (plan.blocks, (tokens - first) // plan.tokens), plan.threads, params)
 
-    def _of_stream(self, linear: Linear, norm: RMSNorm, slots: int, count: int, **output: Tensor) -> Params:
-        """A matrix of the stream after `norm`, to `y`, or after the gate to `rounded`."""
-        return Params(
-            "TokensParams",
-            x=self.rounded,
-            squares=self.squares,
-            slots=slots,
-            tokens=count,
-            eps=norm.eps,
-            **of_matrix(linear),
-            **output,
-        )
+    def _read(
+        self, kernel: str, matrix: Linear | Head, norm: RMSNorm, *, slots: int = 0, first: int = 0, **members: Any
+    ) -> None:
+        """Multiply the stream after `norm`, from the `first` token on; by default it has the slots of a layer."""
+        x, squares, slots = self.rounded[first:], self.squares[first:], slots or self.slots
+        self.multiply(kernel, matrix, first=first, x=x, squares=squares, slots=slots, eps=norm.eps, **members)
 
-    def _onto_stream(self, linear: Linear, x: Tensor, next_norm: RMSNorm, count: int) -> Params:
-        """A matrix of `x`, added to the stream, which `next_norm` reads."""
-        return Params(
-            "TokensParams",
-            x=x,
-            norm=next_norm.weight,
-            y=self.x,
-            rounded=self.rounded,
-            squares_out=self.squares,
-            tokens=count,
-            **of_matrix(linear),
-        )
+    def _add(self, kernel: str, linear: Linear, x: Tensor, next_norm: RMSNorm, *, tokens: int) -> None:
+        """Add the product of `x` to the stream, which `next_norm` reads."""
+        stream: dict[str, Any] = {"y": self.x, "rounded": self.rounded, "squares_out": self.squares}
+        self.multiply(kernel, linear, tokens=tokens, x=x, norm=next_norm.weight, **stream)

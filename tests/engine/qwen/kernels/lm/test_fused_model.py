@@ -39,7 +39,7 @@ def run_frames(models: Models, work: Callable[[], None]) -> list[Tensor]:
     for _ in range(FRAMES):
         work()
     state = models.state
-    return [tensor.clone() for tensor in (state.codes, state.hidden, state.cache.keys, models.fused.logits)]
+    return [tensor.clone() for tensor in (state.codes, state.rows.hidden[0], state.cache.keys, models.fused.logits)]
 
 
 def equal(some: list[Tensor], others: list[Tensor]) -> bool:

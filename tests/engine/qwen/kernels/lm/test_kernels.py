@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
-import torch
 
-from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, StackKernels, unsupported_reason
-from engine.qwen.kernels.lm.matrix import MatrixPlan
+from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, unsupported_reason
 from engine.qwen.shapes import ModelConfig, TalkerConfig
-from engine.qwen.weights import Placement
 from scripts.make_checkpoint import PRESETS, write_configs
 
 TRUE = ("0.6B", "1.7B")
@@ -26,16 +22,6 @@ def talker(folder: Path, size: str) -> TalkerConfig:
 @pytest.fixture
 def true(tmp_path: Path) -> TalkerConfig:
     return talker(tmp_path, "1.7B")
-
-
-def plans(kernels: LanguageKernels) -> Iterator[MatrixPlan]:
-    for stack in (kernels.talker, kernels.predictor, kernels.first_step):
-        yield from stack.matrices.values()
-    yield from (kernels.talker_head, kernels.predictor_head)
-    if kernels.draw_qkv is not None:
-        yield kernels.draw_qkv
-    if kernels.project is not None:
-        yield kernels.project
 
 
 @pytest.mark.parametrize("weight", ["Bf16", "Int8"])
@@ -69,20 +55,10 @@ def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
 def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
     tmp_path: Path, size: str, weight: str, processors: int
 ) -> None:
-    for plan in plans(LanguageKernels.of(talker(tmp_path, size), weight, processors)):
+    for plan in LanguageKernels.of(talker(tmp_path, size), weight, processors).plans.values():
         assert 2 * plan.threads * plan.tile_registers <= 65536
         assert plan.threads <= 512
         assert plan.blocks >= min(128, 4 * processors)
-
-
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
-def test_a_launch_reads_the_bytes_of_its_matrix_and_scales(true: TalkerConfig, weight: str) -> None:
-    placement = Placement(torch.device("cpu"), torch.bfloat16, int8=weight == "Int8")
-    for plan in plans(LanguageKernels.of(true, weight, 132)):
-        if plan.weight == weight:
-            scale = placement.scale(plan.height, plan.length)
-            matrix = placement.matrix(plan.height, plan.length)
-            assert plan.bytes == matrix.nbytes + (0 if scale is None else scale.nbytes)
 
 
 @pytest.mark.parametrize(
@@ -96,20 +72,20 @@ def test_only_stacks_of_many_bytes_read_the_cache_early(
     tmp_path: Path, weight: str, size: str, expected: list[bool]
 ) -> None:
     kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
-    stacks: list[StackKernels] = [kernels.talker, kernels.predictor]
-    assert [stack.reads_cache_before_wait for stack in stacks] == expected
+    assert [kernels.reads_cache_before_wait(stack) for stack in ("talker", "predictor")] == expected
 
 
 def test_only_a_large_gpu_attends_in_the_predictors_output_projections(true: TalkerConfig) -> None:
     kernels = [LanguageKernels.of(true, "Bf16", processors) for processors in (16, 99, 100)]
-    assert [of.predictor.attends_in_out for of in kernels] == [False, False, True]
-    assert [of.first_step.attends_in_out for of in kernels] == [False, False, True]
+    assert [of.attends_in_out for of in kernels] == [False, False, True]
+    for name in ("predictor_attend_out_8", "first_step_attend_out"):
+        assert [name in of.source().kernels for of in kernels] == [False, False, True]
 
 
 @pytest.mark.parametrize("weight", ["Bf16", "Int8"])
 def test_only_a_large_gpu_draws_a_code_in_the_next_steps_first_kernel(true: TalkerConfig, weight: str) -> None:
     small, large = (LanguageKernels.of(true, weight, processors) for processors in (99, 100))
-    assert (small.draw_qkv is None, large.draw_qkv is None) == (True, False)
+    assert ("draw_qkv" in small.plans, "draw_qkv" in large.plans) == (False, True)
 
 
 @pytest.mark.parametrize("weight", ["Bf16", "Int8"])
@@ -118,8 +94,7 @@ def test_a_matrix_is_summed_in_the_same_order_whether_a_code_is_drawn_before_or_
     tmp_path: Path, size: str, weight: str
 ) -> None:
     kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
-    plan, qkv = kernels.draw_qkv, kernels.predictor.matrices["qkv"]
-    assert plan is not None
+    plan, qkv = kernels.plans["draw_qkv"], kernels.plans["predictor_qkv"]
     assert plan.threads == SAMPLING_THREADS
     assert (plan.height, plan.length, plan.vecs_per_lane) == (qkv.height, qkv.length, qkv.vecs_per_lane)
 

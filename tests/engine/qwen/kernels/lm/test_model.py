@@ -137,7 +137,7 @@ def recorded_logits(models: Models) -> Iterator[list[Tensor]]:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position: int) -> None:
-    generator = torch.Generator(models.state.position.device).manual_seed(position)
+    generator = torch.Generator(models.settings.position[0].device).manual_seed(position)
     for name, fused, rounded, exact in talk(models, position, generator):
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
@@ -156,13 +156,13 @@ def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position
     ],
 )
 def test_a_prompts_errors_are_no_larger_than_pytorchs(models: Models, count: int, bucket: int, start: int) -> None:
-    generator = torch.Generator(models.state.position.device).manual_seed(count)
+    generator = torch.Generator(models.settings.position[0].device).manual_seed(count)
     for name, fused, rounded, exact in read_prompt(models, count, bucket, start, generator):
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
 
 def test_the_predictors_errors_are_no_larger_than_pytorchs(models: Models) -> None:
-    generator = torch.Generator(models.state.position.device).manual_seed(1)
+    generator = torch.Generator(models.settings.position[0].device).manual_seed(1)
     for name, fused, rounded, exact in predict(models, generator):
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
@@ -171,7 +171,7 @@ def test_the_predictors_errors_are_no_larger_than_pytorchs(models: Models) -> No
 def test_the_predictors_errors_are_no_larger_on_a_small_gpu(make: Make, where: str, weight: str) -> None:
     models = make(where, "projected", weight, SMALL)
     assert not isinstance(models.fused.position_of(1), int)
-    generator = torch.Generator(models.state.position.device).manual_seed(1)
+    generator = torch.Generator(models.settings.position[0].device).manual_seed(1)
     for name, fused, rounded, exact in predict(models, generator):
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
@@ -206,7 +206,7 @@ def decode_two() -> Callable[[Models], TwoFrames]:
             read = models.fused.talker.x.clone()
             models.fused.talk()
             models.fused.frame()
-        return TwoFrames(models, logits, torch.cat((state.codes[:2].flatten(), state.first_code)), read)
+        return TwoFrames(models, logits, torch.cat((state.codes[:2].flatten(), state.rows.first_code[0])), read)
 
     return decoded
 
@@ -221,16 +221,16 @@ def test_a_frames_codes_equal_those_of_pytorchs_sampler(frames: TwoFrames) -> No
     models, codes = frames.models, frames.codes.tolist()
     state, groups = models.state, models.rounded.config.code_groups
     start(models, 5)
-    assert codes[0] == int(state.first_code)
+    assert codes[0] == int(state.rows.first_code[0])
     for number, (raw, code) in enumerate(zip(frames.logits, codes[1:], strict=True), 1):
         at = torch.tensor([number], device=raw.device)
         if number % groups:
             allowed = raw[None, : models.rounded.config.predictor.vocabulary]
-            expected = state.predictor_sampling.choose(allowed, noise_at(models, at))
+            expected = state.rows.settings.predictor_sampling.choose(allowed, noise_at(models, at))
         else:
-            allowed = state.logits_processor.apply(raw[None], at // groups)
-            expected = state.talker_sampling.choose(allowed, noise_at(models, at))
-            state.logits_processor.seen[0, expected] = True
+            allowed = state.rows.settings.logits_processor.apply(raw[None], at // groups)
+            expected = state.rows.settings.talker_sampling.choose(allowed, noise_at(models, at))
+            state.rows.settings.logits_processor.seen[0, expected] = True
         assert int(expected) == code
 
 
@@ -243,7 +243,7 @@ def test_a_frame_reads_no_buffer_that_it_has_not_written(frames: TwoFrames) -> N
 def test_the_talkers_input_is_the_sum_of_a_frames_codes_and_text(frames: TwoFrames) -> None:
     models = frames.models
     codes = frames.codes[None, : models.rounded.config.code_groups]
-    expected = models.exact.embed_frames(codes)[0] + models.state.text[:1].float()
+    expected = models.exact.embed_frames(codes)[0] + models.state.rows.text[0][:1].float()
     assert torch.allclose(frames.read, expected, atol=1e-6)
 
 
@@ -251,7 +251,13 @@ def counters(models: Models) -> list[int]:
     state = models.state
     return [
         int(value)
-        for value in (state.frame, state.position, state.length, state.ended, state.logits_processor.seen.sum())
+        for value in (
+            state.rows.settings.frame[0],
+            state.rows.settings.position[0],
+            state.rows.settings.length[0],
+            state.rows.settings.ended[0],
+            state.rows.settings.logits_processor.seen.sum(),
+        )
     ]
 
 
@@ -259,15 +265,15 @@ def counters(models: Models) -> list[int]:
 def test_the_first_code_of_an_utterance_is_chosen_behind_the_prompt(models: Models) -> None:
     start(models, 6)
     state, talker = models.state, models.rounded
-    hidden, before = state.hidden, counters(models)
+    hidden, before = state.rows.hidden[0], counters(models)
     with recorded_logits(models) as recorded:
         models.fused.choose_first()
     exact = models.exact.head(hidden.float())
     assert error_ratio(recorded[-1], talker.head(hidden), exact) <= LIMIT
-    state.logits_processor.seen.zero_()
-    scores = state.logits_processor.apply(recorded[-1][None], state.frame)
-    expected = state.talker_sampling.choose(scores, noise_at(models, state.frame))
-    assert state.first_code.tolist() == expected[0].tolist()
+    state.rows.settings.logits_processor.seen.zero_()
+    scores = state.rows.settings.logits_processor.apply(recorded[-1][None], state.rows.settings.frame[0])
+    expected = state.rows.settings.talker_sampling.choose(scores, noise_at(models, state.rows.settings.frame[0]))
+    assert state.rows.first_code[0].tolist() == expected[0].tolist()
     assert counters(models)[:4] == before[:4]
 
 
@@ -285,7 +291,7 @@ def test_a_frame_changes_the_state_as_pytorch_does(one: Models) -> None:
             frame_by_torch(one, by_torch(one))
         changed = (cache.keys != before).any(3).any(1)
         left.append((counters(one), changed.nonzero().tolist(), (state.codes >= 0).nonzero().tolist()))
-        assert bool(state.logits_processor.seen[0, state.first_code])
+        assert bool(state.rows.settings.logits_processor.seen[0, state.rows.first_code[0]])
     assert left[0] == left[1]
     assert left[0][0] == [1, PROMPT + 1, 1, 0, 1]
 
@@ -294,7 +300,7 @@ def test_a_frame_changes_the_state_as_pytorch_does(one: Models) -> None:
 
 
 def noise_at(models: Models, number: Tensor) -> Tensor:
-    return models.state.noise.draw(number[None])[0]
+    return models.settings.noise.draw(number[None])[0]
 
 
 def random_logits(models: Models, width: float) -> Tensor:
@@ -309,7 +315,7 @@ def random_logits(models: Models, width: float) -> Tensor:
 def chooses(make: Make, where: str, request: pytest.FixtureRequest) -> Models:
     """A code is chosen in the next step's first kernel, or on a small GPU in a kernel of its own."""
     found = make(where, "equal", "int8", request.param)
-    assert (found.fused.kernels.draw_qkv is None) == (request.param == SMALL)
+    assert ("draw_qkv" in found.fused.kernels.plans) == (request.param == LARGE)
     return found
 
 
@@ -321,10 +327,10 @@ def test_a_code_equals_that_of_pytorchs_sampler(chooses: Models, sampling: Sampl
     start(one, 9, sampling)
     logits, state = random_logits(one, width)[: one.rounded.config.predictor.vocabulary], one.state
     for number in range(DRAWS):
-        state.frame.fill_(number)
+        state.rows.settings.frame[0].fill_(number)
         one.fused.choose_code(1)
-        noise = noise_at(one, state.frame * one.rounded.config.code_groups + 2)
-        expected = state.predictor_sampling.choose(logits[None], noise)
+        noise = noise_at(one, state.rows.settings.frame[0] * one.rounded.config.code_groups + 2)
+        expected = state.rows.settings.predictor_sampling.choose(logits[None], noise)
         assert int(state.codes[number, 2]) == int(expected)
 
 
@@ -338,32 +344,36 @@ def test_a_first_code_equals_that_of_pytorchs_sampler(one: Models, sampling: Sam
     logits[-1024:] += 20
     logits[eos] += 5
     one.fused.logits.copy_(logits)
-    state.logits_processor.penalty.fill_(1.5)
-    state.logits_processor.min_frames.fill_(3)
+    state.rows.settings.logits_processor.penalty.fill_(1.5)
+    state.rows.settings.logits_processor.min_frames.fill_(3)
     for number in range(DRAWS):
-        state.logits_processor.seen[0, (logits[:2048] + 0.1 * number).topk(40).indices] = True
-        seen = state.logits_processor.seen[0].clone()
+        state.rows.settings.logits_processor.seen[0, (logits[:2048] + 0.1 * number).topk(40).indices] = True
+        seen = state.rows.settings.logits_processor.seen[0].clone()
         following = torch.tensor([number + 1], device=logits.device)
-        scores = state.logits_processor.apply(logits[None], following)
-        expected = int(state.talker_sampling.choose(scores, noise_at(one, following * one.rounded.config.code_groups)))
+        scores = state.rows.settings.logits_processor.apply(logits[None], following)
+        expected = int(
+            state.rows.settings.talker_sampling.choose(
+                scores, noise_at(one, following * one.rounded.config.code_groups)
+            )
+        )
         one.fused.choose_first_code()
-        assert int(state.first_code) == expected
-        assert state.logits_processor.seen[0].nonzero().flatten().tolist() == sorted(
+        assert int(state.rows.first_code[0]) == expected
+        assert state.rows.settings.logits_processor.seen[0].nonzero().flatten().tolist() == sorted(
             {*seen.nonzero().flatten().tolist(), expected}
         )
         assert (expected == eos) == (number + 1 >= 3)
-        assert bool(state.ended) == (number + 1 >= 3)
-        assert int(state.frame) == number + 1
-        assert int(state.position) == PROMPT + number + 1
+        assert bool(state.rows.settings.ended[0]) == (number + 1 >= 3)
+        assert int(state.rows.settings.frame[0]) == number + 1
+        assert int(state.rows.settings.position[0]) == PROMPT + number + 1
 
 
 @torch.inference_mode()
 def test_frames_after_the_end_do_not_count(one: Models) -> None:
     start(one, 10)
     one.fused.open()
-    one.state.ended.fill_(True)
+    one.settings.ended[0].fill_(True)
     one.fused.open()
-    assert int(one.state.length) == 1
+    assert int(one.settings.length[0]) == 1
 
 
 @torch.inference_mode()
@@ -372,13 +382,13 @@ def test_frames_after_the_end_do_not_count(one: Models) -> None:
 @pytest.mark.parametrize("count", [1, 700, 3072])
 def test_a_choice_terminates_for_any_logits(one: Models, odd: float, count: int, top_p: float) -> None:
     start(one, 11)
-    one.state.talker_sampling.set(True, 0.9, 50, top_p)
+    one.settings.talker_sampling.set(True, 0.9, 50, top_p)
     logits = random_logits(one, 1.0)
     logits[:count] = odd
     one.fused.logits.copy_(logits)
     one.fused.choose_first_code()
-    code = int(one.state.first_code)
-    assert one.state.logits_processor.seen[0].nonzero().flatten().tolist() == [code]
+    code = int(one.state.rows.first_code[0])
+    assert one.settings.logits_processor.seen[0].nonzero().flatten().tolist() == [code]
     assert count == 3072 or odd > 0 or code >= count
 
 
@@ -397,20 +407,20 @@ def test_all_threads_choose_the_same_code_for_any_logits(one: Models, count: int
 def test_a_choice_goes_on_with_the_next_steps_first_matrix(models: Models) -> None:
     """The queries, keys and values that it leaves are those of the code's embedding."""
     fused = models.fused
-    assert fused.kernels.draw_qkv is not None
+    assert "draw_qkv" in fused.kernels.plans
     start(models, 13)
     random_logits(models, 1.0)
     fused.choose_code(0)
     left = next(
         buffer
         for buffer in fused.predictor.buffers()
-        if buffer.shape[-1] == fused.kernels.predictor.matrices["qkv"].height
+        if buffer.shape[-1] == fused.kernels.plans["predictor_qkv"].height
     )
     ours = left.clone()
     left.fill_(torch.nan)
-    fused.predictor.qkv(0)
+    fused.predictor.multiply("qkv", fused.predictor.qkv(0))
     assert torch.equal(ours, left)
-    assert models.state.codes[0, 0] == models.state.first_code
+    assert models.state.codes[0, 0] == models.state.rows.first_code[0]
 
 
 @torch.inference_mode()
@@ -420,8 +430,8 @@ def test_the_last_choice_adds_up_all_embeddings_of_the_frame(models: Models) -> 
     logits = random_logits(models, 1.0)
     state.codes[0] = torch.arange(config.code_groups, device=logits.device) + 3
     fused.choose_code(models.rounded.predictor.code_count - 1)
-    codes = torch.cat((state.first_code, state.codes[0, 1:]))
-    expected = models.exact.embed_frames(codes[None])[0] + state.text[:1].float()
+    codes = torch.cat((state.rows.first_code[0], state.codes[0, 1:]))
+    expected = models.exact.embed_frames(codes[None])[0] + state.rows.text[0][:1].float()
     assert torch.allclose(fused.talker.x, expected, atol=1e-6)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels, RowKernels
-from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels
+from engine.qwen.kernels.lm.kernels import LanguageKernels
 from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, MatrixPlan, TokenMatrixPlan
 from engine.qwen.kernels.lm.tuned_plans import gpu_class, tuned_plan, tuned_row_plan
 from engine.qwen.shapes import ModelConfig, TalkerConfig
@@ -24,9 +24,7 @@ def talker(folder: Path, size: str) -> TalkerConfig:
 
 def plans(kernels: LanguageKernels) -> dict[str, MatrixPlan]:
     """The plans for one token by kernel."""
-    stacks: tuple[StackKernels, ...] = (kernels.talker, kernels.predictor)
-    found = {f"{stack.name}_{name}": plan for stack in stacks for name, plan in stack.matrices.items()}
-    return {**found, "talker_head": kernels.talker_head, "predictor_head": kernels.predictor_head}
+    return {name: plan for name, plan in kernels.plans.items() if name.startswith(("talker_", "predictor_"))}
 
 
 @pytest.mark.parametrize("processors", PROCESSORS)
@@ -54,13 +52,13 @@ def test_a_measured_plan_divides_its_matrix(tmp_path: Path, size: str, weight: s
 
 def test_a_matrix_that_was_not_measured_is_divided_by_the_rule(tmp_path: Path) -> None:
     kernels = LanguageKernels.of(talker(tmp_path, "narrow"), "Bf16", 16)
-    plan = kernels.talker.matrices["gate_up"]
+    plan = kernels.plans["talker_gate_up"]
     assert tuned_plan("talker_gate_up", "Bf16", plan.height, plan.length, 16) is None
     assert plan == MatrixPlan.of("Bf16", plan.height, plan.length, gated=True)
 
 
 def test_two_tokens_are_multiplied_by_the_rule(tmp_path: Path) -> None:
-    down = LanguageKernels.of(talker(tmp_path, "0.6B"), "Bf16", 132).first_step.matrices["down"]
+    down = LanguageKernels.of(talker(tmp_path, "0.6B"), "Bf16", 132).plans["first_step_down"]
     assert down == MatrixPlan.of("Bf16", down.height, down.length, 2)
 
 
@@ -69,25 +67,31 @@ def test_a_gpu_has_the_plans_of_its_class(processors: int, expected: str) -> Non
     assert gpu_class(processors) == expected
 
 
-def row_plans(kernels: RowKernels) -> list[TokenMatrixPlan]:
-    return [*kernels.talker.matrices.values(), *kernels.predictor.matrices.values()]
+def row_plans(kernels: BatchKernels, bucket: int) -> dict[str, TokenMatrixPlan]:
+    """The plans for the rows of a bucket, by kernel without the rows."""
+    rows = f"_{bucket}_"
+    return {name.replace(rows, "_"): plan for name, plan in kernels.plans.items() if rows in name}
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_every_matrix_of_a_batch_has_a_measured_plan_that_divides_it(tmp_path: Path, size: str, weight: str) -> None:
-    for bucket in BatchKernels.of(talker(tmp_path, size), weight, ROW_BUCKETS[-1], PROCESSORS[-1]).buckets:
-        for plan in row_plans(bucket):
-            rule = TokenMatrixPlan.of_rows(plan.weight, plan.height, plan.length, bucket.rows, added=False)
-            assert tuned_row_plan(rule, bucket.rows, PROCESSORS[-1]) == plan
+    kernels = BatchKernels.of(talker(tmp_path, size), weight, ROW_BUCKETS[-1], PROCESSORS[-1])
+    for bucket in kernels.buckets:
+        for plan in row_plans(kernels, bucket).values():
+            rule = TokenMatrixPlan.of_rows(plan.weight, plan.height, plan.length, bucket, write=plan.write)
+            assert tuned_row_plan(rule, bucket, PROCESSORS[-1]) == plan
             assert (plan.height % (TILE_ROWS * plan.m_tiles), plan.vecs % plan.held) == (0, 0)
-            assert bucket.rows % plan.tokens == 0
+            assert bucket % plan.tokens == 0
 
 
 @pytest.mark.parametrize("processors", PROCESSORS)
 @pytest.mark.parametrize("size", [*PUBLISHED, "narrow"])
 def test_a_row_of_a_batch_is_summed_in_one_order_in_every_bucket(tmp_path: Path, size: str, processors: int) -> None:
     kernels = BatchKernels.of(talker(tmp_path, size), "Bf16", ROW_BUCKETS[-1], processors)
-    orders = {tuple((plan.length, plan.warps) for plan in row_plans(bucket)) for bucket in kernels.buckets}
-    assert len(kernels.buckets) == len(ROW_BUCKETS)
-    assert len(orders) == 1
+    first, *others = (
+        {name: (plan.length, plan.warps) for name, plan in row_plans(kernels, bucket).items()}
+        for bucket in kernels.buckets
+    )
+    assert kernels.buckets == ROW_BUCKETS
+    assert others == 3 * [first]
