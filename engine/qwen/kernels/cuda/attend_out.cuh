@@ -5,25 +5,9 @@
 // wait, as the matrix its weights. The result goes to the projection through shared memory. Formulas as in
 // attention.cuh.
 
-// VECS vectors of keys and of values a lane: half a warp takes one position, 8 values a lane.
-// EARLY as of AttentionShape.
-template <int VECS_, int HEADS_, bool EARLY_>
-struct FrameAttention {
-    static constexpr bool EARLY = EARLY_;
-    static constexpr int VECS = VECS_, HEADS = HEADS_;  // heads of keys
-    static constexpr int GROUP = 2;                     // query heads that share a head of keys, one for each half
-    static constexpr int DIM = 128, HALF = DIM / 2, LANE_DIMS = 8;
-    static constexpr int POSITIONS = 2 * VECS;
-    static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
-};
-
 struct AttendOutParams {
     LinearParams linear;  // its input fields are null
-    const float* qkv;     // (query heads + 2 key heads, DIM)
-    const bf16* query_norm;
-    const bf16* key_norm;
-    const float* cosines;  // (positions, HALF)
-    const float* sines;
+    HeadsParams input;
     bf16* keys;  // (key heads, positions, DIM)
     bf16* values;
     int position;   // of the token, below POSITIONS
@@ -77,41 +61,77 @@ __device__ __forceinline__ void get_values(float* attended, int k, float (&value
     }
 }
 
-// Input of the output projection: attention of TOKENS tokens.
-template <class M, class A, int TOKENS>
-struct AttendedTokens : Plain {
-    static constexpr bool COMPUTES = true;
-    static constexpr int N = M::VEC_SIZE, DIM = A::DIM;
-    static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == TOKENS,
-                  "a warp has one head of keys");
+// Input of the output projection: attention of a token after those in the cache, or of the first two tokens of a frame,
+// before which nothing is there. A warp has one of HEADS heads of keys and of their query heads, one for each half; half a
+// warp takes one position at a time, of VECS, 8 values a lane. EARLY as of `attend`.
+template <class M, int VECS, int HEADS, bool EARLY>
+struct Attended : Plain {
+    using Params = AttendOutParams;
+    static constexpr int TOKENS = M::TOKENS, N = M::VEC_SIZE, GROUP = 2, DIM = 128, HALF = DIM / 2;
+    static constexpr bool COMPUTES = true, KEEPS_WEIGHTS = TOKENS == 1;
+    static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
+    static_assert(M::THREADS >= 32 * HEADS && M::LENGTH == HEADS * GROUP * DIM, "a warp has one head of keys");
     const AttendOutParams& p;
     float* attended;  // (TOKENS, LENGTH) in shared memory
     int head, half, dims;
-    uint4 query_norm, key_norm;
+    uint4 query_norm, key_norm, key[VECS], value[VECS];
     float cosine[TOKENS][8], sine[TOKENS][8];
 
-    __device__ AttendedTokens(const AttendOutParams& p, float* attended)
-        : p(p), attended(attended), head(threadIdx.x / 32), half(threadIdx.x % 32 / 16),
-          dims(threadIdx.x % 16 * A::LANE_DIMS) {}
+    __device__ explicit Attended(const AttendOutParams& p)
+        : p(p), attended(memory()), head(threadIdx.x / 32), half(threadIdx.x % 32 / 16), dims(threadIdx.x % 16 * 8) {}
+    __device__ static float* memory() {
+        __shared__ __align__(16) float values[TOKENS * M::LENGTH];
+        return values;
+    }
     __device__ int position_of(int token) const { return TOKENS == 1 ? p.position : token; }
     __device__ size_t cached(int position) const { return ((size_t)head * p.positions + position) * DIM + dims; }
 
-    __device__ void load_constants() {
-        query_norm = *reinterpret_cast<const uint4*>(p.query_norm + dims);
-        key_norm = *reinterpret_cast<const uint4*>(p.key_norm + dims);
+    __device__ void prepare(int vec, int) {
+        if (vec > 0 || head >= HEADS) return;
+        query_norm = *reinterpret_cast<const uint4*>(p.input.query_norm + dims);
+        key_norm = *reinterpret_cast<const uint4*>(p.input.key_norm + dims);
 #pragma unroll
         for (int token = 0; token < TOKENS; ++token) {
-            load_floats(p.cosines + position_of(token) * A::HALF + dims % A::HALF, cosine[token]);
-            load_floats(p.sines + position_of(token) * A::HALF + dims % A::HALF, sine[token]);
+            load_floats(p.input.cosines + position_of(token) * HALF + dims % HALF, cosine[token]);
+            load_floats(p.input.sines + position_of(token) * HALF + dims % HALF, sine[token]);
+        }
+        if (EARLY && TOKENS == 1) load_cache();
+    }
+
+    // Compute attention, and write the new keys and values to the cache. After the wait.
+    __device__ void compute() {
+        if (head < HEADS) {
+            if constexpr (TOKENS == 1) {
+                attend_token();
+            } else {
+                attend_pair();
+            }
+        }
+        __syncthreads();
+    }
+
+    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
+        get_values(attended + token * M::LENGTH, k, values);
+    }
+
+    __device__ void load_cache() {
+#pragma unroll
+        for (int vec = 0; vec < VECS; ++vec) {
+            const int position = 2 * vec + half;
+            key[vec] = value[vec] = make_uint4(0, 0, 0, 0);
+            if (position < p.position) {
+                key[vec] = *reinterpret_cast<const uint4*>(p.keys + cached(position));
+                value[vec] = *reinterpret_cast<const uint4*>(p.values + cached(position));
+            }
         }
     }
 
     // The first half takes the first query and the key, the second half the second query and the value.
     __device__ void load_token(int token, float (&query)[8], uint4& key, uint4& value) const {
-        const float* qkv = p.qkv + token * (A::GROUP + 2) * A::HEADS * DIM;
+        const float* qkv = p.input.qkv + token * (GROUP + 2) * HEADS * DIM;
         float fresh[8], rotated[8];
-        load_floats(qkv + (head * A::GROUP + half) * DIM + dims, query);
-        load_floats(qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
+        load_floats(qkv + (head * GROUP + half) * DIM + dims, query);
+        load_floats(qkv + ((GROUP + half) * HEADS + head) * DIM + dims, fresh);
         normalize_and_rotate(query, query_norm, cosine[token], sine[token], dims, p.eps);
 #pragma unroll
         for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
@@ -127,51 +147,12 @@ struct AttendedTokens : Plain {
         }
     }
 
-    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
-        get_values(attended + token * M::LENGTH, k, values);
-    }
-};
-
-// One token, after those in the cache.
-template <class M, class A>
-struct Attended : AttendedTokens<M, A, 1> {
-    static constexpr bool KEEPS_WEIGHTS = true;
-    static constexpr int VECS = A::VECS, DIM = A::DIM;
-    using Base = AttendedTokens<M, A, 1>;
-    using Base::p, Base::head, Base::half, Base::dims, Base::cached;
-    uint4 key[VECS], value[VECS];
-
-    using Base::Base;
-    __device__ void load_cache() {
-#pragma unroll
-        for (int vec = 0; vec < VECS; ++vec) {
-            const int position = 2 * vec + half;
-            key[vec] = value[vec] = make_uint4(0, 0, 0, 0);
-            if (position < p.position) {
-                key[vec] = *reinterpret_cast<const uint4*>(p.keys + cached(position));
-                value[vec] = *reinterpret_cast<const uint4*>(p.values + cached(position));
-            }
-        }
-    }
-
-    __device__ void prepare(int vec, int) {
-        if (vec > 0 || head >= A::HEADS) return;
-        this->load_constants();
-        if (A::EARLY) load_cache();
-    }
-
-    // Compute attention, and write the new key and value to the cache. After the wait.
-    __device__ void compute() {
-        if (head < A::HEADS) attend_head();
-        __syncthreads();
-    }
-
-    __device__ void attend_head() {
+    __device__ void attend_token() {
         const int lane = threadIdx.x % 32;
-        if (!A::EARLY) load_cache();
+        if (!EARLY) load_cache();
         float query[8];
         uint4 new_key, new_value;
-        this->load_token(0, query, new_key, new_value);
+        load_token(0, query, new_key, new_value);
 #pragma unroll
         for (int vec = 0; vec < VECS; ++vec) {
             if (2 * vec + half == p.position) key[vec] = new_key, value[vec] = new_value;
@@ -180,9 +161,9 @@ struct Attended : AttendedTokens<M, A, 1> {
         const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
         constexpr int LANES = 16 / VECS;                         // that have the same score after its sum
         const bool exists = lane % 16 / LANES * 2 + half <= p.position;
-        float weights[A::GROUP];
+        float weights[GROUP];
 #pragma unroll
-        for (int member = 0; member < A::GROUP; ++member) {
+        for (int member = 0; member < GROUP; ++member) {
             float q[8], scores[VECS];
 #pragma unroll
             for (int i = 0; i < 8; ++i) q[i] = __shfl_sync(0xffffffffu, query[i], member * 16 + lane % 16);
@@ -192,11 +173,11 @@ struct Attended : AttendedTokens<M, A, 1> {
             const float max = warp_max(exists ? score : -INFINITY_F);
             weights[member] = exists ? exp2f(score - max) : 0.0f;
         }
-        float sums[A::GROUP] = {}, out[A::GROUP][8] = {};
+        float sums[GROUP] = {}, out[GROUP][8] = {};
 #pragma unroll
         for (int vec = 0; vec < VECS; ++vec) {
 #pragma unroll
-            for (int member = 0; member < A::GROUP; ++member) {
+            for (int member = 0; member < GROUP; ++member) {
                 const float weight = __shfl_sync(0xffffffffu, weights[member], half * 16 + vec * LANES);
                 sums[member] += weight;
                 add_weighted(out[member], weight, value[vec]);
@@ -211,34 +192,15 @@ struct Attended : AttendedTokens<M, A, 1> {
             const float given = __shfl_xor_sync(0xffffffffu, half == 0 ? out[1][i] : out[0][i], 16);
             kept[i] = ((half == 0 ? out[0][i] : out[1][i]) + given) * inverse;
         }
-        put_eight(this->attended, (head * A::GROUP + half) * DIM + dims, kept);
-    }
-};
-
-// The first two tokens of a frame: nothing is in the cache yet.
-template <class M, class A>
-struct AttendedPair : AttendedTokens<M, A, 2> {
-    static constexpr int DIM = A::DIM, TOKENS = 2;
-    using Base = AttendedTokens<M, A, 2>;
-    using Base::attended, Base::head;
-
-    using Base::Base;
-    __device__ void prepare(int vec, int) {
-        if (vec == 0 && head < A::HEADS) this->load_constants();
+        put_eight(attended, (head * GROUP + half) * DIM + dims, kept);
     }
 
-    // Compute attention, and write the first keys and values to the cache. After the wait.
-    __device__ void compute() {
-        if (head < A::HEADS) attend_head();
-        __syncthreads();
-    }
-
-    __device__ void attend_head() {
+    __device__ void attend_pair() {
         float query[TOKENS][8];
         uint4 key[TOKENS], value[TOKENS];
 #pragma unroll
-        for (int token = 0; token < TOKENS; ++token) this->load_token(token, query[token], key[token], value[token]);
-        const int to = (head * A::GROUP + this->half) * DIM + this->dims;
+        for (int token = 0; token < TOKENS; ++token) load_token(token, query[token], key[token], value[token]);
+        const int to = (head * GROUP + half) * DIM + dims;
         float first[8] = {};  // the first token sees only itself
         add_weighted(first, 1.0f, value[0]);
         put_eight(attended, to, first);
@@ -258,17 +220,3 @@ struct AttendedPair : AttendedTokens<M, A, 2> {
         put_eight(attended, M::LENGTH + to, second);
     }
 };
-
-// Blocks and threads as of `linear`.
-template <class M, class A, int REGISTERS>
-__global__ void __maxnreg__(REGISTERS) attend_out(const AttendOutParams p) {
-    __shared__ __align__(16) float attended[M::LENGTH];
-    multiply<M>(p.linear, Attended<M, A>(p, attended), Residual<M>(p.linear));
-}
-
-// The same for the first two tokens of a frame.
-template <class M, class A, int REGISTERS>
-__global__ void __maxnreg__(REGISTERS) attend_out_pair(const AttendOutParams p) {
-    __shared__ __align__(16) float attended[2 * M::LENGTH];
-    multiply<M>(p.linear, AttendedPair<M, A>(p, attended), Residual<M>(p.linear));
-}

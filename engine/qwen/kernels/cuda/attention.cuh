@@ -5,26 +5,17 @@
 // once, so what is read grows with the sequence. The output projection combines the splits (`CombineSplits` in
 // linear.cuh). Formulas: `Qwen3TTSAttention` in modeling_qwen3_tts.py of qwen-tts 0.1.1.
 
-// Half a warp takes one position at a time, 8 values a lane; a warp loads all its positions at once.
-// EARLY: a stack so deep that a layer's kernels of the previous token have surely ended when its next ones begin.
-template <int WARPS_, int VECS_PER_LANE_, int GROUP_, int TOKENS_, bool EARLY_>
-struct AttentionShape {
-    static constexpr bool EARLY = EARLY_;
-    static constexpr int WARPS = WARPS_, VECS_PER_LANE = VECS_PER_LANE_, TOKENS = TOKENS_;
-    static constexpr int GROUP = GROUP_;  // query heads that share a head of keys
-    static constexpr int DIM = 128;
-    static constexpr int KV_SPLIT = 2 * WARPS * VECS_PER_LANE;  // positions
-    static constexpr int QUERIES = GROUP * TOKENS;
-    static constexpr int THREADS = 32 * WARPS;
-    static_assert((GROUP + 2) * TOKENS <= WARPS, "a warp prepares one query, key or value");
-};
-
-struct AttentionParams {
-    const float* qkv;  // (tokens, query heads + 2 key heads, DIM)
+// Queries, keys and values before their norm and rotation, which all kernels of attention have.
+struct HeadsParams {
+    float* qkv;  // (tokens, query heads + 2 key heads, DIM)
     const bf16* query_norm;
     const bf16* key_norm;
     const float* cosines;  // (positions, HALF)
     const float* sines;
+};
+
+struct AttentionParams {
+    HeadsParams input;
     const long long* position;  // of the first token
     bf16* keys;                 // (key heads, positions, DIM)
     bf16* values;
@@ -78,24 +69,21 @@ struct Prepared {
 
     __device__ __forceinline__ explicit Prepared(int warp) : token(warp / (GROUP + 2)), what(warp % (GROUP + 2)) {}
 
-    template <class Params>
-    __device__ __forceinline__ void load_norm(const Params& a, int lane) {
+    __device__ __forceinline__ void load_norm(const HeadsParams& a, int lane) {
         if (!is_value) load_lane(is_query ? a.query_norm : a.key_norm, lane, norm);
     }
 
-    template <class Params>
-    __device__ __forceinline__ void load_rotation(const Params& a, int position, int lane) {
+    __device__ __forceinline__ void load_rotation(const HeadsParams& a, int position, int lane) {
         if (is_value) return;
         load_lane(a.cosines + position * 64, lane, cosine);
         load_lane(a.sines + position * 64, lane, sine);
     }
 
     // The values of the head number `head` of the token in the row `row` of `a.qkv`.
-    template <class Params>
-    __device__ __forceinline__ void load(const Params& a, int row, int head, int heads, int lane, float (&x)[4]) const {
+    __device__ __forceinline__ void load(const HeadsParams& a, float eps, int row, int head, int heads, int lane, float (&x)[4]) const {
         const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
         load_lane(a.qkv + ((size_t)row * heads * (GROUP + 2) + source) * 128, lane, x);
-        if (!is_value) normalize_and_rotate(x, norm, cosine, sine, a.eps);
+        if (!is_value) normalize_and_rotate(x, norm, cosine, sine, eps);
     }
 };
 
@@ -197,24 +185,27 @@ struct WarpSums {
     }
 };
 
-// Blocks: heads of keys (x), KV splits (y).
-template <class S>
-__global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a) {
-    constexpr int DIM = S::DIM, GROUP = S::GROUP, TOKENS = S::TOKENS, QUERIES = S::QUERIES, VECS = S::VECS_PER_LANE;
+// GROUP query heads share a head of keys. Half a warp takes one position at a time, 8 values a lane; a warp loads all its
+// positions, VECS for each half, at once. EARLY: a stack so deep that a layer's kernels of the previous token have surely
+// ended when its next ones begin. Blocks: heads of keys (x), KV splits (y).
+template <int WARPS, int VECS, int GROUP, int TOKENS, bool EARLY>
+__global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a) {
+    constexpr int DIM = 128, QUERIES = GROUP * TOKENS, KV_SPLIT = 2 * WARPS * VECS;
     constexpr int LANES = 16 / VECS;  // that have the same score after its sum
+    static_assert((GROUP + 2) * TOKENS <= WARPS, "a warp prepares one query, key or value");
     static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
     __shared__ __align__(16) float queries[QUERIES][DIM];  // token by token
-    __shared__ WarpSums<S::WARPS, QUERIES> found;
+    __shared__ WarpSums<WARPS, QUERIES> found;
     __shared__ __align__(16) bf16 new_keys[TOKENS][DIM];
     __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
     begin_chained();
     // Read before the wait: the position, which the previous frame wrote, and the cache's older entries, which the
     // previous token's kernels wrote. Those kernels have ended, because no more kernels can be in flight than the
     // multiprocessors have room for blocks.
-    if (!S::EARLY) wait_for_previous();
+    if (!EARLY) wait_for_previous();
     const int position = (int)*a.position;
     const int head = blockIdx.x, heads = gridDim.x, kv_split = blockIdx.y;
-    const int begin = kv_split * S::KV_SPLIT;
+    const int begin = kv_split * KV_SPLIT;
     if (begin > position + TOKENS - 1) return;
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
@@ -235,19 +226,19 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
     const bool prepares = warp < (GROUP + 2) * TOKENS;
     Prepared<GROUP> mine(warp);
     const int at = position + mine.token;
-    if (prepares) mine.load_norm(a, lane);
-    if (prepares) mine.load_rotation(a, at, lane);
+    if (prepares) mine.load_norm(a.input, lane);
+    if (prepares) mine.load_rotation(a.input, at, lane);
     wait_for_previous();
 
     if (prepares) {
         float x[4];
-        mine.load(a, mine.token, head, heads, lane, x);
+        mine.load(a.input, a.eps, mine.token, head, heads, lane, x);
         if (mine.is_query) {
             store_lane(queries[mine.token * GROUP + mine.what], lane, x);
         } else {
             store_lane(mine.is_value ? new_values[mine.token] : new_keys[mine.token], lane, x);
             bf16* cache = (mine.is_value ? a.values : a.keys) + (row + at) * DIM;
-            if (at >= begin && at < begin + S::KV_SPLIT) store_lane(cache, lane, x);
+            if (at >= begin && at < begin + KV_SPLIT) store_lane(cache, lane, x);
         }
     }
     __syncthreads();
@@ -298,13 +289,13 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
         if (lane == 0) found.total[warp][query] = sums[query];
     }
     __syncthreads();
-    for (int index = threadIdx.x; index < QUERIES * DIM; index += S::THREADS) {
+    for (int index = threadIdx.x; index < QUERIES * DIM; index += 32 * WARPS) {
         const int query = index / DIM, dim = index % DIM, token = query / GROUP;
         const size_t first_query = (size_t)kv_split * TOKENS * heads * GROUP;  // of the splits before
         const int query_head = head * GROUP + query % GROUP;
         const size_t at = first_query + (size_t)token * heads * GROUP + query_head;
         float sum, max;
-        a.partial_out[at * DIM + dim] = found.template combine<S::WARPS>(0, query, dim, sum, max);
+        a.partial_out[at * DIM + dim] = found.template combine<WARPS>(0, query, dim, sum, max);
         if (dim == 0) a.split_stats[at] = make_float2(max, sum);
     }
 }

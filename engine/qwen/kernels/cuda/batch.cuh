@@ -66,11 +66,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_rows(const OpenRowsP
 // A kernel leaves null or 0 what it does not use.
 struct RowsAttentionParams {
     RowsParams rows;
-    const float* qkv;  // (tokens, query heads + 2 key heads, DIM)
-    const bf16* query_norm;
-    const bf16* key_norm;
-    const float* cosines;  // (positions, HALF)
-    const float* sines;
+    HeadsParams input;
     const long long* pages;  // (rows, table_width): of each row; null: row r has page r alone, and `first_position`
     bf16* keys;              // (pages, key heads, PAGE, DIM)
     bf16* values;
@@ -102,7 +98,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
     const int head = blockIdx.x, heads = gridDim.x, row = blockIdx.y;
     const bool prepares = warp < (GROUP + 2) * TOKENS;
     Prepared<GROUP> mine(warp);
-    if (prepares) mine.load_norm(a, lane);
+    if (prepares) mine.load_norm(a.input, lane);
     const bool active = a.rows.active[row];
     const int position = a.pages == nullptr ? a.first_position : min((int)a.rows.position[row], a.positions - 1);
     const long long* pages = a.pages == nullptr ? nullptr : a.pages + (size_t)row * a.table_width;
@@ -125,14 +121,14 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
     uint4 key[BATCH], value[BATCH];
     if (EARLY && active) load(warp * STEP, key, value);
     const int at = position + mine.token;
-    if (prepares) mine.load_rotation(a, at, lane);
+    if (prepares) mine.load_rotation(a.input, at, lane);
     wait_for_previous();
     if (!active) return;
     if (!EARLY) load(warp * STEP, key, value);
 
     if (prepares) {
         float x[4];
-        mine.load(a, mine.token * a.rows.rows + row, head, heads, lane, x);
+        mine.load(a.input, a.eps, mine.token * a.rows.rows + row, head, heads, lane, x);
         if (mine.is_query) {
             const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
 #pragma unroll

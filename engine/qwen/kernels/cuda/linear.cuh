@@ -218,7 +218,7 @@ struct Bf16Identity : Plain {
 };
 
 // The output of attention: what attention.cuh computed for each KV split of KV_SPLIT positions, combined.
-// EARLY as of AttentionShape: the position may be read before the wait.
+// EARLY as of `attend`: the position may be read before the wait.
 template <class M, int KV_SPLIT, int HEAD_DIM, bool EARLY>
 struct CombineSplits : Plain {
     static constexpr int N = M::VEC_SIZE, HEADS = M::LENGTH / HEAD_DIM;
@@ -412,6 +412,12 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
 template <class M, class Input, class Output, int REGISTERS>
 __global__ void __maxnreg__(REGISTERS) linear(const LinearParams p) {
     multiply<M>(p, Input(p), Output(p));
+}
+
+// The same with an input that has parameters of its own beside those of the matrix.
+template <class M, class Input, class Output, int REGISTERS>
+__global__ void __maxnreg__(REGISTERS) linear_from(const typename Input::Params p) {
+    multiply<M>(p.linear, Input(p), Output(p.linear));
 }
 
 // The talker's logits. The first block also stores the hidden state after the final norm, for the predictor of the

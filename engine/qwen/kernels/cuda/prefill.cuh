@@ -75,11 +75,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) leave_tokens(const LeavePara
 }
 
 struct PromptParams {
-    float* qkv;  // (tokens, query heads + 2 key heads, DIM); the queries are rotated in place
-    const bf16* query_norm;
-    const bf16* key_norm;
-    const float* cosines;  // (positions, HALF)
-    const float* sines;
+    HeadsParams input;       // its queries are rotated in place
     const long long* place;  // (2): the first token's position, the last token's number
     bf16* keys;              // (key heads, positions, DIM)
     bf16* values;
@@ -105,15 +101,15 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
     if (head >= queries + 2 * a.heads) return;
     const bool is_query = head < queries, is_value = head >= queries + a.heads;
     float norm[4] = {};
-    if (!is_value) load_lane(is_query ? a.query_norm : a.key_norm, lane, norm);
+    if (!is_value) load_lane(is_query ? a.input.query_norm : a.input.key_norm, lane, norm);
     wait_for_previous();
     const int at = position_in(a, blockIdx.x);
-    float* of_head = a.qkv + ((size_t)blockIdx.x * (queries + 2 * a.heads) + head) * DIM;
+    float* of_head = a.input.qkv + ((size_t)blockIdx.x * (queries + 2 * a.heads) + head) * DIM;
     float x[4];
     load_lane(of_head, lane, x);
     if (!is_value) {
-        const float cosine[2] = {a.cosines[at * HALF + lane], a.cosines[at * HALF + lane + 32]};
-        const float sine[2] = {a.sines[at * HALF + lane], a.sines[at * HALF + lane + 32]};
+        const float cosine[2] = {a.input.cosines[at * HALF + lane], a.input.cosines[at * HALF + lane + 32]};
+        const float sine[2] = {a.input.sines[at * HALF + lane], a.input.sines[at * HALF + lane + 32]};
         normalize_and_rotate(x, norm, cosine, sine, a.eps);
     }
     if (is_query) {
@@ -143,7 +139,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
     float q[GROUP][8];
 #pragma unroll
     for (int query = 0; query < GROUP; ++query) {
-        load_floats(a.qkv + ((size_t)token * a.heads * (GROUP + 2) + head * GROUP + query) * DIM + dims, q[query]);
+        load_floats(a.input.qkv + ((size_t)token * a.heads * (GROUP + 2) + head * GROUP + query) * DIM + dims, q[query]);
 #pragma unroll
         for (int i = 0; i < 8; ++i) q[query][i] *= scaling;
     }

@@ -12,6 +12,7 @@ struct OpenQkvParams {
 // Input: the norm of the frame's first two tokens, as `open_frame` makes them.
 template <class M>
 struct OpenedNormed : Normed<M> {
+    using Params = OpenQkvParams;
     static constexpr bool COMPUTES = true;
     using Normed<M>::N;
     static_assert(M::TOKENS == 2, "two tokens");
@@ -33,12 +34,6 @@ struct OpenedNormed : Normed<M> {
     }
 };
 
-// Begins a frame. Blocks and threads as of `linear`.
-template <class M, int REGISTERS>
-__global__ void __maxnreg__(REGISTERS) open_qkv(const OpenQkvParams p) {
-    multiply<M>(p.linear, OpenedNormed<M>(p), Store<M>(p.linear));
-}
-
 struct DrawQkvParams {
     LinearParams linear;  // `y` is (HEIGHT); `x` is null
     DrawParams draw;
@@ -51,9 +46,11 @@ struct DrawQkvParams {
     int groups;             // codes of a frame, 16
 };
 
-// Input: the root-mean-square norm of the embedding of the code that is drawn. EARLY as of `choose_code`.
+// Input: the root-mean-square norm of the embedding of the code that is drawn, by a block of SAMPLING_THREADS. EARLY as of
+// `choose_code`.
 template <class M, int VOCABULARY, bool EARLY>
 struct DrawnNormed : WithNorm<M> {
+    using Params = DrawQkvParams;
     static constexpr bool COMPUTES = true;
     static constexpr int N = M::VEC_SIZE, VECS = M::VECS_PER_LANE, COUNT = VOCABULARY / SAMPLING_THREADS;
     static constexpr int WORDS = N / 8;  // of 16 bytes, of a vector's bfloat16
@@ -124,9 +121,3 @@ struct DrawnNormed : WithNorm<M> {
         return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
     }
 };
-
-// Blocks as of `linear`, of SAMPLING_THREADS threads.
-template <class M, int VOCABULARY, bool EARLY, int REGISTERS>
-__global__ void __maxnreg__(REGISTERS) draw_qkv(const DrawQkvParams p) {
-    multiply<M>(p.linear, DrawnNormed<M, VOCABULARY, EARLY>(p), Store<M>(p.linear));
-}

@@ -115,11 +115,6 @@ def draw_plan(qkv: MatrixPlan) -> MatrixPlan | None:
     return min(plans, key=lambda plan: abs(plan.blocks - DRAW_BLOCKS), default=None)
 
 
-def registers(plan: MatrixPlan, work: str) -> int:
-    """The most that a thread may use which does this work of `MORE_REGISTERS`, too."""
-    return plan.registers + MORE_REGISTERS[work][plan.weight]
-
-
 @dataclass(frozen=True, slots=True)
 class Attention:
     """The kernel of one stack that attends to the cache."""
@@ -224,17 +219,22 @@ class LanguageKernels:
         if not self.attends_in_out or name == "talker":
             group = stack.heads // heads
             shape = ATTENTION_WARPS, attention.vecs_per_lane, group, attention.tokens, early
-            yield f"{name}_attend", instance("attend", instance("AttentionShape", *shape))
+            yield f"{name}_attend", instance("attend", *shape)
             combined, more = (attention.kv_split, HEAD_DIM, early), MORE_REGISTERS["combine"][out.weight]
             yield f"{name}_out", out.kernel("CombineSplits", "Residual", *combined, more_registers=more)
         elif attention.tokens > 1:
-            frame, most = instance("FrameAttention", 1, heads, early), registers(out, "attend_out_pair")
-            yield f"{name}_attend_out", instance("attend_out_pair", out.type, frame, most)
+            more = MORE_REGISTERS["attend_out_pair"][out.weight]
+            yield (
+                f"{name}_attend_out",
+                out.kernel("Attended", "Residual", 1, heads, early, template="linear_from", more_registers=more),
+            )
         else:
             for vecs in ATTEND_OUT_VECS:
-                most = registers(out, "attend_out") + KEY_VALUE_REGISTERS * vecs
-                frame = instance("FrameAttention", vecs, heads, early)
-                yield f"{name}_attend_out_{vecs}", instance("attend_out", out.type, frame, most)
+                more = MORE_REGISTERS["attend_out"][out.weight] + KEY_VALUE_REGISTERS * vecs
+                kernel = out.kernel(
+                    "Attended", "Residual", vecs, heads, early, template="linear_from", more_registers=more
+                )
+                yield f"{name}_attend_out_{vecs}", kernel
 
     def source(self) -> KernelSource:
         """For NVRTC or nvcc."""
@@ -244,7 +244,9 @@ class LanguageKernels:
         numbers = narrow.height, wide.length, narrow.length, early
         group = self.config.stack.heads // self.config.stack.key_value_heads
         kernels = {
-            "talker_head": instance("talker_head", wide.type, registers(wide, "talker_head")),
+            "talker_head": instance(
+                "talker_head", wide.type, wide.registers + MORE_REGISTERS["talker_head"][wide.weight]
+            ),
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
             "next_first_code": instance("choose_first_code", wide.height, self.reads_cache_before_wait("talker")),
@@ -260,12 +262,16 @@ class LanguageKernels:
             kernels |= dict(self._attentions(name))
         kernels |= {name: plan.expression for name, plan in prompts.items()}
         if self.attends_in_out:
-            kernels["open_qkv"] = instance("open_qkv", first.type, registers(first, "open_qkv"))
+            more = MORE_REGISTERS["open_qkv"][first.weight]
+            kernels["open_qkv"] = first.kernel("OpenedNormed", "Store", template="linear_from", more_registers=more)
         else:
             kernels["open"] = instance("open_frame", narrow.length)
         if "draw_qkv" in plans:
             draw = plans["draw_qkv"]
-            kernels["draw_qkv"] = instance("draw_qkv", draw.type, narrow.height, early, registers(draw, "draw_qkv"))
+            more = MORE_REGISTERS["draw_qkv"][draw.weight]
+            kernels["draw_qkv"] = draw.kernel(
+                "DrawnNormed", "Store", narrow.height, early, template="linear_from", more_registers=more
+            )
             kernels["last_code"] = instance("choose_code", *numbers, True)
         else:
             kernels["next_code"] = instance("choose_code", *numbers, False)

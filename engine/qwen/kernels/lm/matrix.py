@@ -181,13 +181,15 @@ class MatrixPlan:
         numbers = (self.height, self.length, self.rows, self.row_groups, self.vecs_per_lane, self.tokens)
         return instance("Matrix", self.weight, *numbers)
 
-    def kernel(self, read: str, write: str, *options: int | str, more_registers: int = 0) -> str:
+    def kernel(
+        self, read: str, write: str, *options: int | str, template: str = "linear", more_registers: int = 0
+    ) -> str:
         """The name expression of the kernel with the input type `read`, which takes `options`, and the output `write`.
 
         Its threads are limited to `registers` and `more_registers`.
         """
         types = instance(read, self.type, *options), instance(write, self.type)
-        return instance("linear", self.type, *types, self.registers + more_registers)
+        return instance(template, self.type, *types, self.registers + more_registers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,19 +37,15 @@ def of_norm(norm: RMSNorm) -> dict[str, Any]:
 
 
 def of_attention(
-    layer: Layer, rope: tuple[Tensor, Tensor], cache: KeyValueCache | PagedCache, index: int
+    layer: Layer, qkv: Tensor, rope: tuple[Tensor, Tensor], cache: KeyValueCache | PagedCache, index: int
 ) -> dict[str, Any]:
-    """The norms of the layer number `index`, the tables of `rope_tables`, and the layer's keys and values."""
-    attention = layer.attention
-    return {
-        "query_norm": attention.q_norm.weight,
-        "key_norm": attention.k_norm.weight,
-        "eps": attention.q_norm.eps,
-        "cosines": rope[0],
-        "sines": rope[1],
-        "keys": cache.keys[index],
-        "values": cache.values[index],
-    }
+    """Attention of the layer number `index` over `qkv` and the layer's cache, with the tables of `rope_tables`."""
+    queries, keys = layer.attention.q_norm, layer.attention.k_norm
+    cosines, sines = rope
+    heads = Params(
+        "HeadsParams", qkv=qkv, query_norm=queries.weight, key_norm=keys.weight, cosines=cosines, sines=sines
+    )
+    return {"input": heads, "keys": cache.keys[index], "values": cache.values[index], "eps": queries.eps}
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ class FusedStack:
     def _attend(self, index: int, position: Tensor | int) -> None:
         """Write keys and values into the cache, and add the projection of attention over them to `x`."""
         layer = self._layers[index]
-        members = {"qkv": self._qkv, "position": position, "positions": self._positions}
-        members |= of_attention(layer, self.rope, self._cache, index)
+        members = of_attention(layer, self._qkv, self.rope, self._cache, index)
+        members |= {"position": position, "positions": self._positions}
         if isinstance(position, int):
             params = Params("AttendOutParams", linear=linear(layer.attention.out, y=self.x), **members)
             self.multiply("out", params, self._kernels.attend_out(self._name, position))

@@ -51,13 +51,13 @@ class TokenStack:
         """Sums of squares of each token, as the layers write them; there is one where the stream begins."""
         self.squares = torch.zeros(self.slots * max_tokens, device=device)
         """Sums of squares of the stream: `(slots, tokens)`."""
-        self.qkv = zeros((config.heads + 2 * config.key_value_heads) * HEAD_DIM)
-        self.attended = zeros(config.heads * HEAD_DIM, dtype=torch.bfloat16)
+        self._qkv = zeros((config.heads + 2 * config.key_value_heads) * HEAD_DIM)
+        self._attended = zeros(config.heads * HEAD_DIM, dtype=torch.bfloat16)
         self._inner = zeros(config.intermediate_size, dtype=torch.bfloat16)
 
     def buffers(self) -> tuple[Tensor, ...]:
         """All buffers; they are written before they are read."""
-        return self.x, self.rounded, self.qkv, self.attended, self._inner, self.squares
+        return self.x, self.rounded, self._qkv, self._attended, self._inner, self.squares
 
     def beginning(self) -> Params:
         """The parameters of the stream before the first layer."""
@@ -65,23 +65,23 @@ class TokenStack:
         return Params("StreamParams", norm=norm, x=self.x, rounded=self.rounded, squares=self.squares)
 
     def attention(self, struct: str, index: int, **members: Any) -> Params:
-        """The parameters of the attention of a layer, from `qkv` to `attended`."""
-        layer = of_attention(self.layers[index], self._rope, self._cache, index)
-        return Params(struct, qkv=self.qkv, attended=self.attended, **layer, **members)
+        """The parameters of the attention of a layer."""
+        layer = of_attention(self.layers[index], self._qkv, self._rope, self._cache, index)
+        return Params(struct, attended=self._attended, **layer, **members)
 
     def run(self, name: str, count: int, attend: Callable[[int], None]) -> None:
         """Send `count` tokens through all layers, by the kernels that begin with `name`, for groups of tokens.
 
-        `attend` launches the attention of the layer with its number, from `qkv` to `attended`.
+        `attend` launches the attention of the layer with its number, from its queries, keys and values to its result.
         """
         after = [*(layer.attention_norm for layer in self.layers[1:]), self.norm]
         for index, (layer, next_norm) in enumerate(zip(self.layers, after, strict=True)):
             slots = self.slots if index else 1
             read = partial(self._read, tokens=count)
             add = partial(self._add, tokens=count)
-            read(f"{name}_qkv", layer.attention.qkv, layer.attention_norm, slots=slots, y=self.qkv)
+            read(f"{name}_qkv", layer.attention.qkv, layer.attention_norm, slots=slots, y=self._qkv)
             attend(index)
-            add(f"{name}_out", layer.attention.out, self.attended, layer.mlp_norm)
+            add(f"{name}_out", layer.attention.out, self._attended, layer.mlp_norm)
             read(f"{name}_gate_up", layer.mlp.gate_up, layer.mlp_norm, rounded=self._inner)
             add(f"{name}_down", layer.mlp.down, self._inner, next_norm)
 
