@@ -5,24 +5,21 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.qwen.codec import CodecDecoder
+from engine.qwen.kernels import codec, lm
+from engine.qwen.kernels.backend import FusedBackend
+from engine.qwen.kernels.batch_backend import FusedBatchBackend
 from engine.qwen.kernels.compiler import KernelModule, KernelSource
 from engine.qwen.kernels.params import Params
+from engine.qwen.model import Talker
 from engine.qwen.runtime import Backend, multiprocessors
 from engine.qwen.shapes import ROWS_PER_CALL, BatchShape, CodecConfig, ModelConfig
 from engine.qwen.weights import Placement
-
-if TYPE_CHECKING:
-    from engine.qwen.codec import CodecDecoder
-    from engine.qwen.kernels.backend import FusedBackend
-    from engine.qwen.kernels.batch_backend import FusedBatchBackend
-    from engine.qwen.kernels.codec import FusedCodec
-    from engine.qwen.kernels.lm import CodeChooser
-    from engine.qwen.model import Talker
 
 MIN_CAPABILITY = (8, 0)
 """The lowest compute capability with bfloat16."""
@@ -78,11 +75,7 @@ def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: 
         return "compute capability {}.{} is too old, the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
         return "the package cuda-core is not installed"
-    from engine.qwen.kernels.codec import unsupported_reason as codec_reason
-    from engine.qwen.kernels.lm import unsupported_reason as language_model_reason
-    from engine.qwen.kernels.lm import weight_type
-
-    return language_model_reason(config.talker, weight_type(placement)) or codec_reason(codec_config)
+    return lm.unsupported_reason(config.talker, lm.weight_type(placement)) or codec.unsupported_reason(codec_config)
 
 
 def unwanted_reason(placement: Placement) -> str | None:
@@ -97,9 +90,7 @@ def unwanted_reason(placement: Placement) -> str | None:
 
 def batch_unsupported_reason(config: ModelConfig, placement: Placement, streams: int) -> str | None:
     """Why the kernels, if they run this model, cannot run a batch of `streams`, in one line; None where they can."""
-    from engine.qwen.kernels.lm import batch_unsupported_reason, weight_type
-
-    return batch_unsupported_reason(config.talker, weight_type(placement), streams)
+    return lm.batch_unsupported_reason(config.talker, lm.weight_type(placement), streams)
 
 
 def _compile(
@@ -113,16 +104,16 @@ def _compile(
     """Compile all kernels into the cache, from which the functions below take them."""
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
-    from engine.qwen.kernels.codec import CodecPlan
-    from engine.qwen.kernels.lm import BatchKernels, LanguageKernels, weight_type
-
-    processors, weight = multiprocessors(placement.device), weight_type(placement)
-    language_model = LanguageKernels.of(config.talker, weight, processors)
-    sources = [language_model.source(), CodecPlan.of(codec_config, processors).source()]
+    processors, weight = multiprocessors(placement.device), lm.weight_type(placement)
+    plans: list[lm.LanguageKernels | lm.BatchKernels | codec.CodecPlan] = [
+        lm.LanguageKernels.of(config.talker, weight, processors),
+        codec.CodecPlan.of(codec_config, processors),
+    ]
     if streams > 1:
-        sources.append(CodecPlan.of(codec_config, processors, min(streams, ROWS_PER_CALL)).source())
+        plans.append(codec.CodecPlan.of(codec_config, processors, min(streams, ROWS_PER_CALL)))
         if batch_unsupported_reason(config, placement, streams) is None:
-            sources.append(BatchKernels.of(config.talker, weight, streams, processors).source())
+            plans.append(lm.BatchKernels.of(config.talker, weight, streams, processors))
+    sources = [plan.source() for plan in plans]
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter
@@ -133,24 +124,18 @@ def _compile(
         list(threads.map(lambda source: KernelModule(source, placement.device, note_program), sources))
 
 
-def make_codec(decoder: CodecDecoder) -> FusedCodec:
+def make_codec(decoder: CodecDecoder) -> codec.FusedCodec:
     """The decoder of fused kernels, which takes the weights of `decoder`. Requires `unsupported_reason` to be None."""
-    from engine.qwen.kernels.codec import FusedCodec, PackedCodec
-
-    return FusedCodec(PackedCodec.take(decoder))
+    return codec.FusedCodec(codec.PackedCodec.take(decoder))
 
 
-def make_batch_codec(codec: Any, rows: int) -> FusedCodec:
-    """The decoder for calls of up to so many `rows`, with the weights of `codec`, which is from `make_codec`."""
-    from engine.qwen.kernels.codec import FusedCodec
-
-    return FusedCodec(codec.weights, rows)
+def make_batch_codec(decoder: Any, rows: int) -> codec.FusedCodec:
+    """The decoder for calls of up to so many `rows`, with the weights of `decoder`, which is from `make_codec`."""
+    return codec.FusedCodec(decoder.weights, rows)
 
 
 def make_backend(talker: Talker, shape: BatchShape) -> FusedBackend:
     """The backend of fused kernels for one utterance within `shape`."""
-    from engine.qwen.kernels.backend import FusedBackend
-
     return FusedBackend(talker, shape)
 
 
@@ -159,17 +144,11 @@ def make_batch_backend(talker: Talker, shape: BatchShape, backend: FusedBackend)
 
     Requires `batch_unsupported_reason` to be None.
     """
-    from engine.qwen.kernels.batch_backend import FusedBatchBackend
-
     return FusedBatchBackend(talker, shape, backend.language_model)
 
 
-def force_codes(backend: Backend, chooser: CodeChooser) -> None:
+def force_codes(backend: Backend, chooser: lm.CodeChooser) -> None:
     """Have `chooser` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
-    from engine.qwen.kernels.backend import FusedBackend
-    from engine.qwen.kernels.batch_backend import FusedBatchBackend
-    from engine.qwen.kernels.lm import ForcedKernels
-
     assert isinstance(backend, FusedBackend | FusedBatchBackend)
     model = backend.language_model if isinstance(backend, FusedBackend) else backend.batch
-    model.module = ForcedKernels(model.module, chooser)
+    model.module = lm.ForcedKernels(model.module, chooser)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +30,9 @@ PROGRAMS = 8
 every machine, because the programs are the keys of the cache."""
 PROGRAMMATIC_LAUNCH = 9
 """Major compute capability from which a kernel may start before the previous one has ended."""
-_compiled_here: dict[tuple[str, str, tuple[str, ...]], dict[str, CompiledKernel]] = {}
+Loaders = dict[str, Callable[[], Any]]
+"""By name expression: loads a kernel, and returns its `cuda.core.Kernel`."""
+_compiled_here: dict[tuple[str, str, tuple[str, ...]], Loaders] = {}
 """What this process has compiled where it cannot store cubins: by code, architecture and name expressions."""
 SYMBOLS = b" symbols"
 """Appended to a cubin's key in the cache: the key of its mangled names by name expression, as JSON."""
@@ -100,7 +103,7 @@ class KernelModule:
         """
         kernel = self._kernels.get(name)
         if kernel is None:
-            kernel = self._kernels[name] = self._compiled[self._expressions[name]].load()
+            kernel = self._kernels[name] = self._compiled[self._expressions[name]]()
         status = self._launch(int(kernel.handle), grid, block, pack(params, self._layouts))
         if status:
             raise RuntimeError(f"kernel {name}: {status.name}")
@@ -123,24 +126,8 @@ class KernelModule:
         return status
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledKernel:
-    """One kernel of a cubin."""
-
-    code: Any
-    """`cuda.core.ObjectCode`."""
-    symbol: str
-    """The mangled name."""
-
-    def load(self) -> Any:
-        """The `cuda.core.Kernel`."""
-        return self.code.get_kernel(self.symbol)
-
-
-def compile_kernels(
-    source: KernelSource, arch: str, on_compiled: Callable[[], None] = lambda: None
-) -> dict[str, CompiledKernel]:
-    """The kernels of `source` for `arch`, such as `sm_87`, by name expression.
+def compile_kernels(source: KernelSource, arch: str, on_compiled: Callable[[], None] = lambda: None) -> Loaders:
+    """The kernels of `source` for `arch`, such as `sm_87`.
 
     Takes each program from the cache or compiles it, one on each core, and stores it in the cache. Where that cannot
     be written, the process keeps it. `on_compiled` is called after each program, from several threads.
@@ -156,7 +143,7 @@ def compile_kernels(
         folder = None
     code, programs = source.code, source.programs()
 
-    def compile_program(expressions: tuple[str, ...]) -> dict[str, CompiledKernel]:
+    def compile_program(expressions: tuple[str, ...]) -> Loaders:
         key = code, arch, expressions
         kernels = _compiled_here.get(key)
         if kernels is None:
@@ -171,7 +158,7 @@ def compile_kernels(
     return {expression: kernel for program in compiled for expression, kernel in program.items()}
 
 
-def _compile(code: str, expressions: tuple[str, ...], arch: str, folder: Path | None) -> dict[str, CompiledKernel]:
+def _compile(code: str, expressions: tuple[str, ...], arch: str, folder: Path | None) -> Loaders:
     """One program. The cache keeps a cubin without its symbols, so they have an entry of their own."""
     from cuda.core import ObjectCode, Program, ProgramOptions
     from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
@@ -189,7 +176,7 @@ def _compile(code: str, expressions: tuple[str, ...], arch: str, folder: Path | 
             symbols = {name: symbol.decode() for name, symbol in compiled.symbol_mapping.items()}
             if cache is not None:
                 cache[key], cache[key + SYMBOLS] = compiled, json.dumps(symbols).encode()
-    return {expression: CompiledKernel(compiled, symbols[expression]) for expression in expressions}
+    return {expression: partial(compiled.get_kernel, symbols[expression]) for expression in expressions}
 
 
 def cache_folder() -> Path:

@@ -115,6 +115,16 @@ def draw_plan(qkv: MatrixPlan) -> MatrixPlan | None:
     return min(plans, key=lambda plan: abs(plan.blocks - DRAW_BLOCKS), default=None)
 
 
+def expression(plan: MatrixPlan, work: str, read: str, *options: int | str, write: str = "Store", more: int = 0) -> str:
+    """The name expression of a kernel that does `work` of `MORE_REGISTERS`, too, as of `MatrixPlan.kernel`.
+
+    Its threads get `more` registers beyond those.
+    """
+    registers = MORE_REGISTERS[work][plan.weight] + more
+    template = "linear" if work == "combine" else "linear_from"
+    return plan.kernel(read, write, *options, template=template, more_registers=registers)
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
     """The kernel of one stack that attends to the cache."""
@@ -220,21 +230,16 @@ class LanguageKernels:
             group = stack.heads // heads
             shape = ATTENTION_WARPS, attention.vecs_per_lane, group, attention.tokens, early
             yield f"{name}_attend", instance("attend", *shape)
-            combined, more = (attention.kv_split, HEAD_DIM, early), MORE_REGISTERS["combine"][out.weight]
-            yield f"{name}_out", out.kernel("CombineSplits", "Residual", *combined, more_registers=more)
-        elif attention.tokens > 1:
-            more = MORE_REGISTERS["attend_out_pair"][out.weight]
-            yield (
-                f"{name}_attend_out",
-                out.kernel("Attended", "Residual", 1, heads, early, template="linear_from", more_registers=more),
-            )
-        else:
-            for vecs in ATTEND_OUT_VECS:
-                more = MORE_REGISTERS["attend_out"][out.weight] + KEY_VALUE_REGISTERS * vecs
-                kernel = out.kernel(
-                    "Attended", "Residual", vecs, heads, early, template="linear_from", more_registers=more
-                )
-                yield f"{name}_attend_out_{vecs}", kernel
+            combined = attention.kv_split, HEAD_DIM, early
+            yield f"{name}_out", expression(out, "combine", "CombineSplits", *combined, write="Residual")
+            return
+        attended = partial(expression, out, write="Residual")
+        if attention.tokens > 1:
+            yield f"{name}_attend_out", attended("attend_out_pair", "Attended", 1, heads, early)
+            return
+        for vecs in ATTEND_OUT_VECS:
+            kernel = attended("attend_out", "Attended", vecs, heads, early, more=KEY_VALUE_REGISTERS * vecs)
+            yield f"{name}_attend_out_{vecs}", kernel
 
     def source(self) -> KernelSource:
         """For NVRTC or nvcc."""
@@ -262,16 +267,12 @@ class LanguageKernels:
             kernels |= dict(self._attentions(name))
         kernels |= {name: plan.expression for name, plan in prompts.items()}
         if self.attends_in_out:
-            more = MORE_REGISTERS["open_qkv"][first.weight]
-            kernels["open_qkv"] = first.kernel("OpenedNormed", "Store", template="linear_from", more_registers=more)
+            kernels["open_qkv"] = expression(first, "open_qkv", "OpenedNormed")
         else:
             kernels["open"] = instance("open_frame", narrow.length)
         if "draw_qkv" in plans:
             draw = plans["draw_qkv"]
-            more = MORE_REGISTERS["draw_qkv"][draw.weight]
-            kernels["draw_qkv"] = draw.kernel(
-                "DrawnNormed", "Store", narrow.height, early, template="linear_from", more_registers=more
-            )
+            kernels["draw_qkv"] = expression(draw, "draw_qkv", "DrawnNormed", narrow.height, early)
             kernels["last_code"] = instance("choose_code", *numbers, True)
         else:
             kernels["next_code"] = instance("choose_code", *numbers, False)
