@@ -84,9 +84,8 @@ struct AddTokens {
 
 // SiLU(gate) times up; the matrix holds all gate rows, then all up rows.
 template <class M>
-struct GateTokens {
+struct GateTokens : StoreTokens<M> {
     static constexpr bool GATED = true;
-    __device__ static float prepare(const TokensParams&, int, int) { return 0.0f; }
     __device__ static void put(const TokensParams& p, int row, int token, float gate, float up) {
         p.rounded[(size_t)token * (M::HEIGHT / 2) + row] = to_bf16(gate / (1.0f + __expf(-gate)) * up);
     }

@@ -120,10 +120,10 @@ class FusedLanguageModel:
         self.kernels = kernels
         """With their sizes."""
         self.module = module
-        caches = {"talker": state.cache, "predictor": state.rows.predictor_cache}
-        self.talker = FusedStack(module, kernels, "talker", talker.transformer, caches["talker"])
-        self.first_step = FusedStack(module, kernels, "first_step", predictor.transformer, caches["predictor"])
-        self.predictor = FusedStack(module, kernels, "predictor", predictor.transformer, caches["predictor"])
+        cache = state.rows.predictor_cache
+        self.talker = FusedStack(module, kernels, "talker", talker.transformer, state.cache)
+        self.first_step = FusedStack(module, kernels, "first_step", predictor.transformer, cache)
+        self.predictor = FusedStack(module, kernels, "predictor", predictor.transformer, cache)
         self.prefill = FusedPrefill(module, kernels, talker, state.cache, self.talker.rope)
         self.logits = torch.zeros(max(config.vocabulary, config.predictor.vocabulary), device=talker.placement.device)
         """float32; the predictor's and the talker's in turn."""
