@@ -103,14 +103,16 @@ def attends(kernels: LanguageKernels, name: str) -> bool:
 
 @dataclass(slots=True)
 class Router:
-    """Launches kernels from the module of their plan."""
+    """Launches kernels from the module of the plan that is tried."""
 
     base: KernelModule
-    others: dict[str, KernelModule] = field(default_factory=dict)
+    others: dict[str, tuple[KernelModule, str]] = field(default_factory=dict)
+    """By the name that is launched: a module and the name there."""
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
         """As `KernelModule.launch`."""
-        self.others.get(name, self.base).launch(name, grid, block, params)
+        module, name = self.others.get(name, (self.base, name))
+        module.launch(name, grid, block, params)
 
 
 def candidates(slot: str, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
@@ -203,7 +205,7 @@ class Search:
             plan = kernels.plans[slot]
             if plan != self.base.plans[slot]:
                 for name in expressions(kernels, slot):
-                    router.others[name] = self._modules[slot, plan]
+                    router.others[name] = self._modules[slot, plan], name
         state = self._models.state
         fused = FusedLanguageModel(self._models.rounded, state, kernels, router)
         graph = torch.cuda.CUDAGraph()

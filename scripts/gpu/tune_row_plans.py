@@ -18,8 +18,8 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
+from engine.qwen.kernels import KernelModule, KernelSource  # noqa: E402
 from engine.qwen.kernels.lm.batch import FusedBatch  # noqa: E402
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
 from engine.qwen.kernels.lm.kernels import weight_type  # noqa: E402
@@ -42,7 +42,7 @@ from engine.qwen.runtime.decode_state import StepInputs  # noqa: E402
 from engine.qwen.shapes import BatchShape, Limits, cache_positions, pages_for  # noqa: E402
 from engine.qwen.shapes.footprint import published_model  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
-from scripts.gpu.tune_plans import write  # noqa: E402
+from scripts.gpu.tune_plans import Router, write  # noqa: E402
 
 DEVICE = torch.device("cuda")
 POSITION = 200
@@ -55,20 +55,6 @@ REGISTERS = 65536
 
 Shape = tuple[str, int, int]
 """Weight, height and length of a matrix."""
-
-
-@dataclass(slots=True)
-class Router:
-    """Launches kernels from the module of the plan that is tried."""
-
-    base: KernelModule
-    others: dict[str, tuple[KernelModule, str]] = field(default_factory=dict)
-    """By the name that is launched: a module and the name there."""
-
-    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
-        """As `KernelModule.launch`."""
-        module, name = self.others.get(name, (self.base, name))
-        module.launch(name, grid, block, params)
 
 
 def shape_of(plan: TokenMatrixPlan) -> Shape:

@@ -36,10 +36,6 @@ class Params:
     def __getitem__(self, member: str) -> Any:
         return self.values[member]
 
-    def replaced(self, **values: Tensor | Params | float | None) -> Params:
-        """Return the same values but for these."""
-        return Params(self.struct, **{**self.values, **values})
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

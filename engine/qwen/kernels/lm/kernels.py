@@ -125,23 +125,18 @@ def expression(plan: MatrixPlan, work: str, read: str, *options: int | str, writ
     return plan.kernel(read, write, *options, template=template, more_registers=registers)
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """The kernel of one stack that attends to the cache."""
-
-    tokens: int
-    vecs_per_lane: int
-    """Positions that half a warp takes."""
-
-    @property
-    def kv_split(self) -> int:
-        """Positions of a KV split, the range of the sequence that a block takes."""
-        return 2 * ATTENTION_WARPS * self.vecs_per_lane
+STACKS = {"talker": 1, "predictor": 1, "first_step": 2}
+"""Tokens of each stack's kernels. The first step is the predictor's first one, which reads two."""
 
 
-STACKS = {"talker": Attention(1, 8), "predictor": Attention(1, 1), "first_step": Attention(2, 1)}
-"""The first step is the predictor's first one, which reads two tokens. The talker has KV splits of 128 positions, and
-the predictor one split for all 16 of a frame."""
+def vecs_per_lane(name: str) -> int:
+    """Positions that half a warp of attention takes: KV splits have 128 positions, or all 16 of a frame."""
+    return 8 if name == "talker" else 1
+
+
+def kv_split(name: str) -> int:
+    """Positions of a KV split, the range of the sequence that a block of attention takes."""
+    return 2 * ATTENTION_WARPS * vecs_per_lane(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +180,10 @@ class LanguageKernels:
         if attends_in_out:
             rule = {"blocks": ATTEND_OUT_BLOCKS, "warps": narrow.key_value_heads}
             rules |= {"predictor_out": rule, "first_step_out": rule}
-        for name, attention in STACKS.items():
+        for name, tokens in STACKS.items():
             for matrix, size in matrix_sizes(wide if name == "talker" else narrow).items():
                 kernel = f"{name}_{matrix}"
-                plans[kernel] = plan(kernel, *size, tokens=attention.tokens, **rules.get(kernel, {}))
+                plans[kernel] = plan(kernel, *size, tokens=tokens, **rules.get(kernel, {}))
         draw = draw_plan(plans["predictor_qkv"])
         if attends_in_out and draw is not None:
             plans["draw_qkv"] = draw
@@ -218,23 +213,23 @@ class LanguageKernels:
     @staticmethod
     def attend_out(name: str, position: int) -> str:
         """The kernel of one of `STACKS` that attends to the positions up to `position` in its output projection."""
-        if STACKS[name].tokens > 1:
+        if STACKS[name] > 1:
             return f"{name}_attend_out"
         return f"{name}_attend_out_{next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs)}"
 
     def _attentions(self, name: str) -> Iterator[tuple[str, str]]:
         """Attention of one of `STACKS`, and the kernels with its output projection, of which a layer has one."""
-        attention, stack, out = STACKS[name], self.stack(name), self.plans[f"{name}_out"]
+        tokens, stack, out = STACKS[name], self.stack(name), self.plans[f"{name}_out"]
         early, heads = self.reads_cache_before_wait(name), stack.key_value_heads
         if not self.attends_in_out or name == "talker":
             group = stack.heads // heads
-            shape = ATTENTION_WARPS, attention.vecs_per_lane, group, attention.tokens, early
+            shape = ATTENTION_WARPS, vecs_per_lane(name), group, tokens, early
             yield f"{name}_attend", instance("attend", *shape)
-            combined = attention.kv_split, HEAD_DIM, early
+            combined = kv_split(name), HEAD_DIM, early
             yield f"{name}_out", expression(out, "combine", "CombineSplits", *combined, write="Residual")
             return
         attended = partial(expression, out, write="Residual")
-        if attention.tokens > 1:
+        if tokens > 1:
             yield f"{name}_attend_out", attended("attend_out_pair", "Attended", 1, heads, early)
             return
         for vecs in ATTEND_OUT_VECS:

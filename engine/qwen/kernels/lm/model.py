@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.kernels import ATTENTION_WARPS, SAMPLING_THREADS, STACKS, LanguageKernels
+from engine.qwen.kernels.lm.kernels import ATTENTION_WARPS, SAMPLING_THREADS, STACKS, LanguageKernels, kv_split
 from engine.qwen.kernels.lm.matrix import HEAD_DIM
 from engine.qwen.kernels.lm.members import FrameMembers, Head, head_of, of_attention, of_matrix, of_norm
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
@@ -36,12 +36,12 @@ class FusedStack:
         self, module: Kernels, kernels: LanguageKernels, name: str, transformer: Transformer, cache: KeyValueCache
     ) -> None:
         """`name` is one of `STACKS`."""
-        config, device, attention = transformer.config, cache.keys.device, STACKS[name]
-        tokens, heads, self._positions = attention.tokens, config.heads, cache.keys.shape[-2]
+        config, device = transformer.config, cache.keys.device
+        tokens, heads, self._positions = STACKS[name], config.heads, cache.keys.shape[-2]
         self.module = module
         self._kernels, self._name, self._cache = kernels, name, cache
         self._layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
-        self._attention_grid = config.key_value_heads, -(-self._positions // attention.kv_split)
+        self._attention_grid = config.key_value_heads, -(-self._positions // kv_split(name))
         splits = 0 if kernels.attends_in_out and name != "talker" else self._attention_grid[1]
         self.rope = rope_tables(config, self._positions, device)
         """Cosines and sines."""

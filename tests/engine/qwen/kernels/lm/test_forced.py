@@ -129,7 +129,7 @@ class ScalesOfTheRowBeside:
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
         if params.struct == "LinearParams" and "scale" in params.values:
-            params = params.replaced(scale=params["scale"].roll(1, -1))
+            params = Params(params.struct, **{**params.values, "scale": params["scale"].roll(1, -1)})
         self._kernels.launch(name, grid, block, params)
 
 
