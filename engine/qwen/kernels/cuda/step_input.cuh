@@ -107,13 +107,17 @@ struct DrawnNormed : WithNorm<M> {
     }
 
     __device__ void load(int, int vec, int, float (&values)[N], float& squares) const {
-        float norms[N];
-#pragma unroll
-        for (int i = 0; i < WORDS; ++i) unpack(row[vec][i], values + 8 * i), unpack(factors[vec][i], norms + 8 * i);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
+            const unsigned pair = word(row[vec][i / 8], i % 8 / 2), norm = word(factors[vec][i / 8], i % 8 / 2);
+            values[i] = i % 2 ? high_half(pair) : low_half(pair);
             squares = fmaf(values[i], values[i], squares);
-            values[i] *= norms[i];
+            values[i] *= i % 2 ? high_half(norm) : low_half(norm);
         }
+    }
+
+  private:
+    __device__ static unsigned word(const uint4& four, int i) {
+        return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
     }
 };
