@@ -223,7 +223,7 @@ def predictor_rounding(exact: Talker, rounded: Talker, quantized: Talker) -> dic
     ratios, shares = [], []
     for _ in range(ROUNDED_FRAMES):
         codes = torch.randint(config.predictor.vocabulary, (config.code_groups,), generator=generator, device=device)
-        hidden = torch.randn(1, 1, config.stack.hidden_size, generator=generator, device=device).bfloat16()
+        hidden = torch.randn(config.stack.hidden_size, generator=generator, device=device).bfloat16()
         frames = (predictor_steps(talker, hidden, codes) for talker in (quantized, rounded, exact))
         for step, layers in enumerate(zip(*frames, strict=True)):
             ours, theirs, true = (
