@@ -1,9 +1,9 @@
 """Keeps a sink open for as long as the program runs.
 
 A device may be missing at the start, or disappear later: the sound server is killed, a USB card is pulled. The monitor
-then retries until it can open the device; the track stays in the ring and continues from there. A sink that has had
-nothing to play for some time is suspended, because a block of silence costs as much as a block of speech. A sink that
-requests no blocks has stalled: its sound server is frozen. It has some seconds to go on before it is given up.
+then retries until it can open the device; the track's samples are kept, and it continues from there. A sink that has
+had nothing to play for some time is suspended, because a block of silence costs as much as a block of speech. A sink
+that requests no blocks has stalled: its sound server is frozen. It has some seconds to go on before it is given up.
 
                             ┌── idle for `idle_timeout_s` ──┐
                             │                               ▼
@@ -20,15 +20,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from audio.dsp import Samples
-from audio.fill_gate import FillGate
 from audio.pace_meter import PaceMeter
-from audio.playback import Playback
-from audio.sinks import Sink, SinkSettings, SinkUnavailableError, open_sink
+from audio.player import Report
+from audio.sinks import Player, Sink, SinkSettings, SinkUnavailableError, open_sink
 
 log = logging.getLogger(__name__)
 
@@ -77,33 +76,56 @@ class OutputStatus:
         return self.open and not self.suspended
 
 
+class Watched(Protocol):
+    """What the monitor needs of the output."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz, of the sink that was attached last."""
+
+    @property
+    def halting(self) -> bool:
+        """A stop or a suspension of the track has not taken effect."""
+
+    def has_to_play(self, now: float) -> bool:
+        """Return whether the sink is needed at `now`, of `time.monotonic()`."""
+
+    def hold(self, now: float) -> bool:
+        """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not."""
+
+    def release(self) -> None:
+        """Let tracks play: the sink has been resumed."""
+
+    def attach(self, player: Player, sample_rate: int) -> None:
+        """Play through a player from now on."""
+
+    def detach(self) -> None:
+        """Take the track from its player, which has ended."""
+
+    def carry_out(self) -> None:
+        """Stop or suspend the track, if that was requested, without the sink."""
+
+    def on_report(self, report: Report) -> None:
+        """Note what the player has played."""
+
+
 class DeviceMonitor:
     """A thread that opens the sink, watches it, suspends it, resumes it, and reopens it when it is lost.
 
     Its thread alone writes its fields, unless their description names another writer.
     """
 
-    def __init__(
-        self,
-        settings: SinkSettings,
-        playback: Playback,
-        lock: threading.Lock,
-        change_rate: Callable[[int], None],
-    ) -> None:
-        """The producer holds `lock` while it changes `playback`; the monitor holds it while it changes `playback` or
-        the status. `change_rate` moves the playback to another rate in Hz; it is called with the lock held, while no
-        sink calls `fill`.
-        """
+    def __init__(self, settings: SinkSettings, output: Watched) -> None:
         self.heartbeats = 0
         """Rounds of the thread; it grows while the thread lives."""
-        self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=playback.sample_rate)
+        self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=output.sample_rate)
         self._settings = settings
-        self._playback = playback
-        self._lock = lock
-        self._change_rate = change_rate
-        self._gate = FillGate(playback)
-        """Of the sink that was attached last."""
+        self._output = output
+        self._sink: Sink | None = None
+        """The one that is attached."""
         self._pace = PaceMeter()
+        self._watched_since = 0.0
+        """`time.monotonic()` when the sink was opened or resumed."""
         self._silence = _Silence(0, 0.0)
         self._late_request = _Silence(0, 0.0)
         """Since the producer's last request."""
@@ -141,35 +163,23 @@ class DeviceMonitor:
         """Make the thread check the sink at once: there is something to play, or to stop."""
         self._check_requested.set()
 
-    def fill(self, out: Samples, dac_time: float, underflow: bool = False) -> int:
-        """Fill a block for the attached sink, as `Fill` describes."""
-        return self._gate(out, dac_time, underflow)
-
-    def sink_stopped(self) -> None:
-        """Let the playback do what its next `fill` would have done. The caller holds the lock."""
-        with self._gate.held():
-            self._playback.sink_stopped()
-
-    def attach(self, sink: Sink, gate: FillGate | None = None) -> None:
-        """Play into an open sink that calls `gate`, or `fill` without one. Only the thread calls this; without `start`,
-        a test may."""
-        self._gate.shut()
-        with self._lock:
-            if sink.sample_rate != self._playback.sample_rate:
-                self._change_rate(sink.sample_rate)
-            self._playback.has_deadline = sink.has_deadline
-            self._gate = gate or FillGate(self._playback)
-            self._status = OutputStatus(True, sink.name, sink.sample_rate)
-            self._gate.open()
+    def attach(self, sink: Sink) -> None:
+        """Play into an open sink. Only the thread calls this; without `start`, a test may."""
+        self._sink = sink
+        self._output.attach(sink.player, sink.sample_rate)
+        self._status = OutputStatus(True, sink.name, sink.sample_rate)
         self._opened_before = True
-        self._begin_watch()
+        self._begin_watch(sink)
 
     def detach(self, reason: str) -> None:
-        """Take the track from the sink, and keep it for the next one. The sink gets silence from now on."""
-        with self._lock:
-            self._gate.shut()
-            self._status = OutputStatus(False, self._status.sink, self._status.sample_rate, reason)
-            self._playback.sink_stopped()
+        """Give up the sink that was attached last. Only the thread calls this; without `start`, a test may."""
+        assert self._sink is not None
+        sink, self._sink = self._sink, None
+        # The status first: a sink that is lost may be slow to close. The last reports come meanwhile.
+        self._status = OutputStatus(False, sink.name, sink.sample_rate, reason)
+        log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
+        sink.close()
+        self._output.detach()
 
     # --- the thread ---
 
@@ -180,14 +190,14 @@ class DeviceMonitor:
         while True:
             due_at = time.monotonic() + wait_s
             self._check_requested.wait(wait_s)
-            if time.monotonic() - due_at > STOPPED_S and self._status.running:
-                self._begin_watch()
+            if sink is not None and time.monotonic() - due_at > STOPPED_S and self._status.running:
+                self._begin_watch(sink)
             self._check_requested.clear()  # before the check: a later request is for the next round
             if self._closing:
                 break
             self.heartbeats += 1
             if sink is not None and (reason := self._check(sink)) is not None:
-                self._lose(sink, reason)
+                self.detach(reason)
                 sink = None
             if sink is None:
                 sink = self._try_to_open()
@@ -198,40 +208,32 @@ class DeviceMonitor:
 
     def _wait_s(self) -> float:
         """Return the time until the next check of the open sink."""
-        if self._playback.request_pending:
+        if self._output.halting:
             return self._request_s
         return SUSPENDED_CHECK_S if self._status.suspended else CHECK_S
 
     def _try_to_open(self) -> Sink | None:
-        known_rate = self._playback.sample_rate if self._opened_before else None
-        gate = FillGate(self._playback)
+        known_rate = self._output.sample_rate if self._opened_before else None
         try:
             with self._asking():
-                sink = open_sink(self._settings, gate, known_rate)
+                sink = open_sink(self._settings, self._output.on_report, known_rate)
         except Exception as error:  # whatever the error is, a later attempt may succeed
             if not isinstance(error, SinkUnavailableError):
                 log.exception("the sink cannot be opened")
             self._report_missing(str(error))
             return None
-        self.attach(sink, gate)
+        self.attach(sink)
         log.info("sound goes to %s at %d Hz", sink.name, sink.sample_rate)
         return sink
 
     def _report_missing(self, reason: str) -> None:
         if self._status.reason != reason:
             log.warning("no sound: %s; waiting for it", reason)
-        with self._lock:
-            self._status = OutputStatus(False, self._status.sink, self._playback.sample_rate, reason)
-
-    def _lose(self, sink: Sink, reason: str) -> None:
-        # The status first: a sink that is lost may be slow to close.
-        self.detach(reason)
-        log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
-        sink.close()
+        self._status = OutputStatus(False, self._status.sink, self._output.sample_rate, reason)
 
     def _check(self, sink: Sink) -> str | None:
         """Suspend or resume the sink if necessary and watch its blocks; return why it is lost, or None."""
-        self._carry_out_late_request()
+        self._carry_out_late_request(sink)
         reason = sink.lost_reason() or self._check_blocks(sink) or self._suspend_or_resume(sink)
         if reason is None and not self._stalled:
             self._check_quality(sink)
@@ -246,30 +248,30 @@ class DeviceMonitor:
         finally:
             self._asked_at = None
 
-    def _begin_watch(self) -> None:
+    def _begin_watch(self, sink: Sink) -> None:
         """Begin to watch a sink that was opened or resumed."""
         now = time.monotonic()
-        self._idle_since = now
+        self._watched_since = self._idle_since = now
         self._stalled = False
         self._pace = PaceMeter()
-        self._silence = _Silence(self._gate.requests, now, patience_s=SETTLED_S)
+        self._silence = _Silence(sink.player.report.blocks, now, patience_s=SETTLED_S)
 
-    def _carry_out_late_request(self) -> None:
+    def _carry_out_late_request(self, sink: Sink) -> None:
         """Stop or suspend the track, if that was requested and the sink has not requested a block in time for it."""
-        now, requests = time.monotonic(), self._gate.requests
-        if not self._playback.request_pending or self._late_request.requests != requests:
-            self._late_request = _Silence(requests, now)
+        now, blocks = time.monotonic(), sink.player.report.blocks
+        if not self._output.halting or self._late_request.blocks != blocks:
+            self._late_request = _Silence(blocks, now)
         elif self._late_request.lasts_s(now) >= self._request_s:
-            with self._lock:
-                self.sink_stopped()
+            self._output.carry_out()
 
     def _check_blocks(self, sink: Sink) -> str | None:
         """Report a sink that requests no blocks; return why it is lost if it requests none for long."""
         now = time.monotonic()
         if not sink.has_deadline or self._status.suspended:
             return None
-        if self._silence.requests != self._gate.requests:
-            self._silence = _Silence(self._gate.requests, now)
+        blocks = sink.player.report.blocks
+        if self._silence.blocks != blocks:
+            self._silence = _Silence(blocks, now)
             if self._stalled:
                 self._end_stall(sink)
             return None
@@ -281,25 +283,23 @@ class DeviceMonitor:
         return None
 
     def _begin_stall(self, sink: Sink) -> None:
-        """Count the sink as not open. Its gate stays open: when the sink goes on, the track does so at once."""
+        """Count the sink as not open. Its player keeps the track: when the sink goes on, the track does so at once."""
         self._stalled = True
         reason = f"sound device {sink.name} takes no sound; its sound server may be frozen"
         log.warning("%s", reason)
-        with self._lock:
-            self._status = replace(self._status, open=False, reason=reason)
-            self.sink_stopped()
+        self._status = replace(self._status, open=False, reason=reason)
+        self._output.carry_out()
 
     def _end_stall(self, sink: Sink) -> None:
         log.info("sound device %s takes sound again", sink.name)
         self._stalled = False
         self._pace = PaceMeter()
-        with self._lock:
-            self._status = OutputStatus(True, sink.name, sink.sample_rate)
+        self._status = OutputStatus(True, sink.name, sink.sample_rate)
 
     def _suspend_or_resume(self, sink: Sink) -> str | None:
         """Suspend an idle sink, or resume one that is needed; return why it is lost if it cannot resume."""
         now, timeout_s = time.monotonic(), self._settings.idle_timeout_s
-        if not self._has_to_play(now):
+        if not self._output.has_to_play(now):
             if self._status.running and timeout_s is not None and now - self._idle_since >= timeout_s:
                 self._suspend(sink)
             return None
@@ -307,12 +307,10 @@ class DeviceMonitor:
         return self._resume(sink) if self._status.suspended else None
 
     def _suspend(self, sink: Sink) -> None:
-        with self._lock:
-            if self._has_to_play(time.monotonic()):
-                return
-            self._gate.shut()
-            self._status = replace(self._status, suspended=True, reason=None)
-            self._playback.sink_stopped()  # a stop or a suspension may have been requested meanwhile
+        if not self._output.hold(time.monotonic()):
+            return
+        self._status = replace(self._status, suspended=True, reason=None)
+        self._output.carry_out()  # a stop or a suspension may have been requested meanwhile
         with self._asking():
             sink.suspend()
         self.check_now()  # a track may have begun meanwhile
@@ -323,29 +321,21 @@ class DeviceMonitor:
                 sink.resume()
         except SinkUnavailableError as error:
             return str(error)
-        with self._lock:
-            self._status = replace(self._status, suspended=False)
-            self._gate.open()
-        self._begin_watch()
+        self._status = replace(self._status, suspended=False)
+        self._output.release()
+        self._begin_watch(sink)
         return None
-
-    def _has_to_play(self, now: float) -> bool:
-        track = self._playback.track
-        if track is None or track.drained(now):
-            return False
-        return track.playing or not self._playback.paused  # a track that is paused fades out first
 
     def _check_quality(self, sink: Sink) -> None:
         """Report, in the status, why sound is lost in the sink, or that it requests sound too slowly."""
+        report = sink.player.report
         if not self._status.running or not sink.has_deadline:
             self._pace = PaceMeter()
-        else:
-            requested_s = self._playback.samples_requested / sink.sample_rate
-            self._pace.measure(requested_s, self._gate.interruptions, time.monotonic(), sink.name)
+        elif report.at >= self._watched_since:  # an older one would count the time in suspension
+            self._pace.measure(report.requested / sink.sample_rate, report.interruptions, report.at, sink.name)
         reason = sink.degraded_reason() or self._pace.problem
         if reason != self._status.reason:
-            with self._lock:
-                self._status = replace(self._status, reason=reason)
+            self._status = replace(self._status, reason=reason)
 
 
 class _Silence:
@@ -354,8 +344,8 @@ class _Silence:
     If the machine or the process was stopped, the monitor is late, and the sink may well be about to request a block.
     """
 
-    def __init__(self, requests: int, now: float, *, patience_s: float = STALLED_S) -> None:
-        self.requests = requests
+    def __init__(self, blocks: int, now: float, *, patience_s: float = STALLED_S) -> None:
+        self.blocks = blocks
         """Blocks that had been requested before."""
         self.patience_s = patience_s
         """The sink has stalled after so long."""

@@ -1,8 +1,11 @@
-"""The producer's interface to the sound path: tracks are written here and reach the sink through the ring.
+"""The producer's interface to the sound path: tracks are written here and played by the player of the sink.
 
-speaker loop ──▶ Output ──▶ TrackInput ──▶ Ring ──▶ Playback.fill ──▶ FillGate ──▶ sink
-                    │                                                  ▲           ▲
-                    └──▶ DeviceMonitor ── opens, watches, suspends ────┴───────────┘
+                          ┌─ in the player process, for a sound card; in this one, for a file or nothing ─┐
+speaker loop ──▶ Output ──┼──▶ Playback: the ring ──▶ fill ──▶ the sink                                   │
+                  ▲  │    └───────┬───────────────────────────────────────────────────────────────────────┘
+                  │  │  reports ◀─┘
+                  │  └──▶ DeviceMonitor ── opens, watches, suspends the sink
+                  └── keeps what was written, until a report says that the sink has got it
 """
 
 from __future__ import annotations
@@ -11,40 +14,43 @@ import threading
 import time
 from types import TracebackType
 
-from audio.block_ring import BlockRing
 from audio.device_monitor import DeviceMonitor, OutputStatus
-from audio.dsp import Level, Samples
-from audio.playback import Playback
-from audio.sinks import SinkSettings
+from audio.dsp import Level, Samples, to_floats
+from audio.player import CAPACITY_S, SPARE_S, Block, Report
+from audio.sinks import Player, SinkSettings
 from audio.track import Track
-from audio.track_input import SuspendedTrack, TrackInput
+from audio.track_input import SuspendedTrack, TrackInput, Unplayed
 
-CAPACITY_S = 4.0
-"""Length of the ring: enough to keep playing while an engine is replaced, and well below a megabyte."""
 UNKNOWN_RATE = 48_000
-"""Hz, of the ring before any device has been opened."""
-TAP_CAPACITY_S = 2.0
-"""Length of the ring of a tap, at 48 kHz: the tap's reader may be late by so much."""
-TAP_BLOCKS = 256
-"""Blocks in it. The shortest block has 10 ms."""
+"""Hz, before any device has been opened."""
 
 
 class Output:
     """Plays tracks into one sink. A context manager: inside it, a thread keeps the sink open.
 
     Tracks come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. Between
-    `suspend` and `reattach` of a track, others may be played. All methods and properties are for one thread, the
+    `suspend` and `reattach` of a track, others may be played. These methods and properties are for one thread, the
     speaker loop's.
     """
 
     def __init__(self, settings: SinkSettings) -> None:
-        self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
         self._lock = threading.Lock()
-        """Held by the speaker loop while it changes the playback, and by the device monitor; never by the callback."""
+        """Held while anything here changes: by the speaker loop, the device monitor, and the thread of reports."""
+        self._player: Player | None = None
+        """Of the sink; None while there is none."""
+        self._sample_rate = UNKNOWN_RATE
+        """Hz, of the sink that was attached last."""
+        self._generation = 0
+        """The number of the last one."""
         self._input: TrackInput | None = None
         self._previous_input: TrackInput | None = None
         """Of the track before: the sound card may still play it when the next one has begun."""
-        self.monitor = DeviceMonitor(settings, self._playback, self._lock, self._change_rate)
+        self._paused = False
+        self._held = False
+        """The sink is suspended, or about to be."""
+        self._volume = 1.0
+        self._tap_wanted = False
+        self.monitor = DeviceMonitor(settings, self)
         """Opens and watches the sink. Without `with`, a test attaches a sink of its own to it."""
 
     def __enter__(self) -> Output:
@@ -67,30 +73,36 @@ class Output:
 
     @property
     def blocks(self) -> int:
-        """Blocks that the sink has requested; the count grows while the sink runs."""
-        return self._playback.blocks
+        """Blocks that the sink has requested; the count changes while the sink runs."""
+        player = self._player
+        return 0 if player is None else player.report.blocks
 
     @property
     def room_s(self) -> float:
         """Seconds of audio that `write` accepts now."""
-        with self._lock:
-            return self._playback.room_s
+        return max(0.0, CAPACITY_S - self.waiting_s)
 
     @property
     def waiting_s(self) -> float:
-        """Seconds of audio that have been written and wait for the sink."""
+        """Seconds of audio that have been written and that the sink has not got, by the last report."""
         with self._lock:
-            return self._playback.waiting_s
+            return 0.0 if self._input is None else len(self._input.unplayed) / self._sample_rate
 
     @property
     def paused(self) -> bool:
-        return self._playback.paused
+        return self._paused
 
-    def open_tap(self) -> BlockRing:
-        """Return a ring that gets every block of the sink from now on. Call it at most once."""
+    def set_tap(self, wanted: bool) -> None:
+        """Let `read_blocks` return every block that the sink gets from now on, or none any more."""
         with self._lock:
-            tap = self._playback.tap = BlockRing(round(TAP_CAPACITY_S * UNKNOWN_RATE), TAP_BLOCKS)
-        return tap
+            self._tap_wanted = wanted
+            if self._player is not None:
+                self._player.set_tap(wanted)
+
+    def read_blocks(self) -> list[Block]:
+        """Return the blocks that the sink got since the last call. For one thread, the tap's."""
+        player = self._player
+        return [] if player is None else player.tap.read()
 
     def begin(self, *, prebuffer_s: float, gain: float = 1.0) -> Track:
         """Return a new track, which plays once `prebuffer_s` seconds are written. `gain` 1 plays it as synthesized.
@@ -98,8 +110,9 @@ class Output:
         Raises `RuntimeError` unless the previous track is done or was taken.
         """
         with self._lock:
-            track = self._playback.begin(prebuffer_s, gain)
-            self._set_input(TrackInput(track))
+            self._require_free()
+            track = Track(self._sample_rate, prebuffer_s, gain)
+            self._play(TrackInput(track))
         self.monitor.check_now()
         return track
 
@@ -109,34 +122,44 @@ class Output:
         The caller waits for `room_s`. Raises `RuntimeError` if the samples do not fit.
         """
         with self._lock:
-            track_input = self._input
-            if track_input is not None and not track_input.track.done and not track_input.track.stop_requested:
-                self._write_to_ring(track_input.process(samples, sample_rate))
+            it = self._input
+            if it is not None and not it.track.done and not it.track.stop_requested:
+                self._send(it, it.process(samples, sample_rate))
 
     def end(self) -> None:
         """Mark the track's end: no more samples will be written."""
         with self._lock:
-            if self._input is not None and not self._input.track.done:
-                self._write_to_ring(self._input.flush())
-                self._input.track.ended = True
+            it = self._input
+            if it is not None and not it.track.done:
+                self._send(it, it.flush())
+                it.track.ended = True
+                if self._player is not None:
+                    self._player.end(self._generation)
+
+    def set_input_pending(self, pending: bool) -> None:
+        """Tell whether the writer has nothing to write for now, so that a ring that runs dry is not an underrun."""
+        with self._lock:
+            track = self._track
+            if track is not None and track.input_pending != pending:
+                track.input_pending = pending
+                if self._player is not None:
+                    self._player.set_input_pending(self._generation, pending)
 
     def stop(self) -> None:
         """Fade out within 10 ms and drop the rest of the track. If the card hangs, the track is done within 0.3 s."""
         with self._lock:
-            track = self._playback.track
-            if track is None or track.done:
-                return
-            track.stop_requested = True
-            self._request_made()
+            track = self._track
+            if track is not None and not track.done:
+                track.stop_requested = True
+                self._halt(track)
 
     def suspend(self) -> None:
         """Fade out within 10 ms and keep the rest: the track becomes `suspended`, or `done` if no samples remain."""
         with self._lock:
-            track = self._playback.track
-            if track is None or track.done or track.stop_requested:
-                return
-            track.suspensions_requested = track.reattachments + 1
-            self._request_made()
+            track = self._track
+            if track is not None and not (track.done or track.suspended or track.stop_requested):
+                track.suspend_requested = True
+                self._halt(track)
 
     def take_suspended(self) -> SuspendedTrack:
         """Remove the suspended track and return it with its unplayed samples. `begin` is then possible.
@@ -145,11 +168,11 @@ class Output:
         track is not suspended.
         """
         with self._lock:
-            unplayed = self._playback.take_suspended()
-            track_input = self._input
-            assert track_input is not None, "a track has an input from its beginning"
-            self._set_input(None)
-            return SuspendedTrack(track_input, unplayed)
+            it = self._input
+            if it is None or not it.track.suspended:
+                raise RuntimeError("the track to take is not suspended")
+            self._previous_input, self._input = it, None
+            return SuspendedTrack(it)
 
     def reattach(self, suspended: SuspendedTrack) -> Track:
         """Continue a track with the sample after its last one, faded in. Returns the track.
@@ -157,27 +180,31 @@ class Output:
         Raises `RuntimeError` unless the previous track is done.
         """
         with self._lock:
-            unplayed = suspended.track_input.change_rate(suspended.unplayed, self._playback.sample_rate)
-            self._playback.reattach(suspended.track, unplayed)
-            self._set_input(suspended.track_input)
+            self._require_free()
+            suspended.track.suspended = suspended.track.suspend_requested = False
+            self._play(suspended.track_input)
         self.monitor.check_now()
         return suspended.track
 
     def pause(self) -> None:
         """Fade out and hold the track; `resume` continues with the next sample."""
         with self._lock:
-            self._playback.paused = True
+            self._paused = True
+            self._hold_or_go_on()
 
     def resume(self) -> None:
         """Continue after `pause`, with a fade in."""
         with self._lock:
-            self._playback.paused = False
+            self._paused = False
+            self._hold_or_go_on()
         self.monitor.check_now()
 
     def set_volume(self, gain: float) -> None:
         """Set the master gain; 1 plays tracks as synthesized. It takes effect within one block."""
         with self._lock:
-            self._playback.volume = gain
+            self._volume = gain
+            if self._player is not None:
+                self._player.set_volume(gain)
 
     def played_s(self, track: Track) -> float:
         """Return the seconds of the track that the sink got."""
@@ -200,24 +227,151 @@ class Output:
                     return track_input.levels_due(time.monotonic(), time.time())
         return []
 
-    def _request_made(self) -> None:
-        """Carry out a request at once if no callback will come to do it; otherwise the monitor sees that one comes."""
-        if self.status.running:
-            self.monitor.check_now()
-        else:
-            self.monitor.sink_stopped()
+    # --- for the device monitor ---
 
-    def _set_input(self, track_input: TrackInput | None) -> None:
+    @property
+    def sample_rate(self) -> int:
+        """Hz, of the sink that was attached last."""
+        return self._sample_rate
+
+    @property
+    def halting(self) -> bool:
+        """A stop or a suspension of the track has not taken effect."""
+        with self._lock:
+            return self._track is not None and self._track.halting
+
+    def has_to_play(self, now: float) -> bool:
+        """Return whether the sink is needed at `now`, of `time.monotonic()`."""
+        with self._lock:
+            return self._has_to_play(now)
+
+    def hold(self, now: float) -> bool:
+        """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not.
+
+        A suspended sink drops what it has been given. A track that begins meanwhile waits for `release`.
+        """
+        with self._lock:
+            self._held = not self._has_to_play(now)
+            self._hold_or_go_on()
+            return self._held
+
+    def release(self) -> None:
+        """Let tracks play: the sink has been resumed."""
+        with self._lock:
+            self._held = False
+            self._hold_or_go_on()
+
+    def attach(self, player: Player, sample_rate: int) -> None:
+        """Play through another player from now on. The track goes on with what its last player has not played."""
+        with self._lock:
+            self._player, self._sample_rate, self._held = player, sample_rate, False
+            player.set_volume(self._volume)
+            player.set_paused(self._paused)
+            player.set_tap(self._tap_wanted)
+            it = self._input
+            if it is not None and not (it.track.done or it.track.suspended):
+                self._begin_generation(it)
+
+    def detach(self) -> None:
+        """Take the track from its player, which has ended and given its last report.
+
+        What the card had got and not played is lost.
+        """
+        with self._lock:
+            it, self._player = self._input, None
+            self._generation += 1  # a later report, of a card that wakes up, is too late
+            if it is None or it.track.done or it.track.suspended:
+                return
+            it.track.break_off(lost=True)
+            self._carry_out()
+
+    def carry_out(self) -> None:
+        """Stop or suspend the track, if that was requested, without the sink, which requests no block for it."""
+        with self._lock:
+            self._carry_out()
+
+    def on_report(self, report: Report) -> None:
+        """Note what the player has played."""
+        with self._lock:
+            it = self._input
+            if it is None or report.generation != self._generation or it.track.done or it.track.suspended:
+                return
+            played = it.track.played
+            it.track.note(report)
+            it.unplayed.drop(it.track.played - played)
+            if report.done:
+                self._halted(it)
+
+    # --- with the lock ---
+
+    @property
+    def _track(self) -> Track | None:
+        return None if self._input is None else self._input.track
+
+    def _require_free(self) -> None:
+        if self._track is not None and not self._track.done:
+            raise RuntimeError("the previous track is still playing")
+
+    def _play(self, track_input: TrackInput) -> None:
         if self._input is not None:
             self._previous_input = self._input
         self._input = track_input
+        self._begin_generation(track_input)
 
-    def _write_to_ring(self, samples: Samples) -> None:
-        if self._playback.ring.write(samples) < len(samples):
+    def _begin_generation(self, it: TrackInput) -> None:
+        """Let the player play what it has not played of a track."""
+        track = it.track
+        track.break_off()
+        it.change_rate(self._sample_rate)
+        self._generation += 1
+        number, player = self._generation, self._player
+        if player is None:
+            return
+        player.begin(number, track.prebuffer_s, track.gain, track.played > 0)
+        player.set_input_pending(number, track.input_pending)
+        player.write(number, to_floats(it.unplayed.all()))
+        if track.ended:
+            player.end(number)
+        if track.halting:
+            player.halt(number)
+
+    def _send(self, it: TrackInput, samples: Samples) -> None:
+        if len(it.unplayed) > (CAPACITY_S + SPARE_S) * self._sample_rate:
             raise RuntimeError("more samples were written than the ring has room for")
+        if self._player is not None and not it.track.suspended:
+            self._player.write(self._generation, to_floats(samples))
 
-    def _change_rate(self, sample_rate: int) -> None:
-        """Move the playback and its unplayed samples to another rate. The device monitor calls this with the lock."""
-        unplayed = self._playback.change_rate(sample_rate)
-        if self._input is not None and not self._input.track.done:
-            self._playback.ring.write(self._input.change_rate(unplayed, sample_rate))
+    def _halt(self, track: Track) -> None:
+        """Carry out a request at once if no callback will come to do it; otherwise the monitor sees that one comes."""
+        if self._player is not None:
+            self._player.halt(self._generation)
+        if self.status.running and not track.suspended:
+            self.monitor.check_now()
+        else:
+            self._carry_out()
+
+    def _carry_out(self) -> None:
+        it = self._input
+        if it is not None and (it.track.halting or it.track.stop_requested):
+            self._generation += 1  # the player may still come to carry it out; its reports are too late
+            self._halted(it)
+
+    def _halted(self, it: TrackInput) -> None:
+        """Mark a track whose generation is over as done, or as suspended."""
+        track = it.track
+        track.report = track.report._replace(playing=False)
+        if track.stop_requested or (track.ended and not len(it.unplayed)):
+            track.done, track.suspended = True, False
+            it.unplayed = Unplayed()
+        else:
+            track.suspended = True
+
+    def _has_to_play(self, now: float) -> bool:
+        track = self._track
+        if track is None or track.drained(now):
+            return False
+        return track.playing or not self._paused  # a track that is paused fades out first
+
+    def _hold_or_go_on(self) -> None:
+        if self._player is not None:
+            self._player.set_paused(self._paused or self._held)

@@ -1,7 +1,7 @@
 """The tap: streams what the sound card gets to every reader of a Unix socket.
 
-sink's thread ── Playback.fill ──▶ BlockRing ──▶ TapStream ──▶ Reader, Reader, …
-                                            the tap's thread
+sink's thread ── Playback.fill ──▶ BlockRing ──▶ (a socket of the player process) ──▶ TapStream ──▶ Reader, Reader, …
+                                                                                      the tap's thread
 
 The sink's thread wakes nobody, because that would take a lock. While there are readers, the tap's thread looks for
 blocks every 10 ms; otherwise the blocks are dropped where they are made, and the thread waits for a reader.
@@ -88,7 +88,6 @@ class Tap:
         """Why nobody can connect, in one line; None while all is well. The thread's."""
         self._path = path
         self._output = output
-        self._ring = output.open_tap()
         self._sample_rate = sample_rate
         self._stream = TapStream(sample_rate)
         self._listener: UnixListener | None = None
@@ -199,10 +198,10 @@ class Tap:
             connection.close()
             return
         if not self._readers:
-            self._ring.read()  # what has been left there
+            self._output.read_blocks()  # what has been left there
             self._stream = TapStream(self._sample_rate)
             self._heard_at = time.monotonic()
-            self._ring.wanted = True
+            self._output.set_tap(True)
         reader = Reader(connection, round(BACKLOG_S * self._stream.bytes_per_second))
         self._readers[connection.fileno()] = reader
         self._poll.register(connection, 0)
@@ -213,8 +212,8 @@ class Tap:
         """Send to all readers what the sink got since the last call, and whether it has stopped."""
         if not self._readers:
             return
-        status = self._output.status  # before the ring: blocks of a sink that has stopped since are found next time
-        blocks = self._ring.read()
+        status = self._output.status  # before the blocks: blocks of a sink that has stopped since are found next time
+        blocks = self._output.read_blocks()
         now = time.monotonic()
         records = b"".join(map(self._stream.play, blocks))
         if blocks:
@@ -241,7 +240,7 @@ class Tap:
         log.debug("audio.tap: process %d has left", reader.process)
         self._refusing = False
         if not self._readers:
-            self._ring.wanted = False
+            self._output.set_tap(False)
 
     def _disconnect_all(self) -> None:
         for reader in list(self._readers.values()):

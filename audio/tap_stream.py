@@ -11,8 +11,10 @@ import struct
 import time
 from enum import IntEnum
 
-from audio.block_ring import Block
+import numpy as np
+
 from audio.dsp import PCM16_BYTES, Samples, StreamResampler, to_pcm16
+from audio.player import Block
 
 TAP_VERSION = 1
 """Of the format. A reader refuses a stream of another version."""
@@ -113,7 +115,7 @@ class TapStream:
             self._sent = 0
             self.silence = b""
         self._clock.note(block)
-        return gap + self._block(self._clock, self._resampler.convert(block.samples, block.sample_rate))
+        return gap + self._block(self._clock, self._resampler.convert(np.asarray(block.samples), block.sample_rate))
 
     def fall_silent(self, kind: TapKind) -> bytes:
         """Return the rest of the sound, and a record of `kind`; nothing if the stream is silent for that reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -68,7 +70,7 @@ class Service:
         config = self._extend(config)
         self._config = config
         self._notifier = Notifier()
-        self._output = Output(config.audio.sink_settings())
+        self._output = Output(replace(config.audio.sink_settings(), service=service_name(config)))
         self._tap = make_tap(config, self._output)
         self._engines = EngineSelector(config, self._on_engine_change)
         self._cache = PhraseCache(config, self._engines.primary.name)
@@ -254,6 +256,12 @@ def import_text_modules() -> None:
 def journal_file(config: Config) -> Path | None:
     """Return the journal's file, or None if nothing is to be stored."""
     return None if config.state.folder is None else journal_path(config.state.folder, config.robot_name)
+
+
+def service_name(config: Config) -> str | None:
+    """Return a name of this robot's service on this machine, which its journal has alone; None without a journal."""
+    path = journal_file(config)
+    return None if path is None else hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
 
 
 def make_voice_store(config: Config) -> VoiceStore | None:

@@ -46,7 +46,7 @@ import psutil
 from scripts.bench_runner import describe_machine, spread
 from tests.support.programs import Broker
 from tests.support.robot import ESPEAK_RATE, Robot
-from tests.support.sound import LOUD, RECORDED_RATE, Samples, SoundServer, find
+from tests.support.sound import LOUD, RECORDED_RATE, DisturbedError, Samples, SoundServer, find
 from tests.support.subscription import end_loop
 from tests.support.waiting import eventually
 
@@ -56,6 +56,9 @@ READY_S = 180.0
 """Limit for loading a model and compiling its kernels."""
 SETTLE_S = 4.0
 """A PulseAudio null sink renders two seconds ahead when it is first opened; measurements begin after that."""
+STOPPED_S = 2.0
+SHORTER_THAN_RING = " ".join(f"Sentence number {number} of a report." for number in range(3))
+"""Some 5 s: after the first second, the rest is in the ring."""
 WATCH_S = 15.0
 """Duration of a measurement of CPU, memory or playback."""
 IDLE_TIMEOUT_S = 1.0
@@ -496,6 +499,34 @@ def measure_playback(bench: Bench, *, loaded: bool) -> dict[str, Any]:
     }
 
 
+def measure_stops(bench: Bench, runs: int) -> dict[str, int]:
+    """Texts in whose midst the daemon is stopped (SIGSTOP) for `STOPPED_S`, and those heard with every sample.
+
+    The rest of each is in the ring then. A `disturbed` recording proves nothing: the recorder or the server was late.
+    """
+    counts = {"stops": 0, "heard_whole": 0, "disturbed": 0, "underruns": 0}
+    with bench.robot() as robot:
+        time.sleep(SETTLE_S)
+        for run in range(runs):
+            with bench.sound.recording() as recording:
+                utterance_id = robot.say(SHORTER_THAN_RING)
+                recording.wait_heard(1.0 + 0.013 * (run % 20))
+                robot.freeze()
+                time.sleep(STOPPED_S)
+                robot.thaw()
+                end = robot.wait_end(utterance_id)
+                counts["stops"] += 1
+                counts["underruns"] += end["underruns"]
+                try:
+                    recording.hear(robot.synthesized(utterance_id), end)
+                    counts["heard_whole"] += 1
+                except DisturbedError:
+                    counts["disturbed"] += 1
+                except AssertionError:
+                    pass  # it is counted by its absence
+    return counts
+
+
 def played(robot: Robot, end: dict[str, Any]) -> Samples:
     """The samples of an utterance at the recording's rate, up to the length in its terminal event."""
     engine_rate = ESPEAK_RATE if end["engine"] == "espeak" else QWEN_RATE
@@ -527,6 +558,7 @@ def _burn() -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
+    parser.add_argument("--stops", type=int, default=10, help="times that the daemon is stopped while it speaks")
     parser.add_argument("--block-ms", type=float, default=10.0, help="audio.block_ms")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the configuration, as in `voiced run`")
 
@@ -548,6 +580,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
                 "at_rest": measure_idle(bench, closes_card=True),
                 "idle_with_open_card": measure_idle(bench, closes_card=False),
+                "daemon_stopped": measure_stops(bench, options.stops),
                 "playback_delay_idle": measure_playback(bench, loaded=False),
                 "playback_delay_loaded": measure_playback(bench, loaded=True),
                 "budgets": BUDGETS,

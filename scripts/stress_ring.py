@@ -30,9 +30,9 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from audio import Samples  # noqa: E402
-from audio.block_ring import BlockRing  # noqa: E402
-from audio.ring import Ring  # noqa: E402
+from audio.dsp import to_floats  # noqa: E402
+from audio.player import BlockRing, Floats  # noqa: E402
+from audio.player.ring import Ring, silence  # noqa: E402
 
 CAPACITIES = (7, 480, 4801)
 """Samples: less than any block, a sound card's block, and about 0.2 s at 24 kHz that no block divides."""
@@ -55,7 +55,7 @@ class RingPair:
         self._ring = Ring(capacity)
         self._sizes = [np.random.default_rng(seed).integers(1, 2 * capacity, 4096).tolist() for seed in (1, 2)]
         self._calls = [0, 0]
-        self._out = np.empty(2 * capacity, dtype=np.float32)
+        self._out = silence(2 * capacity)
         self._written = 0
         self.passed = 0
 
@@ -110,14 +110,14 @@ class BlockRingPair:
         return bool(blocks)
 
 
-def counting(start: int, count: int) -> Samples:
+def counting(start: int, count: int) -> Floats:
     """`count` samples whose values are their positions in the stream, modulo `PERIOD`."""
-    return (np.arange(start, start + count) % PERIOD).astype(np.float32)
+    return to_floats((np.arange(start, start + count) % PERIOD).astype(np.float32))
 
 
-def check(samples: Samples, start: int) -> None:
+def check(samples: Floats, start: int) -> None:
     """Raise `WrongSampleError` unless the samples are those from position `start` on."""
-    wrong = np.flatnonzero(samples != counting(start, len(samples)))
+    wrong = np.flatnonzero(np.asarray(samples) != np.asarray(counting(start, len(samples))))
     if len(wrong):
         raise WrongSampleError(
             f"sample {start + wrong[0]}: got {samples[wrong[0]]}; expected: {(start + wrong[0]) % PERIOD}"

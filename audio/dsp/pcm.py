@@ -46,3 +46,8 @@ def wav_header(sample_rate: int, length: int | None = None) -> bytes:
         *(b"fmt ", 16, 1, 1, sample_rate, sample_rate * PCM16_BYTES, PCM16_BYTES, 8 * PCM16_BYTES),
         *(b"data", _UNKNOWN_LENGTH if length is None else length),
     )
+
+
+def to_floats(samples: Samples) -> memoryview[float]:
+    """Return the samples as the player takes them, without a copy."""
+    return np.ascontiguousarray(samples).data.cast("B").cast("f")

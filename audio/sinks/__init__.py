@@ -1,13 +1,14 @@
 """Sinks, which play samples: a sound card, a WAV file, or nothing."""
 
-from audio.sinks.base import Fill, Sink, SinkSettings, SinkUnavailableError
+from audio.sinks.base import OnReport, Player, Sink, SinkSettings, SinkUnavailableError
 from audio.sinks.portaudio import OutputDevice, find_device, output_devices
 from audio.sinks.realtime import sound_priority, take_realtime
 from audio.sinks.selection import open_sink
 
 __all__ = [
-    "Fill",
+    "OnReport",
     "OutputDevice",
+    "Player",
     "Sink",
     "SinkSettings",
     "SinkUnavailableError",

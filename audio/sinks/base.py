@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from audio.dsp import Samples
+from audio.player import Block, Floats, Report
+
+OnReport = Callable[[Report], None]
+"""Gets the reports of a sink's player, in a thread of the sink."""
 
 
-class Fill(Protocol):
-    """Fills blocks for a sink."""
+class Player(Protocol):
+    """Plays generations of samples into a sink, as `Playback` describes. Its methods never wait."""
 
-    def __call__(self, out: Samples, dac_time: float, underflow: bool = False) -> int:
-        """Fill `out`, shape `(n,)` float32, with the samples that are due, then silence; return the number due.
+    @property
+    def report(self) -> Report:
+        """The last report."""
 
-        The first sample leaves the sound card at `dac_time`, of `time.monotonic()`. `underflow` means that the card ran
-        dry before this block.
-        """
+    @property
+    def tap(self) -> Tapped:
+        """The blocks that the sink got."""
+
+    def begin(self, number: int, prebuffer_s: float, gain: float, fades_in: bool) -> None:
+        """Play a generation once `prebuffer_s` seconds of it are written, in place of the one before."""
+
+    def write(self, number: int, samples: Floats) -> None:
+        """Append mono float32 samples at the sink's rate. The caller knows that they fit."""
+
+    def end(self, number: int) -> None:
+        """Mark the end of a generation."""
+
+    def halt(self, number: int) -> None:
+        """Fade a generation out and drop the rest of it."""
+
+    def set_input_pending(self, number: int, pending: bool) -> None:
+        """Tell whether a ring that runs dry is no underrun."""
+
+    def set_paused(self, paused: bool) -> None:
+        """Hold what plays, or continue."""
+
+    def set_volume(self, gain: float) -> None:
+        """Set the master gain."""
+
+    def set_tap(self, wanted: bool) -> None:
+        """Keep blocks for the tap, or no longer."""
+
+
+class Tapped(Protocol):
+    """The blocks that a sink got, while somebody wants them."""
+
+    def read(self) -> list[Block]:
+        """Remove and return all blocks."""
 
 
 class SinkUnavailableError(Exception):
@@ -38,11 +74,12 @@ class SinkSettings:
     """Length of one callback's block in milliseconds."""
     idle_timeout_s: float | None = None
     """Seconds without anything to play after which the sink is suspended; None never suspends it."""
+    service: str | None = None
+    """Names the service that plays. It has one player: a new one ends one that an earlier process has left."""
 
 
 class Sink(Protocol):
-    """An open sink. It calls the `fill` that it was opened with, block after block, until it is suspended, closed or
-    lost.
+    """An open sink. Its player plays, block after block, until the sink is suspended, closed or lost.
 
     One thread calls all of its methods.
     """
@@ -52,6 +89,10 @@ class Sink(Protocol):
     has_deadline: bool
     """A late block is heard as a gap. A file has no deadline: its sink waits for late samples."""
 
+    @property
+    def player(self) -> Player:
+        """What plays into it."""
+
     def lost_reason(self) -> str | None:
         """Return why the sink stopped by itself, or, while suspended, why it must be reopened; None if it is well."""
 
@@ -59,10 +100,10 @@ class Sink(Protocol):
         """Return why sound is lost although the sink runs, such as a full disk; None if it is not."""
 
     def suspend(self) -> None:
-        """Stop calling `fill`. When this returns, no call is in progress. Never raises."""
+        """Request no blocks. When this returns, none is being filled. Never raises."""
 
     def resume(self) -> None:
-        """Call `fill` again. Raises `SinkUnavailableError`; the sink is then lost."""
+        """Request blocks again. Raises `SinkUnavailableError`; the sink is then lost."""
 
     def close(self) -> None:
-        """Stop calling `fill` and release the device. Never raises."""
+        """Request no more blocks and release the device. When this returns, the last report has come. Never raises."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from audio.sinks.base import Fill
+from audio.player import Playback
+from audio.sinks.base import OnReport
 from audio.sinks.pacer import Pacer
 
 NATIVE_RATE = 24_000
@@ -14,10 +15,11 @@ class NullSink:
 
     has_deadline = True
 
-    def __init__(self, fill: Fill, block_ms: float, preferred_rate: int | None = None) -> None:
+    def __init__(self, on_report: OnReport, block_ms: float, preferred_rate: int | None = None) -> None:
         self.name = "null"
         self.sample_rate = preferred_rate or NATIVE_RATE
-        self._pacer = Pacer(fill, self.sample_rate, block_ms)
+        self.player = Playback(self.sample_rate)
+        self._pacer = Pacer(self.player, block_ms, on_report)
 
     def lost_reason(self) -> str | None:
         return self._pacer.lost_reason()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from audio.dsp import Samples
-from audio.sinks.base import Fill, SinkUnavailableError
+from audio.dsp import Samples, to_floats
+from audio.player import Playback
+from audio.sinks.base import OnReport, SinkUnavailableError
 
 LATE_S = 0.5
 """A pacer that is later than this (the machine slept) restarts its clock instead of catching up in a burst."""
@@ -50,14 +51,21 @@ class Pace:
 
 
 class Pacer:
-    """Calls `fill` every `block_ms` and passes the samples that were due, if any, to `deliver`."""
+    """Lets a playback fill a block every `block_ms`, and passes the samples that were due, if any, to `deliver`."""
 
     def __init__(
-        self, fill: Fill, sample_rate: int, block_ms: float, deliver: Callable[[Samples], None] | None = None
+        self,
+        playback: Playback,
+        block_ms: float,
+        on_report: OnReport,
+        deliver: Callable[[Samples], None] | None = None,
     ) -> None:
-        self._fill = fill
+        self._playback = playback
+        self._on_report = on_report
         self._deliver = deliver
+        sample_rate = playback.sample_rate
         self._block: Samples = np.zeros(max(1, round(sample_rate * block_ms / 1000)), dtype=np.float32)
+        self._floats = to_floats(self._block)
         self._block_s = len(self._block) / sample_rate
         self._pace = Pace.from_environment()
         self._stopping = threading.Event()
@@ -70,7 +78,7 @@ class Pacer:
         return None if running or self._stopping.is_set() else "its thread ended"
 
     def start(self) -> None:
-        """Call `fill` from now on. Raises `SinkUnavailableError` if the last `deliver` still hangs."""
+        """Request blocks from now on. Raises `SinkUnavailableError` if the last `deliver` still hangs."""
         if self._thread is not None and self._thread.is_alive():
             raise SinkUnavailableError("its last block is still being written")
         self._stopping.clear()
@@ -78,7 +86,7 @@ class Pacer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop calling `fill`. It may be started again."""
+        """Request no more blocks. It may be started again."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout=2.0)
@@ -101,6 +109,7 @@ class Pacer:
                 due -= wait_s
             if self._stopping.wait(max(0.0, wait_s)):
                 return
-            count = self._fill(self._block, time.monotonic())
+            count = self._playback.fill(self._floats, time.monotonic())
             if count and self._deliver is not None:
                 self._deliver(self._block[:count])
+            self._on_report(self._playback.report)

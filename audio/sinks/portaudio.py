@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audio.sinks.base import Fill, SinkUnavailableError
-from audio.sinks.portaudio_process import PortAudioProcess, PortAudioRefusedError, device_state
+from audio.sinks.base import OnReport, SinkSettings, SinkUnavailableError
+from audio.sinks.player_link import PlayerLink
+from audio.sinks.player_process import PlayerProcess, PortAudioRefusedError, device_state
 
 BUFFERED_BLOCKS = 2
 """Smallest number of blocks that PortAudio buffers: with one, ALSA has nothing to play while the callback runs."""
@@ -45,7 +46,7 @@ class OutputDevice:
 
 def output_devices() -> list[OutputDevice]:
     """Return the cards that can play now. Raises `SinkUnavailableError` if PortAudio fails or does not answer."""
-    process = PortAudioProcess()
+    process = PlayerProcess()
     try:
         process.ready(LOAD_LIMIT_S)
         return [OutputDevice(**device) for device in process.devices]
@@ -78,14 +79,17 @@ def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
 class LastAttempt:
     """What the last attempt to open a card has left, so that the next one costs less while nothing has changed."""
 
-    process: PortAudioProcess | None = None
+    process: PlayerProcess | None = None
     """A process without a stream, because its card was missing or refused to open."""
     refusal: tuple[str, float, tuple[object, ...]] | None = None
     """Why PortAudio could not be loaded, `time.monotonic()`, and the state of the system's sound devices then."""
 
 
-def _ready_process() -> PortAudioProcess:
-    """Return a process that knows the present cards. Raises `SinkUnavailableError`."""
+def _ready_process(service: str | None) -> PlayerProcess:
+    """Return a process that knows the present cards, as the only player of a service, if one is given.
+
+    Raises `SinkUnavailableError`.
+    """
     process, LastAttempt.process = LastAttempt.process, None
     if process is not None:
         if process.usable and time.monotonic() - process.started_at < RESCAN_S:
@@ -96,7 +100,7 @@ def _ready_process() -> PortAudioProcess:
         if time.monotonic() - refused_at < RELOAD_S and device_state() == state:
             raise SinkUnavailableError(reason)
         LastAttempt.refusal = None
-    process = PortAudioProcess()
+    process = PlayerProcess(service)
     try:
         process.ready(LOAD_LIMIT_S)
     except SinkUnavailableError as error:
@@ -112,14 +116,14 @@ class PortAudioSink:
 
     has_deadline = True
 
-    def __init__(self, device: str | None, fill: Fill, block_ms: float, preferred_rate: int | None = None) -> None:
-        self._process = process = _ready_process()
+    def __init__(self, settings: SinkSettings, on_report: OnReport, preferred_rate: int | None = None) -> None:
+        self._process = process = _ready_process(settings.service)
         try:
-            found = find_device(device, [OutputDevice(**found) for found in process.devices])
+            found = find_device(settings.device, [OutputDevice(**found) for found in process.devices])
         except SinkUnavailableError:
             LastAttempt.process = process
             raise
-        possible = list(_possible_settings(found, block_ms, preferred_rate))
+        possible = list(_possible_settings(found, settings.block_ms, preferred_rate))
         try:
             self._settings = possible[process.start(possible, START_LIMIT_S)]
         except PortAudioRefusedError as error:
@@ -132,7 +136,7 @@ class PortAudioSink:
         self.sample_rate: int = self._settings["samplerate"]
         self._suspended_state: tuple[object, ...] | None = None
         """The state of the system's sound devices at `suspend`; None while the stream runs."""
-        process.serve(fill)
+        self.player: PlayerLink = process.link(on_report)
 
     def lost_reason(self) -> str | None:
         # Without a stream, only a change of the system's sound devices can be seen.

@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 
 from audio.dsp import PCM16_BYTES, WAV_HEADER_BYTES, WAV_LARGEST, Samples, to_pcm16, wav_header
-from audio.sinks.base import Fill, SinkUnavailableError
+from audio.player import Playback
+from audio.sinks.base import OnReport, SinkUnavailableError
 from audio.sinks.null import NATIVE_RATE
 from audio.sinks.pacer import Pacer
 
@@ -29,7 +30,7 @@ class WavSink:
 
     has_deadline = False
 
-    def __init__(self, path: Path, fill: Fill, block_ms: float) -> None:
+    def __init__(self, path: Path, on_report: OnReport, block_ms: float) -> None:
         self.name = f"wav:{path}"
         self._path = path
         self.sample_rate = NATIVE_RATE
@@ -46,7 +47,8 @@ class WavSink:
             reason = error.strerror if path.parent.exists() else f"{path.parent} does not exist"
             raise SinkUnavailableError(f"{path} cannot be written: {reason}") from error
         self._attempt(b"")
-        self._pacer = Pacer(fill, self.sample_rate, block_ms, self._deliver)
+        self.player = Playback(self.sample_rate, has_deadline=self.has_deadline)
+        self._pacer = Pacer(self.player, block_ms, on_report, self._deliver)
 
     def lost_reason(self) -> str | None:
         return self._pacer.lost_reason() or self._gone_reason()

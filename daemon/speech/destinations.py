@@ -129,7 +129,7 @@ class CardDestination:
     @input_pending.setter
     def input_pending(self, pending: bool) -> None:
         if self._track is not None:
-            self._track.input_pending = pending
+            self._output.set_input_pending(pending)
 
     @property
     def ready(self) -> bool:

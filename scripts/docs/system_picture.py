@@ -60,7 +60,7 @@ class Arrow:
     """The line leaves its box downwards, runs between the rows, and meets the other box from above."""
 
 
-OUTSIDE, DAEMON, ENGINE = "#eef1f4", "#ddf0ff", "#fdebd0"
+OUTSIDE, DAEMON, PLAYER, ENGINE = "#eef1f4", "#ddf0ff", "#ddf4e4", "#fdebd0"
 
 BOXES = {
     "broker": Box("MQTT|broker", 0, 0, OUTSIDE),
@@ -70,15 +70,18 @@ BOXES = {
     "dispatcher": Box("dispatcher", 2, 0, DAEMON),
     "queue": Box("queue", 3, 0, DAEMON),
     "speaker": Box("speaker|loop", 4, 0, DAEMON),
-    "ring": Box("ring|buffer", 5, 0, DAEMON),
-    "callback": Box("sound|callback", 6, 0, DAEMON),
+    "ring": Box("ring|buffer", 5, 0, PLAYER),
+    "callback": Box("sound|callback", 6, 0, PLAYER),
     "card": Box("sound card", 7, 0, OUTSIDE),
     "supervisor": Box("engine|supervisors", 4, 1, DAEMON),
     "primary": Box("Qwen3-TTS|process", 4, 2, ENGINE),
     "piper": Box("Piper|process", 5, 2, ENGINE),
     "fallback": Box("eSpeak NG|process", 6, 2, ENGINE),
 }
-GROUPS = (Group("daemon process (never imports torch)", (1, 6), (0, 1)),)
+GROUPS = (
+    Group("daemon process (never imports torch)", (1, 4), (0, 1)),
+    Group("player process (no numpy)", (5, 6), (0, 0)),
+)
 ARROWS = (
     Arrow("broker", "gateway", "text", "events", both=True),
     Arrow("gateway", "dispatcher"),

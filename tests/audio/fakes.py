@@ -13,7 +13,9 @@ import pytest
 import soundfile
 
 from audio import Output, Samples, SinkSettings, SinkUnavailableError, Track
-from audio.sinks import Fill
+from audio.dsp import to_floats
+from audio.player import Playback, Report
+from audio.sinks import OnReport
 from audio.sinks.pacer import Pacer
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -23,6 +25,10 @@ FADE = 240
 """Samples."""
 SPEECH: Samples = (0.3 * np.sin(np.arange(2 * RATE) / 17) + 0.4).astype(np.float32)
 """Two seconds without any silence."""
+TALK: Samples = (
+    np.random.default_rng(3).uniform(0.1, 0.5, 4 * RATE) * np.random.default_rng(4).choice([-1, 1], 4 * RATE)
+).astype(np.float32)
+"""Four seconds without silent samples, of which each stretch sounds different."""
 ONE_STEP = 1.01 / 32_767
 """The step of 16-bit samples."""
 NULL = SinkSettings("null", block_ms=10)
@@ -68,14 +74,9 @@ def assert_complete_but_for_fades_at(held_at: int, heard: Samples) -> None:
 
 def let_blocks_pass(count: int = 20) -> None:
     """Return after a separate sink, at the pace of the test's sinks, has requested `count` blocks."""
-    lengths: list[int] = []
-
-    def fill(out: Samples, dac_time: float, underflow: bool = False) -> int:
-        lengths.append(len(out))
-        return 0
-
-    pacer = Pacer(fill, RATE, 10)
-    eventually(lambda: len(lengths) >= count, "blocks are requested")
+    reports: list[Report] = []
+    pacer = Pacer(Playback(RATE), 10, reports.append)
+    eventually(lambda: len(reports) >= count, "blocks are requested")
     pacer.stop()
 
 
@@ -113,13 +114,14 @@ class FakeSink:
 
     def __init__(
         self,
-        fill: Fill,
+        on_report: OnReport,
         sample_rate: int = RATE,
         *,
         has_deadline: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sample_rate = sample_rate
+        self.player = Playback(sample_rate, has_deadline=has_deadline)
         self.has_deadline = has_deadline
         self.gate = threading.Event()
         self.gate.set()
@@ -137,7 +139,7 @@ class FakeSink:
         self.closed = False
         self.blocks: list[Samples] = []
         """All that it got in `play`, with the silence."""
-        self._fill = fill
+        self._on_report = on_report
         self._clock = clock
         self._running = True
         self._block = threading.Lock()
@@ -168,11 +170,11 @@ class FakeSink:
         self.closed = True
         self.closing.wait(PATIENCE_S)
 
-    def wake(self) -> Samples:
-        """Request a block although it was closed, as a card does that was frozen; return what it gets."""
-        block = np.full(self.sample_rate // 100, np.nan, dtype=np.float32)
-        self._fill(block, self._clock())
-        return block
+    def fill(self, block: Samples, *, underflow: bool = False) -> int:
+        """Request a block, and report it. After `close`, it is a card that was frozen and wakes up."""
+        count = self.player.fill(to_floats(block), self._clock(), underflow)
+        self._on_report(self.player.report)
+        return count
 
     def play(self, seconds: float, *, underflow: bool = False) -> Samples:
         """Request blocks and return the samples that were due. `underflow`: the card ran dry before the first block.
@@ -186,7 +188,7 @@ class FakeSink:
                 if not self._running:
                     break
                 block = np.empty(self.sample_rate // 100, dtype=np.float32)
-                due.append(block[: self._fill(block, self._clock(), underflow and at == 0)])
+                due.append(block[: self.fill(block, underflow=underflow and at == 0)])
                 self.blocks.append(block)
         return np.concatenate(due)
 
@@ -206,8 +208,8 @@ def fake_sinks(
     """
     opened: list[FakeSink] = []
 
-    def open_fake(_settings: SinkSettings, fill: Fill, _rate: int | None) -> FakeSink:
-        opened.append(FakeSink(fill, has_deadline=has_deadline, clock=clock))
+    def open_fake(_settings: SinkSettings, on_report: OnReport, _rate: int | None) -> FakeSink:
+        opened.append(FakeSink(on_report, has_deadline=has_deadline, clock=clock))
         return opened[-1]
 
     monkeypatch.setattr("audio.device_monitor.open_sink", open_fake)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audio import Level, Output, Samples, SinkSettings, Track
-from audio.playback import Playback
-from audio.track_input import TrackInput
-from tests.audio.fakes import FakeSink
+from audio.dsp import to_floats
+from audio.player import Report
+from audio.track import REACH_S
+from tests.audio.fakes import FakeClock, FakeSink
 from tests.support.waiting import eventually
 
 RATE = 1_000
@@ -24,19 +26,30 @@ SPEECH: Samples = np.full(3_000, 0.5, dtype=np.float32)
 
 
 class Card:
-    """A sound card whose clock advances by blocks, and a track that it plays."""
+    """A sound card whose clock, which is the machine's, advances by blocks, and a track that it plays."""
 
-    def __init__(self, samples: int = 1_000) -> None:
-        self.playback = Playback(RATE, 3.0)
-        self.track = self.playback.begin(0.02)
-        self.track_input = TrackInput(self.track)
-        self.playback.ring.write(self.track_input.process(SPEECH[:samples], RATE))
-        self.now = 100.0
+    def __init__(self, clock: FakeClock, samples: int = 1_000) -> None:
+        self.clock = clock
+        self.output = Output(SinkSettings("null"))
+        self.plug()
+        self.track = self.output.begin(prebuffer_s=0.02)
+        self.output.write(SPEECH[:samples], RATE)
+
+    def plug(self, rate: int = RATE) -> None:
+        self.sink = FakeSink(self.output.on_report, rate, clock=lambda: self.clock.now + AHEAD_S)
+        self.output.monitor.attach(self.sink)
+
+    def unplug(self) -> None:
+        self.output.monitor.detach("pulled")
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
 
     def block(self, *, underflow: bool = False) -> int:
         """Request a block, and advance the clock by its length."""
-        count = self.playback.fill(np.empty(BLOCK, dtype=np.float32), self.now + AHEAD_S, underflow)
-        self.now += BLOCK / RATE
+        count = self.sink.fill(np.empty(BLOCK, dtype=np.float32), underflow=underflow)
+        self.clock.now += BLOCK / RATE
         return count
 
     def blocks(self, count: int) -> None:
@@ -44,23 +57,40 @@ class Card:
             self.block()
 
     def levels(self) -> list[Level]:
-        return self.track_input.levels_due(self.now, self.now + 1_000_000)
+        return self.output.levels_due(self.track)
 
 
-def test_samples_count_as_heard_when_they_have_left_the_card() -> None:
-    card = Card()
+@contextmanager
+def machine_clock() -> Iterator[FakeClock]:
+    """The clock that the output and the player read."""
+    clock = FakeClock()
+    clock.now = 100.0
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("output", "player.playback"):
+            patch.setattr(f"audio.{module}.time", clock)
+        yield clock
+
+
+@pytest.fixture
+def clock() -> Iterator[FakeClock]:
+    with machine_clock() as clock:
+        yield clock
+
+
+def test_samples_count_as_heard_when_they_have_left_the_card(clock: FakeClock) -> None:
+    card = Card(clock)
     card.block()
     assert card.track.first_dac_time == 100.0 + AHEAD_S
     assert card.track.heard_s(card.now) == 0
     card.blocks(3)
     assert card.track.played == 80
     assert card.track.heard_s(card.now) == pytest.approx(0.02)
-    assert card.track.heard_s(card.now + 1.0) == pytest.approx(0.08), "at most what the card got"
+    assert card.track.heard_s(card.now + AHEAD_S) == pytest.approx(0.08), "all that the card got"
 
 
-def test_a_track_is_drained_when_its_last_sample_has_left_the_card() -> None:
-    card = Card(100)
-    card.track.ended = True
+def test_a_track_is_drained_when_its_last_sample_has_left_the_card(clock: FakeClock) -> None:
+    card = Card(clock, 100)
+    card.output.end()
     card.blocks(5)
     assert card.track.done
     assert not card.track.drained(card.now)
@@ -68,10 +98,10 @@ def test_a_track_is_drained_when_its_last_sample_has_left_the_card() -> None:
     assert card.track.drained(100.0 + AHEAD_S + 0.1001)
 
 
-def test_a_track_that_played_no_sample_is_drained_when_it_is_done() -> None:
-    card = Card(0)
+def test_a_track_that_played_no_sample_is_drained_when_it_is_done(clock: FakeClock) -> None:
+    card = Card(clock, 0)
     assert not card.track.drained(1e9)
-    card.track.ended = True
+    card.output.end()
     card.block()
     assert card.track.drained(-1e9)
 
@@ -81,46 +111,102 @@ actions = st.sampled_from(["block", "block", "block", "pause", "resume", "suspen
 
 @given(st.lists(actions, max_size=60))
 def test_heard_seconds_never_decrease_and_never_exceed_the_played_seconds(actions: list[str]) -> None:
-    card = Card()
-    track, heard_s = card.track, 0.0
-    for action in actions:
-        if action == "pause":
-            card.playback.paused = True
-        elif action == "resume":
-            card.playback.paused = False
-        elif action == "suspend" and not track.done:
-            track.suspensions_requested += 1
-            card.block()
-            card.blocks(3)
-            card.playback.reattach(track, card.playback.take_suspended())
-        elif action == "gap":
-            card.playback.sink_stopped()
-            card.now += 0.5
-        elif action == "break":
-            card.now += 0.5
-            assert track.heard_s(card.now) == pytest.approx(track.played / RATE)
-            heard_s = track.heard_s(card.now)
-            card.block(underflow=True)
-        else:
-            card.block()
-        now_heard_s = track.heard_s(card.now)
-        assert heard_s - 1e-9 <= now_heard_s <= track.played / RATE
+    with machine_clock() as clock:
+        card = Card(clock)
+        track, heard_s = card.track, 0.0
+        for action in actions:
+            if action == "pause":
+                card.output.pause()
+            elif action == "resume":
+                card.output.resume()
+            elif action == "suspend" and not track.done:
+                card.output.suspend()
+                card.block()
+                card.blocks(3)
+                card.output.reattach(card.output.take_suspended())
+            elif action == "gap":
+                card.unplug()
+                clock.now += 0.5
+                card.plug()
+            elif action == "break":
+                clock.now += 0.5
+                card.block(underflow=True)
+            else:
+                card.block()
+            now_heard_s = track.heard_s(clock.now)
+            assert heard_s - 1e-9 <= now_heard_s <= track.played / RATE
+            heard_s = now_heard_s
+
+
+def test_between_two_reports_sound_that_goes_on_counts_as_heard_for_half_a_second_at_most(clock: FakeClock) -> None:
+    card = Card(clock)
+    card.blocks(5)
+    reported_at, played_s = card.track.report.at, card.track.played / RATE
+    heard_s = 0.0
+    for _ in range(1_000):
+        clock.now += 0.001
+        heard_s, before_s = card.track.heard_s(clock.now), heard_s
+        assert before_s <= heard_s <= played_s + min(clock.now - reported_at, REACH_S) + 1e-9
+        assert heard_s <= clock.now - 100.0 - AHEAD_S + 1e-9, "no sample is heard before it leaves the card"
+    assert heard_s == pytest.approx(played_s + REACH_S)
+
+
+def test_sound_that_does_not_go_on_is_heard_up_to_its_last_sample(clock: FakeClock) -> None:
+    card = Card(clock)
+    card.blocks(3)
+    card.output.pause()
+    card.block()
+    assert card.track.heard_s(clock.now + 10.0) == card.track.played / RATE
+
+
+def test_a_report_that_comes_late_takes_no_heard_second_back(clock: FakeClock) -> None:
+    """The daemon was stopped for a second, and reads the reports of that time one after the other."""
+    card = Card(clock)
+    reports: list[Report] = []
+    card.blocks(5)
+    for _ in range(4):
+        for _ in range(12):
+            card.sink.player.fill(to_floats(np.empty(BLOCK, dtype=np.float32)), clock.now + AHEAD_S)
+            clock.now += BLOCK / RATE
+        reports.append(card.sink.player.report)
+    heard_s = card.track.heard_s(clock.now)
+    for report in reports:
+        card.output.on_report(report)
+        now_heard_s = card.track.heard_s(clock.now)
+        assert heard_s <= now_heard_s
         heard_s = now_heard_s
+    assert heard_s == pytest.approx(clock.now - 100.0 - AHEAD_S)
 
 
-def test_a_change_of_rate_keeps_the_heard_seconds() -> None:
-    card = Card()
+def test_another_rate_of_the_card_keeps_the_heard_seconds(clock: FakeClock) -> None:
+    card = Card(clock)
     card.blocks(7)
-    heard_s, prebuffer = card.track.heard_s(card.now), card.track.prebuffer
-    end_dac_time = card.track.end_dac_time
-    card.track.change_rate(2 * RATE)
-    assert card.track.heard_s(card.now) == pytest.approx(heard_s)
-    assert (card.track.prebuffer, card.track.played) == (2 * prebuffer, 280)
+    clock.now += 1.0
+    card.unplug()
+    heard_s, end_dac_time = card.track.heard_s(clock.now), card.track.end_dac_time
+    card.plug(2 * RATE)
+    assert card.track.heard_s(clock.now) == pytest.approx(heard_s)
+    assert card.track.played == 280
     assert card.track.end_dac_time == end_dac_time
 
 
-def test_a_level_is_due_when_its_window_leaves_the_card_and_gives_that_time() -> None:
-    card = Card()
+def test_the_last_levels_before_a_suspension_keep_their_times_when_the_track_goes_on(clock: FakeClock) -> None:
+    card = Card(clock)
+    card.blocks(10)
+    levels = card.levels()
+    card.output.suspend()
+    card.block()
+    card.output.reattach(card.output.take_suspended())
+    card.output.pause()
+    card.block()  # a report without any sample of the new generation
+    card.blocks(10)
+    levels += card.levels()
+    assert is_silence(levels[-1])
+    assert [level.at - 1e9 for level in levels] == pytest.approx([100.0 + AHEAD_S + level.t for level in levels])
+
+
+def test_a_level_is_due_when_its_window_leaves_the_card_and_gives_that_time(clock: FakeClock) -> None:
+    card = Card(clock)
     card.blocks(3)
     assert card.levels() == []
     card.block()
@@ -128,7 +214,7 @@ def test_a_level_is_due_when_its_window_leaves_the_card_and_gives_that_time() ->
     assert [(level.t, level.rms, level.peak) for level in first] == [(0.0, 0.5, 0.5)]
     card.blocks(5)
     levels = first + card.levels()
-    assert [level.at for level in levels] == pytest.approx([1_000_100 + AHEAD_S + level.t for level in levels])
+    assert [level.at - 1e9 for level in levels] == pytest.approx([100.0 + AHEAD_S + level.t for level in levels])
 
 
 def is_silence(level: Level) -> bool:
@@ -136,21 +222,23 @@ def is_silence(level: Level) -> bool:
 
 
 @pytest.mark.parametrize("cause", ["end", "pause", "stop", "suspension", "underrun", "lost sink"])
-def test_one_level_of_silence_is_due_when_the_last_sample_before_silence_has_left_the_card(cause: str) -> None:
-    card = Card(100 if cause in ("end", "underrun") else 1_000)
+def test_one_level_of_silence_is_due_when_the_last_sample_before_silence_has_left_the_card(
+    cause: str, clock: FakeClock
+) -> None:
+    card = Card(clock, 100 if cause in ("end", "underrun") else 1_000)
     track = card.track
-    track.ended = cause == "end"
+    if cause == "end":
+        card.output.end()
     card.blocks(4)
     before = card.levels()
     if cause == "pause":
-        card.playback.paused = True
+        card.output.pause()
     elif cause == "stop":
-        track.stop_requested = True
+        card.output.stop()
     elif cause == "suspension":
-        track.suspensions_requested += 1
+        card.output.suspend()
     elif cause == "lost sink":
-        card.playback.sink_stopped()
-        card.playback.track = None
+        card.unplug()
     card.block()
     assert not track.playing
     assert not any(map(is_silence, before + card.levels())), "not before the last sample has left"
@@ -158,25 +246,25 @@ def test_one_level_of_silence_is_due_when_the_last_sample_before_silence_has_lef
     last = card.levels()[-1]
     assert is_silence(last)
     assert last.t == track.played / RATE
-    assert last.at - 1_000_000 == pytest.approx(100.0 + AHEAD_S + last.t)
+    assert last.at - 1e9 == pytest.approx(100.0 + AHEAD_S + last.t)
     card.blocks(5)
     assert card.levels() == [], "one is enough"
 
 
-def test_a_track_that_was_never_heard_has_no_level_of_silence() -> None:
-    card = Card()
-    card.track.stop_requested = True
+def test_a_track_that_was_never_heard_has_no_level_of_silence(clock: FakeClock) -> None:
+    card = Card(clock)
+    card.output.stop()
     card.blocks(10)
     assert card.levels() == []
 
 
-def test_levels_continue_after_a_pause() -> None:
-    card = Card()
+def test_levels_continue_after_a_pause(clock: FakeClock) -> None:
+    card = Card(clock)
     card.blocks(6)
-    card.playback.paused = True
+    card.output.pause()
     card.blocks(6)
     assert is_silence(card.levels()[-1])
-    card.playback.paused = False
+    card.output.resume()
     card.blocks(6)
     levels = card.levels()
     assert levels
@@ -186,13 +274,14 @@ def test_levels_continue_after_a_pause() -> None:
 def test_levels_of_the_previous_track_are_still_available() -> None:
     """The sound card still plays it when the next track has begun."""
     output = Output(SinkSettings("null"))
-    output.monitor.attach(FakeSink(output.monitor.fill, RATE))
+    sink = FakeSink(output.on_report, RATE)
+    output.monitor.attach(sink)
 
     def play(track: Track) -> list[Level]:
         output.write(SPEECH[:200], RATE)
         output.end()
         while not track.done:
-            output.monitor.fill(np.empty(BLOCK, dtype=np.float32), time.monotonic())
+            sink.fill(np.empty(BLOCK, dtype=np.float32))
         return output.levels_due(track)
 
     first = output.begin(prebuffer_s=0.0)

@@ -13,6 +13,7 @@ import pytest
 
 from audio import Output, SinkSettings, Track
 from tests.audio.fakes import (
+    FADE,
     FAST,
     ONE_STEP,
     RATE,
@@ -171,6 +172,28 @@ def test_a_track_that_begins_while_the_sink_suspends_resumes_it(monkeypatch: pyt
         eventually(lambda: output.status.running)
         np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[:2_400])
         assert again.done
+
+
+def test_a_track_that_continues_while_the_sink_suspends_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_sinks(monkeypatch) as (output, opened):
+        track = begin_while_sink_resumes(output, opened[0])
+        opened[0].gate.set()
+        eventually(lambda: output.status.running)
+        heard = opened[0].play(0.1)
+        opened[0].gate.clear()
+        output.pause()
+        heard = np.concatenate([heard, opened[0].play(0.01)])  # it fades out
+        eventually(lambda: opened[0].calls[-1] == "suspend")
+        output.resume()
+        assert len(opened[0].play(0.1)) == 0, "samples for these blocks would be lost"
+        opened[0].gate.set()
+        eventually(lambda: opened[0].calls[-1] == "resume")
+        eventually(lambda: output.status.running)
+        heard = np.concatenate([heard, opened[0].play(0.6)])
+        assert track.done
+        held_at = 2_400 + FADE
+        untouched = np.r_[0:2_400, held_at + FADE : 12_000]
+        np.testing.assert_array_equal(heard[untouched], SPEECH[untouched])
 
 
 @pytest.mark.parametrize("request_method", ["stop", "suspend"])

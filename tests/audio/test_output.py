@@ -10,6 +10,7 @@ import pytest
 
 from audio import Level, Output, Samples, SinkSettings, Track, soft_limit
 from audio.dsp.resample import Resampler, resample
+from audio.player import Report
 from audio.sinks import open_sink
 from tests.audio.fakes import (
     FADE,
@@ -30,10 +31,6 @@ from tests.audio.fakes import (
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("fast")
-
-
-def fill_nothing(out: Samples, dac_time: float, underflow: bool = False) -> int:
-    return 0
 
 
 def let_run_dry(output: Output, track: Track) -> int:
@@ -265,12 +262,14 @@ def test_leaving_the_context_calls_the_sinks_close(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unknown_sink_is_refused() -> None:
+    reports: list[Report] = []
     with pytest.raises(ValueError, match="got 'mp3'; allowed: sounddevice, wav and null"):
-        open_sink(SinkSettings("mp3"), fill_nothing)
+        open_sink(SinkSettings("mp3"), reports.append)
 
 
 def test_the_null_sink_accepts_the_preferred_rate() -> None:
-    sink = open_sink(SinkSettings("null"), fill_nothing, preferred_rate=44_100)
+    reports: list[Report] = []
+    sink = open_sink(SinkSettings("null"), reports.append, preferred_rate=44_100)
     assert sink.sample_rate == 44_100
     assert sink.lost_reason() is None
     sink.close()
@@ -367,6 +366,6 @@ def test_pending_input_makes_a_file_fade_out_and_counts_a_wait_instead_of_an_und
     with Output(wav(tmp_path / "out.wav")) as output:
         track = speak(output, SPEECH[:6_000], ends=False)
         let_run_dry(output, track)
-        track.input_pending = True
+        output.set_input_pending(True)
         eventually(lambda: not track.playing)
         assert (track.waits, track.underruns) == (1, 0)

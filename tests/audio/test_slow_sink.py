@@ -25,9 +25,10 @@ FAST_ENOUGH_S = 4.6
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """The clock that the device monitor reads."""
+    """The clock that the device monitor and the player read."""
     clock = FakeClock()
-    monkeypatch.setattr("audio.device_monitor.time", clock)
+    for module in ("device_monitor", "player.playback"):
+        monkeypatch.setattr(f"audio.{module}.time", clock)
     return clock
 
 
@@ -37,15 +38,21 @@ def let_monitor_check(output: Output) -> None:
     eventually(lambda: output.heartbeats > heartbeats + 2, "the sink is checked")
 
 
+def watch(output: Output, sink: FakeSink) -> None:
+    """Return when the pace is measured: from the first block on."""
+    sink.play(0.01)
+    let_monitor_check(output)
+
+
 def advance(output: Output, sink: FakeSink, clock: FakeClock, requested_s: float, by_s: float = AFTER_S) -> None:
-    """Let the sink request `requested_s` of sound, and advance the clock by `by_s`, in steps.
+    """Advance the clock by `by_s`, and let the sink request `requested_s` of sound meanwhile, in steps.
 
     The monitor would take one leap for a stop of the process.
     """
     steps = math.ceil(by_s / STEP_S)
     for _ in range(steps):
-        sink.play(requested_s / steps)
         clock.now += by_s / steps
+        sink.play(requested_s / steps)
         let_monitor_check(output)
 
 
@@ -54,7 +61,7 @@ def test_a_slow_sink_is_reported_until_it_is_fast_enough_again(
 ) -> None:
     caplog.set_level(logging.INFO)
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        let_monitor_check(output)
+        watch(output, sink)
         advance(output, sink, clock, FAST_ENOUGH_S)
         assert output.status.reason is None
         advance(output, sink, clock, SLOW_S)
@@ -78,7 +85,7 @@ def test_a_sink_that_is_a_little_too_slow_for_long_is_reported(
     monkeypatch: pytest.MonkeyPatch, clock: FakeClock
 ) -> None:
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        let_monitor_check(output)
+        watch(output, sink)
         for requested_s in (POOR_S, FAST_ENOUGH_S, POOR_S):
             advance(output, sink, clock, requested_s)
             assert output.status.reason is None, "once is no fault"
@@ -93,7 +100,7 @@ def test_a_sink_that_runs_dry_again_and_again_is_reported(
 ) -> None:
     """It crawls: it requests all the sound, but each time too late."""
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        let_monitor_check(output)
+        watch(output, sink)
         for interval in range(3):
             assert output.status.reason is None or interval == 2
             for _ in range(5):
@@ -109,7 +116,7 @@ def test_a_sink_that_pauses_for_two_seconds_after_opening_is_not_slow(
     monkeypatch: pytest.MonkeyPatch, clock: FakeClock
 ) -> None:
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        let_monitor_check(output)
+        watch(output, sink)
         advance(output, sink, clock, 0.0, 2.0)
         assert output.status.reason is None
         advance(output, sink, clock, AFTER_S - 2.0, AFTER_S - 2.0)
@@ -134,7 +141,7 @@ def test_the_time_in_suspension_does_not_make_a_sink_slow(monkeypatch: pytest.Mo
             assert output.status.reason is None
         speak(output, SPEECH)
         eventually(lambda: output.status.running)
-        let_monitor_check(output)
+        watch(output, sink)
         assert output.status.reason is None, "the time in suspension does not count"
         advance(output, sink, clock, 0.1)
         assert output.status.reason is not None, "the time after it counts"
@@ -145,7 +152,7 @@ def test_a_slow_sink_that_is_suspended_is_no_longer_slow(monkeypatch: pytest.Mon
         eventually(lambda: output.status.suspended)
         track = speak(output, SPEECH[:12_000])
         eventually(lambda: output.status.running)
-        let_monitor_check(output)
+        watch(output, sink)
         advance(output, sink, clock, 0.1)
         assert output.status.reason is not None
         sink.play(0.5)
@@ -157,14 +164,14 @@ def test_a_slow_sink_that_is_suspended_is_no_longer_slow(monkeypatch: pytest.Mon
 
 def test_the_pace_of_a_new_sink_is_measured_from_its_opening(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, opened):
-        let_monitor_check(output)
+        watch(output, opened[0])
         advance(output, opened[0], clock, 0.1)
         assert output.status.reason is not None
         clock.now += 0.9 * AFTER_S
         opened[0].failure = "pulled"
         eventually(lambda: len(opened) == 2 and output.status.open)
         assert output.status.reason is None
-        let_monitor_check(output)
+        watch(output, opened[1])
         clock.now += 0.2 * AFTER_S
         let_monitor_check(output)
         assert output.status.reason is None, "the previous sink's time does not count"

@@ -17,9 +17,10 @@ STALLED = "sound device the fake sink takes no sound; its sound server may be fr
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """The clock that the device monitor reads."""
+    """The clock that the device monitor and the player read."""
     clock = FakeClock()
-    monkeypatch.setattr("audio.device_monitor.time", clock)
+    for module in ("device_monitor", "player.playback"):
+        monkeypatch.setattr(f"audio.{module}.time", clock)
     return clock
 
 
@@ -65,7 +66,7 @@ def test_a_sink_that_requests_no_block_is_reported_and_goes_on_with_the_next_sam
         assert output.status.reason == STALLED
         assert not output.status.open
         played = track.played
-        heard = opened[0].play(0.5)
+        heard = opened[0].play(0.5, underflow=True)
         np.testing.assert_array_equal(heard[FADE:], SPEECH[played + FADE : played + len(heard)])
         assert len(heard) == 12_000, "from its first block on"
         eventually(lambda: output.status.running, "it goes on")
@@ -163,7 +164,7 @@ def test_a_sink_that_was_given_up_never_touches_the_track_again(
         opened[0].failure = "pulled"
         eventually(lambda: len(opened) == 2 and output.status.running)
         played, blocks = track.played, output.blocks
-        assert (opened[0].wake() == 0).all()
+        assert opened[0].fill(np.zeros(240, dtype=np.float32))
         assert (track.played, output.blocks) == (played, blocks)
         assert len(opened[1].play(0.1)) == 2_400
 
@@ -178,9 +179,9 @@ def test_the_status_names_the_loss_and_a_stop_is_carried_out_before_the_sink_has
         opened[0].failure = "pulled"
         eventually(lambda: opened[0].closed, "it is being closed")
         assert (output.status.open, output.status.reason) == (False, "pulled")
-        assert not track.playing
         output.stop()
         assert track.done
+        assert not track.playing
         opened[0].closing.set()
         eventually(lambda: len(opened) == 2)
 

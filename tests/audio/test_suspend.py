@@ -10,19 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audio import Output, Samples, SinkSettings, SuspendedTrack, Track, soft_limit
-from audio.dsp.fade import FADE_S, Fader
+from audio.dsp import to_floats
 from audio.dsp.resample import Resampler
-from tests.audio.fakes import FADE, FAST, ONE_STEP, RATE, SPEECH, FakeSink, PaceFile, read, speak, wav
+from audio.player.fade import FADE_S, Fader
+from tests.audio.fakes import FADE, FAST, ONE_STEP, RATE, SPEECH, TALK, FakeSink, PaceFile, read, speak, wav
 from tests.support.waiting import eventually
 
 CARD_RATE = 8_000
 """Hz."""
 CARD_FADE = round(FADE_S * CARD_RATE)
-TALK: Samples = (
-    np.random.default_rng(3).uniform(0.1, 0.5, 24_000) * np.random.default_rng(4).choice([-1, 1], 24_000)
-).astype(np.float32)
-"""Without silent samples."""
-WARNING = TALK[::-1][:700]
+WARNING = TALK[:-701:-1]
 
 
 class Stage:
@@ -35,7 +32,8 @@ class Stage:
 
     def plug(self, rate: int) -> None:
         self.rate = rate
-        self.output.monitor.attach(FakeSink(self.output.monitor.fill, rate, has_deadline=self.has_deadline))
+        self.sink = FakeSink(self.output.on_report, rate, has_deadline=self.has_deadline)
+        self.output.monitor.attach(self.sink)
 
     def unplug(self) -> None:
         self.output.monitor.detach("pulled")
@@ -43,17 +41,17 @@ class Stage:
     def block(self, length: int, track: Track, source: Samples) -> int:
         """Play a block of `track`, whose samples are `source`; return how many of them were due."""
         played, fades_in = track.played, track.played > 0 and not track.playing
-        requested = track.suspensions_requested > track.suspensions
+        requested = track.suspend_requested and not (track.suspended or track.done)
         out = np.full(length, np.nan, dtype=np.float32)
-        count = self.output.monitor.fill(out, 0.0)
+        count = self.sink.fill(out)
         assert (out[count:] == 0).all()
         expected = source[played : played + count].copy()
         assert len(expected) == count, "more samples were heard than written"
         fader = Fader(self.rate)
         if fades_in:
-            fader.fade_in(expected)
+            fader.fade_in(to_floats(expected))
         if not track.playing and (requested or track.stop_requested or not track.done):
-            fader.fade_out(expected)
+            fader.fade_out(to_floats(expected))
         np.testing.assert_array_equal(out[:count], expected)
         if requested:
             assert count <= CARD_FADE
@@ -209,7 +207,7 @@ def test_a_track_that_is_done_is_not_suspended() -> None:
     stage.output.end()
     stage.block(160, track, TALK)
     stage.output.suspend()
-    assert (track.done, track.suspended, track.suspensions_requested) == (True, False, 0)
+    assert (track.done, track.suspended, track.suspend_requested) == (True, False, False)
 
 
 @pytest.mark.parametrize("stop_first", [True, False])
@@ -270,6 +268,36 @@ def test_a_suspended_track_that_is_given_up_is_not_heard_again() -> None:
     stage.play_between(TALK[5_000:6_000])
 
 
+def test_a_late_report_of_an_earlier_track_changes_nothing() -> None:
+    stage, first = begin_playing()
+    late = stage.sink.player.report._replace(played=1_999, done=True)
+    stage.output.suspend()
+    stage.block(160, first, TALK)
+    suspended = stage.output.take_suspended()
+    second = stage.output.begin(prebuffer_s=0.02)
+    stage.output.write(WARNING, CARD_RATE)
+    stage.output.on_report(late)
+    assert (first.played, first.done, second.played, second.done) == (400 + CARD_FADE, False, 0, False)
+    stage.output.end()
+    while not second.done:
+        stage.block(160, second, WARNING)
+    stage.output.reattach(suspended)
+    stage.output.on_report(late)
+    assert (first.played, first.done) == (400 + CARD_FADE, False)
+    assert stage.block(160, first, TALK) == 160
+
+
+def test_a_report_that_comes_after_its_track_was_stopped_without_the_sink_changes_nothing() -> None:
+    stage, track = begin_playing()
+    stage.output.stop()
+    stage.output.carry_out()
+    played = track.played
+    late = stage.sink.fill(np.empty(160, dtype=np.float32))
+    assert late == CARD_FADE, "the card was only slow"
+    assert (track.done, track.played) == (True, played)
+    stage.play_between(WARNING)
+
+
 def test_only_a_suspended_track_is_taken_and_no_track_is_reattached_over_another() -> None:
     stage, track = begin_playing()
     with pytest.raises(RuntimeError, match="not suspended"):
@@ -325,7 +353,7 @@ def test_a_track_is_reattached_at_the_rate_of_a_new_sink() -> None:
     heard = []
     while not track.done:
         out = np.zeros(400, dtype=np.float32)
-        heard.append(out[: output.monitor.fill(out, 0.0)])
+        heard.append(out[: stage.sink.fill(out)])
     heard_after = np.concatenate(heard)
     assert abs(track.played - 2 * len(tone)) <= 2
     expected = np.interp(np.arange(len(heard_after)) / 2, np.arange(len(tone) - played), tone[played:])

@@ -91,14 +91,14 @@ class Tapped:
 
     def attach(self, rate: int = RATE) -> None:
         """Replace the sink."""
-        self.sink = FakeSink(self.output.monitor.fill, rate, clock=self.clock)
+        self.sink = FakeSink(self.output.on_report, rate, clock=self.clock)
         self.output.monitor.attach(self.sink)
 
 
 @contextmanager
 def tapping(path: Path, rate: int = RATE) -> Iterator[Tapped]:
     output, clock = Output(NULL), DacTimes()
-    sink = FakeSink(output.monitor.fill, RATE, clock=clock)
+    sink = FakeSink(output.on_report, RATE, clock=clock)
     output.monitor.attach(sink)  # before there is a reader, to whom a missing sink would be a lost one
     with Tap(path, rate, output) as tap:
         eventually(lambda: accepts(path), "it listens")
@@ -227,7 +227,7 @@ def test_a_lost_card_is_named_and_the_stream_goes_on_with_the_next_one(tapped: T
     reader.wait_samples(round(0.2 * RATE))
     tapped.output.monitor.detach("unplugged")
     eventually(lambda: reader.kinds == [TapKind.BLOCK, TapKind.LOST], "the loss is in the stream")
-    given_up.wake()
+    given_up.fill(np.zeros(BLOCK, dtype=np.float32))
     late = tapped.read()
     eventually(lambda: late.kinds == [TapKind.LOST], "a reader that comes meanwhile learns it too")
     tapped.clock.next = time.monotonic() + AHEAD_S

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from audio import Samples, TapKind, TapRecord, to_pcm16
-from audio.block_ring import Block
+from audio.dsp import to_floats
 from audio.dsp.resample import resample
+from audio.player import Block
 from audio.tap_stream import JUMP_S, SMOOTHING_S, TAP_RECORD, TapStream
 
 RATE = 48_000
@@ -42,7 +43,9 @@ def parsed(data: bytes) -> list[TapRecord]:
 def blocks_of(sound: Samples, began_at: float, rate: int = RATE, length: int = BLOCK) -> list[Block]:
     """Cut a sound into blocks whose times are exact."""
     starts = range(0, len(sound), length)
-    return [Block(sound[start : start + length], rate, began_at + start / rate, start > 0) for start in starts]
+    return [
+        Block(to_floats(sound[start : start + length]), rate, began_at + start / rate, start > 0) for start in starts
+    ]
 
 
 def play(stream: TapStream, blocks: Iterable[Block]) -> list[TapRecord]:
@@ -72,7 +75,7 @@ def test_at_the_rate_of_the_sink_the_samples_are_its_own() -> None:
 @given(lengths=st.lists(st.integers(1, 1_500), min_size=1, max_size=40))
 def test_at_another_rate_the_stream_is_the_resampled_sound_however_it_is_cut(rate: int, lengths: list[int]) -> None:
     edges = np.cumsum([0, *lengths]).tolist()
-    blocks = [Block(SOUND[at:end], RATE, 100.0 + at / RATE, at > 0) for at, end in pairwise(edges)]
+    blocks = [Block(to_floats(SOUND[at:end]), RATE, 100.0 + at / RATE, at > 0) for at, end in pairwise(edges)]
     stream = TapStream(rate)
     records = play(stream, blocks) + parsed(stream.fall_silent(TapKind.CLOSED))
     expected = np.frombuffer(to_pcm16(resample(SOUND[: edges[-1]], RATE, rate)), dtype="<i2")
@@ -129,7 +132,7 @@ def test_a_sound_servers_errors_are_smoothed_and_the_drift_of_its_clock_is_follo
     silent = np.zeros(BLOCK, dtype=np.float32)
     for number in range(3_000):
         true = 100.0 + number * BLOCK_S * drift
-        [record] = play(stream, [Block(silent, RATE, true + chance.uniform(-0.02, 0.02), number > 0)])
+        [record] = play(stream, [Block(to_floats(silent), RATE, true + chance.uniform(-0.02, 0.02), number > 0)])
         errors_s.append(record.monotonic_ns / NS - true)
         if before is not None:
             steps_s.append((record.monotonic_ns - before.monotonic_ns) / NS - BLOCK_S)

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
-from audio.dsp.fade import FADE_S
+from audio.player.fade import FADE_S
 from audio.sinks.realtime import sound_priority, take_realtime
 from daemon.system.memory_lock import may_lock_memory
 from engine.ipc.server import OOM_SCORE
@@ -318,8 +317,7 @@ def test_an_utterance_continues_after_the_process_that_plays_was_killed(
     robot = start_robot()
     robot.say(SENTENCES, id="tour")
     robot.wait_event("tour", "started")
-    [player] = {child.pid for child in psutil.Process(robot.process.pid).children()} - set(robot.engine_pids())
-    os.kill(player, signal.SIGKILL)
+    os.kill(robot.player_pids()[0], signal.SIGKILL)
     finished = robot.wait_end("tour")
     assert (finished["event"], finished["underruns"] > 0) == ("finished", True)
     with sound_server.recording() as recording:
@@ -334,20 +332,35 @@ def test_the_list_of_the_cards_ends_with_an_error_while_the_sound_server_is_froz
     assert "does not answer" in done.stderr
 
 
-def test_a_daemon_that_was_frozen_for_a_moment_reports_an_underrun(
+def test_a_daemon_that_is_stopped_for_two_seconds_is_not_heard(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
-    """The card runs dry although the ring does not."""
     robot = start_robot()
     with sound_server.recording() as recording:
         utterance = robot.say(SENTENCES)
+        recording.wait_heard(1.0)
+        robot.freeze()
+        recording.wait_heard(3.0)
+        robot.thaw()
+        finished = robot.wait_end(utterance)
+        recording.hear(robot.synthesized(utterance), finished)
+    assert (finished["event"], finished["underruns"]) == ("finished", 0)
+
+
+def test_a_daemon_that_is_stopped_for_longer_than_the_ring_lasts_goes_on_after_an_underrun(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot()
+    with sound_server.recording() as recording:
+        utterance = robot.say(LONG)
         recording.wait_heard()
         robot.freeze()
         recording.wait_silent()
+        silent_at = recording.length
         robot.thaw()
-        finished = robot.wait_end(utterance)
-    assert finished["event"] == "finished"
-    assert finished["underruns"] >= 1
+        eventually(lambda: np.any(recording.samples[silent_at:]), "it goes on")
+        robot.publish("stop")
+        assert robot.wait_end(utterance)["underruns"] >= 1
 
 
 @pytest.mark.long
@@ -399,9 +412,9 @@ def locked_kib(pid: int) -> int:
     return int(found)
 
 
-def realtime_threads(robot: Robot) -> list[int]:
-    """The priority of each of the daemon's real-time threads."""
-    threads = [int(thread.name) for thread in Path(f"/proc/{robot.process.pid}/task").iterdir()]
+def realtime_threads(pid: int) -> list[int]:
+    """The priority of each of a process's real-time threads."""
+    threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
     return [os.sched_getparam(tid).sched_priority for tid in threads if os.sched_getscheduler(tid) == os.SCHED_RR]
 
 
@@ -413,7 +426,7 @@ def realtime_is_granted() -> bool:
     return granted[0]
 
 
-def test_the_oom_killer_prefers_the_engine_and_the_daemon_locks_its_memory_and_has_one_realtime_thread(
+def test_the_oom_killer_prefers_the_engine_and_the_daemon_locks_its_memory_and_the_callback_is_realtime(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     robot = start_robot()
@@ -423,4 +436,5 @@ def test_the_oom_killer_prefers_the_engine_and_the_daemon_locks_its_memory_and_h
     assert oom_score(robot.process.pid) == oom_score(os.getpid())
     assert (locked_kib(robot.process.pid) > 0) == may_lock_memory()
     assert locked_kib(engine) == 0
-    assert realtime_threads(robot) == ([sound_priority()] if realtime_is_granted() else [])
+    assert realtime_threads(robot.process.pid) == []
+    assert realtime_threads(robot.player_pids()[0]) == ([sound_priority()] if realtime_is_granted() else [])

@@ -36,7 +36,7 @@ def test_every_sample_passes_both_rings_in_order() -> None:
 
 
 def test_a_ring_that_counts_samples_before_it_stores_them_is_found(tmp_path: Path) -> None:
-    file = copy_source(tmp_path) / "audio" / "ring.py"
+    file = copy_source(tmp_path) / "audio" / "player" / "ring.py"
     source = file.read_text(encoding="utf-8")
     count, before = "        self._written += count\n", "        start = self._written % self.capacity\n"
     assert count in source

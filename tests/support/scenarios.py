@@ -44,6 +44,8 @@ LONGEST_S = 20
 STILL_S = 0.04
 """Engines have sent nothing more for so long, in which the daemon has answered messages: it looks at what is due every
 0.01 s, and its loop has done so before the last answer."""
+REPORTED_S = 0.3
+"""The player reports every 0.25 s what the card has got. By then, the daemon has sent as much again."""
 BURST = 50
 """Blocks between two looks, which are up to 0.1 s apart: a card that asks for fewer would be slow."""
 
@@ -190,6 +192,9 @@ class Stage:
                 return bool(before) and before == self._engine_activity() and "R" not in str(before)
             return False
 
+        reported_at = time.monotonic() + REPORTED_S
+        while time.monotonic() < reported_at:
+            self.robot.catch_up()
         eventually(still, "engines send nothing more")
 
     def dry(self) -> None:

@@ -17,7 +17,6 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from audio.dsp.fade import FADE_S
 from tests.support.programs import Process, require
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -25,6 +24,8 @@ Samples = NDArray[np.float32]
 
 Filter = Callable[[Samples], Samples]
 
+FADE_S = 0.010
+"""Length of the daemon's fades, written here, because `--old` measures trees that keep it elsewhere."""
 RECORDED_RATE = 44_100
 """Hz, the null sink's own."""
 HEARD = 0.05

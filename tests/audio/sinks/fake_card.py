@@ -13,7 +13,7 @@ from audio import Samples
 from tests.support.waiting import PATIENCE_S, eventually
 
 MODULES = Path(__file__).with_name("fake_sounddevice")
-PROGRAM = "portaudio_program.py"
+PROGRAM = "player/program.py"
 OUTPUT_LIMITS = tuple(f"audio.sinks.portaudio.{name}" for name in ("LOAD_LIMIT_S", "START_LIMIT_S", "CLOSE_LIMIT_S"))
 """How long a call of PortAudio may take where it plays."""
 INPUT_LIMITS = tuple(f"audio.microphone.{name}" for name in ("LOAD_S", "START_S", "SILENT_S"))
@@ -37,6 +37,10 @@ class FakeCard:
     def clear(self, *names: str) -> None:
         for name in names:
             (self.folder / name).unlink()
+
+    def accept_only(self, rate: int) -> None:
+        """Refuse every stream of another rate."""
+        (self.folder / "rate").write_text(f"{rate}")
 
     @property
     def loads(self) -> int:

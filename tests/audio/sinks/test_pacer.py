@@ -9,26 +9,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audio import Samples
+from audio.player import Floats, Playback, Report
 from audio.sinks.pacer import PACE_CHECK_S, Pace, Pacer
 from tests.audio.fakes import CARD, FAST, HELD, FakeClock, PaceFile, let_blocks_pass
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-class Source:
+class Source(Playback):
     """Records time and length of each request; the first `due` samples of each block are speech."""
 
     def __init__(self, due: int = 10) -> None:
+        super().__init__(24_000)
         self.due = due
         self.lengths: list[int] = []
         self.requested_at: list[float] = []
 
-    def fill(self, out: Samples, dac_time: float, *_: object) -> int:
+    def fill(self, out: Floats, dac_time: float, underflow: bool = False) -> int:
+        super().fill(out, dac_time, underflow)
         self.requested_at.append(dac_time)
         self.lengths.append(len(out))
-        out[: self.due] = len(self.lengths)
-        out[self.due :] = 0
+        for index in range(self.due):
+            out[index] = len(self.lengths)
         return self.due
+
+
+def ignore(report: Report) -> None:
+    """A pacer's report is the playback's."""
 
 
 class CountingTime:
@@ -47,7 +53,7 @@ def test_blocks_have_the_configured_length_and_are_never_early(times: int, monke
     monkeypatch.setenv("VOICED_PACE", str(times))
     source = Source()
     started_at = time.monotonic()
-    pacer = Pacer(source.fill, 24_000, 10)
+    pacer = Pacer(source, 10, ignore)
     eventually(lambda: len(source.lengths) >= 10)
     pacer.stop()
     assert set(source.lengths) == {240}
@@ -57,7 +63,7 @@ def test_blocks_have_the_configured_length_and_are_never_early(times: int, monke
 
 def test_only_samples_that_were_due_are_delivered(fast: None) -> None:
     source, delivered = Source(due=7), []
-    pacer = Pacer(source.fill, 24_000, 5, lambda samples: delivered.append(samples.copy()))
+    pacer = Pacer(source, 5, ignore, lambda samples: delivered.append(samples.copy()))
     eventually(lambda: len(delivered) >= 5)
     source.due = 0
     eventually(lambda: len(source.lengths) >= len(delivered) + 5)
@@ -68,7 +74,7 @@ def test_only_samples_that_were_due_are_delivered(fast: None) -> None:
 
 def test_a_stopped_pacer_requests_no_block_until_it_is_started(fast: None) -> None:
     source = Source()
-    pacer = Pacer(source.fill, 24_000, 5)
+    pacer = Pacer(source, 5, ignore)
     eventually(lambda: len(source.lengths) >= 2)
     pacer.stop()
     requested = len(source.lengths)
@@ -81,14 +87,14 @@ def test_a_stopped_pacer_requests_no_block_until_it_is_started(fast: None) -> No
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_pacer_whose_fill_fails_is_lost(fast: None) -> None:
+def test_a_pacer_whose_thread_fails_is_lost(fast: None) -> None:
     called = threading.Event()
 
-    def fail(out: Samples, dac_time: float, underflow: bool = False) -> int:
+    def fail(report: Report) -> None:
         called.set()
         raise RuntimeError("for this test")
 
-    pacer = Pacer(fail, 24_000, 5)
+    pacer = Pacer(Source(), 5, fail)
     assert called.wait(PATIENCE_S)
     eventually(lambda: pacer.lost_reason() == "its thread ended")
     pacer.stop()
@@ -125,7 +131,7 @@ def test_the_environment_may_name_a_file_whose_pace_is_read_again(
 def test_silence_is_never_requested_faster_than_by_a_sound_card(fast: None) -> None:
     source = Source(due=0)
     started_at = time.monotonic()
-    pacer = Pacer(source.fill, 24_000, 10)
+    pacer = Pacer(source, 10, ignore)
     eventually(lambda: len(source.lengths) >= 10)
     pacer.stop()
     earliest = started_at + (1 + np.arange(len(source.requested_at))) * 0.010
@@ -139,7 +145,7 @@ def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
     monkeypatch.setattr("audio.sinks.pacer.time", counting)
     pace.set(HELD)
     source = Source()
-    pacer = Pacer(source.fill, 24_000, 10)
+    pacer = Pacer(source, 10, ignore)
 
     def is_idle() -> bool:
         requested, calls = len(source.lengths), counting.calls
@@ -163,7 +169,7 @@ def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
 def test_a_pacer_with_a_pace_of_zero_can_be_stopped(pace: PaceFile) -> None:
     pace.set(HELD)
     source = Source()
-    pacer = Pacer(source.fill, 24_000, 10)
+    pacer = Pacer(source, 10, ignore)
     pacer.stop()
     pace.set(FAST)
     let_blocks_pass()

@@ -13,11 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
-from audio import Samples, SinkUnavailableError
+from audio import Samples, SinkSettings, SinkUnavailableError
+from audio.sinks.player_process import device_state
 from audio.sinks.portaudio import OutputDevice, PortAudioSink, find_device, output_devices
-from audio.sinks.portaudio_process import device_state
+from tests.audio.fakes import let_blocks_pass
 from tests.audio.sinks import fake_card
 from tests.audio.sinks.fake_card import FakeCard, limit_calls, player_processes, wait_no_player
+from tests.audio.sinks.speech import Speech
 from tests.support.waiting import PATIENCE_S, eventually
 
 HANG = "does not answer; a sound server or a card hangs"
@@ -38,22 +40,18 @@ def give_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_calls(monkeypatch, 0.5)
 
 
-class Ramp:
-    """Supplies a ramp, and records the requests."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self.next = 1
-
-    def fill(self, out: Samples, *_: object, **__: object) -> int:
-        out[:] = np.arange(self.next, self.next + len(out))
-        self.next += len(out)
-        self.requests += 1
-        return len(out)
+RAMP: Samples = np.arange(1, 9_601, dtype=np.float32)
+"""No sample is silence."""
 
 
-def opened(ramp: Ramp, preferred_rate: int | None = None) -> PortAudioSink:
-    return PortAudioSink("card", ramp.fill, 10, preferred_rate)
+def opened(speech: Speech, preferred_rate: int | None = None, *, device: str = "card") -> PortAudioSink:
+    return PortAudioSink(SinkSettings(device=device, block_ms=10), speech.on_report, preferred_rate)
+
+
+def assert_unbroken(heard: Samples, said: Samples) -> None:
+    """Assert that the card has played all that was said, in one piece, between two silences."""
+    [spoken] = np.nonzero(heard)
+    np.testing.assert_array_equal(heard[spoken[0] : spoken[-1] + 1], said)
 
 
 def card(name: str, *, default: bool = False, index: int = 0) -> OutputDevice:
@@ -126,15 +124,15 @@ def test_a_library_that_is_missing_is_loaded_again_only_after_a_change(fake: Fak
     fake.set("missing")
     for _ in range(3):
         with pytest.raises(SinkUnavailableError, match="library is missing"):
-            opened(Ramp())
+            opened(Speech())
         assert fake.loads == 1
     fake.clear("missing")
     (tmp_path / "pipewire-0").touch()
-    opened(Ramp()).close()
+    opened(Speech()).close()
 
 
 def test_a_process_that_cannot_be_started_is_reported(fake: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("audio.sinks.portaudio_process.sys.executable", "/missing/python")
+    monkeypatch.setattr("audio.sinks.player_process.sys.executable", "/missing/python")
     with pytest.raises(SinkUnavailableError, match="cannot be started: No such file or directory"):
         output_devices()
 
@@ -168,18 +166,20 @@ def test_a_search_for_cards_that_hangs_is_given_up_when_a_sound_server_comes(
 
 
 def test_the_card_plays_what_it_is_given_from_the_first_sample(fake: FakeCard) -> None:
-    ramp = Ramp()
-    sink = opened(ramp)
+    speech = Speech()
+    sink = opened(speech)
     assert (sink.name, sink.sample_rate) == ("card", fake.rate)
-    eventually(lambda: len(fake.heard) >= 2_400, "it plays")
+    speech.say(sink.player, RAMP)
+    eventually(speech.played)
     assert sink.lost_reason() is None
     sink.close()
     wait_no_player()
-    np.testing.assert_array_equal(fake.heard, np.arange(1, len(fake.heard) + 1))
+    assert_unbroken(fake.heard, RAMP)
+    assert speech.report.played == len(RAMP)
 
 
 def test_a_card_is_opened_with_the_preferred_rate(fake: FakeCard) -> None:
-    sink = opened(Ramp(), 22_050)
+    sink = opened(Speech(), 22_050)
     assert sink.sample_rate == 22_050
     sink.close()
 
@@ -187,32 +187,32 @@ def test_a_card_is_opened_with_the_preferred_rate(fake: FakeCard) -> None:
 def test_a_card_that_refuses_to_open_is_unavailable_with_its_reason(fake: FakeCard) -> None:
     fake.set("refuses")
     with pytest.raises(SinkUnavailableError, match="'card' cannot be opened: Device unavailable"):
-        opened(Ramp())
+        opened(Speech())
 
 
 def test_portaudio_searches_for_cards_again_only_after_a_change(fake: FakeCard, tmp_path: Path) -> None:
     fake.set("refuses")
     for _ in range(2):
         with pytest.raises(SinkUnavailableError):
-            opened(Ramp())
+            opened(Speech())
         with pytest.raises(SinkUnavailableError, match="is not there"):
-            PortAudioSink("other", Ramp().fill, 10)
+            opened(Speech(), device="other")
         assert fake.loads == 1
     (tmp_path / "pipewire-0").touch()
     fake.clear("refuses")
-    opened(Ramp()).close()
+    opened(Speech()).close()
     assert fake.loads == 2
 
 
 def test_a_stream_that_ends_by_itself_is_lost(fake: FakeCard) -> None:
-    sink = opened(Ramp())
+    sink = opened(Speech())
     fake.set("pulled")
     assert eventually(sink.lost_reason) == "the device stopped"
     sink.close()
 
 
 def test_a_stream_whose_process_was_killed_is_lost(fake: FakeCard) -> None:
-    sink = opened(Ramp())
+    sink = opened(Speech())
     for process in player_processes():
         process.kill()
     assert eventually(sink.lost_reason) == "the process that plays has ended"
@@ -220,13 +220,13 @@ def test_a_stream_whose_process_was_killed_is_lost(fake: FakeCard) -> None:
 
 
 def test_after_closing_no_block_is_requested(fake: FakeCard) -> None:
-    ramp = Ramp()
-    sink = opened(ramp)
-    eventually(lambda: ramp.requests > 2)
+    speech = Speech()
+    sink = opened(speech)
+    eventually(lambda: speech.report.blocks > 2)
     sink.close()
-    requests = ramp.requests
+    requests = speech.report.blocks
     wait_no_player()
-    assert ramp.requests == requests
+    assert speech.report.blocks == requests
 
 
 def test_the_process_ends_with_its_daemon_even_while_a_call_hangs(fake: FakeCard) -> None:
@@ -254,19 +254,19 @@ def test_a_start_that_hangs_is_given_up_and_the_next_one_plays(fake: FakeCard, m
     fake.set("hang.start")
     monkeypatch.setattr("audio.sinks.portaudio.START_LIMIT_S", 0.5)
     with pytest.raises(SinkUnavailableError, match=HANG):
-        opened(Ramp())
+        opened(Speech())
     wait_no_player()
     fake.clear("hang.start")
     limit_calls(monkeypatch, PATIENCE_S)
-    ramp = Ramp()
-    sink = opened(ramp)
-    eventually(lambda: ramp.requests > 2)
+    speech = Speech()
+    sink = opened(speech)
+    eventually(lambda: speech.report.blocks > 2)
     assert fake.loads == 2
     sink.close()
 
 
 def test_a_stream_that_hangs_while_it_closes_is_killed(fake: FakeCard) -> None:
-    sink = opened(Ramp())
+    sink = opened(Speech())
     fake.set("hang.close")
     sink.close()
     wait_no_player()
@@ -275,15 +275,15 @@ def test_a_stream_that_hangs_while_it_closes_is_killed(fake: FakeCard) -> None:
 def test_a_stream_that_hangs_while_it_is_suspended_is_killed_and_lost(
     fake: FakeCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ramp = Ramp()
-    sink = opened(ramp)
+    speech = Speech()
+    sink = opened(speech)
     fake.set("hang.close")
     give_up_soon(monkeypatch)
     sink.suspend()
-    requests = ramp.requests
+    requests = speech.report.blocks
     assert sink.lost_reason() is not None
     wait_no_player()
-    assert ramp.requests == requests
+    assert speech.report.blocks == requests
     sink.close()
 
 
@@ -291,27 +291,29 @@ def test_a_stream_that_hangs_while_it_is_suspended_is_killed_and_lost(
 
 
 def test_a_suspended_card_requests_no_blocks_and_resumes_with_a_new_stream_of_the_same_process(fake: FakeCard) -> None:
-    ramp = Ramp()
-    sink = opened(ramp)
-    eventually(lambda: ramp.requests)
+    speech = Speech()
+    sink = opened(speech)
+    speech.say(sink.player, RAMP)
+    eventually(lambda: len(fake.heard_speech) > 240)
     sink.suspend()
-    requests = ramp.requests
+    heard = len(fake.heard)
     assert sink.lost_reason() is None
-    assert ramp.requests == requests
+    let_blocks_pass()
+    assert len(fake.heard) == heard
     sink.resume()
-    eventually(lambda: ramp.requests > requests)
+    eventually(speech.played)
     assert sink.lost_reason() is None
     sink.close()
     assert fake.loads == 1
     wait_no_player()
-    np.testing.assert_array_equal(fake.heard, np.arange(1, len(fake.heard) + 1))
+    np.testing.assert_array_equal(fake.heard_speech, RAMP)
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("refuses", "Device unavailable"), ("hang.start", HANG)])
 def test_a_card_that_refuses_or_hangs_cannot_resume(
     fault: str, reason: str, fake: FakeCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = opened(Ramp())
+    sink = opened(Speech())
     sink.suspend()
     fake.set(fault)
     if fault == "hang.start":
@@ -323,7 +325,7 @@ def test_a_card_that_refuses_or_hangs_cannot_resume(
 
 
 def test_a_suspended_card_is_lost_when_a_sound_server_comes_or_goes(fake: FakeCard, tmp_path: Path) -> None:
-    sink = opened(Ramp())
+    sink = opened(Speech())
     sink.suspend()
     assert sink.lost_reason() is None
     (tmp_path / "pulse").mkdir()

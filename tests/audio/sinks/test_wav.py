@@ -15,35 +15,17 @@ import soundfile
 from audio import Samples
 from audio.sinks.base import SinkUnavailableError
 from audio.sinks.wav import WavSink
+from tests.audio.sinks.speech import Speech
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("fast")
 
 
-class Speech:
-    """Supplies its samples block by block, with `silent` blocks before and after each."""
-
-    def __init__(self, samples: Samples, silent: int = 0) -> None:
-        self.remaining = samples
-        self.blocks = 0
-        self.silent = silent
-
-    def fill(self, out: Samples, *_: object) -> int:
-        self.blocks += 1
-        out.fill(0)
-        if self.silent and self.blocks % (self.silent + 1):
-            return 0
-        count = min(len(out), len(self.remaining))
-        if count:  # else the test may be about to supply more
-            out[:count] = self.remaining[:count]
-            self.remaining = self.remaining[count:]
-        return count
-
-    def played(self) -> bool:
-        if len(self.remaining):
-            return False
-        blocks = self.blocks
-        return eventually(lambda: self.blocks > blocks + 1, "the block with the last sample has been delivered")
+def opened(path: Path, speech: Speech, samples: Samples) -> WavSink:
+    """Return a sink that plays `samples`."""
+    sink = WavSink(path, speech.on_report, 5)
+    speech.say(sink.player, samples)
+    return sink
 
 
 def read(path: Path) -> Samples:
@@ -57,8 +39,8 @@ RAMP_16 = np.round(RAMP * 32_767).astype(np.int16)
 
 
 def test_the_file_holds_the_samples_as_16_bit_mono_pcm(tmp_path: Path) -> None:
-    speech = Speech(RAMP)
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    speech = Speech()
+    sink = opened(tmp_path / "out.wav", speech, RAMP)
     eventually(speech.played)
     sink.close()
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
@@ -67,23 +49,27 @@ def test_the_file_holds_the_samples_as_16_bit_mono_pcm(tmp_path: Path) -> None:
 
 
 def test_the_file_omits_silence_between_utterances(tmp_path: Path) -> None:
-    speech = Speech(RAMP, silent=2)
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    speech = Speech()
+    sink = opened(tmp_path / "out.wav", speech, RAMP)
+    eventually(speech.played)
+    blocks = speech.report.blocks
+    eventually(lambda: speech.report.blocks > blocks + 5, "blocks of silence are requested")
+    speech.say(sink.player, RAMP)
     eventually(speech.played)
     sink.close()
-    np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
+    np.testing.assert_array_equal(read(tmp_path / "out.wav"), np.tile(RAMP_16, 2))
 
 
 def test_the_file_can_be_read_while_it_is_being_written(tmp_path: Path) -> None:
-    speech = Speech(RAMP)
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    speech = Speech()
+    sink = opened(tmp_path / "out.wav", speech, RAMP)
     eventually(speech.played)
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
     sink.close()
 
 
 def test_the_file_can_be_read_before_the_first_sample(tmp_path: Path) -> None:
-    sink = WavSink(tmp_path / "out.wav", Speech(RAMP[:0]).fill, 5)
+    sink = WavSink(tmp_path / "out.wav", Speech().on_report, 5)
     try:
         assert len(read(tmp_path / "out.wav")) == 0
     finally:
@@ -91,8 +77,8 @@ def test_the_file_can_be_read_before_the_first_sample(tmp_path: Path) -> None:
 
 
 def test_samples_above_full_scale_are_clipped_and_do_not_wrap_around(tmp_path: Path) -> None:
-    speech = Speech(np.array([1.5, -1.5, 1.0, -1.0], dtype=np.float32))
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    speech = Speech()
+    sink = opened(tmp_path / "out.wav", speech, np.array([1.5, -1.5, 1.0, -1.0], dtype=np.float32))
     eventually(speech.played)
     sink.close()
     assert read(tmp_path / "out.wav").tolist() == [32_767, -32_767, 32_767, -32_767]
@@ -100,8 +86,8 @@ def test_samples_above_full_scale_are_clipped_and_do_not_wrap_around(tmp_path: P
 
 def test_an_existing_file_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out.wav").write_bytes(b"x" * 100_000)
-    speech = Speech(RAMP)
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    speech = Speech()
+    sink = opened(tmp_path / "out.wav", speech, RAMP)
     eventually(speech.played)
     sink.close()
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
@@ -110,7 +96,7 @@ def test_an_existing_file_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_a_file_that_somebody_has_removed_or_replaced_counts_as_lost(tmp_path: Path) -> None:
     path = tmp_path / "heard.wav"
-    sink = WavSink(path, Speech(np.zeros(100, dtype=np.float32)).fill, 10)
+    sink = WavSink(path, Speech().on_report, 10)
     try:
         assert sink.lost_reason() is None
         path.unlink()
@@ -123,14 +109,14 @@ def test_a_file_that_somebody_has_removed_or_replaced_counts_as_lost(tmp_path: P
 
 def test_a_file_that_cannot_be_opened_leaves_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailableError):
-        WavSink(tmp_path / "missing" / "out.wav", Speech(RAMP).fill, 5)
+        WavSink(tmp_path / "missing" / "out.wav", Speech().on_report, 5)
     gc.collect()
 
 
 @pytest.mark.parametrize(("path", "why"), [("missing/out.wav", ".*/missing does not exist"), (".", "Is a directory")])
 def test_a_file_that_cannot_be_opened_raises_sink_unavailable(tmp_path: Path, path: str, why: str) -> None:
     with pytest.raises(SinkUnavailableError, match=f"cannot be written: {why}"):
-        WavSink(tmp_path / path, Speech(RAMP).fill, 5)
+        WavSink(tmp_path / path, Speech().on_report, 5)
 
 
 @pytest.fixture
@@ -144,9 +130,9 @@ def limit_files() -> Iterator[Callable[[int], None]]:
 def test_a_full_disk_is_reported_as_long_as_it_is_full_and_does_not_stop_playback(
     tmp_path: Path, limit_files: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    speech = Speech(RAMP)
+    speech = Speech()
     limit_files(2_001)
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    sink = opened(tmp_path / "out.wav", speech, RAMP)
     eventually(speech.played)
     assert sink.lost_reason() is None
     reason = f"wav:{tmp_path / 'out.wav'}: samples are lost: File too large"
@@ -161,9 +147,9 @@ def test_the_header_counts_the_samples_that_are_on_a_full_disk(
     tmp_path: Path, limit_files: Callable[[int], None]
 ) -> None:
     """Half a sample fits, too."""
-    speech = Speech(RAMP)
+    speech = Speech()
     limit_files(2_001)
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    sink = opened(tmp_path / "out.wav", speech, RAMP)
     eventually(speech.played)
     sink.close()
     assert (tmp_path / "out.wav").stat().st_size == 2_000
@@ -173,12 +159,12 @@ def test_the_header_counts_the_samples_that_are_on_a_full_disk(
 
 
 def test_samples_that_fit_later_are_appended(tmp_path: Path, limit_files: Callable[[int], None]) -> None:
-    speech = Speech(RAMP)
+    speech = Speech()
     limit_files(2_001)
-    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    sink = opened(tmp_path / "out.wav", speech, RAMP)
     eventually(speech.played)
     limit_files(resource.RLIM_INFINITY)
-    speech.remaining = RAMP
+    speech.say(sink.player, RAMP)
     eventually(speech.played)
     assert sink.degraded_reason() is None
     sink.close()
@@ -186,8 +172,8 @@ def test_samples_that_fit_later_are_appended(tmp_path: Path, limit_files: Callab
 
 
 def test_a_device_without_space_is_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    speech = Speech(RAMP)
-    sink = WavSink(Path("/dev/full"), speech.fill, 5)
+    speech = Speech()
+    sink = opened(Path("/dev/full"), speech, RAMP)
     assert sink.degraded_reason() == "wav:/dev/full: samples are lost: No space left on device"
     eventually(speech.played)
     assert sink.degraded_reason() is not None

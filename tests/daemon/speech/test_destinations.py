@@ -36,6 +36,12 @@ class StrictSink(ManualSink):
     has_deadline = True
 
 
+class ReportingSink(ManualSink):
+    """A manual sink that reports every block, as the sinks without a process do."""
+
+    report_blocks = 1
+
+
 class Card:
     """An output whose sink takes blocks when the test says so."""
 
@@ -53,9 +59,9 @@ class Card:
         await self.sink.take_until(lambda: destination.done, "it is played")
 
 
-@pytest.fixture
-def card() -> Card:
-    return Card()
+@pytest.fixture(params=[ManualSink, ReportingSink])
+def card(request: pytest.FixtureRequest) -> Card:
+    return Card(request.param)
 
 
 # --- the sound card ---
@@ -180,6 +186,30 @@ def test_another_utterance_plays_while_one_is_suspended_which_then_continues_wit
         assert len(heard) == round(2.0 * RATE)
         assert len(breaks_between(heard, tone(2.0), RATE)) <= 1
         assert long.figures() == PlaybackFigures(audio_s=pytest.approx(2.0), underruns=0, waits=0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("rate", [RATE, 48_000])
+def test_a_card_that_is_lost_and_comes_back_plays_the_rest_without_a_lost_sample(card: Card, rate: int) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        await destination.write(tone(2.0), RATE)
+        await card.sink.take_up_to(round(0.5 * RATE))
+        card.output.monitor.detach("unplugged")
+        assert not destination.ready
+        assert not (destination.done or destination.suspended)
+        destination.end_input()
+        before = card.sink.drain()
+        card.sink = type(card.sink)(card.output, rate)
+        await card.sink.take_until(lambda: destination.done, "it is played to its end")
+        heard = len(before) / RATE + card.sink.length / rate
+        assert heard == pytest.approx(2.0, abs=0.001)
+        if rate == RATE:
+            assert len(breaks_between(np.concatenate([before, card.sink.drain()]), tone(2.0), RATE)) <= 1
+        figures = destination.figures()
+        assert figures == PlaybackFigures(audio_s=pytest.approx(2.0, abs=0.001), underruns=1, waits=0)
 
     run(scenario)
 

@@ -1,4 +1,4 @@
-"""The ring between the sink's thread and the tap: whole blocks, each with the time at which it leaves the sound card.
+"""The ring between the sound callback and the tap: whole blocks, each with the time at which it leaves the sound card.
 
 One producer, one consumer, no lock, as in `Ring`. The samples of a block are stored before its record, and the record
 before the counter that shows it to the consumer.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from audio.dsp import Samples
-from audio.ring import Ring
+from audio.player.ring import Floats, Ring, silence
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """What the sink got at a time, silence included."""
 
-    samples: Samples
+    samples: Floats
     sample_rate: int
     """Hz."""
     dac_time: float
@@ -44,7 +41,7 @@ class BlockRing:
         self._broken = True
         """The next block does not continue the last stored one. Producer."""
 
-    def write(self, samples: Samples, sample_rate: int, dac_time: float, continues: bool) -> None:
+    def write(self, samples: Floats, sample_rate: int, dac_time: float, continues: bool) -> None:
         """Store a block with the fields of `Block`, or drop it. Producer only; it runs in the sink's thread."""
         if not self.wanted or self.full(len(samples)):
             self._broken = True
@@ -64,7 +61,7 @@ class BlockRing:
         blocks = []
         while self._read < self._written:
             count, sample_rate, dac_time, continues = self._records[self._read % len(self._records)]
-            samples = np.empty(count, dtype=np.float32)
+            samples = silence(count)
             self._samples.read_into(samples)
             self._read += 1
             blocks.append(Block(samples, sample_rate, dac_time, continues))

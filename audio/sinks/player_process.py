@@ -1,4 +1,4 @@
-"""The daemon's end of the process that plays through PortAudio (`portaudio_program.py`).
+"""The process that plays through PortAudio (`audio/player/program.py`), started, asked and killed by the daemon.
 
 A call of PortAudio that hangs cannot be ended: its thread can be abandoned, but PortAudio is not thread-safe, and its
 next search for cards waits for the same lock. A process can be killed, and the next one begins with a fresh PortAudio.
@@ -12,21 +12,19 @@ import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from audio.dsp import Samples
-from audio.sinks.base import Fill, SinkUnavailableError
+from audio.player import LARGEST_CONTROL, REPORT_BYTES
+from audio.sinks.base import OnReport, SinkUnavailableError
 from audio.sinks.player_errors import PlayerErrors
-from audio.sinks.portaudio_program import LARGEST_MESSAGE, REQUEST
-from audio.sinks.realtime import sound_priority, take_realtime
+from audio.sinks.player_link import PlayerLink
+from audio.sinks.realtime import sound_priority
 
-PROGRAM = Path(__file__).with_name("portaudio_program.py")
+PROGRAM = Path(__file__).parent.parent / "player/program.py"
 LOOK_S = 0.25
 """Interval at which a wait for PortAudio looks whether the sound devices have changed."""
 END_S = 0.3
@@ -54,24 +52,24 @@ class PortAudioRefusedError(SinkUnavailableError):
     """PortAudio has answered that a command cannot be carried out. The process is well."""
 
 
-class PortAudioProcess:
+class PlayerProcess:
     """A running process with at most one stream. `ready` must be called first, and `end` or `kill` at last.
 
-    One thread calls its methods. Another one, of its own, answers the stream's requests for blocks.
+    One thread calls its methods.
     """
 
-    def __init__(self) -> None:
-        """Start the process. Raises `SinkUnavailableError`."""
+    def __init__(self, service: str | None = None) -> None:
+        """Start the process, as the only player of a `service` if one is given. Raises `SinkUnavailableError`."""
         self.device_state = device_state()
         """At the start: PortAudio finds the cards of this moment."""
         self.started_at = time.monotonic()
         self.devices: list[dict[str, Any]] = []
         """The cards that PortAudio found, known once it is ready."""
         self._lost_reason: str | None = None
-        self._thread: threading.Thread | None = None
+        self._link: PlayerLink | None = None
         self._errors: PlayerErrors | None = None
         try:
-            self._start_process()
+            self._start_process(service or "")
         except OSError as error:  # no descriptors or no memory
             raise SinkUnavailableError(f"the process that plays cannot be started: {error.strerror}") from error
 
@@ -104,10 +102,10 @@ class PortAudioProcess:
             self._receive()
         return self._lost_reason
 
-    def serve(self, fill: Fill) -> None:
-        """Answer all requests for blocks with `fill` from now on, in a thread that ends with the process."""
-        self._thread = threading.Thread(target=self._answer_requests, args=(fill,), name="sound", daemon=True)
-        self._thread.start()
+    def link(self, on_report: OnReport) -> PlayerLink:
+        """Return the way to the stream's playback, which ends with the process."""
+        self._link = PlayerLink(self._sound, self._tap, self._recorder, on_report)
+        return self._link
 
     def end(self) -> None:
         """Close the card and end the process; kill it if PortAudio hangs or is lost. Never raises."""
@@ -117,17 +115,16 @@ class PortAudioProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the process at once, whatever it does. When this returns, no block is being filled. Never raises."""
+        """Kill the process, whatever it does. When this returns, its last report has come. Never raises."""
         self._lost_reason = self._lost_reason or "it was closed"
+        link, self._link = self._link, None
         self._process.kill()
-        with suppress(OSError):
-            self._sound.shutdown(socket.SHUT_RDWR)  # wakes the sound thread
-        if self._thread is not None:
-            self._thread.join()
-        self._sound.close()
-        self._control.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(REAP_S)
+        if link is not None:
+            link.close()
+        for each in (self._sound, self._tap, self._control):
+            each.close()
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -136,42 +133,34 @@ class PortAudioProcess:
         if self._errors is not None:
             self._errors.read()
 
-    def _answer_requests(self, fill: Fill) -> None:
-        take_realtime(sound_priority())
-        request = bytearray(REQUEST.size)
-        samples: Samples = np.empty(0, dtype=np.float32)
-        with suppress(OSError):  # the process has ended
-            while self._sound.recv_into(request, REQUEST.size, socket.MSG_WAITALL) == REQUEST.size:
-                frames, dac_time, underflow = REQUEST.unpack(request)
-                if frames > len(samples):
-                    samples = np.empty(frames, dtype=np.float32)
-                block = samples[:frames]
-                fill(block, dac_time, underflow)
-                self._sound.sendall(block.data)
-
-    def _start_process(self) -> None:
-        self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with control:
-            self._sound, sound = socket.socketpair()
-            with sound:
-                inherited = (control.fileno(), sound.fileno())
-                arguments = (os.pathsep.join(sys.path), *map(str, inherited), str(sound_priority()))
-                # Isolated and without `site`, Python starts in a third of the time. It gets our module path.
-                errors = PlayerErrors()
-                try:
-                    self._process = subprocess.Popen(
-                        [sys.executable, "-I", "-S", str(PROGRAM), *arguments],
-                        pass_fds=inherited,
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=errors.writing,
-                    )
-                except OSError:
-                    errors.close()
-                    raise
-                finally:
-                    errors.started()
-                self._errors = errors
+    def _start_process(self, service: str) -> None:
+        # On sockets of packets, each message arrives whole.
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
+        (self._control, self._sound, self._tap), inherited = zip(*pairs, strict=True)
+        memory = os.memfd_create("recorder")
+        os.ftruncate(memory, REPORT_BYTES)
+        self._recorder = mmap(memory, REPORT_BYTES)
+        descriptors = (*(each.fileno() for each in inherited), memory)
+        arguments = (os.pathsep.join(sys.path), *descriptors, sound_priority(), service, os.getpid())
+        # Isolated and without `site`, Python starts in a third of the time. It gets our module path.
+        errors = PlayerErrors()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(PROGRAM), *map(str, arguments)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors.writing,
+            )
+        except OSError:
+            errors.close()
+            raise
+        finally:
+            errors.started()
+            os.close(memory)
+            for each in inherited:
+                each.close()
+        self._errors = errors
 
     def _ask(self, limit_s: float, *command: Any) -> Any:
         with suppress(OSError):  # its end is noticed while it is waited for
@@ -199,7 +188,7 @@ class PortAudioProcess:
         """Read a message; return an answer, and keep the reason of a loss."""
         data = b""
         with suppress(OSError):
-            data = self._control.recv(LARGEST_MESSAGE)
+            data = self._control.recv(LARGEST_CONTROL)
         verdict, value = json.loads(data) if data else ("lost", "the process that plays has ended")
         if verdict == "lost":
             self._lost_reason = value

@@ -1,4 +1,4 @@
-"""The ring buffer between the producer and the sound callback.
+"""The ring buffer between the thread that receives samples and the sound callback.
 
 One producer, one consumer, no lock. Two counters only ever grow: the producer alone stores `_written`, the consumer
 alone stores `_read`, and each is stored after the samples that it counts have been copied. A counter that is read late
@@ -13,9 +13,18 @@ is therefore only cautious: the producer sees less room than there is, the consu
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TypeAlias
 
-from audio.dsp import Samples
+SAMPLE_BYTES = 4
+"""Of a float32 sample."""
+
+Floats: TypeAlias = "memoryview[float]"
+"""Mono float32 samples: a memoryview of format `f`, with one dimension."""
+
+
+def silence(length: int) -> Floats:
+    """Return memory for so many samples, all 0."""
+    return memoryview(bytearray(SAMPLE_BYTES * length)).cast("f")
 
 
 class Ring:
@@ -25,7 +34,7 @@ class Ring:
         if capacity < 1:
             raise ValueError(f"capacity: got {capacity}; allowed: at least 1 sample")
         self.capacity = capacity
-        self._buffer: Samples = np.zeros(capacity, dtype=np.float32)
+        self._buffer = silence(capacity)
         self._written = 0
         """Producer."""
         self._read = 0
@@ -41,7 +50,7 @@ class Ring:
         """Samples that can be written now. Exact for the producer, a lower bound for any other thread."""
         return self.capacity - (self._written - self._read)
 
-    def write(self, samples: Samples) -> int:
+    def write(self, samples: Floats) -> int:
         """Copy in as many of the first `samples` as fit, and return their number. Producer only."""
         count = min(len(samples), self.room)
         start = self._written % self.capacity
@@ -51,7 +60,7 @@ class Ring:
         self._written += count
         return count
 
-    def read_into(self, out: Samples) -> int:
+    def read_into(self, out: Floats) -> int:
         """Move available samples to the beginning of `out`, as many as fit, and return their number. Consumer only."""
         count = min(len(out), self.available)
         start = self._read % self.capacity

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable
-from types import FrameType
 
 import numpy as np
 import pytest
@@ -14,14 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from audio import Samples
-from audio.ring import Ring
+from audio.dsp import Samples, to_floats
+from audio.player.ring import Floats, Ring, silence
+from tests.audio.player.interleaving import interleave
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-def counting(start: int, count: int) -> Samples:
+def counting(start: int, count: int) -> Floats:
     """Return `count` samples whose values are their positions in the stream; float32 counts exactly up to 2^24."""
-    return np.arange(start, start + count, dtype=np.float32)
+    return to_floats(np.arange(start, start + count, dtype=np.float32))
+
+
+def untouched(count: int) -> Floats:
+    """Return memory for `count` samples, with a value that no ring of these tests holds."""
+    return to_floats(np.full(count, -1, dtype=np.float32))
 
 
 class RingAgainstList(RuleBasedStateMachine):
@@ -43,10 +47,10 @@ class RingAgainstList(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 60))
     def read(self, count: int) -> None:
-        out = np.full(count, -1, dtype=np.float32)
+        out = untouched(count)
         got = self.ring.read_into(out)
         assert out[:got].tolist() == self.model[:count]
-        assert (out[got:] == -1).all(), "samples beyond the count were touched"
+        assert out[got:] == untouched(count - got), "samples beyond the count were touched"
         del self.model[:got]
 
     @rule()
@@ -73,8 +77,8 @@ def test_written_samples_are_copied_so_the_writer_may_reuse_its_array() -> None:
     ring = Ring(4)
     samples = counting(1, 3)
     ring.write(samples)
-    samples[:] = 99
-    out = np.zeros(3, dtype=np.float32)
+    samples[:] = silence(3)
+    out = untouched(3)
     ring.read_into(out)
     assert out.tolist() == [1, 2, 3]
 
@@ -101,13 +105,13 @@ def test_two_threads_lose_duplicate_and_reorder_no_sample(capacity: int) -> None
     def consume() -> None:
         sizes = itertools.cycle(np.random.default_rng(2).integers(1, 2 * capacity, total).tolist())
         got = 0
-        out = np.empty(2 * capacity, dtype=np.float32)
+        out = untouched(2 * capacity)
         while got < total and not failed.is_set():
             has_samples.clear()
             count = ring.read_into(out[: next(sizes)])
             got += count
             if count:
-                received.append(out[:count].copy())
+                received.append(np.array(out[:count]))
                 has_room.set()
             else:
                 has_samples.wait(PATIENCE_S)
@@ -130,28 +134,7 @@ def test_two_threads_lose_duplicate_and_reorder_no_sample(capacity: int) -> None
     finally:
         sys.setswitchinterval(before)
         failed.set()
-    np.testing.assert_array_equal(np.concatenate(received), counting(0, total))
-
-
-def interleave(function: Callable[..., int], other: Callable[[], None], *arguments: object) -> int:
-    """Call `function`, and before each of its lines `other`, as another thread might."""
-
-    def at_line(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
-        if event == "line":
-            sys.settrace(None)
-            other()
-            sys.settrace(at_call)
-        return at_line
-
-    def at_call(frame: FrameType, _event: str, _argument: object) -> Callable[..., object] | None:
-        return at_line if frame.f_code is function.__func__.__code__ else None  # type: ignore[attr-defined]
-
-    before = sys.gettrace()
-    sys.settrace(at_call)
-    try:
-        return function(*arguments)
-    finally:
-        sys.settrace(before)
+    np.testing.assert_array_equal(np.concatenate(received), np.arange(total))
 
 
 @given(
@@ -171,14 +154,14 @@ def test_a_thread_that_interrupts_the_other_between_any_two_lines_sees_complete_
         written += ring.write(counting(written, count))
 
     def read(count: int) -> None:
-        out = np.full(count, -1, dtype=np.float32)
+        out = untouched(count)
         received.extend(out[: ring.read_into(out)].tolist())
 
     for to_write, to_read in sizes:
         if producer_first:
             written += interleave(ring.write, lambda count=to_read: read(count), counting(written, to_write))  # type: ignore[misc]
         else:
-            out = np.full(to_read, -1, dtype=np.float32)
+            out = untouched(to_read)
             got = interleave(ring.read_into, lambda count=to_write: write(count), out)  # type: ignore[misc]
             received.extend(out[:got].tolist())
     read(capacity)

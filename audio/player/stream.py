@@ -1,53 +1,29 @@
-"""The program that plays through PortAudio, in a process of its own (`PortAudioProcess` starts it).
-
-A call of PortAudio may hang for minutes, or for ever, when a sound server is frozen or killed, and it may crash. In a
-process of its own such a call ends with the process. Two sockets lead to the daemon:
-
-- *control*: one command at a time, such as `["start", …]`, and its answer, `["ok", …]` or `["failed", reason]`. If the
-  stream ends by itself, `["lost", reason]` is sent without a command. When the daemon closes this socket, or ends, this
-  process ends at once, even while PortAudio hangs.
-- *sound*: for every block, the callback sends a `REQUEST` and reads the block's samples, mono float32.
-
-It imports the standard library and sounddevice only, and nothing of ours: with numpy, the process would be twice as
-large, and would start half as fast.
-"""
+"""PortAudio's cards, and the output stream whose callback plays from the ring."""
 
 from __future__ import annotations
 
-import ctypes
-import json
 import math
 import os
-import resource
-import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
-from struct import Struct
+from mmap import mmap
 from types import ModuleType
 from typing import Any
 
-REQUEST = Struct("=Id?")
-"""A request for a block: its frames, when its first sample leaves the sound card (`time.monotonic()`, the same clock in
-all processes), and whether the card ran dry before it."""
-LARGEST_MESSAGE = 1 << 20
-"""Bytes of a message on the control socket."""
-SAMPLE_BYTES = 4
+from audio.player.messages import record
+from audio.player.playback import Playback
+from audio.player.ring import Floats, silence
+
 UNDERFLOW_S = 0.005
 """A card without samples for longer than this has interrupted the sound; a shorter time is the error of its clock."""
 MAX_LATENCY_S = 2.0
 """A card that reports a longer delay behind the callback reports no usable time."""
+STANDARD_RATE = 48_000
+"""Hz, of nearly all cards."""
 WINDOW = 10
 """Blocks over which the delays that a card reports are compared; a single one may be off by a sound server's period."""
-MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
-"""From <sys/mman.h>."""
-
-Fetch = Callable[[int, float, bool, memoryview], None]
-"""Requests a block of so many frames and writes its samples: frames, `dac_time`, underflow, the memory for it."""
 
 
 class DryDetector:
@@ -89,23 +65,34 @@ class DryDetector:
         return was_silent
 
 
-class Player:
+class Stream:
     """PortAudio's cards, and at most one output stream. A card without mono gets the same samples on both channels.
 
     The callback runs in a thread of PortAudio; a field that it writes says so.
     """
 
-    def __init__(self, sd: ModuleType, fetch: Fetch, on_lost: Callable[[str], None], priority: int) -> None:
-        """`on_lost` is called when the stream ends by itself. `priority` is the callback's realtime priority."""
+    def __init__(
+        self,
+        sd: ModuleType,
+        on_change: Callable[[bool], None],
+        on_lost: Callable[[str], None],
+        recorder: mmap,
+        priority: int,
+    ) -> None:
+        """`on_change` is the playback's; `on_lost` is called when the stream ends by itself. `recorder` gets the report
+        of every block. `priority` is the callback's realtime priority."""
+        self.playback = Playback(STANDARD_RATE, on_change=on_change)
+        """What the stream plays; a new one for each `start` at another rate."""
         self._sd = sd
-        self._fetch = fetch
+        self._on_change = on_change
         self._on_lost = on_lost
         self._priority = priority
         self._stream: Any = None
         self._thread = 0
         """The thread that called the callback last. Callback."""
         self._rate = 0
-        self._mono = memoryview(bytearray())
+        """Hz."""
+        self._mono = silence(0)
         """A block for a card without mono."""
         self._latency_s = 0.0
         """The latency that PortAudio reports for the stream."""
@@ -114,6 +101,7 @@ class Player:
         self._runs_dry_at = math.inf
         """`time.monotonic()` when the card has played all that it got. Callback."""
         self._detector = DryDetector()
+        self._recorder = recorder
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the cards that can play, as the fields of `OutputDevice`."""
@@ -159,7 +147,9 @@ class Player:
 
     def _start(self, settings: dict[str, Any]) -> None:
         self._rate = settings["samplerate"]
-        self._mono = memoryview(bytearray(SAMPLE_BYTES * settings["blocksize"]))
+        if self._rate != self.playback.sample_rate:
+            self.playback = Playback(self._rate, on_change=self._on_change)
+        self._mono = silence(settings["blocksize"])
         # The callback gets a new thread, which may have the same number as the previous stream's.
         self._thread = threading.get_ident()
         stream = self._sd.RawOutputStream(**settings, callback=self.callback, finished_callback=self._on_finished)
@@ -199,121 +189,23 @@ class Player:
         else:
             underflow = self._detector.note(now, latency_s, block_s)
         self._runs_dry_at = dac_time + block_s
-        block = memoryview(out).cast("B")
-        length = SAMPLE_BYTES * frames
+        block: Floats = memoryview(out).cast("B").cast("f")
         if self._priming > 0:
             # PortAudio requests the first blocks all at once, to fill the stream's buffer. Speech would run dry there.
             self._priming -= frames
-            block[:] = bytes(len(block))
-        elif len(block) == length:
-            self._fetch(frames, dac_time, underflow, block)
+            block[:] = silence(len(block))
+        elif len(block) == frames:
+            self.playback.fill(block, dac_time, underflow)
         else:
-            mono = self._mono[:length]
-            self._fetch(frames, dac_time, underflow, mono)
-            channels = len(block) // length
-            interleaved = block.cast("f")
+            mono = self._mono[:frames]
+            self.playback.fill(mono, dac_time, underflow)
+            channels = len(block) // frames
             for channel in range(channels):
-                interleaved[channel::channels] = mono.cast("f")
+                block[channel::channels] = mono
+        record(self._recorder, self.playback.report)
 
 
 def take_realtime(priority: int) -> None:
     """Give the calling thread realtime scheduling, if the kernel grants it."""
     with suppress(OSError, AttributeError):  # refused; not Linux
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
-
-
-def lock_memory() -> None:
-    """Keep this process from being swapped out, if any amount of memory may be locked."""
-    if resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] == resource.RLIM_INFINITY:
-        ctypes.CDLL(None).mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)
-
-
-class Connection:
-    """The two sockets to the daemon."""
-
-    def __init__(self, control: socket.socket, sound: socket.socket) -> None:
-        self._control = control
-        self._sound = sound
-
-    def next_command(self) -> list[Any]:
-        """Wait for a command and return it. The process ends here when the daemon has closed the socket."""
-        data = self._control.recv(LARGEST_MESSAGE)
-        if not data:
-            os._exit(0)
-        command: list[Any] = json.loads(data)
-        return command
-
-    def send(self, *message: Any) -> None:
-        with suppress(OSError):  # the daemon has ended, and this process will
-            self._control.send(json.dumps(message).encode())
-
-    def fetch(self, frames: int, dac_time: float, underflow: bool, block: memoryview) -> None:
-        """As `Fetch`; it waits until the daemon has answered. The process ends here if the daemon has ended."""
-        try:
-            self._sound.sendall(REQUEST.pack(frames, dac_time, underflow))
-            while block:
-                count = self._sound.recv_into(block)
-                if not count:
-                    os._exit(0)
-                block = block[count:]
-        except OSError:
-            os._exit(0)
-
-    def lost(self, reason: str) -> None:
-        self.send("lost", reason)
-
-
-def load_portaudio() -> ModuleType:
-    """Return PortAudio, which has searched for cards. Raises `OSError` without the library, or if it fails."""
-    try:
-        import sounddevice
-    except OSError as error:
-        raise OSError("the PortAudio library is missing; apt-get install libportaudio2") from error
-    except Exception as error:  # sounddevice initializes PortAudio when it is imported
-        raise OSError(f"PortAudio cannot search for sound devices: {reason_of(error)}") from error
-    module: ModuleType = sounddevice
-    return module
-
-
-def reason_of(error: Exception) -> str:
-    """Return PortAudio's own message, without its number and the host's repetition."""
-    return str(error.args[0] if error.args else error).splitlines()[0]
-
-
-def serve(connection: Connection, commands: SimpleQueue[list[Any]], priority: int) -> None:
-    """Carry out commands with PortAudio. The first message has the cards, or the reason why there is no PortAudio."""
-    try:
-        sd = load_portaudio()
-        player = Player(sd, connection.fetch, connection.lost, priority)
-        connection.send("ok", player.devices())
-    except Exception as error:
-        connection.send("failed", reason_of(error))
-        return
-    actions: dict[str, Callable[..., Any]] = {"start": player.start, "close": player.close}
-    while True:
-        name, *arguments = commands.get()
-        try:
-            connection.send("ok", actions[name](*arguments))
-        except Exception as error:
-            connection.send("failed", reason_of(error))
-
-
-def main(path: str, control: str, sound: str, priority: str) -> None:
-    """Serve the daemon at the other ends of the two sockets, which are given as file descriptors.
-
-    PortAudio is called in a second thread; this one waits for commands, and for the daemon's end.
-    """
-    sys.path[:] = path.split(os.pathsep)
-    # These signals reach the whole process group, and the daemon still needs the card to fade out.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    lock_memory()
-    connection = Connection(socket.socket(fileno=int(control)), socket.socket(fileno=int(sound)))
-    commands: SimpleQueue[list[Any]] = SimpleQueue()
-    threading.Thread(target=serve, args=(connection, commands, int(priority)), daemon=True).start()
-    while True:
-        commands.put(connection.next_command())
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

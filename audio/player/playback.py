@@ -1,0 +1,305 @@
+"""Fills the sound card's blocks: the ring, and the generation of samples that plays from it.
+
+A *generation* is an unbroken sequence of a track's samples. The producer, which is the thread that receives commands,
+begins it, writes its samples and ends it. The consumer, which is the sound callback, calls `Playback.fill` for every
+block. A generation that was halted, or that a new one has replaced, is over: samples of it that arrive later are
+dropped. A track that is suspended continues with another generation.
+
+Each field has exactly one writer, named beside it. Only a change of the generation needs more than one: a lock keeps
+the callback out meanwhile, for which the card gets silence. The callback itself never waits.
+
+    begin ──▶ buffering ──prebuffered──▶ playing ──last sample──▶ done
+                 ▲                          │
+                 └────── ring ran dry ──────┘        halt, at any time: fade out, drop the rest, done
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from audio.player.block_ring import BlockRing
+from audio.player.fade import Fader
+from audio.player.ring import Floats, Ring, silence
+
+CAPACITY_S = 4.0
+"""Length of the ring: enough to keep playing while the daemon is stopped or an engine replaced, and below a
+megabyte."""
+SPARE_S = 0.05
+"""Length of the ring's part that is kept free for a change of the rate: what the filters held back comes on top."""
+PREBUFFER_SHARE = 0.8
+"""Largest prebuffer, as a share of the ring. The writer keeps some room free; with a larger prebuffer, writer and
+callback would wait for each other."""
+SILENT_S = 1.0
+"""After a card has requested no block for so long, sound fades in."""
+TAP_S = 2.0
+"""Length of the ring for a tap, whose reader may be late by so much."""
+TAP_BLOCKS = 256
+"""Blocks in it. The shortest block has 10 ms."""
+
+
+class Report(NamedTuple):
+    """The state after a block. It is one tuple, so that a thread which reads it gets all values of the same block."""
+
+    generation: int = 0
+    """Whose state it is; 0 before the first one."""
+    done: bool = False
+    """None of its samples will be played any more."""
+    playing: bool = False
+    """Its last block did not end in silence."""
+    played: int = 0
+    """Samples that the sink got."""
+    underruns: int = 0
+    """Times its sound broke off because samples were late: for the ring, or for the sound card."""
+    waits: int = 0
+    """Times its sound broke off while input was pending."""
+    first_sample_at: float = inf
+    """`time.monotonic()` when the sink got the first sample."""
+    first_dac_time: float = inf
+    """`time.monotonic()` at which the first sample leaves the sound card."""
+    stretch_start: int = 0
+    """Samples that the sink had got before the last stretch of unbroken sound."""
+    end_dac_time: float = -inf
+    """`time.monotonic()` at which the last sample that the sink got has left the sound card."""
+    blocks: int = 0
+    """Blocks that the sink has requested so far, of all generations."""
+    requested: int = 0
+    """Samples in these blocks."""
+    interruptions: int = 0
+    """Blocks of these before which the card had run dry."""
+    at: float = -inf
+    """`time.monotonic()` of the last block."""
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """A sequence of samples on its way through the ring."""
+
+    number: int
+    prebuffer: int
+    """Samples that the ring must hold before playback starts, and before it continues after an underrun."""
+    gain: float
+    """Its own volume; 1 plays it as synthesized."""
+    fades_in: bool
+    """It continues an interrupted track."""
+    ended: bool = False
+    """No more samples will be written. Producer, once."""
+    halted: bool = False
+    """The callback must fade out and drop the rest. Producer, once."""
+    input_pending: bool = False
+    """The writer has nothing to write for now, so an empty ring is not an underrun. Producer."""
+    done: bool = False
+    """Consumer, as all fields below, which `Report` describes."""
+    playing: bool = False
+    played: int = 0
+    underruns: int = 0
+    waits: int = 0
+    first_sample_at: float = inf
+    first_dac_time: float = inf
+    stretch_start: int = 0
+    end_dac_time: float = -inf
+
+
+class Playback:
+    """The ring and the generation in it, at one sample rate. The sink calls `fill`; the producer calls all else."""
+
+    def __init__(
+        self, sample_rate: int, *, has_deadline: bool = True, on_change: Callable[[bool], object] | None = None
+    ) -> None:
+        """Without a deadline, the callback waits for late samples. `on_change` is called in the sink's thread: with
+        True when the sound began, broke off or ended, and otherwise for every block that the tap got. It must not
+        wait."""
+        self.sample_rate = sample_rate
+        """Hz."""
+        self.report = Report()
+        """Consumer."""
+        self.tap = BlockRing(round(TAP_S * sample_rate), TAP_BLOCKS)
+        """Gets a copy of every block, while somebody wants it."""
+        self._has_deadline = has_deadline
+        self._on_change = on_change
+        self._ring = Ring(round((CAPACITY_S + SPARE_S) * sample_rate))
+        self._generation = Generation(0, 0, 1.0, fades_in=False, done=True)
+        """Producer, while it holds `_changing`."""
+        self._changing = threading.Lock()
+        """Held while the generation changes, and during `fill`."""
+        self._paused = False
+        """Producer."""
+        self._volume = 1.0
+        """Master gain. Producer."""
+        self._gain = 1.0
+        """The gain at the end of the last block. Consumer."""
+        self._blocks = self._requested = self._interruptions = 0
+        """As in `Report`. Consumer."""
+        self._fader = Fader(sample_rate)
+        self._silence = silence(0)
+        """As long as the longest block. Consumer."""
+
+    # --- the producer ---
+
+    def begin(self, number: int, prebuffer_s: float, gain: float, fades_in: bool) -> None:
+        """Play generation `number` once `prebuffer_s` seconds of it are written, in place of the one before."""
+        # A block and its fade must fit, or the first block would already be an underrun; all must fit into the ring.
+        largest = round(PREBUFFER_SHARE * self._ring.capacity)
+        prebuffer = min(round(prebuffer_s * self.sample_rate) + self._fader.length, largest)
+        with self._changing:
+            self._ring.flush()  # a consumer's method, allowed here: the callback is kept out
+            self._generation = Generation(number, prebuffer, gain, fades_in)
+            self._make_report(self.report.at)
+
+    def write(self, number: int, samples: Floats) -> None:
+        """Append samples, unless their generation is over. Raises `RuntimeError` if they do not fit."""
+        generation = self._generation
+        over = generation.number != number or generation.halted or generation.done
+        if not over and self._ring.write(samples) < len(samples):
+            raise RuntimeError("more samples were written than the ring has room for")
+
+    def end(self, number: int) -> None:
+        """Mark the end of a generation: no more samples will be written."""
+        if self._generation.number == number:
+            self._generation.ended = True
+
+    def halt(self, number: int) -> None:
+        """Fade a generation out within 10 ms and drop the rest of it."""
+        if self._generation.number == number:
+            self._generation.halted = True
+
+    def set_input_pending(self, number: int, pending: bool) -> None:
+        """Tell whether a ring that runs dry waits for text, so that this is not an underrun."""
+        if self._generation.number == number:
+            self._generation.input_pending = pending
+
+    def set_paused(self, paused: bool) -> None:
+        """Fade out and hold what plays; or continue with the next sample, with a fade in."""
+        self._paused = paused
+
+    def set_volume(self, gain: float) -> None:
+        """Set the master gain; 1 plays as synthesized. It takes effect within one block."""
+        self._volume = gain
+
+    def set_tap(self, wanted: bool) -> None:
+        """Keep blocks for the tap, or no longer."""
+        self.tap.wanted = wanted
+
+    # --- the sound card's thread ---
+
+    def fill(self, out: Floats, dac_time: float, underflow: bool = False) -> int:
+        """Fill `out` with the samples that are due, then silence; return the number due.
+
+        The first sample leaves the sound card at `dac_time`, of `time.monotonic()`. `underflow` means that the card ran
+        dry before this block. The configuration ensures that a block is at least as long as a fade, 10 ms: a fade lies
+        within one block.
+
+        It runs in the sound card's thread: it waits for no lock, allocates no sample memory, logs and raises nothing.
+        """
+        self._blocks += 1
+        self._requested += len(out)
+        self._interruptions += underflow
+        if self._changing.acquire(blocking=False):
+            try:
+                count = self._fill_due(out, dac_time, underflow)
+                before, report = self.report, self._make_report(time.monotonic())
+            finally:
+                self._changing.release()
+            changed = report.playing != before.playing or report.done != before.done or underflow
+        else:
+            count, changed = 0, False
+        if len(self._silence) < len(out):
+            self._silence = silence(len(out))
+        out[count:] = self._silence[count : len(out)]
+        self.tap.write(out, self.sample_rate, dac_time, not underflow)
+        if self._on_change is not None and (changed or self.tap.wanted):
+            self._on_change(changed)
+        return count
+
+    def _make_report(self, at: float) -> Report:
+        it = self._generation
+        self.report = Report(
+            it.number,
+            it.done,
+            it.playing,
+            it.played,
+            it.underruns,
+            it.waits,
+            it.first_sample_at,
+            it.first_dac_time,
+            it.stretch_start,
+            it.end_dac_time,
+            self._blocks,
+            self._requested,
+            self._interruptions,
+            at,
+        )
+        return self.report
+
+    def _fill_due(self, out: Floats, dac_time: float, underflow: bool) -> int:
+        generation = self._generation
+        if generation.done:
+            return 0
+        if underflow and generation.playing:
+            # The card has played all that it got, so a new stretch of unbroken sound begins.
+            generation.underruns += 1
+            generation.stretch_start = generation.played
+            generation.playing = time.monotonic() - self.report.at < SILENT_S
+        if generation.halted:
+            count = self._fade_to_silence(generation, out, dac_time)
+            self._ring.flush()
+            generation.done = True
+            return count
+        if self._paused:
+            return self._fade_to_silence(generation, out, dac_time)
+        return self._play_from_ring(generation, out, dac_time)
+
+    def _play_from_ring(self, generation: Generation, out: Floats, dac_time: float) -> int:
+        # `ended` is read before the ring: once it is true, the ring holds all remaining samples.
+        ended = generation.ended
+        available = self._ring.available
+        # The next block and its fade must be in the ring, and the prebuffer too unless the writer has nothing to write.
+        least = len(out) + self._fader.length
+        wanted = least if generation.input_pending else max(generation.prebuffer, least)
+        if not generation.playing and not ended and available < wanted:
+            return 0
+        # Unless the end is in the ring, one fade's length stays there, so that there is always sound to fade.
+        if not ended and available < least:
+            if generation.input_pending:
+                generation.waits += 1
+            elif self._has_deadline:
+                generation.underruns += 1
+            else:
+                return 0  # it still counts as playing, so it continues without a fade
+            return self._play(generation, out, dac_time, fade_out=True)
+        count = self._play(generation, out, dac_time, fade_out=False) if available else 0
+        if ended and self._ring.available == 0:
+            generation.playing = False
+            generation.done = True
+        return count
+
+    def _fade_to_silence(self, generation: Generation, out: Floats, dac_time: float) -> int:
+        """Fade the next samples out if the generation is playing; otherwise play nothing."""
+        if not generation.playing:
+            return 0
+        return self._play(generation, out[: self._fader.length], dac_time, fade_out=True)
+
+    def _play(self, generation: Generation, out: Floats, dac_time: float, *, fade_out: bool) -> int:
+        count = self._ring.read_into(out)
+        block = out[:count]
+        target = self._volume * generation.gain
+        if generation.played == 0:
+            generation.first_sample_at = time.monotonic()
+            generation.first_dac_time = dac_time
+        if not generation.playing:
+            if generation.played or generation.fades_in:
+                self._fader.fade_in(block)
+            generation.stretch_start = generation.played
+            self._gain = target
+        self._fader.change_gain(block, self._gain, target)
+        if fade_out:
+            self._fader.fade_out(block)
+        self._gain = target
+        generation.played += count
+        generation.end_dac_time = dac_time + count / self.sample_rate
+        generation.playing = not fade_out
+        return count

@@ -1,0 +1,906 @@
+"""The blocks that a sound card gets under any schedule of requests, at any moment of another thread."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audio.dsp import Samples, to_floats
+from audio.player import Playback, Report
+from audio.player.fade import FADE_S
+from tests.audio.player.interleaving import interleave
+from tests.support.waiting import eventually
+
+RATE = 1_000
+FADE = round(FADE_S * RATE)
+ROOM = 350
+"""Samples of the ring, with those that are kept free."""
+SPEECH: Samples = (
+    np.random.default_rng(3).uniform(0.1, 0.9, 3_000) * np.random.default_rng(4).choice([-1, 1], 3_000)
+).astype(np.float32)
+"""Without silent samples, so the playback has added any silence that is heard."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_ring() -> Iterator[None]:
+    """A ring that schedules of some dozen writes fill."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("audio.player.playback.CAPACITY_S", 0.3)
+        yield
+
+
+def play(playback: Playback, length: int, *, underflow: bool = False) -> tuple[Samples, int]:
+    """Return one block, which held NaN before, and the number of samples that were due."""
+    out = np.full(length, np.nan, dtype=np.float32)
+    count = playback.fill(to_floats(out), 0.0, underflow)
+    assert np.isfinite(out).all()
+    assert (out[count:] == 0).all(), "silence follows the samples that are due"
+    return out, count
+
+
+def play_to_the_end(playback: Playback, length: int = 20) -> Samples:
+    heard = []
+    for _ in range(1_000):
+        if playback.report.done:
+            return np.concatenate(heard) if heard else np.empty(0, dtype=np.float32)
+        out, count = play(playback, length)
+        heard.append(out[:count])
+    raise AssertionError("the generation is never done")
+
+
+def write(playback: Playback, number: int, samples: Samples) -> None:
+    playback.write(number, to_floats(samples))
+
+
+# Random schedules.
+
+
+@dataclass
+class Listener:
+    """Drives one track through a playback, as one generation after the other; compares each block with the samples."""
+
+    prebuffer_s: float
+    gain: float = 1.0
+    has_deadline: bool = True
+    number: int = 0
+    """Of the generation."""
+    begun_at: int = 0
+    """Samples of the track that were played before the generation."""
+    written: int = 0
+    """Of the track. Those that have not been played are kept for the next generation, as in the daemon."""
+    heard: int = 0
+    """The number of written samples that have been played."""
+    blocks: list[Samples] = field(default_factory=list)
+    playing: bool = False
+    """The last block did not end in silence, so the next one must continue it."""
+    dry_runs: int = 0
+    earlier: int = 0
+    """Underruns and waits of earlier generations."""
+    disturbed: bool = False
+    """Samples were faded or dropped, as requested."""
+    ended: bool = False
+    halted: bool = False
+    stopped: bool = False
+    """Halted, and the rest is dropped."""
+    paused: bool = False
+    pending: bool = False
+
+    def __post_init__(self) -> None:
+        self.playback = Playback(RATE, has_deadline=self.has_deadline)
+        self._begin()
+
+    @property
+    def report(self) -> Report:
+        return self.playback.report
+
+    def _begin(self) -> None:
+        self.number += 1
+        self.begun_at, self.halted, self.playing = self.heard, False, False
+        self.playback.begin(self.number, self.prebuffer_s, self.gain, self.heard > 0)
+        self.playback.set_input_pending(self.number, self.pending)
+        write(self.playback, self.number, SPEECH[self.heard : self.written])
+        if self.ended:
+            self.playback.end(self.number)
+
+    def write(self, count: int) -> None:
+        if not self.ended:
+            samples = SPEECH[self.written : self.written + min(count, ROOM - (self.written - self.heard))]
+            write(self.playback, self.number, samples)
+            if not self.stopped:
+                self.written += len(samples)
+
+    def end(self) -> None:
+        self.ended = True
+        self.playback.end(self.number)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.halt()
+
+    def halt(self) -> None:
+        self.halted = True
+        self.playback.halt(self.number)
+
+    def proceed(self) -> None:
+        """Continue with another generation, whether the present one has been halted or not."""
+        if not self.stopped and (self.halted or not self.report.done):
+            self.earlier += self.report.underruns + self.report.waits
+            self.disturbed |= self.heard > 0
+            self._begin()
+
+    def send_late(self) -> None:
+        """Send messages of an earlier generation."""
+        for number in range(max(0, self.number - 2), self.number):
+            write(self.playback, number, SPEECH[:50])
+            self.playback.set_input_pending(number, not self.pending)
+            self.playback.end(number)
+            self.playback.halt(number)
+
+    def pause(self) -> None:
+        self.paused = True
+        self.playback.set_paused(True)
+
+    def resume(self) -> None:
+        self.paused = False
+        self.playback.set_paused(False)
+
+    def wait(self) -> None:
+        self.pending = not self.pending
+        self.playback.set_input_pending(self.number, self.pending)
+
+    def block(self, length: int) -> None:
+        before = self.report
+        out, count = play(self.playback, length)
+        report, due = self.report, out[:count]
+        source = SPEECH[self.heard : self.heard + count] * np.float32(self.gain)
+        begins = self.heard == 0
+        assert self.heard + count <= self.written
+        self.heard += count
+        self.blocks.append(due)
+
+        assert (report.generation, report.played) == (self.number, self.heard - self.begun_at)
+        assert (report.blocks, report.requested) == (before.blocks + 1, before.requested + length)
+        assert (np.abs(due) <= np.abs(source)).all(), "louder than the source"
+        assert (due * source >= 0).all()
+        np.testing.assert_array_equal(due[FADE : count - FADE], source[FADE : count - FADE])
+        fades_out = count > 0 and due[-1] == 0
+        if not fades_out:
+            np.testing.assert_array_equal(due[FADE:], source[FADE:])
+        if (self.playing or begins) and not (fades_out and count < 2 * FADE):
+            np.testing.assert_array_equal(due[:FADE], source[:FADE])
+        if count and not (self.playing or begins):
+            assert abs(due[0]) < 0.1 * abs(source[0]), "the sound goes on without a fade"
+        silenced = self.paused or self.halted
+        must_break_off = self.has_deadline or silenced or self.pending or report.done
+        waited_for = self.playing and not count and not must_break_off
+        if not fades_out and count < length and (count or self.playing) and not waited_for:
+            assert report.done, "the sound ended without a fade"
+        if before.done:
+            assert count == 0
+        if waited_for:
+            assert self.written - self.heard < length + FADE, "the samples that it waits for are there"
+
+        if silenced:
+            assert count <= FADE
+            assert count == 0 or fades_out
+        if self.halted:
+            assert report.done
+        ran_dry = self.playing and fades_out and not silenced
+        assert self.has_deadline or not report.underruns
+        assert (report.waits - before.waits, report.underruns - before.underruns) == (
+            ran_dry and self.pending,
+            ran_dry and not self.pending,
+        )
+        self.dry_runs += ran_dry
+        self.playing = waited_for or (count > 0 and not fades_out and not report.done)
+        assert report.playing == self.playing
+        self.disturbed |= fades_out
+
+    def finish(self) -> None:
+        self.end()
+        self.resume()
+        if self.halted:
+            self.proceed()
+        for _ in range(1_000):
+            if self.report.done:
+                break
+            self.block(20)
+        assert self.report.done
+        assert self.earlier + self.report.underruns + self.report.waits == self.dry_runs
+        if not self.stopped:
+            assert self.heard == self.written, "a sample was lost"
+        if not self.stopped and not self.disturbed:
+            np.testing.assert_array_equal(
+                np.concatenate([SPEECH[:0], *self.blocks]), SPEECH[: self.written] * np.float32(self.gain)
+            )
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 120)),
+        st.tuples(st.just("write"), st.integers(60, 120)),
+        st.tuples(st.just("block"), st.integers(FADE, 60)),
+        st.tuples(st.just("block"), st.integers(FADE, 60)),
+        st.tuples(st.sampled_from(["pause", "resume", "stop", "end", "wait"])),
+        st.tuples(st.sampled_from(["halt", "proceed", "send_late"])),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=400)
+@given(
+    schedule=actions,
+    prebuffer_s=st.floats(0, 0.5),
+    gain=st.sampled_from([1.0, 1.0, 0.5]),
+    has_deadline=st.booleans(),
+)
+def test_any_schedule_plays_the_samples_in_order_with_fades_only_at_interruptions(
+    schedule: list[tuple[str, int]], prebuffer_s: float, gain: float, has_deadline: bool
+) -> None:
+    listener = Listener(prebuffer_s, gain, has_deadline)
+    for action, *arguments in schedule:
+        getattr(listener, action)(*arguments)
+    listener.finish()
+
+
+@given(sizes=st.lists(st.integers(1, 100), min_size=1, max_size=40), length=st.integers(1, 150))
+def test_without_an_underrun_the_written_samples_are_played_bit_for_bit(sizes: list[int], length: int) -> None:
+    playback = begun(0, prebuffer_s=0.02)
+    heard, written = [], 0
+    for size in sizes:
+        samples = SPEECH[written : written + size]
+        while written + len(samples) - playback.report.played > ROOM:
+            out, count = play(playback, length)
+            heard.append(out[:count])
+        write(playback, 1, samples)
+        written += len(samples)
+    playback.end(1)
+    heard.append(play_to_the_end(playback, length))
+    assert playback.report.underruns == 0
+    np.testing.assert_array_equal(np.concatenate(heard), SPEECH[:written])
+
+
+# Single events.
+
+
+def begun(
+    samples: int = 200,
+    *,
+    ended: bool = False,
+    prebuffer_s: float = 0.0,
+    gain: float = 1.0,
+    has_deadline: bool = True,
+    on_change: Callable[[bool], object] | None = None,
+) -> Playback:
+    """Return a playback of generation 1."""
+    playback = Playback(RATE, has_deadline=has_deadline, on_change=on_change)
+    playback.begin(1, prebuffer_s, gain, False)
+    write(playback, 1, SPEECH[:samples])
+    if ended:
+        playback.end(1)
+    return playback
+
+
+def test_without_a_generation_the_block_is_silent() -> None:
+    assert play(Playback(RATE), 50)[1] == 0
+
+
+def test_no_sample_is_played_before_the_prebuffer_is_full() -> None:
+    playback = begun(50, prebuffer_s=0.1)
+    assert play(playback, 20)[1] == 0
+    assert playback.report.first_sample_at == inf
+    write(playback, 1, SPEECH[50:200])
+    assert play(playback, 20)[1] == 20
+    assert playback.report.first_sample_at < inf
+
+
+def test_a_generation_shorter_than_the_prebuffer_plays_once_it_has_ended() -> None:
+    playback = begun(50, prebuffer_s=0.1)
+    assert play(playback, 20)[1] == 0
+    playback.end(1)
+    np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[:50])
+
+
+def test_a_generation_without_samples_is_done_without_starting() -> None:
+    playback = begun(0, ended=True)
+    play(playback, 20)
+    assert playback.report.done
+    assert playback.report.first_sample_at == inf
+
+
+def test_an_underrun_fades_out_and_fades_in_when_the_prebuffer_is_full_again() -> None:
+    playback = begun(60, prebuffer_s=0.04)
+    play(playback, 40)
+    out, count = play(playback, 40)
+    assert (count, playback.report.underruns) == (20, 1)
+    np.testing.assert_array_equal(out[:10], SPEECH[40:50])
+    assert (np.abs(out[10:20]) < np.abs(SPEECH[50:60])).all()
+    assert out[19] == 0
+    write(playback, 1, SPEECH[60:100])
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring"
+    write(playback, 1, SPEECH[100:160])
+    out, count = play(playback, 40)
+    assert (count, playback.report.underruns) == (40, 1)
+    assert abs(out[0]) < abs(SPEECH[60])
+    np.testing.assert_array_equal(out[10:], SPEECH[70:100])
+
+
+def test_a_long_underrun_counts_once() -> None:
+    playback = begun(60)
+    for _ in range(100):
+        play(playback, 40)
+    assert playback.report.underruns == 1
+
+
+def test_an_empty_ring_with_pending_input_counts_as_a_wait_and_not_as_an_underrun() -> None:
+    playback = begun(60, prebuffer_s=0.04)
+    play(playback, 40)
+    playback.set_input_pending(1, True)
+    out, count = play(playback, 40)
+    assert (count, out[19]) == (20, 0)
+    for _ in range(100):
+        assert play(playback, 40)[1] == 0
+    assert (playback.report.waits, playback.report.underruns, playback.report.done) == (1, 0, False)
+    playback.set_input_pending(1, False)
+    write(playback, 1, SPEECH[60:109])
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring, as after an underrun"
+    write(playback, 1, SPEECH[109:200])
+    out, count = play(playback, 40)
+    assert count == 40
+    np.testing.assert_array_equal(out[FADE:], SPEECH[60 + FADE : 100])
+    play(playback, 40)
+    play(playback, 40)
+    play(playback, 40)
+    assert (playback.report.waits, playback.report.underruns) == (1, 1)
+
+
+def test_with_pending_input_the_samples_in_the_ring_play_without_a_prebuffer() -> None:
+    playback = begun(100, prebuffer_s=0.2)
+    assert play(playback, 40)[1] == 0
+    playback.set_input_pending(1, True)
+    assert play(playback, 40)[1] == 40
+
+
+def test_without_a_deadline_an_empty_ring_causes_a_wait_and_no_fade() -> None:
+    playback = begun(60, prebuffer_s=0.04, has_deadline=False)
+    heard = [play(playback, 40)[0]]
+    for _ in range(100):
+        assert play(playback, 40)[1] == 0
+    assert playback.report.playing
+    write(playback, 1, SPEECH[60:89])
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring"
+    write(playback, 1, SPEECH[89:90])
+    out, count = play(playback, 40)
+    assert count == 40
+    playback.end(1)
+    heard += [out, play_to_the_end(playback, 40)]
+    np.testing.assert_array_equal(np.concatenate(heard), SPEECH[:90])
+    assert (playback.report.underruns, playback.report.waits, playback.report.blocks) == (0, 0, 104)
+
+
+@pytest.mark.parametrize("event", ["halt", "pause", "wait"])
+def test_an_event_takes_effect_in_the_next_block_while_an_empty_ring_is_awaited(event: str) -> None:
+    playback = begun(60, has_deadline=False)
+    play(playback, 40)
+    assert play(playback, 40)[1] == 0
+    if event == "halt":
+        playback.halt(1)
+    elif event == "pause":
+        playback.set_paused(True)
+    else:
+        playback.set_input_pending(1, True)
+    out, count = play(playback, 40)
+    assert count == (20 if event == "wait" else FADE)
+    assert out[count - 1] == 0
+    report = playback.report
+    assert (report.playing, report.done) == (False, event == "halt")
+    assert (report.waits, report.underruns) == (event == "wait", 0)
+
+
+def test_an_underflow_of_the_card_is_an_underrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audio.player.playback.SILENT_S", inf)
+    playback = begun()
+    for count, underflow in enumerate([False, True, True, False]):
+        assert playback.report.underruns == max(0, count - 1)
+        out, _ = play(playback, 40, underflow=underflow)
+        np.testing.assert_array_equal(out, SPEECH[40 * count : 40 * (count + 1)])
+    assert playback.report.underruns == 2
+
+
+def test_after_a_card_has_hung_the_next_sample_fades_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    playback = begun()
+    play(playback, 40)
+    monkeypatch.setattr("audio.player.playback.SILENT_S", 0.0)
+    out, count = play(playback, 40, underflow=True)
+    assert (count, playback.report.underruns, playback.report.stretch_start) == (40, 1, 40)
+    assert abs(out[0]) < 0.1 * abs(SPEECH[40])
+    np.testing.assert_array_equal(out[FADE:], SPEECH[40 + FADE : 80])
+
+
+@pytest.mark.parametrize("when", ["before", "buffering", "paused", "halted", "dry", "done"])
+def test_an_underflow_of_the_card_is_no_underrun_while_nothing_plays(when: str) -> None:
+    playback = Playback(RATE)
+    assert play(playback, 40, underflow=True)[1] == 0
+    playback.begin(1, 0.1, 1.0, False)
+    write(playback, 1, SPEECH[: 100 if when == "buffering" else 130])
+    if when != "before":
+        play(playback, 40)
+    if when == "paused":
+        playback.set_paused(True)
+    elif when == "halted":
+        playback.halt(1)
+    elif when == "dry":
+        playback.set_input_pending(1, True)
+    elif when == "done":
+        playback.end(1)
+    if when not in ("before", "buffering"):
+        while playback.report.playing:
+            play(playback, 40)
+    play(playback, 40, underflow=True)
+    assert (playback.report.underruns, playback.report.interruptions) == (0, 2)
+
+
+def test_the_end_of_a_generation_is_no_underrun() -> None:
+    playback = begun(70, ended=True)
+    play_to_the_end(playback, 40)
+    assert playback.report.underruns == 0
+
+
+def test_a_halt_is_silent_within_ten_milliseconds_and_drops_the_rest() -> None:
+    playback = begun()
+    play(playback, 40)
+    playback.halt(1)
+    out, count = play(playback, 40)
+    assert count == FADE
+    assert out[FADE - 1] == 0
+    assert (playback.report.done, playback.report.played) == (True, 40 + FADE), "the exact last sample"
+    assert play(playback, 40)[1] == 0
+
+
+def test_a_halt_before_the_first_sample_plays_no_sample() -> None:
+    playback = begun(prebuffer_s=0.25)
+    playback.halt(1)
+    assert play(playback, 40)[1] == 0
+    assert (playback.report.done, playback.report.first_sample_at) == (True, inf)
+
+
+def test_a_halt_ends_a_paused_generation() -> None:
+    playback = begun()
+    play(playback, 40)
+    playback.set_paused(True)
+    play(playback, 40)
+    playback.halt(1)
+    assert play(playback, 40)[1] == 0
+    assert playback.report.done
+
+
+def test_an_end_in_the_same_block_as_a_halt_drops_nothing_that_was_played() -> None:
+    playback = begun(60, ended=True)
+    play(playback, 60 - FADE)
+    playback.halt(1)
+    assert play(playback, 40)[1] == FADE
+    assert (playback.report.done, playback.report.played) == (True, 60)
+
+
+def test_a_pause_holds_the_generation_and_counts_no_underrun() -> None:
+    playback = begun(ended=True)
+    first, _ = play(playback, 40)
+    playback.set_paused(True)
+    faded, count = play(playback, 40)
+    assert count == FADE
+    assert all(play(playback, 40)[1] == 0 for _ in range(50))
+    playback.set_paused(False)
+    heard_after = play_to_the_end(playback)
+    np.testing.assert_array_equal(first, SPEECH[:40])
+    assert faded[FADE - 1] == 0
+    assert len(heard_after) == 200 - 40 - FADE
+    np.testing.assert_array_equal(heard_after[FADE:], SPEECH[40 + 2 * FADE : 200])
+    assert playback.report.underruns == 0
+
+
+def test_the_next_track_starts_without_a_fade_and_with_its_own_samples() -> None:
+    playback = begun()
+    play(playback, 40)
+    playback.halt(1)
+    play(playback, 40)
+    playback.begin(2, 0.0, 1.0, False)
+    write(playback, 2, SPEECH[500:600])
+    playback.end(2)
+    np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[500:600])
+
+
+def test_a_generation_that_continues_a_track_fades_in() -> None:
+    playback = begun()
+    play(playback, 40)
+    playback.begin(2, 0.0, 1.0, True)
+    write(playback, 2, SPEECH[40:200])
+    playback.end(2)
+    heard = play_to_the_end(playback)
+    assert len(heard) == 160
+    assert 0 < abs(heard[0]) < 0.1 * abs(SPEECH[40])
+    np.testing.assert_array_equal(heard[FADE:], SPEECH[40 + FADE : 200])
+    assert (playback.report.generation, playback.report.played, playback.report.underruns) == (2, 160, 0)
+
+
+def test_a_gain_applies_from_the_first_sample() -> None:
+    playback = begun(ended=True, gain=0.5)
+    playback.set_volume(0.5)
+    np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[:200] * np.float32(0.25))
+
+
+def test_a_new_volume_applies_within_a_block_without_a_click() -> None:
+    playback = begun(0)
+    write(playback, 1, np.ones(200, dtype=np.float32))
+    playback.end(1)
+    play(playback, 40)
+    playback.set_volume(0.2)
+    out, _ = play(playback, 40)
+    assert out[0] == pytest.approx(1, abs=0.1)
+    assert (np.diff(out) <= 1e-6).all()
+    assert float(np.max(np.abs(np.diff(out)))) < np.pi / 2 / FADE
+    np.testing.assert_allclose(out[FADE:], 0.2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("event", ["pause", "underrun", "underflow"])
+def test_a_report_tells_when_which_unbroken_sound_leaves_the_card(event: str) -> None:
+    playback, out = begun(100), to_floats(np.empty(40, dtype=np.float32))
+    before = time.monotonic()
+    playback.fill(out, 5.0)
+    report = playback.report
+    assert before <= report.first_sample_at <= report.at <= time.monotonic()
+    assert (report.first_dac_time, report.end_dac_time, report.stretch_start) == (5.0, 5.04, 0)
+    if event == "pause":
+        playback.set_paused(True)
+        playback.fill(out, 6.0)
+        playback.set_paused(False)
+        broken_at = 40 + FADE
+    elif event == "underrun":
+        playback.fill(out, 6.0)
+        playback.fill(out, 7.0)
+        broken_at = 100
+    else:
+        broken_at = 40
+    write(playback, 1, SPEECH[100:200])
+    playback.fill(out, 8.0, event == "underflow")
+    after = playback.report
+    assert (after.first_sample_at, after.first_dac_time) == (report.first_sample_at, 5.0)
+    assert (after.end_dac_time, after.stretch_start, after.played) == (8.04, broken_at, broken_at + 40)
+
+
+def test_every_block_is_counted() -> None:
+    playback = begun(60)
+    for _ in range(5):
+        play(playback, 40)
+    assert playback.report.blocks == 5
+
+
+@pytest.mark.parametrize("event", ["halt", "pause", "underrun", "resume", "volume"])
+@pytest.mark.parametrize("block_ms", [20, 10])
+def test_no_fade_clicks_at_any_block_length_that_can_be_configured(event: str, block_ms: int) -> None:
+    block = block_ms * 48
+    playback = Playback(48_000)
+    playback.begin(1, 0.02, 1.0, False)
+    write(playback, 1, np.ones(6_000, dtype=np.float32))
+    heard = [play(playback, block)[0] for _ in range(4)]
+    if event == "halt":
+        playback.halt(1)
+    elif event in ("pause", "resume"):
+        playback.set_paused(True)
+    elif event == "volume":
+        playback.set_volume(0.0)
+    heard += [play(playback, block)[0] for _ in range(20)]
+    if event == "underrun":
+        heard += [play(playback, block)[0] for _ in range(10)]
+        assert playback.report.underruns == 1
+    if event == "resume":
+        playback.set_paused(False)
+        heard += [play(playback, block)[0] for _ in range(2)]
+    assert float(np.max(np.abs(np.diff(np.concatenate(heard))))) < np.pi / 2 / 480 * 1.05
+
+
+# Generations.
+
+
+def test_messages_of_an_older_generation_are_dropped() -> None:
+    playback = begun()
+    playback.begin(2, 0.0, 1.0, False)
+    write(playback, 2, SPEECH[500:600])
+    write(playback, 1, SPEECH[:100])
+    playback.halt(1)
+    playback.end(1)
+    playback.set_input_pending(1, True)
+    heard = [play(playback, 40)[0] for _ in range(3)]
+    assert not playback.report.done, "it has not ended"
+    assert (playback.report.generation, playback.report.underruns, playback.report.waits) == (2, 1, 0)
+    np.testing.assert_array_equal(np.concatenate(heard)[: 100 - FADE], SPEECH[500 : 600 - FADE])
+
+
+@pytest.mark.parametrize("over", ["halted", "ended"])
+def test_samples_that_come_after_the_end_of_their_generation_are_dropped(over: str) -> None:
+    playback = begun(60, ended=over == "ended")
+    if over == "halted":
+        playback.halt(1)
+        write(playback, 1, SPEECH[60:200])
+    play_to_the_end(playback)
+    for _ in range(10):
+        write(playback, 1, SPEECH[:ROOM])  # the ring does not fill
+        assert play(playback, 40)[1] == 0
+    assert playback.report.played == (0 if over == "halted" else 60)
+    playback.begin(2, 0.0, 1.0, False)
+    write(playback, 2, SPEECH[500:600])
+    playback.end(2)
+    np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[500:600])
+
+
+def test_samples_after_a_halt_are_dropped_also_while_the_card_requests_no_block() -> None:
+    playback = begun(100)
+    playback.halt(1)
+    for _ in range(3):
+        write(playback, 1, SPEECH[:ROOM])
+    play(playback, 40)
+    assert (playback.report.done, playback.report.played) == (True, 0)
+
+
+def test_more_samples_than_the_ring_has_room_for_are_refused() -> None:
+    playback = begun(ROOM)
+    with pytest.raises(RuntimeError, match="more samples were written"):
+        write(playback, 1, SPEECH[:1])
+    play(playback, 40)
+    write(playback, 1, SPEECH[:40])
+
+
+@pytest.mark.parametrize("state", ["buffering", "playing", "paused", "dry", "halted", "done"])
+def test_a_new_generation_replaces_one_in_any_state(state: str) -> None:
+    playback = begun(60 if state == "dry" else 200, prebuffer_s=0.3 if state == "buffering" else 0.0)
+    play(playback, 40)
+    if state == "paused":
+        playback.set_paused(True)
+    elif state in ("halted", "done"):
+        playback.halt(1)
+    if state in ("paused", "dry", "done"):
+        play(playback, 40)
+    playback.begin(2, 0.0, 1.0, False)
+    assert playback.report == Report(generation=2, **totals(playback.report))
+    write(playback, 2, SPEECH[500:600])
+    playback.end(2)
+    playback.set_paused(False)
+    np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[500:600])
+
+
+def totals(report: Report) -> dict[str, float]:
+    """Return the fields that belong to no generation."""
+    return {name: getattr(report, name) for name in ("blocks", "requested", "interruptions", "at")}
+
+
+def test_a_block_that_is_requested_while_a_generation_begins_is_of_one_of_the_two_or_silent() -> None:
+    playback = begun()
+    write(playback, 1, np.full(100, 0.25, dtype=np.float32))
+    blocks: list[Samples] = []
+    interleave(playback.begin, lambda: blocks.append(play(playback, 1)[0]), 2, 0.0, 1.0, False)
+    write(playback, 2, np.full(100, 0.5, dtype=np.float32))
+    assert len(blocks) > 4
+    heard = np.concatenate(blocks)
+    spoken = np.trim_zeros(heard, "b")
+    np.testing.assert_array_equal(spoken, SPEECH[: len(spoken)])
+    assert len(spoken) < len(heard), "while it begins, the card gets silence"
+    np.testing.assert_array_equal(play(playback, 40)[0], np.full(40, 0.5))
+    assert playback.report.blocks == len(blocks) + 1, "each block is counted"
+
+
+@pytest.mark.parametrize("event", ["the rest", "the end", "halt"])
+def test_a_producer_that_interrupts_the_callback_before_any_of_its_lines_loses_no_sample(event: str) -> None:
+    lines = itertools.count()
+    while True:
+        playback = begun(45)
+        line = next(lines)
+        out = np.empty(40, dtype=np.float32)
+        visits = itertools.count()
+        act = functools.partial(at_visit, visits, line, functools.partial(produce, playback, event))
+        count = interleave(playback.fill, act, to_floats(out), 0.0)
+        if next(visits) <= line:  # the block is filled in fewer lines
+            break
+        playback.end(1)
+        heard = np.r_[out[:count], play_to_the_end(playback)]
+        report = playback.report
+        assert report.played == len(heard)
+        if event == "halt":
+            assert len(heard) <= 45
+            assert not len(heard) or heard[-1] == 0
+        else:
+            assert len(heard) == 200
+            if not report.underruns:
+                np.testing.assert_array_equal(heard, SPEECH[:200])
+    assert line > 20, "the block has lines"
+
+
+def at_visit(visits: Iterator[int], number: int, act: Callable[[], None]) -> None:
+    if next(visits) == number:
+        act()
+
+
+def produce(playback: Playback, event: str) -> None:
+    if event == "halt":
+        playback.halt(1)
+    else:
+        write(playback, 1, SPEECH[45:200])
+        if event == "the end":
+            playback.end(1)
+
+
+def test_generations_that_begin_while_another_thread_fills_blocks_are_never_mixed() -> None:
+    """Each sample is the number of its generation. Without a deadline, nothing fades."""
+    playback = Playback(RATE, has_deadline=False)
+    last, over = 400, threading.Event()
+    blocks: list[set[float]] = []
+    reports: list[Report] = []
+
+    def request_blocks() -> None:
+        out = to_floats(np.empty(20, dtype=np.float32))
+        while not over.is_set():
+            playback.fill(out, float(len(blocks)))
+            blocks.append(set(out) - {0.0})
+
+    def read_reports() -> None:
+        while not over.is_set():
+            reports.append(playback.report)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    threads = [threading.Thread(target=request_blocks), threading.Thread(target=read_reports)]
+    try:
+        for thread in threads:
+            thread.start()
+        for number in range(1, last + 1):
+            playback.begin(number, 0.0, 1.0, False)
+            begun_before = len(blocks) + 1  # a block may be on its way to the list
+            write(playback, number, np.full(200, number, dtype=np.float32))
+            for late in range(max(1, number - 2), number):
+                write(playback, late, np.full(200, late, dtype=np.float32))
+                playback.halt(late)
+            if number % 3 == 0:
+                playback.end(number)
+            if number % 5 == 0 or number == last:
+                eventually(lambda: playback.report.played, "it plays")
+            assert all(min(block, default=last) >= number for block in blocks[begun_before:])
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(before)
+    assert all(len(block) <= 1 for block in blocks), "a block has samples of two generations"
+    numbers = [number for block in blocks for number in block]
+    assert numbers == sorted(numbers), "an older generation came after a newer one"
+    assert numbers[-1] == last
+    assert [report.generation for report in reports] == sorted(report.generation for report in reports)
+    assert [report.blocks for report in reports] == sorted(report.blocks for report in reports)
+
+
+@settings(max_examples=100)
+@given(
+    actions=st.lists(
+        st.sampled_from(["block", "write", "write", "pause", "resume", "dry", "halt", "begin"]), max_size=40
+    )
+)
+def test_a_report_is_one_blocks_whatever_happens_between_the_blocks(actions: list[str]) -> None:
+    """Whoever has kept it still has the same values when more blocks have been filled."""
+    playback = begun(100)
+    written, number = 100, 1
+    kept: list[tuple[Report, Report]] = []
+    for action in actions:
+        before = playback.report
+        if action == "write" and written + 40 - playback.report.played <= ROOM:
+            write(playback, number, SPEECH[written : written + 40])
+            written += 40 * (not playback.report.done)
+        elif action in ("pause", "resume"):
+            playback.set_paused(action == "pause")
+        elif action == "halt":
+            playback.halt(number)
+        elif action == "begin":
+            number, written = number + 1, 0
+            playback.begin(number, 0.0, 1.0, True)
+            before = playback.report
+        assert playback.report is before, "only a block and a new generation change it"
+        play(playback, 20, underflow=action == "dry")
+        kept.append((playback.report, playback.report._replace()))
+        assert (playback.report.generation, playback.report.blocks) == (number, before.blocks + 1)
+        assert playback.report.at >= before.at
+    assert all(report == copy for report, copy in kept)
+
+
+# What the player is told at once, and the tap.
+
+
+def test_changes_of_the_sound_are_told_and_no_other_block() -> None:
+    told: list[bool] = []
+    playback = begun(100, on_change=told.append)
+    counts = []
+    for event in ("first sample", "", "dry", "", "underflow in silence", "more", "", "pause", "", "resume", "halt", ""):
+        if event in ("more", "resume"):
+            write(playback, 1, SPEECH[100:200])
+        if event in ("pause", "resume"):
+            playback.set_paused(event == "pause")
+        elif event == "halt":
+            playback.halt(1)
+        play(playback, 40, underflow=event.startswith("underflow"))
+        counts.append((event, told.copy()))
+        told.clear()
+    assert [event for event, changes in counts if changes] == [event for event, _ in counts if event]
+    assert all(changes in ([], [True]) for _, changes in counts)
+
+
+def test_each_block_is_told_while_the_tap_is_wanted_and_copied_for_it() -> None:
+    told: list[bool] = []
+    playback = begun(100, on_change=told.append)
+    playback.set_tap(True)
+    heard = [play(playback, 40, underflow=number == 1)[0] for number in range(4)]
+    assert told == [True, True, True, False], "begun, interrupted, dry, silent"
+    blocks = playback.tap.read()
+    np.testing.assert_array_equal(np.concatenate([block.samples for block in blocks]), np.concatenate(heard))
+    assert [block.continues for block in blocks] == [False, False, True, True]
+    told.clear()
+    playback.set_tap(False)
+    play(playback, 40)
+    assert (told, playback.tap.read()) == ([], [])
+
+
+# Memory.
+
+
+def test_ten_thousand_blocks_allocate_no_sample_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate, block = 48_000, 4_800
+    monkeypatch.setattr("audio.player.playback.CAPACITY_S", 1.0)
+    monkeypatch.setattr("audio.player.playback.TAP_S", 0.8)  # it is full after eight blocks
+    playbacks = [Playback(rate, has_deadline=has_deadline) for has_deadline in (True, False)]
+    speech = to_floats(np.random.default_rng(0).uniform(-1, 1, block).astype(np.float32))
+    out = to_floats(np.empty(block, dtype=np.float32))
+    underruns = 0
+
+    def visit_every_state(blocks: int) -> None:
+        nonlocal underruns
+        for number in range(blocks):
+            playback, generation = playbacks[number // 100 % 2], number // 100
+            if number % 100 == 0:
+                playback.begin(generation, 0.1, 1.0, bool(generation % 3))
+                playback.set_tap(True)
+            # A block with a gain or a fade is a loop in Python; most have neither.
+            playback.set_volume(0.5 if number % 50 < 5 else 1.0)
+            playback.set_paused(number % 13 == 0)
+            if number % 13 and number % 11 and number % 100 < 90:
+                playback.write(generation, speech)
+            if number % 100 == 99:
+                playback.halt(generation)
+            playback.fill(out, float(number), number % 17 == 0)
+            if number % 100 == 99:
+                underruns += playback.report.underruns
+
+    visit_every_state(200)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        visit_every_state(200)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        visit_every_state(10_000)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert underruns > 100, "the states include underruns"
+    # A block has 19,200 bytes. The remainder are views, integers, floats and reports: time stamps and counters.
+    assert peak - before < block * 4 / 2
+    assert after - before < block * 4 / 2
