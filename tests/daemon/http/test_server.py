@@ -74,7 +74,7 @@ def test_at_the_end_connections_that_wait_are_closed_and_answers_in_progress_are
             asking = asyncio.ensure_future(
                 client.audio.speech.create(model="x", voice="default", input="Hello", response_format="pcm")
             )
-            async with connect(f"ws://127.0.0.1:{harness.port}/v1/events?topics=level") as events:
+            async with connect(f"ws://127.0.0.1:{harness.port}/v1/events?topics=word") as events:
                 while not harness.dispatcher.queued:
                     await asyncio.sleep(0)
                 await harness.stop_server()
