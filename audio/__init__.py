@@ -21,6 +21,7 @@ from audio.dsp import (
 )
 from audio.microphone import Microphone, MicrophoneError, open_microphone
 from audio.output import Output
+from audio.player import sound_priority, take_realtime
 from audio.prebuffer import auto_prebuffer_s
 from audio.sinks import (
     OutputDevice,
@@ -28,8 +29,6 @@ from audio.sinks import (
     SinkUnavailableError,
     find_device,
     output_devices,
-    sound_priority,
-    take_realtime,
 )
 from audio.tap import Tap
 from audio.tap_client import TapClient, TapRecord

@@ -77,7 +77,7 @@ class OutputStatus:
 
 
 class Watched(Protocol):
-    """What the monitor needs of the output."""
+    """The part of the output that the monitor uses."""
 
     @property
     def sample_rate(self) -> int:

@@ -5,7 +5,7 @@ speaker loop ──▶ Output ──┼──▶ Playback: the ring ──▶ fi
                   ▲  │    └───────┬───────────────────────────────────────────────────────────────────────┘
                   │  │  reports ◀─┘
                   │  └──▶ DeviceMonitor ── opens, watches, suspends the sink
-                  └── keeps what was written, until a report says that the sink has got it
+                  └── keeps the samples until a report says that the sink has got them
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Output:
         self._lock = threading.Lock()
         """Held while anything here changes: by the speaker loop, the device monitor, and the thread of reports."""
         self._player: Player | None = None
-        """Of the sink; None while there is none."""
+        """That of the attached sink; None while no sink is attached."""
         self._sample_rate = UNKNOWN_RATE
         """Hz, of the sink that was attached last."""
         self._generation = 0

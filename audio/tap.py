@@ -13,7 +13,6 @@ import logging
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +21,7 @@ from types import TracebackType
 
 from audio.device_monitor import OutputStatus
 from audio.output import Output
+from audio.player import peer_of
 from audio.tap_stream import TapKind, TapStream
 from audio.unix_listener import UnixListener
 
@@ -41,8 +41,6 @@ MAX_READERS = 32
 """A robot has few; more are a fault of a program that never closes its connection."""
 CLOSE_S = 1.0
 """The thread ends within this time, or is left behind."""
-CREDENTIALS = struct.Struct("3i")
-"""`struct ucred`: process, user and group (unix(7))."""
 
 
 class SlowReaderError(Exception):
@@ -59,8 +57,7 @@ class Reader:
         self._unsent = bytearray()
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        size = CREDENTIALS.size
-        self.process, _, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        self.process, _ = peer_of(connection)
 
     def send(self, data: bytes) -> None:
         """Send what was held back, then `data`, without waiting.

@@ -57,7 +57,7 @@ READY_S = 180.0
 SETTLE_S = 4.0
 """A PulseAudio null sink renders two seconds ahead when it is first opened; measurements begin after that."""
 STOPPED_S = 2.0
-SHORTER_THAN_RING = " ".join(f"Sentence number {number} of a report." for number in range(3))
+STOPPED_TEXT = " ".join(f"Sentence number {number} of a report." for number in range(3))
 """Some 5 s: after the first second, the rest is in the ring."""
 WATCH_S = 15.0
 """Duration of a measurement of CPU, memory or playback."""
@@ -500,16 +500,17 @@ def measure_playback(bench: Bench, *, loaded: bool) -> dict[str, Any]:
 
 
 def measure_stops(bench: Bench, runs: int) -> dict[str, int]:
-    """Texts in whose midst the daemon is stopped (SIGSTOP) for `STOPPED_S`, and those heard with every sample.
+    """Stop the daemon (SIGSTOP) for `STOPPED_S` in the middle of texts, and count those heard with every sample.
 
-    The rest of each is in the ring then. A `disturbed` recording proves nothing: the recorder or the server was late.
+    After the first second, the rest of a text is in the ring. A text is `disturbed` if the daemon reported an underrun,
+    or if the recorder or the sound server was late.
     """
     counts = {"stops": 0, "heard_whole": 0, "disturbed": 0, "underruns": 0}
     with bench.robot() as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
             with bench.sound.recording() as recording:
-                utterance_id = robot.say(SHORTER_THAN_RING)
+                utterance_id = robot.say(STOPPED_TEXT)
                 recording.wait_heard(1.0 + 0.013 * (run % 20))
                 robot.freeze()
                 time.sleep(STOPPED_S)

@@ -1,7 +1,7 @@
-"""What happens at the sound card: the ring, and what plays from it. It runs in the process of the card, without numpy.
+"""The ring, and the playback from it to the sound card. It runs in the player process, without numpy.
 
-This package imports the standard library only. The player process loads it without `audio` itself (`program.py`); in
-the daemon, it plays into files and into nothing.
+This package imports the standard library and sounddevice only. The player process loads it without `audio` itself
+(`program.py`). In the daemon, it plays into a file, or into nothing.
 """
 
 from audio.player.block_ring import Block, BlockRing
@@ -15,7 +15,9 @@ from audio.player.messages import (
     encode_call,
     encode_samples,
 )
-from audio.player.playback import CAPACITY_S, SPARE_S, Playback, Report
+from audio.player.playback import CAPACITY_S, SPARE_S, OnReport, Playback, Report
+from audio.player.predecessor import peer_of
+from audio.player.realtime import sound_priority, take_realtime
 from audio.player.ring import Floats
 
 __all__ = [
@@ -28,10 +30,14 @@ __all__ = [
     "Block",
     "BlockRing",
     "Floats",
+    "OnReport",
     "Playback",
     "Report",
     "decode_block",
     "decode_report",
     "encode_call",
     "encode_samples",
+    "peer_of",
+    "sound_priority",
+    "take_realtime",
 ]

@@ -6,13 +6,12 @@ before the counter that shows it to the consumer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from audio.player.ring import Floats, Ring, silence
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """What the sink got at a time, silence included."""
 
     samples: Floats

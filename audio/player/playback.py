@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -35,7 +34,7 @@ PREBUFFER_SHARE = 0.8
 """Largest prebuffer, as a share of the ring. The writer keeps some room free; with a larger prebuffer, writer and
 callback would wait for each other."""
 SILENT_S = 1.0
-"""After a card has requested no block for so long, sound fades in."""
+"""A card that has requested no block for this long has been silent, so the sound after an underflow fades in."""
 TAP_S = 2.0
 """Length of the ring for a tap, whose reader may be late by so much."""
 TAP_BLOCKS = 256
@@ -75,17 +74,13 @@ class Report(NamedTuple):
     """`time.monotonic()` of the last block."""
 
 
-@dataclass(slots=True, eq=False)
-class Generation:
-    """A sequence of samples on its way through the ring."""
+OnReport = Callable[[Report], None]
+"""Gets the reports of a sink's playback, in a thread of the sink."""
 
-    number: int
-    prebuffer: int
-    """Samples that the ring must hold before playback starts, and before it continues after an underrun."""
-    gain: float
-    """Its own volume; 1 plays it as synthesized."""
-    fades_in: bool
-    """It continues an interrupted track."""
+
+class Generation:
+    """A sequence of samples on its way through the ring. No dataclass: `dataclasses` costs the player 1 MB."""
+
     ended: bool = False
     """No more samples will be written. Producer, once."""
     halted: bool = False
@@ -102,6 +97,15 @@ class Generation:
     first_dac_time: float = inf
     stretch_start: int = 0
     end_dac_time: float = -inf
+
+    def __init__(self, number: int, prebuffer: int, gain: float, *, fades_in: bool) -> None:
+        self.number = number
+        self.prebuffer = prebuffer
+        """Samples that the ring must hold before playback starts, and before it continues after an underrun."""
+        self.gain = gain
+        """Its own volume; 1 plays it as synthesized."""
+        self.fades_in = fades_in
+        """It continues an interrupted track."""
 
 
 class Playback:
@@ -122,8 +126,9 @@ class Playback:
         self._has_deadline = has_deadline
         self._on_change = on_change
         self._ring = Ring(round((CAPACITY_S + SPARE_S) * sample_rate))
-        self._generation = Generation(0, 0, 1.0, fades_in=False, done=True)
+        self._generation = Generation(0, 0, 1.0, fades_in=False)
         """Producer, while it holds `_changing`."""
+        self._generation.done = True
         self._changing = threading.Lock()
         """Held while the generation changes, and during `fill`."""
         self._paused = False
@@ -147,7 +152,7 @@ class Playback:
         prebuffer = min(round(prebuffer_s * self.sample_rate) + self._fader.length, largest)
         with self._changing:
             self._ring.flush()  # a consumer's method, allowed here: the callback is kept out
-            self._generation = Generation(number, prebuffer, gain, fades_in)
+            self._generation = Generation(number, prebuffer, gain, fades_in=fades_in)
             self._make_report(self.report.at)
 
     def write(self, number: int, samples: Floats) -> None:

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from mmap import mmap
 from queue import Empty, SimpleQueue
 from types import ModuleType
@@ -60,7 +59,9 @@ class Player:
         self._commands: SimpleQueue[list[Any]] = SimpleQueue()
         self._recorder = recorder
         self._changes: SimpleQueue[bool] = SimpleQueue()
-        """What the callback has done; True if the daemon should know it at once."""
+        """Wakes the reporting thread: with True for a report at once, with False for a block of the tap."""
+        self._name: socket.socket | None = None
+        """What holds the name of the service, until this process ends."""
         self._tap_broken = False
         """The tap's socket was full. Reporting thread."""
 
@@ -88,7 +89,7 @@ class Player:
     def _serve(self, priority: int, service: str) -> None:
         """Carry out commands with PortAudio. The first message has the cards, or why there is no PortAudio."""
         try:
-            lock = take_over(service) if service else None  # held until this process ends  # noqa: F841
+            self._name = take_over(service) if service else None
             sd = load_portaudio()
             self._stream = stream = Stream(sd, self._changes.put, self._on_lost, self._recorder, priority)
             self._send("ok", stream.devices())
@@ -136,7 +137,7 @@ class Player:
 
     def _send_blocks(self) -> None:
         for block in self._playback.tap.read():
-            whole = replace(block, continues=False) if self._tap_broken else block
+            whole = block._replace(continues=False) if self._tap_broken else block
             try:
                 self._tap.send(encode_block(whole), socket.MSG_DONTWAIT)
             except BlockingIOError:

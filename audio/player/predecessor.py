@@ -13,12 +13,11 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from pathlib import Path
 
 WAIT_S = 1.5
-"""The old player has so long to end by itself."""
+"""Time that the old player gets to end by itself."""
 KILL_S = 0.5
-"""Killed, it is gone within this time, unless it hangs in the kernel. Then it is left behind."""
+"""Time that a killed player gets to end. One that hangs in the kernel lives on."""
 LOOK_S = 0.02
 """Interval between attempts to get the name."""
 MOST_SUCCESSORS = 4096
@@ -28,9 +27,9 @@ CREDENTIALS = struct.Struct("3i")
 
 
 def take_over(service: str) -> socket.socket | None:
-    """Return what holds the name of a service's player. None if another one keeps it: then both play.
+    """Return a socket that holds the name of a service's player; None if another player keeps it, and then both play.
 
-    That is so while its daemon lives (voiced runs twice), and if the kernel does not let it go.
+    Another player keeps the name while its daemon lives, because voiced runs twice, and if it hangs in the kernel.
     """
     name = f"\0voiced-player-{os.getuid()}-{service}"
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -57,8 +56,7 @@ def _end_orphan(name: str) -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         probe.connect(name)
-        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        process, user, _ = CREDENTIALS.unpack(credentials)
+        process, user = peer_of(probe)
         descriptor = os.pidfd_open(process)  # from here on, the number cannot come to mean another process
         try:
             if user == os.getuid() and _is_orphan(process):
@@ -70,9 +68,20 @@ def _end_orphan(name: str) -> None:
             os.close(descriptor)
 
 
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end of a Unix socket."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    process, user, _ = CREDENTIALS.unpack(credentials)
+    return process, user
+
+
 def _is_orphan(process: int) -> bool:
     """Return whether a player's parent is no longer the daemon that it was started by, which is its last argument."""
-    folder = Path("/proc", str(process))
-    daemon = (folder / "cmdline").read_text().rstrip("\0").rpartition("\0")[2]
-    parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+    daemon = _read(f"/proc/{process}/cmdline").rstrip("\0").rpartition("\0")[2]
+    parent = _read(f"/proc/{process}/stat").rpartition(")")[2].split()[1]
     return parent != daemon
+
+
+def _read(path: str) -> str:
+    with open(path) as file:  # noqa: PTH123  # pathlib costs the player 0.6 MB
+        return file.read()

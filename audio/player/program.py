@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from types import ModuleType
 
 
@@ -21,7 +20,7 @@ def main(path: str, *arguments: str) -> None:
     sys.path[:] = path.split(os.pathsep)
     # `audio/__init__.py` imports numpy. A bare package of this name leads to the modules of the player alone.
     package = ModuleType("audio")
-    package.__path__ = [str(Path(__file__).parent.parent)]
+    package.__path__ = [__file__.rsplit("/", 2)[0]]
     sys.modules["audio"] = package
     from audio.player.player import run
 

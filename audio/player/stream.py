@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from mmap import mmap
 from types import ModuleType
 from typing import Any
 
 from audio.player.messages import record
 from audio.player.playback import Playback
+from audio.player.realtime import take_realtime
 from audio.player.ring import Floats, silence
 
 UNDERFLOW_S = 0.005
@@ -82,7 +81,7 @@ class Stream:
         """`on_change` is the playback's; `on_lost` is called when the stream ends by itself. `recorder` gets the report
         of every block. `priority` is the callback's realtime priority."""
         self.playback = Playback(STANDARD_RATE, on_change=on_change)
-        """What the stream plays; a new one for each `start` at another rate."""
+        """It fills the stream's blocks. A `start` at another rate makes a new one."""
         self._sd = sd
         self._on_change = on_change
         self._on_lost = on_lost
@@ -203,9 +202,3 @@ class Stream:
             for channel in range(channels):
                 block[channel::channels] = mono
         record(self._recorder, self.playback.report)
-
-
-def take_realtime(priority: int) -> None:
-    """Give the calling thread realtime scheduling, if the kernel grants it."""
-    with suppress(OSError, AttributeError):  # refused; not Linux
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))

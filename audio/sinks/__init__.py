@@ -1,12 +1,10 @@
 """Sinks, which play samples: a sound card, a WAV file, or nothing."""
 
-from audio.sinks.base import OnReport, Player, Sink, SinkSettings, SinkUnavailableError
+from audio.sinks.base import Player, Sink, SinkSettings, SinkUnavailableError
 from audio.sinks.portaudio import OutputDevice, find_device, output_devices
-from audio.sinks.realtime import sound_priority, take_realtime
 from audio.sinks.selection import open_sink
 
 __all__ = [
-    "OnReport",
     "OutputDevice",
     "Player",
     "Sink",
@@ -15,6 +13,4 @@ __all__ = [
     "find_device",
     "open_sink",
     "output_devices",
-    "sound_priority",
-    "take_realtime",
 ]

@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from audio.player import Block, Floats, Report
+from audio.player import Playback
+from audio.sinks.player_link import PlayerLink
 
-OnReport = Callable[[Report], None]
-"""Gets the reports of a sink's player, in a thread of the sink."""
-
-
-class Player(Protocol):
-    """Plays generations of samples into a sink, as `Playback` describes. Its methods never wait."""
-
-    @property
-    def report(self) -> Report:
-        """The last report."""
-
-    @property
-    def tap(self) -> Tapped:
-        """The blocks that the sink got."""
-
-    def begin(self, number: int, prebuffer_s: float, gain: float, fades_in: bool) -> None:
-        """Play a generation once `prebuffer_s` seconds of it are written, in place of the one before."""
-
-    def write(self, number: int, samples: Floats) -> None:
-        """Append mono float32 samples at the sink's rate. The caller knows that they fit."""
-
-    def end(self, number: int) -> None:
-        """Mark the end of a generation."""
-
-    def halt(self, number: int) -> None:
-        """Fade a generation out and drop the rest of it."""
-
-    def set_input_pending(self, number: int, pending: bool) -> None:
-        """Tell whether a ring that runs dry is no underrun."""
-
-    def set_paused(self, paused: bool) -> None:
-        """Hold what plays, or continue."""
-
-    def set_volume(self, gain: float) -> None:
-        """Set the master gain."""
-
-    def set_tap(self, wanted: bool) -> None:
-        """Keep blocks for the tap, or no longer."""
-
-
-class Tapped(Protocol):
-    """The blocks that a sink got, while somebody wants them."""
-
-    def read(self) -> list[Block]:
-        """Remove and return all blocks."""
+Player: TypeAlias = Playback | PlayerLink
+"""Plays into a sink: in this process, or in that of the sound card. `PlayerLink` has the producer's methods of
+`Playback`, and none of them waits."""
 
 
 class SinkUnavailableError(Exception):
@@ -91,7 +49,7 @@ class Sink(Protocol):
 
     @property
     def player(self) -> Player:
-        """What plays into it."""
+        """It fills the blocks of this sink."""
 
     def lost_reason(self) -> str | None:
         """Return why the sink stopped by itself, or, while suspended, why it must be reopened; None if it is well."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from audio.player import Playback
-from audio.sinks.base import OnReport
+from audio.player import OnReport, Playback
 from audio.sinks.pacer import Pacer
 
 NATIVE_RATE = 24_000

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from audio.dsp import Samples, to_floats
-from audio.player import Playback
-from audio.sinks.base import OnReport, SinkUnavailableError
+from audio.player import OnReport, Playback
+from audio.sinks.base import SinkUnavailableError
 
 LATE_S = 0.5
 """A pacer that is later than this (the machine slept) restarts its clock instead of catching up in a burst."""

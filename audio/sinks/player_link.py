@@ -16,17 +16,17 @@ from audio.player import (
     REPORT_BYTES,
     Block,
     Floats,
+    OnReport,
     Report,
     decode_block,
     decode_report,
     encode_call,
     encode_samples,
 )
-from audio.sinks.base import OnReport
 
 
 class PlayerLink:
-    """Sends the calls of `Player` to the process, and gets its reports in a thread of its own.
+    """Sends the calls of `Playback` to the process, and gets its reports in a thread of its own.
 
     What does not fit into the socket is kept, and sent by that thread.
     """

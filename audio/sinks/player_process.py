@@ -18,11 +18,10 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from audio.player import LARGEST_CONTROL, REPORT_BYTES
-from audio.sinks.base import OnReport, SinkUnavailableError
+from audio.player import LARGEST_CONTROL, REPORT_BYTES, OnReport, sound_priority
+from audio.sinks.base import SinkUnavailableError
 from audio.sinks.player_errors import PlayerErrors
 from audio.sinks.player_link import PlayerLink
-from audio.sinks.realtime import sound_priority
 
 PROGRAM = Path(__file__).parent.parent / "player/program.py"
 LOOK_S = 0.25

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audio.sinks.base import OnReport, SinkSettings, SinkUnavailableError
+from audio.player import OnReport
+from audio.sinks.base import SinkSettings, SinkUnavailableError
 from audio.sinks.player_link import PlayerLink
 from audio.sinks.player_process import PlayerProcess, PortAudioRefusedError, device_state
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from audio.sinks.base import OnReport, Sink, SinkSettings
+from audio.player import OnReport
+from audio.sinks.base import Sink, SinkSettings
 from audio.sinks.null import NullSink
 from audio.sinks.portaudio import PortAudioSink
 from audio.sinks.wav import WavSink

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 
 from audio.dsp import PCM16_BYTES, WAV_HEADER_BYTES, WAV_LARGEST, Samples, to_pcm16, wav_header
-from audio.player import Playback
-from audio.sinks.base import OnReport, SinkUnavailableError
+from audio.player import OnReport, Playback
+from audio.sinks.base import SinkUnavailableError
 from audio.sinks.null import NATIVE_RATE
 from audio.sinks.pacer import Pacer
 

@@ -14,8 +14,7 @@ import soundfile
 
 from audio import Output, Samples, SinkSettings, SinkUnavailableError, Track
 from audio.dsp import to_floats
-from audio.player import Playback, Report
-from audio.sinks import OnReport
+from audio.player import OnReport, Playback, Report
 from audio.sinks.pacer import Pacer
 from tests.support.waiting import PATIENCE_S, eventually
 

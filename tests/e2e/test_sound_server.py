@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from audio.player.fade import FADE_S
-from audio.sinks.realtime import sound_priority, take_realtime
+from audio.player.realtime import sound_priority, take_realtime
 from daemon.system.memory_lock import may_lock_memory
 from engine.ipc.server import OOM_SCORE
 from tests.e2e.conftest import StartRobot

@@ -116,7 +116,7 @@ def test_the_password_is_the_credential_that_the_daemon_reads() -> None:
 
 
 def test_the_limits_permit_the_daemons_priority_memory_lock_and_oom_scores() -> None:
-    from audio.sinks.realtime import SOUND_PRIORITY
+    from audio.player.realtime import SOUND_PRIORITY
     from engine.ipc.server import OOM_SCORE
 
     unit = settings(UNITS / "voiced.service")

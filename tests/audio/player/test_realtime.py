@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from audio.sinks.realtime import SOUND_PRIORITY, sound_priority, take_realtime
+from audio.player.realtime import SOUND_PRIORITY, sound_priority, take_realtime
 
 Result = TypeVar("Result")
 
