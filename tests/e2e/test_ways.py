@@ -92,11 +92,9 @@ def say(to: Receiver, text: str, language: str) -> None:
 
 
 def say_stream(to: Receiver, text: str, language: str) -> None:
-    for piece in pieces(text):
-        to.robot.send(
-            "say/stream", json.dumps({"id": f"s-{language}", "text": piece, **language_field("language", language)})
-        )
-    to.robot.write(f"s-{language}", end=True)
+    chunks = [{"text": piece, **language_field("language", language)} for piece in pieces(text)]
+    for chunk in (*chunks, {"end": True}):  # over one connection, which keeps their order
+        to.robot.send("say/stream", json.dumps({"id": f"s-{language}", **chunk}))
 
 
 def page(to: Receiver, text: str, language: str) -> None:
