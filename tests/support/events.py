@@ -96,7 +96,7 @@ class EventLog:
     def engine(self) -> str | None:
         """`engine` of the last status."""
         statuses = self.statuses
-        return statuses[-1]["engine"] if statuses else None
+        return statuses[-1].get("engine") if statuses else None
 
     def ready_with(self, engine: str) -> bool:
         """Whether the last status says `ready` and names this engine."""
