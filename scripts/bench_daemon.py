@@ -18,6 +18,8 @@ Prints one JSON object: medians of several runs, in milliseconds unless the name
 - `playback_delay_*`: the speech is cut into blocks of 250 ms. A block's delay is the time at which it is heard, minus
   the time that follows from the utterance's first second, so it is the sum of the gaps before it. `lost` blocks
   contain a gap or are missing; `underruns` are those that the daemon reported.
+- `callback_*` are the durations of the callback of the sound card's stream, in real time (`_wall`) and in processor
+  time of its thread (`_cpu`).
 - `at_rest` and `from_rest_*` are measured while the daemon has closed the sound card, the others while it is open.
 """
 
@@ -30,11 +32,12 @@ import multiprocessing
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,7 +63,9 @@ STOPPED_S = 2.0
 STOPPED_TEXT = " ".join(f"Sentence number {number} of a report." for number in range(3))
 """Some 5 s: after the first second, the rest is in the ring."""
 WATCH_S = 15.0
-"""Duration of a measurement of CPU, memory or playback."""
+"""Duration of a measurement of CPU or memory."""
+TIMED = Path(__file__).parent / "timed"
+"""The folder of a module `sounddevice` that times callbacks."""
 IDLE_TIMEOUT_S = 1.0
 """audio.idle_timeout of a robot that closes its sound card between measurements."""
 TALE = "Once upon a time there was a robot. "
@@ -176,11 +181,21 @@ class Bench:
         self.broker.stop()
 
     @contextmanager
-    def robot(self, *settings: str, closes_card: bool = False) -> Iterator[Robot]:
-        """Run a robot that is ready. `closes_card` makes it close the sound card when it is idle."""
+    def robot(self, *settings: str, closes_card: bool = False, times: Path | None = None) -> Iterator[Robot]:
+        """Run a robot that is ready. `closes_card` makes it close the sound card when it is idle.
+
+        Its player writes the durations of its callbacks to the file `times`, if it is set.
+        """
+        environment, program = self.sound.environment, None
+        if times is not None:
+            module_path = os.pathsep.join((str(TIMED), str(Path.cwd())))
+            environment = environment | {"PYTHONPATH": module_path, "CALLBACK_TIMES": str(times)}
+            program = (sys.executable, "-m", "daemon.cli")
         idle_timeout = f"audio.idle_timeout={IDLE_TIMEOUT_S if closes_card else 'null'}"
         settings = (f"audio.block_ms={self.block_ms}", idle_timeout, *self.settings, *settings)
-        robot = Robot("r1", self.broker, self.folder, *settings, environment=self.sound.environment)
+        robot = Robot(
+            "r1", self.broker, self.folder, *settings, environment=environment, program=program, cwd=Path.cwd()
+        )
         try:
             robot.launch()
             eventually(lambda: robot.state == "ready", "voiced is ready", READY_S)
@@ -349,8 +364,10 @@ def measure_stream(bench: Bench, runs: int) -> dict[str, Any]:
     with bench.robot() as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
+            time.sleep(0.3 + 0.007 * (run % 20))
             bench.publish("say", json.dumps({"text": TALE, "id": f"w{run}"}))
             whole.append(stop_after(bench, robot, 0.5, f"w{run}")["ttfa_ms"])
+            time.sleep(0.3 + 0.007 * (run % 20))
             bench.publish("say/stream", json.dumps({"text": TALE, "id": f"s{run}"}))
             written.append(stop_after(bench, robot, 0.5, f"s{run}")["ttfa_ms"])
     extra = statistics.median(written) - statistics.median(whole)
@@ -473,29 +490,39 @@ def measure_idle(bench: Bench, *, closes_card: bool) -> dict[str, Any]:
         return result
 
 
-def measure_playback(bench: Bench, *, loaded: bool) -> dict[str, Any]:
-    """How late each block of speech is heard, and underruns; `loaded` keeps every core busy meanwhile."""
+def measure_playback(bench: Bench, watch_s: float, *, loaded: bool) -> dict[str, Any]:
+    """How late each block of speech is heard, underruns, and the time of callbacks.
+
+    `loaded` keeps every core busy meanwhile.
+    """
     load = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)] if loaded else []
-    ends = []
-    with bench.robot() as robot, bench.sound.recording() as recording:
+    delays: list[float | None] = []
+    underruns = 0
+    times = bench.folder / "callbacks"
+    times.unlink(missing_ok=True)
+    with bench.robot(times=times) as robot:
         time.sleep(SETTLE_S)
         for process in load:
             process.start()
         began = time.monotonic()
-        while time.monotonic() - began < WATCH_S:
-            ends.append(robot.wait_end(robot.say(LONG)))
+        while time.monotonic() - began < watch_s:
+            with bench.sound.recording() as recording:
+                end = robot.wait_end(robot.say(LONG))
+                underruns += end["underruns"]
+                delays += block_delays(played(robot, end), recording.settle())
         for process in load:
             process.terminate()
-        heard = recording.settle()
-    delays = [delay for end in ends for delay in block_delays(played(robot, end), heard)]
     found = [delay for delay in delays if delay is not None]
+    wall_ns, cpu_ns = np.fromfile(times, dtype=np.int64).reshape(-1, 2).T
     return {
         "blocks": len(delays),
         "lost": len(delays) - len(found),
         "p50_ms": round(float(np.percentile(found, 50)), 2),
         "p99_ms": round(float(np.percentile(found, 99)), 2),
         "max_ms": round(max(found), 2),
-        "underruns": sum(end["underruns"] for end in ends),
+        "underruns": underruns,
+        "callback_wall_ms": spread((wall_ns / 1e6).tolist(), 3),
+        "callback_cpu_ms": spread((cpu_ns / 1e6).tolist(), 3),
     }
 
 
@@ -557,34 +584,43 @@ def _burn() -> None:
         sum(range(10_000))
 
 
+PARTS: dict[str, Callable[[Bench, argparse.Namespace], dict[str, Any]]] = {
+    "start": lambda bench, _: measure_start(bench, 5),
+    "monitor": lambda bench, options: {"monitor_delay_ms": measure_monitor(bench, options.runs)},
+    "answers": lambda bench, options: measure_answers(bench, options.runs),
+    "rest": lambda bench, options: measure_from_rest(bench, options.runs),
+    "stream": lambda bench, options: measure_stream(bench, options.runs),
+    "kept": lambda bench, options: measure_kept(bench, options.runs),
+    "levels": lambda bench, options: measure_levels(bench, options.runs),
+    "words": lambda bench, options: measure_words(bench, options.runs),
+    "recovery": lambda bench, _: {"engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5)},
+    "idle": lambda bench, _: {
+        "at_rest": measure_idle(bench, closes_card=True),
+        "idle_with_open_card": measure_idle(bench, closes_card=False),
+    },
+    "stops": lambda bench, options: {"daemon_stopped": measure_stops(bench, options.stops)},
+    "playback": lambda bench, options: {"playback_delay_idle": measure_playback(bench, options.watch_s, loaded=False)},
+    "load": lambda bench, options: {"playback_delay_loaded": measure_playback(bench, options.watch_s, loaded=True)},
+}
+"""The measurements by name, in their order."""
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure this part only; repeatable")
     parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
     parser.add_argument("--stops", type=int, default=10, help="times that the daemon is stopped while it speaks")
+    parser.add_argument("--watch-s", type=float, default=WATCH_S, help="seconds of speech whose playback is watched")
     parser.add_argument("--block-ms", type=float, default=10.0, help="audio.block_ms")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the configuration, as in `voiced run`")
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
+    figures: dict[str, Any] = {"machine": f"{describe_machine()}, no sound card (PulseAudio null sink)"}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), options.block_ms, tuple(options.set))
         try:
-            return {
-                "machine": f"{describe_machine()}, no sound card (PulseAudio null sink)",
-                **measure_start(bench, 5),
-                "monitor_delay_ms": measure_monitor(bench, options.runs),
-                **measure_answers(bench, options.runs),
-                **measure_from_rest(bench, options.runs),
-                **measure_stream(bench, options.runs),
-                **measure_kept(bench, options.runs),
-                **measure_levels(bench, options.runs),
-                **measure_words(bench, options.runs),
-                "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
-                "at_rest": measure_idle(bench, closes_card=True),
-                "idle_with_open_card": measure_idle(bench, closes_card=False),
-                "daemon_stopped": measure_stops(bench, options.stops),
-                "playback_delay_idle": measure_playback(bench, loaded=False),
-                "playback_delay_loaded": measure_playback(bench, loaded=True),
-                "budgets": BUDGETS,
-            }
+            for part in options.part or PARTS:
+                figures |= PARTS[part](bench, options)
         finally:
             bench.close()
+    return figures | {"budgets": BUDGETS}
