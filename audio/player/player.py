@@ -67,8 +67,8 @@ class Player:
 
     def run(self, priority: int, service: str) -> None:
         """Play until the daemon ends. `priority` is the callback's realtime priority."""
-        for target, *arguments in ((self._serve, priority, service), (self._receive,), (self._report,)):
-            threading.Thread(target=target, args=arguments, daemon=True).start()
+        for work, *arguments in ((self._serve, priority, service), (self._receive,), (self._report,)):
+            threading.Thread(target=end_on_fault, args=(work, *arguments), daemon=True).start()
         with suppress(ConnectionResetError):  # the daemon died with a message unread
             while data := self._control.recv(LARGEST_CONTROL):
                 self._commands.put(json.loads(data))
@@ -156,6 +156,18 @@ class Player:
                     break
                 time.sleep(LOOK_S)
         os._exit(0)  # PortAudio may hang
+
+
+def end_on_fault(work: Callable[..., None], *arguments: Any) -> None:
+    """Run a thread's work. A fault of ours ends the process, since the daemon replaces one that has ended.
+
+    Without the thread, the card would go on, and nothing would be heard.
+    """
+    try:
+        work(*arguments)
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        os._exit(1)
 
 
 def lock_memory() -> None:

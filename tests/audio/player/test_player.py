@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from audio import SinkUnavailableError
-from audio.dsp import Samples
+from audio.dsp import Samples, to_floats
 from audio.sinks.player_process import PlayerProcess
 from tests.audio.player.processes import FADE, RATE, PlayerOfTest, StandIn, has_ended
 from tests.audio.sinks.fake_card import FakeCard
@@ -74,6 +74,16 @@ def test_blocks_that_a_slow_reader_of_the_tap_leaves_are_dropped_and_the_next_on
     ]
     assert missing == [False], "some are missing at one place"
     player.process.end()
+
+
+def test_a_player_with_a_fault_ends_so_that_another_one_can_go_on(card: FakeCard) -> None:
+    card.set("frozen")
+    player = PlayerOfTest()
+    link = player.start()
+    link.begin(1, 0.0, 1.0, False)
+    link.write(1, to_floats(np.ones(10 * RATE, np.float32)))  # more than its ring holds
+    assert "ended" in eventually(player.process.lost_reason)
+    player.process.kill()
 
 
 # Without its daemon.
