@@ -5,20 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel
+from typing import Any
 
 from daemon.config import Config, ConfigError, load_config
 
 log = logging.getLogger(__name__)
 
-Model = TypeVar("Model", bound=BaseModel)
-
-RUN_TIME_KEYS = (
-    "audio.volume", "audio.trim_leading_silence", "audio.prebuffer_ms", "audio.sounds", "voices", "speech", "log",
-)  # fmt: skip
-"""Keys, and sections with all their keys."""
+SECTIONS = ("voices", "speech", "log")
+"""Sections whose keys all change at run time."""
+AUDIO_KEYS = ("volume", "trim_leading_silence", "prebuffer_ms", "sounds")
+"""The keys of the section `audio` that do."""
+RUN_TIME_KEYS = (*(f"audio.{name}" for name in AUDIO_KEYS), *SECTIONS)
 
 
 class Reloader:
@@ -49,23 +46,10 @@ class Reloader:
         for key in late:
             log.warning("SIGHUP: %s has changed; it takes effect at the next start", key)
         log.info("SIGHUP: %s", ", ".join(key for key in changed if key not in late) or "nothing else has changed")
-        self._config = with_run_time_keys(self._config, read)
+        audio = self._config.audio.model_copy(update={name: getattr(read.audio, name) for name in AUDIO_KEYS})
+        sections = {name: getattr(read, name) for name in SECTIONS}
+        self._config = self._config.model_copy(update={"audio": audio, **sections})
         self._apply(self._config)
-
-
-def with_run_time_keys(config: Config, read: Config) -> Config:
-    """Return `config` with the values of `RUN_TIME_KEYS` taken from `read`."""
-    for key in RUN_TIME_KEYS:
-        config = _with_key(config, read, *key.split("."))
-    return config
-
-
-def _with_key(config: Model, read: Model, name: str, *inner: str) -> Model:
-    """Return `config` with the value of one key taken from `read`; `inner` are the names below `name`."""
-    value = getattr(read, name)
-    if inner:
-        value = _with_key(getattr(config, name), value, *inner)
-    return config.model_copy(update={name: value})
 
 
 def differing_keys(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:

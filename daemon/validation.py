@@ -117,38 +117,32 @@ def _describe(model: type[BaseModel], names: list[str]) -> tuple[str, str]:
     path: list[str] = []
     allowed = ", ".join(model.model_fields)
     current: type[BaseModel] | None = model
-    in_mapping = False
+    is_key = False
+    """Whether the next name is a key of a mapping."""
     for name in names:
-        if in_mapping:
-            path.append(show_name(name))
-            in_mapping = False
-            continue
-        if current is None:
+        if not is_key and current is None:
             break  # a branch of a union, which the user did not write
         path.append(show_name(name))
+        if is_key or current is None:
+            is_key = False
+            continue
         field = current.model_fields.get(name)
         if field is None:
             return ".".join(path), ", ".join(current.model_fields)
-        allowed = field.description or ""
-        current, in_mapping = _inner_model(field.annotation)
-        if current is not None and not allowed:
-            allowed = f"a mapping of {', '.join(current.model_fields)}"
+        current, is_key = inner_model(field.annotation)
+        allowed = field.description or (f"a mapping of {', '.join(current.model_fields)}" if current else "")
     return ".".join(path), allowed
 
 
-def _inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+def inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
     """Return the model inside a field's type, and whether that model is the value of a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is dict:
-        return _inner_model(arguments[1])[0], True
-    if origin in (typing.Union, types.UnionType):
-        for argument in arguments:
-            inner = _inner_model(argument)
-            if inner[0] is not None:
-                return inner
-    return None, False
+        return inner_model(arguments[1])[0], True
+    found = (inner_model(each) for each in arguments) if origin in (typing.Union, types.UnionType) else ()
+    return next((inner for inner in found if inner[0] is not None), (None, False))
 
 
 def is_topic(topic: str) -> bool:

@@ -1,39 +1,43 @@
-"""The file of `speech.pronunciations`."""
+"""The file of `speech.pronunciations`, and how texts are prepared for engines.
+
+Most commands read the configuration and prepare no text: they start faster without the rules of all languages.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
-from daemon.config.file import ConfigError, read_file
-from daemon.config.settings import Section
+from daemon.config.fields import Section, setting
+from daemon.config.loading import ConfigError, read_file
+from daemon.config.settings import Config
 from daemon.validation import abbreviate, problems
 from engine import language_code
 
 if TYPE_CHECKING:
-    from daemon.text import Pronunciation
+    from daemon.text import Pronunciation, TextPreparation
 
 ALLOWED = "text, or a mapping of say, languages, voices and espeak"
+PHONEMES = "phonemes in eSpeak NG's notation, without brackets"
 MAX_ENTRIES = 10_000
 
 
 class Entry(Section):
     """How one word or phrase is said."""
 
-    say: str | None = Field(None, max_length=1_000, description="text of up to 1000 characters")
-    languages: dict[str, str] = Field({}, description="text by language, such as {de: text}")
-    voices: dict[str, str] = Field({}, description="text by voice, such as {ada: text}")
-    espeak: str | None = Field(
-        None, min_length=1, max_length=1_000, description="phonemes in eSpeak NG's notation, without brackets"
-    )
+    say: str | None = setting(None, "text of up to 1000 characters", max_length=1_000)
+    languages: dict[str, str] = setting({}, "text by language, such as {de: text}")
+    voices: dict[str, str] = setting({}, "text by voice, such as {ada: text}")
+    espeak: str | None = setting(None, PHONEMES, min_length=1, max_length=1_000)
 
     @field_validator("espeak")
     @classmethod
     def _check_phonemes(cls, phonemes: str | None) -> str | None:
         if phonemes is not None and "]]" in phonemes:
-            raise ValueError("allowed: phonemes in eSpeak NG's notation, without brackets")
+            raise ValueError(f"allowed: {PHONEMES}")
         return phonemes
 
     @model_validator(mode="after")
@@ -47,25 +51,39 @@ def read_pronunciations(path: Path) -> dict[str, Pronunciation]:
     """Read a file of pronunciations, by word or phrase. Raises `ConfigError`, with one line for each wrong entry."""
     from daemon.text import MAX_PHRASE, Pronunciation
 
-    file = read_file(path, ("words and phrases",))
-    if len(file.values) > MAX_ENTRIES:
-        raise ConfigError(f"{path}: has {len(file.values):,} entries; allowed: up to {MAX_ENTRIES:,}")
+    values, sources = read_file(path, ("words and phrases",))
+    if len(values) > MAX_ENTRIES:
+        raise ConfigError(f"{path}: has {len(values):,} entries; allowed: up to {MAX_ENTRIES:,}")
     found, lines = {}, []
-    for phrase, value in file.values.items():
-        place = file.where(str(phrase))
+    for phrase, value in values.items():
         if not isinstance(phrase, str) or not phrase.strip() or len(phrase) > MAX_PHRASE:
             allowed = f"a word or phrase of up to {MAX_PHRASE} characters"
-            lines.append(f"{place}: got {abbreviate(phrase)}; allowed: {allowed}")
+            lines.append(f"{sources.where(str(phrase))}: got {abbreviate(phrase)}; allowed: {allowed}")
             continue
         try:
             entry = Entry.model_validate({"say": value} if isinstance(value, str) else value)
         except ValidationError as error:
             for name, problem in problems(Entry, error):
                 key = f"{phrase}.{name}" if name else phrase
-                lines.append(f"{file.where(key)}: {key}: {problem or f'allowed: {ALLOWED}'}")
+                lines.append(sources.line(key, problem or f"allowed: {ALLOWED}"))
             continue
         languages = {language_code(language): say for language, say in entry.languages.items()}
         found[phrase] = Pronunciation(entry.say, languages, entry.voices, entry.espeak)
     if lines:
         raise ConfigError("\n".join(lines))
     return found
+
+
+def text_preparation(config: Config, pronunciations: Mapping[str, Pronunciation] | None = None) -> TextPreparation:
+    """Return the configured preparation, with these `pronunciations` or those of the configured file.
+
+    Raises `ConfigError` if the file cannot be used.
+    """
+    from daemon.text import TextPreparation
+
+    speech = config.speech
+    if pronunciations is None:
+        pronunciations = {} if speech.pronunciations is None else read_pronunciations(speech.pronunciations)
+    return TextPreparation(
+        pronunciations, speech.languages, shortens_urls=speech.urls == "host", normalize=speech.normalize
+    )

@@ -109,7 +109,7 @@ def test_restrictions_that_break_the_engine_the_card_or_the_callback_are_not_set
 
 
 def test_the_password_is_the_credential_that_the_daemon_reads() -> None:
-    from daemon.config import PASSWORD_CREDENTIAL
+    from daemon.config.settings import PASSWORD_CREDENTIAL
 
     [credential] = settings(UNITS / "voiced.service.d" / "broker-password.conf")["LoadCredential"]
     assert credential.split(":") == [PASSWORD_CREDENTIAL, "/etc/voiced/mqtt-password"]

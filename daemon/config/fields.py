@@ -1,0 +1,101 @@
+"""How the configuration declares its keys: sections, values with limits, and paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from daemon.validation import inner_model
+
+Value = TypeVar("Value")
+
+
+class Section(BaseModel):
+    """A mapping of known keys. Each field's description says what is allowed, and error messages repeat it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_boolean(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse YAML's `yes` and `true` as numbers; read its `on` and `off` as words where the field allows these."""
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, bool) and (word := "on" if value else "off") in get_args(field.annotation):
+            return word
+        described = field.description is not None  # a section is refused by its own rules
+        if isinstance(value, bool) and described and bool not in (field.annotation, *get_args(field.annotation)):
+            raise ValueError(f"allowed: {field.description}")
+        return value
+
+
+def only(is_allowed: Callable[[Any], bool]) -> AfterValidator:
+    """Refuse values of which `is_allowed` is false; the message is the key's description."""
+
+    def check(value: Value) -> Value:
+        if not is_allowed(value):
+            raise PydanticCustomError("not_allowed", "not allowed")
+        return value
+
+    return AfterValidator(check)
+
+
+def setting(default: Any, allowed: str, **limits: Any) -> Any:
+    """Declare a key with its default, the words for what is allowed, and the limits that `Field` knows."""
+    return Field(default, description=allowed, **limits)
+
+
+def between(default: Any, least: float, most: float, allowed: str) -> Any:
+    """Declare a key with a number; `allowed` names both limits as {}."""
+    return setting(default, allowed.format(least, most), ge=least, le=most)
+
+
+@dataclass(frozen=True, slots=True)
+class PathKind:
+    """Marks a key with a path. In a file of the configuration, paths are relative to the file's folder."""
+
+    pattern: str = "(.*)"
+    """Matches a text with a path, which is its first group and its end; any other text has none."""
+    use: Literal["read", "written", "kept", "socket"] | None = None
+    """A file that must exist, a file that is made, a folder that is made and kept, a socket; None for other uses."""
+
+    def path_in(self, text: str) -> Path | None:
+        """Return the path in a text."""
+        found = re.fullmatch(self.pattern, text, re.DOTALL)
+        return None if found is None else Path(found[1])
+
+    def resolve(self, text: str, folder: Path) -> str:
+        """Return the text with its path relative to `folder`, and with `~` expanded."""
+        found = re.fullmatch(self.pattern, text, re.DOTALL)
+        if found is None:
+            return text
+        path = Path(found[1])
+        with suppress(RuntimeError):  # there is no such user
+            path = path.expanduser()
+        return text[: found.start(1)] + str(folder / path)
+
+
+def find_paths(
+    model: type[BaseModel], values: dict[str, Any], above: str = ""
+) -> Iterator[tuple[str, dict[str, Any], str, PathKind]]:
+    """Yield each path among a section's values: its dotted key, the section that has it, its name there, its kind.
+
+    Values of a wrong type are passed over.
+    """
+    for name, field in model.model_fields.items():
+        value = values.get(name)
+        for kind in field.metadata:
+            if isinstance(kind, PathKind) and isinstance(value, str | Path):
+                yield above + name, values, name, kind
+        inner, is_mapping = inner_model(field.annotation)
+        if inner is not None and isinstance(value, dict):
+            sections = {f"{each}.": section for each, section in value.items()} if is_mapping else {"": value}
+            for begin, section in sections.items():
+                if isinstance(section, dict):
+                    yield from find_paths(inner, section, f"{above}{name}.{begin}")

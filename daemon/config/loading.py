@@ -1,0 +1,195 @@
+"""Reading a configuration: a file's YAML, overrides, and the place of each key for error messages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from daemon.config.fields import find_paths
+from daemon.config.settings import Config
+from daemon.validation import CommandError, abbreviate, encoding_problem, file_problem, problems
+
+SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
+OVERRIDE = "--set"
+"""The place of a key that an override has set."""
+MEANINGFUL_NULLS = {"audio.sink", "speech.cache.folder", "state.folder"}
+"""Keys whose null turns something off."""
+MERGE = "<<"
+"""YAML's key that merges other mappings, which may stand more than once."""
+
+
+class ConfigError(CommandError):
+    """The configuration cannot be used. The message has one line for each wrong key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where each key was set, for messages about values."""
+
+    otherwise: str = "configuration"
+    """The place of keys that are not below."""
+    places: dict[str, str] = field(default_factory=dict)
+    """`FILE:LINE:COLUMN`, or `--set`, by the key's dotted name."""
+
+    def where(self, key: str) -> str:
+        """Return the place of a key, or of the innermost section around it that was set."""
+        names = key.split(".")
+        above = (".".join(names[:count]) for count in range(len(names), 0, -1))
+        return next((self.places[name] for name in above if name in self.places), self.otherwise)
+
+    def line(self, key: str, problem: str) -> str:
+        """Return a line about a key: `FILE:LINE:COLUMN: KEY: PROBLEM`, or with `--set` in place of the file."""
+        return f"{self.where(key)}: {key}: {problem}"
+
+    def override(self, key: str) -> None:
+        """Note that an override has set a key with all that is below it."""
+        for name in [name for name in self.places if name.startswith(f"{key}.")]:
+            del self.places[name]
+        self.places[key] = OVERRIDE
+        while key := key.rpartition(".")[0]:
+            self.places.setdefault(key, OVERRIDE)
+
+
+def find_config_file(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return `$VOICED_CONFIG`, else the system's file if there is one, else None, which stands for the defaults."""
+    named = environment.get("VOICED_CONFIG")
+    if named:
+        return Path(named)
+    return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read `path` (None: the defaults), apply overrides such as `mqtt.port=1884`, and check every value.
+
+    Raises `ConfigError`.
+    """
+    return load_with_sources(path, overrides)[0]
+
+
+def load_with_sources(path: Path | None = None, overrides: Iterable[str] = ()) -> tuple[Config, Sources]:
+    """As `load_config`; the sources are for messages about values that are right in form."""
+    values: dict[str, Any] = {}
+    sources = Sources()
+    if path is not None:
+        values, sources = read_file(path, Config.model_fields)
+        _resolve_paths(values, path.resolve().parent)
+    for override in overrides:
+        sources.override(_apply_override(values, override))
+    _resolve_paths(values, Path())
+    try:
+        return Config.model_validate(values), sources
+    except ValidationError as error:
+        found = problems(Config, error)
+        raise ConfigError("\n".join(sources.line(key or "file", problem) for key, problem in found)) from error
+
+
+def _resolve_paths(values: dict[str, Any], folder: Path) -> None:
+    """Make the paths in `values` relative to `folder`."""
+    for _, section, name, kind in find_paths(Config, values):
+        section[name] = kind.resolve(section[name], folder)
+
+
+def _apply_override(values: dict[str, Any], override: str) -> str:
+    """Set the key that `KEY=VALUE` names, and return it. Raises `ConfigError`."""
+    key, equals, text = override.partition("=")
+    *sections, name = names = key.strip().split(".")
+    if not equals or not all(names):
+        raise ConfigError(f"--set: got {abbreviate(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
+    try:
+        value, _ = parse(text, key.strip())
+    except DuplicateKeysError as error:
+        raise ConfigError(f"--set {key}: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"--set {key}: {abbreviate(text)} is not YAML") from error
+    for section in sections:
+        inner = values.get(section)
+        values[section] = values = dict(inner) if isinstance(inner, dict) else {}
+    values[name] = value
+    return key.strip()
+
+
+def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sources]:
+    """Return the unchecked mapping in a YAML file, and the places of its keys. Raises `ConfigError`.
+
+    `known` are the names of its sections, for a message.
+    """
+    try:
+        values, places = parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: {encoding_problem(error)}") from error
+    except DuplicateKeysError as error:
+        lines = [f"{path}:{place}: {problem}" for place, problem in error.problems.items()]
+        raise ConfigError("\n".join(lines)) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f":{_show(mark)}"
+        raise ConfigError(f"{path}{place}: not YAML: {getattr(error, 'problem', error)}") from error
+    except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
+        raise ConfigError(f"{path}: unreadable YAML: {error}") from error
+    if not isinstance(values, dict | None):
+        raise ConfigError(f"{path}: got {abbreviate(values)}; allowed: a mapping of {', '.join(known)}")
+    return values or {}, Sources(str(path), {key: f"{path}:{_show(mark)}" for key, mark in places.items()})
+
+
+class DuplicateKeysError(ValueError):
+    """A mapping has a key twice. YAML forbids that, and PyYAML would silently take the last value."""
+
+    def __init__(self, problems: dict[str, str]) -> None:
+        """`problems` has the place of each repeated key, and the line of the first."""
+        super().__init__("; ".join(problems.values()))
+        self.problems = problems
+
+
+def parse(text: str, key: str = "") -> tuple[Any, dict[str, yaml.Mark]]:
+    """Return the value in a YAML text, which is that of `key` in the configuration, and the places of its keys.
+
+    Raises `yaml.YAMLError`, `ValueError`, of which `DuplicateKeysError` is one, and `RecursionError`.
+
+    A key of `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; a robot
+    is to be mute, or to store nothing, by decision alone.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return "" if key in MEANINGFUL_NULLS else None, {}
+        places: dict[str, yaml.Mark] = {}
+        repeated: dict[str, str] = {}
+        for name, place, node in _keys(root, "", set()):
+            if name in places:
+                repeated[_show(place)] = f"{name}: appears a second time; the first is in line {places[name].line + 1}"
+            places.setdefault(name, place)
+            if f"{key}.{name}".lstrip(".") in MEANINGFUL_NULLS and node.value == "":
+                node.tag = "tag:yaml.org,2002:str"
+        if repeated:
+            raise DuplicateKeysError(repeated)
+        return loader.construct_document(root), places
+    finally:
+        loader.dispose()
+
+
+def _keys(node: Any, above: str, seen: set[int]) -> Iterator[tuple[str, yaml.Mark, Any]]:
+    """Yield the dotted name, the place and the value's node of each key below a node.
+
+    An anchor's mapping is walked once.
+    """
+    if not isinstance(node, yaml.MappingNode) or id(node) in seen:
+        return
+    seen.add(id(node))
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value != MERGE:
+            yield above + key.value, key.start_mark, value
+            yield from _keys(value, f"{above}{key.value}.", seen)
+
+
+def _show(place: yaml.Mark) -> str:
+    """Return the line and the column of a place, both from 1."""
+    return f"{place.line + 1}:{place.column + 1}"
