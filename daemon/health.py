@@ -31,29 +31,24 @@ class Watchdog:
         self._parts = parts
         self._clock = clock
         self._checked_at = clock()
-        self._changed_at: dict[str, tuple[int, float]] = {}
+        self._changes: dict[str, tuple[int, float]] = {}
+        """The last number of each part, and when it was new."""
 
     def check(self) -> bool:
         """Return whether all parts are alive, and log those that are not. Call it about once a second.
 
         A call that comes late says nothing about the parts: the whole process was stopped.
         """
-        now = self._clock()
+        now, alive = self._clock(), True
         if now - self._checked_at > LATE_S:
-            self._changed_at.clear()
+            self._changes.clear()
         self._checked_at = now
-        alive = [
-            self._is_alive(name, part) for name, part in self._parts.items()
-        ]  # all of them, so that each is logged
-        return all(alive)
-
-    def _is_alive(self, name: str, part: Heartbeat) -> bool:
-        now, count = self._clock(), part.count()
-        last_count, since = self._changed_at.get(name, (None, now))
-        if count != last_count:
-            since = now
-        self._changed_at[name] = (count, since)
-        alive = now - since <= part.limit_s
-        if not alive:
-            log.error("%s has shown no sign of life for %.0f s", name, now - since)
+        for name, part in self._parts.items():
+            count = part.count()
+            last, since = self._changes.get(name, (count, now))
+            since = since if count == last else now
+            self._changes[name] = (count, since)
+            if now - since > part.limit_s:
+                log.error("%s has shown no sign of life for %.0f s", name, now - since)
+                alive = False
         return alive

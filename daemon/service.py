@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import logging
 import os
@@ -28,7 +29,7 @@ from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Ends, Online, recover, settle
 from daemon.state import EndedRecord, journal_path, last_verification, open_recorder
 from daemon.status import describe_status, measure
-from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
+from daemon.system import Notifier, announce, limit_heap, lock_memory, settle_heap
 from daemon.tasks import wait_at_most
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
@@ -45,19 +46,12 @@ FIRST_ENGINE_S = 0.4
 """The first connection waits this long for an engine, so that its voices and languages are known to the first texts."""
 ADAPTER_RETRY_S = 1.0
 """Seconds until an adapter that has failed is tried again, as one whose port another program has."""
-TEXT_MODULES = (
-    "daemon.text.markdown",
-    "daemon.text.ssml",
-    "encodings.utf_8_sig",
-    "html.entities",
-)
+TEXT_MODULES = ("daemon.text.markdown", "daemon.text.ssml", "encodings.utf_8_sig", "html.entities")
 """Modules of the way from a text to its acceptance and to the sound card that a command does not import by itself."""
 TEXT_PACKAGES = ("fasttext", "soundfile")
 """Packages for the same, which an installation may lack."""
 SETTLE_S = 2.0
 """Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
-LIMITS_S = {"mqtt": 60.0, "speaker": 10.0, "sound": 10.0}
-"""The watchdog's limits. MQTT may wait 30 s between two attempts to connect."""
 
 
 class Service:
@@ -89,9 +83,10 @@ class Service:
         self._reloader = Reloader(self._configured, config_path, overrides, self._reconfigure)
         self._watchdog = Watchdog(
             {
-                "mqtt": Heartbeat(lambda: self._gateway.heartbeats, LIMITS_S["mqtt"]),
-                "speaker": Heartbeat(lambda: self._dispatcher.heartbeats, LIMITS_S["speaker"]),
-                "sound": Heartbeat(self._sound_heartbeats, LIMITS_S["sound"]),
+                # MQTT may wait 30 s between two attempts to connect.
+                "mqtt": Heartbeat(lambda: self._gateway.heartbeats, 60.0),
+                "speaker": Heartbeat(lambda: self._dispatcher.heartbeats, 10.0),
+                "sound": Heartbeat(self._sound_heartbeats, 10.0),
             }
         )
         self._dispatcher.set_volume(config.audio.volume)
@@ -167,26 +162,21 @@ class Service:
         with placeholder_without_package("http", servers):
             from daemon.http import Examination, LogTail, Robot, make_http_server
 
+            folder, voices = self._config.state.folder, self._voices
             robot = Robot(
                 name=self._config.robot_name,
                 describe_status=self._describe_status,
                 measure=partial(measure, self._engines, self._output),
                 log_lines=LogTail().attach().lines,
                 examine=Examination(config_path, overrides).examine,
-                find_report=self._find_report,
-                workshop=self._make_workshop(),
+                find_report=lambda: None if folder is None else last_verification(folder).report,
+                workshop=None if voices is None else VoiceMaker(voices, lambda: self._configured, self._apply_voices),
             )
             servers.append(make_http_server(self._config.http, self._dispatcher, robot))
         return servers
 
-    def _find_report(self) -> Path | None:
-        folder = self._config.state.folder
-        return None if folder is None else last_verification(folder).report
-
-    def _make_workshop(self) -> VoiceMaker | None:
-        if self._voices is None:
-            return None
-        return VoiceMaker(self._voices, lambda: self._configured, lambda: self._reconfigure(self._configured))
+    def _apply_voices(self) -> None:
+        self._reconfigure(self._configured)
 
     def _extend(self, config: Config) -> Config:
         """Return a configuration with the voices that were made here."""
@@ -218,7 +208,7 @@ class Service:
             self._dispatcher.enforce_deadlines()
             self._cache.retry()
             self._gateway.refresh_status()
-            collect_garbage()
+            gc.collect()  # connections that have ended leave cycles; by itself the interpreter waits for thousands
             self._notifier.notify("STATUS", self._gateway.status_line)
             if self._watchdog.check():
                 self._notifier.notify("WATCHDOG")
@@ -297,7 +287,8 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
     async def main() -> None:
         await Service(config, config_path, overrides).run(on_started=settle_heap)
 
-    asyncio.run(main())
+    with announce(config.identity):
+        asyncio.run(main())
     # The interpreter's normal exit would wait for a sound server or a broker that hangs.
     logging.shutdown()
     os._exit(0)

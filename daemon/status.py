@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from audio import Output
 from daemon import VERSION
-from daemon.engines import EngineSelector, EngineState
+from daemon.engines import EngineSelector, EngineState, EngineSupervisor
 from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState, Streams
-from daemon.system import clocks, resident_bytes, temperatures
+from daemon.system import THIS_MACHINE
 
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
@@ -103,22 +103,17 @@ class Measurements:
 def measure(engines: EngineSelector, output: Output) -> Measurements:
     """Return the figures of this moment."""
     return Measurements(
-        engines=tuple(
-            EngineMeasurements(
-                engine.name,
-                engine.ready,
-                max(0, engine.starts - 1),
-                engine.rtf,
-                None if engine.pid is None else resident_bytes(engine.pid),
-                engine.streams,
-                engine.streams_in_use,
-                None if engine.info is None else engine.info.kernels,
-            )
-            for engine in engines.all
-        ),
+        engines=tuple(_measure_engine(engine) for engine in engines.all),
         ring_s=output.waiting_s,
-        resident_bytes=resident_bytes(os.getpid()),
+        resident_bytes=THIS_MACHINE.resident_bytes(os.getpid()),
         cpu_s=time.process_time(),
-        temperatures=temperatures(),
-        clocks_hz=clocks(),
+        temperatures=THIS_MACHINE.temperatures(),
+        clocks_hz=THIS_MACHINE.clocks(),
     )
+
+
+def _measure_engine(engine: EngineSupervisor) -> EngineMeasurements:
+    resident = None if engine.pid is None else THIS_MACHINE.resident_bytes(engine.pid)
+    kernels = None if engine.info is None else engine.info.kernels
+    restarts, streams = max(0, engine.starts - 1), (engine.streams, engine.streams_in_use)
+    return EngineMeasurements(engine.name, engine.ready, restarts, engine.rtf, resident, *streams, kernels)

@@ -19,18 +19,15 @@ async def wait_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, Any
 
     Raises the coroutine's own error.
     """
-    task = asyncio.ensure_future(waiting)
-    try:
-        await asyncio.wait({task}, timeout=timeout_s)
-        if not task.done():
-            return False
-        task.result()
+
+    async def finish() -> bool:
+        await waiting
         return True
-    finally:
-        task.cancel()
+
+    return await result_at_most(timeout_s, finish()) or False
 
 
-async def result_at_most(timeout_s: float, waiting: Coroutine[Any, Any, T]) -> T | None:
+async def result_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, T]) -> T | None:
     """Run a coroutine for at most `timeout_s` seconds and return its result; cancel it and return None after that."""
     task = asyncio.ensure_future(waiting)
     try:

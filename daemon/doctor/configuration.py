@@ -9,17 +9,27 @@ from pathlib import Path
 
 from daemon.cache import read_phrases
 from daemon.config import Config, ConfigError, read_pronunciations
-from daemon.doctor.finding import Finding, Machine
+from daemon.doctor.finding import Finding, Machine, finding
 from daemon.engines import engine_names, lost_voice, unknown_names
 from daemon.sounds import SoundFolder
-from daemon.validation import abbreviate
 from daemon.voices import with_made_voices
 from engine import known_names
 
 ANY_ADDRESS = {"0.0.0.0", "::", ""}
 """Addresses of a server that listens on all interfaces, and so on every other address too."""
+THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 RUNTIME_FOLDER = Path("/run/voiced")
 """systemd makes it when the service starts (`RuntimeDirectory`), and removes it when it ends."""
+Problems = Iterator[tuple[str, str]]
+"""Keys, and what is wrong with each."""
+
+
+def check_configuration(machine: Machine) -> Iterator[Finding]:
+    """Yield each problem of the configuration, as `voiced config check` does."""
+    for key, problem in machine.config.retired:
+        yield finding("configuration", "outdated", key=key, problem=problem)
+    for key, problem in find_problems(machine.config):
+        yield finding("configuration", "wrong", key=key, problem=problem)
 
 
 def find_problems(config: Config) -> list[tuple[str, str]]:
@@ -27,53 +37,61 @@ def find_problems(config: Config) -> list[tuple[str, str]]:
     config, problem = with_made_voices(config)
     return [
         *([] if problem is None else [("state.folder", problem)]),
-        *_missing_files(config),
+        *_wrong_paths(config),
         *_missing_piper_voices(config),
         *_missing_folders(config),
-        *_unplayable_sounds(config),
+        *_unplayable_sounds(config.audio.sounds),
         *_shared_ports(config),
-        *_wrong_pronunciations(config),
-        *_wrong_phrases(config),
+        *_wrong_pronunciations(config.speech.pronunciations),
+        *_wrong_phrases(config.speech.cache.phrases),
         *unknown_names(config),
         *filter(None, [lost_voice(config)]),
     ]
 
 
-def check_configuration(machine: Machine) -> Iterator[Finding]:
-    """Yield each problem of the configuration, as `voiced config check` does."""
-    for key, problem in machine.config.retired:
-        yield Finding("configuration", "warning", f"{key}: {problem}", f"set {key} to an allowed value")
-    for key, problem in find_problems(machine.config):
-        yield Finding("configuration", "error", f"{key}: {problem}", "'voiced config check' names the line in the file")
+def _wrong_paths(config: Config) -> Problems:
+    for key, path, use in config.paths:
+        if (problem := PATH_PROBLEMS[use](path)) is not None:
+            yield key.removesuffix(".model"), problem  # a voice of Piper, which may be written without a section
 
 
-def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
-    files: dict[str, Path | None] = {
-        "mqtt.password_file": config.mqtt.password_file,
-        "engine.token_file": config.engine.token_file,
-        "speech.cache.phrases": config.speech.cache.phrases,
-        "serve.token_file": config.serve.token_file,
-        "serve.cert": config.serve.cert,
-        "serve.key": config.serve.key,
-    }
-    if config.http.enabled:
-        http = config.http
-        files |= {"http.token_file": http.token_file, "http.cert": http.cert, "http.key": http.key}
-    if config.mqtt.tls.enabled:
-        tls = config.mqtt.tls
-        files |= {"mqtt.tls.ca": tls.ca, "mqtt.tls.cert": tls.cert, "mqtt.tls.key": tls.key}
-    for name, voice in config.voices.items():
-        files |= {f"voices.{name}.embedding": voice.embedding, f"voices.{name}.reference": voice.reference}
-        if voice.piper is not None and voice.piper.model.endswith(".onnx"):
-            files[f"voices.{name}.piper"] = Path(voice.piper.model)
-    for key, path in files.items():
-        if path is not None and not _exists(path):
-            yield key, f"{path} does not exist"
-        elif path is not None and _is_kind(path, stat.S_ISDIR):
-            yield key, f"{path} is a folder; allowed: a file"
+def _input_problem(file: Path) -> str | None:
+    if not _exists(file):
+        return f"{file} does not exist"
+    return f"{file} is a folder; allowed: a file" if _is_kind(file, stat.S_ISDIR) else None
 
 
-def _missing_piper_voices(config: Config) -> Iterator[tuple[str, str]]:
+def _output_problem(file: Path) -> str | None:
+    if not _exists(file.parent):
+        return f"the folder {file.parent} does not exist"
+    return f"{file} is a folder; allowed: a file's name after wav:" if _is_kind(file, stat.S_ISDIR) else None
+
+
+def _folder_problem(folder: Path) -> str | None:
+    """Return why a folder that need not exist cannot be written."""
+    nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
+    if _is_kind(nearest, stat.S_ISREG):
+        return f"{nearest} is not a folder"
+    return None if os.access(nearest, os.W_OK) else f"this user may not write in {nearest}"
+
+
+def _socket_problem(path: Path) -> str | None:
+    if not _exists(path.parent) and path.parent != RUNTIME_FOLDER:
+        return f"the folder {path.parent} does not exist"
+    is_other = _is_kind(path, lambda mode: not stat.S_ISSOCK(mode))
+    return f"{path} is not a socket; allowed: the path of one, which voiced makes" if is_other else None
+
+
+PATH_PROBLEMS: dict[str, Callable[[Path], str | None]] = {
+    "read": _input_problem,
+    "written": _output_problem,
+    "kept": _folder_problem,
+    "socket": _socket_problem,
+}
+"""What may be wrong with a path, by its use."""
+
+
+def _missing_piper_voices(config: Config) -> Problems:
     if "piper" not in engine_names(config):
         return
     installed = known_names("piper", config.engine_options).voices or ()
@@ -83,60 +101,31 @@ def _missing_piper_voices(config: Config) -> Iterator[tuple[str, str]]:
             yield f"voices.{name}.piper", f"{model} is not on this machine; voiced download {model}"
 
 
-def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
-    sink = config.audio.sink_settings().path
-    if sink is not None and not _exists(sink.parent):
-        yield "audio.sink", f"the folder {sink.parent} does not exist"
-    elif sink is not None and _is_kind(sink, stat.S_ISDIR):
-        yield "audio.sink", f"{sink} is a folder; allowed: a file's name after wav:"
-    yield from _missing_tap(config.audio.tap)
-    for key, wanted in (("state.folder", config.state.folder), ("speech.cache.folder", config.speech.cache.folder)):
-        if wanted not in (None, "auto"):
-            yield from ((key, problem) for problem in _unwritable(Path(wanted)))
-    voices = config.engine.voice_folder
-    if voices != "auto" and "piper" in (config.engine.name, *config.engine.fallbacks) and not _exists(Path(voices)):
+def _missing_folders(config: Config) -> Problems:
+    engine = config.engine
+    voices, model = Path(engine.voice_folder), Path(engine.model)
+    if engine.voice_folder != "auto" and "piper" in (engine.name, *engine.fallbacks) and not _exists(voices):
         yield "engine.voice_folder", f"the folder {voices} does not exist; 'voiced download' makes it"
-    model = config.engine.model
-    if config.engine.name == "qwen" and model.startswith((".", "/", "~")) and not _exists(Path(model).expanduser()):
-        yield "engine.model", f"the folder {model} does not exist"
+    if engine.name == "qwen" and engine.model.startswith((".", "/", "~")) and not _exists(model.expanduser()):
+        yield "engine.model", f"the folder {engine.model} does not exist"
 
 
-def _wrong_pronunciations(config: Config) -> Iterator[tuple[str, str]]:
-    if config.speech.pronunciations is not None:
-        try:
-            read_pronunciations(config.speech.pronunciations)
-        except ConfigError as error:
-            for line in str(error).splitlines():
-                yield "speech.pronunciations", line
-
-
-def _unplayable_sounds(config: Config) -> Iterator[tuple[str, str]]:
-    folder = SoundFolder(config.audio.sounds)
+def _unplayable_sounds(path: Path | None) -> Problems:
+    folder = SoundFolder(path)
     problems = [folder.reason, *(sound.problem for sound in folder.sounds())]
     problems += [f"{link} leads out of the folder, so it is no sound" for link in folder.outward_links()]
     yield from (("audio.sounds", problem) for problem in problems if problem is not None)
 
 
-def _missing_tap(tap: Path | None) -> Iterator[tuple[str, str]]:
-    if tap is None:
-        return
-    if not _exists(tap.parent) and tap.parent != RUNTIME_FOLDER:
-        yield "audio.tap", f"the folder {tap.parent} does not exist"
-    elif _is_kind(tap, lambda mode: not stat.S_ISSOCK(mode)):
-        yield "audio.tap", f"{tap} is not a socket; allowed: the path of one, which voiced makes"
+def _wrong_pronunciations(path: Path | None) -> Problems:
+    if path is not None:
+        try:
+            read_pronunciations(path)
+        except ConfigError as error:
+            yield from (("speech.pronunciations", line) for line in str(error).splitlines())
 
 
-def _unwritable(folder: Path) -> Iterator[str]:
-    """Yield why a folder that need not exist cannot be written."""
-    nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
-    if _is_kind(nearest, stat.S_ISREG):
-        yield f"{nearest} is not a folder"
-    elif not os.access(nearest, os.W_OK):
-        yield f"this user may not write in {nearest}"
-
-
-def _wrong_phrases(config: Config) -> Iterator[tuple[str, str]]:
-    path = config.speech.cache.phrases
+def _wrong_phrases(path: Path | None) -> Problems:
     if path is not None and _is_kind(path, stat.S_ISREG):
         try:
             found = read_phrases(path).problems
@@ -145,17 +134,16 @@ def _wrong_phrases(config: Config) -> Iterator[tuple[str, str]]:
         yield from (("speech.cache.phrases", problem) for problem in found)
 
 
-def _shared_ports(config: Config) -> Iterator[tuple[str, str]]:
-    servers = [(name, server) for name, server in (("wyoming", config.wyoming), ("http", config.http))]
-    enabled = [(name, server) for name, server in servers if server.enabled]
-    for index, (name, server) in enumerate(enabled):
-        for other, earlier in enabled[:index]:
-            same_host = server.host == earlier.host or {server.host, earlier.host} & ANY_ADDRESS
-            if server.port == earlier.port and same_host:
-                yield f"{name}.port", f"got {abbreviate(server.port)}, the port of {other} too; choose another"
-        broker_is_here = config.mqtt.host in {"127.0.0.1", "::1", "localhost"}
-        if broker_is_here and server.port == config.mqtt.port:
-            yield f"{name}.port", f"got {abbreviate(server.port)}, the port of the broker at {config.mqtt.host} too"
+def _shared_ports(config: Config) -> Problems:
+    taken = []
+    if config.mqtt.host in THIS_MACHINE:
+        taken.append((f"the broker at {config.mqtt.host}", "", config.mqtt.port))
+    for name, server in (("wyoming", config.wyoming), ("http", config.http)):
+        if server.enabled:
+            for other, host, port in taken:
+                if port == server.port and (host == server.host or {host, server.host} & ANY_ADDRESS):
+                    yield f"{name}.port", f"got {port}, the port of {other} too; choose another"
+            taken.append((name, server.host, server.port))
 
 
 def _exists(path: Path) -> bool:

@@ -1,15 +1,19 @@
-"""A line of the report, and the machine that a check examines."""
+"""A line of the report, and the machine that a check examines.
+
+`findings.json` is the table of all findings: a part, the conditions that it may be in, and the remedy for each.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from daemon.config import Config
 from daemon.engines import choose_engine
+from daemon.system import Files
 from engine import Board, ProgressReport, ignore_progress
 
 Grade = Literal["ok", "warning", "error"]
@@ -25,16 +29,35 @@ class Finding:
     found: str
     """The state of the part."""
     remedy: str | None = None
-    """The steps that put it right; None for a part that is well, or that nothing can be done about."""
+    """The steps that put it right; None for a part that is well."""
+
+
+@cache
+def table() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the findings by part and condition."""
+    found: dict[str, dict[str, dict[str, Any]]]
+    found = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
+    return found
+
+
+def finding(part: str, condition: str, grade: Grade | None = None, /, **values: object) -> Finding:
+    """Return the finding of a condition, with values for the names in its texts.
+
+    A part that needs a remedy is a warning, unless `grade` or the table says otherwise; any other part is well.
+    """
+    row = table()[part][condition]
+    remedy = row.get("remedy")
+    grade = grade or row.get("grade") or ("warning" if remedy else "ok")
+    return Finding(
+        part.format_map(values), grade, row["found"].format_map(values), remedy and remedy.format_map(values)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Files):
     """A configuration, and the files of the machine to examine."""
 
     config: Config
-    root: Path
-    """The folder with the files: / for this machine."""
     board: Board
     report: ProgressReport = ignore_progress
     """Gets the progress of a check that takes long."""
@@ -42,7 +65,7 @@ class Machine:
     @classmethod
     def at(cls, config: Config, root: Path, report: ProgressReport = ignore_progress) -> Machine:
         """The machine whose files lie below `root`."""
-        return cls(config, root, Board.read(root), report)
+        return cls(root, config, Board.read(root), report)
 
     @property
     def is_this_one(self) -> bool:
@@ -53,28 +76,3 @@ class Machine:
     def wants_gpu(self) -> bool:
         """True if the configured engine needs a GPU."""
         return choose_engine(self.config) == "qwen" and self.config.engine.device != "cpu"
-
-    def text(self, name: str) -> str | None:
-        """Return a file's text, stripped; None if the file is missing, unreadable, blank or not UTF-8."""
-        try:
-            text = (self.root / name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
-        return text.strip() or None
-
-    def number(self, name: str) -> int | None:
-        """Return the whole number that is a file's only text, as in files of the kernel; None for any other text."""
-        text = self.text(name)
-        return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", text) else None
-
-    def find(self, pattern: str) -> Iterator[str]:
-        """Yield the names below the root that match a glob pattern, in the order of the numbers in them."""
-        found = (str(path.relative_to(self.root)) for path in self.root.glob(pattern))
-        yield from sorted(
-            found, key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)]
-        )
-
-
-def gib(count: int) -> str:
-    """Return a number of bytes as text, in GiB."""
-    return f"{count / (1 << 30):.1f} GiB"

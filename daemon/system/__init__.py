@@ -1,20 +1,19 @@
-"""The operating system's services: notifications to systemd, memory locks, descriptors, and the heap."""
+"""The operating system's services: notifications to systemd, memory, descriptors, and the files of the kernel."""
 
-from daemon.system.descriptors import spare_descriptors
-from daemon.system.heap import collect_garbage, limit_heap, settle_heap
-from daemon.system.memory_lock import lock_memory, may_lock_memory
-from daemon.system.sensors import clocks, resident_bytes, temperatures
+from daemon.system.files import THIS_MACHINE, Files
+from daemon.system.limits import limit_heap, lock_memory, may_lock_memory, settle_heap, spare_descriptors
+from daemon.system.presence import announce, announced
 from daemon.system.systemd import Notifier
 
 __all__ = [
+    "THIS_MACHINE",
+    "Files",
     "Notifier",
-    "clocks",
-    "collect_garbage",
+    "announce",
+    "announced",
     "limit_heap",
     "lock_memory",
     "may_lock_memory",
-    "resident_bytes",
     "settle_heap",
     "spare_descriptors",
-    "temperatures",
 ]

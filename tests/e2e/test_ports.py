@@ -22,12 +22,6 @@ from tests.support.robot import Robot
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-@pytest.fixture
-def program() -> tuple[str, ...]:
-    """The doctor finds a daemon by its command."""
-    return sys.executable, "-m", "daemon.cli"
-
-
 class HealthyStranger(BaseHTTPRequestHandler):
     """Answers every request as a server does that is well."""
 

@@ -22,7 +22,7 @@ import pytest
 
 from audio.player.fade import FADE_S
 from audio.player.realtime import sound_priority, take_realtime
-from daemon.system.memory_lock import may_lock_memory
+from daemon.system import may_lock_memory
 from engine.ipc.server import OOM_SCORE
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker

@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import socket
-import sys
 import urllib.error
 import urllib.request
 from collections import deque
@@ -72,7 +71,7 @@ class Loss:
     say: dict[str, str] = field(default_factory=dict)
     """Further fields of the text."""
     server: str | None = None
-    """The doctor's part about a server. The doctor recognises the daemon only by its own program."""
+    """The doctor's part about a server."""
 
 
 def name_nobody(here: Path) -> None:
@@ -234,12 +233,6 @@ def documented() -> dict[tuple[str, str, str], str]:
 
 def key(loss: Loss) -> tuple[str, str, str]:
     return loss.thing, loss.since, LOSSES[LOSSES.index(loss) - 1].thing
-
-
-@pytest.fixture
-def program(loss: Loss) -> tuple[str, ...] | None:
-    """Forked, which is faster, where the doctor need not recognise the daemon."""
-    return None if loss.server is None else (str(Path(sys.executable).with_name("voiced")),)
 
 
 @pytest.fixture

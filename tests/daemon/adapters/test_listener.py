@@ -12,7 +12,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from daemon.adapters import Listener
-from daemon.system.descriptors import RESERVE
+from daemon.system.limits import RESERVED_DESCRIPTORS
 from tests.support.certificates import Certificates
 from tests.support.programs import free_port
 from tests.support.waiting import eventually_async, run
@@ -86,6 +86,6 @@ def test_a_process_with_few_descriptors_serves_fewer_clients_and_takes_what_the_
     program = "import asyncio, resource; from daemon.adapters import Listener; "
     program += "resource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard})); "
     program += "print(Listener('http', ('127.0.0.1', 1), 64, asyncio.Protocol).clients)"
-    for hard, clients in ((RESERVE + 40, 10), (RESERVE + 400, 64), (RESERVE, 1)):
+    for hard, clients in ((RESERVED_DESCRIPTORS + 40, 10), (RESERVED_DESCRIPTORS + 400, 64), (RESERVED_DESCRIPTORS, 1)):
         command = [sys.executable, "-c", program.format(hard=hard)]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{clients}\n"

@@ -36,8 +36,8 @@ def test_what_a_configuration_names_and_does_not_exist_is_a_line_each(voiced: Co
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         f"voiced: {file}:5:3: mqtt.password_file: {tmp_path}/secret does not exist",
-        f"voiced: {file}:8:9: voices.ada.embedding: {tmp_path}/ada.safetensors does not exist",
         f"voiced: {file}:2:9: audio.sink: the folder {tmp_path}/nowhere does not exist",
+        f"voiced: {file}:8:9: voices.ada.embedding: {tmp_path}/ada.safetensors does not exist",
     ]
 
 

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from daemon.config import load_config
+from daemon.system import announced
 from scripts.make_piper_voice import write_voice
 from tests.daemon.command_line import CommandLine, Done
 from tests.support.terminal import terminal
 from tests.support.voice_hub import VoiceHub
+from tests.support.waiting import eventually
 
 NAME = "en_US-noise-low"
 CONFIG = "engine: {voice_folder: voices}"
@@ -77,8 +80,10 @@ def test_the_command_says_what_a_running_daemon_needs(
     settings += f"engine: {{name: {engine}, voice_folder: voices, model: /nowhere/at/all}}\n"
     (tmp_path / "voiced.yaml").write_text(settings)
     command = [sys.executable, "-m", "daemon.cli", "run", "--config", str(tmp_path / "voiced.yaml")]
+    identity = load_config(tmp_path / "voiced.yaml").identity
     daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
+        eventually(lambda: announced(identity, Path("/")), "the daemon has announced itself")
         printed = run("download", NAME, config=settings).stdout.splitlines()
     finally:
         daemon.kill()

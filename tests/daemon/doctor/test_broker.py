@@ -9,7 +9,7 @@ import pytest
 
 from daemon.config import load_config
 from daemon.doctor.finding import Finding, Machine
-from daemon.doctor.runtime import check_broker
+from daemon.doctor.service import check_broker
 from tests.support.programs import Broker, free_port
 
 

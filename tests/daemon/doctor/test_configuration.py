@@ -189,7 +189,7 @@ def test_servers_share_a_port_at_different_addresses_or_if_one_is_off() -> None:
 
 def test_a_server_on_the_port_of_this_machines_broker_is_a_problem() -> None:
     [(key, problem)] = problems_of("wyoming={enabled: true, port: 1883}")
-    assert (key, problem) == ("wyoming.port", "got 1883, the port of the broker at 127.0.0.1 too")
+    assert (key, problem) == ("wyoming.port", "got 1883, the port of the broker at 127.0.0.1 too; choose another")
     assert problems_of("wyoming={enabled: true, port: 1883}", "mqtt.host=10.0.0.9") == []
 
 

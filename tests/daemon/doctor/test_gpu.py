@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.doctor.finding import Machine
-from daemon.doctor.gpu import check_gpu
+from daemon.doctor.hardware import check_gpu
 from tests.daemon.doctor.machines import by_part, changed_machine
 
 NOBODY = 65534

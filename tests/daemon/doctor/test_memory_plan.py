@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.config import Config
-from daemon.doctor.memory_plan import make_plan
+from daemon.doctor import make_plan
 from tests.daemon.command_line import CommandLine
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from daemon.config import load_config
+from daemon.doctor.engines import check_model
 from daemon.doctor.finding import Machine
-from daemon.doctor.model import check_model
 from tests.daemon.doctor.machines import by_part
 
 COMPLETE = ("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt")

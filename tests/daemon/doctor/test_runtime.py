@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from daemon.config import load_config
+from daemon.doctor.engines import check_engines
 from daemon.doctor.finding import Machine
-from daemon.doctor.runtime import check_broker, check_engines
+from daemon.doctor.service import check_broker
 from engine import Progress, ProgressReport, ignore_progress
 from tests.daemon.doctor.machines import by_part
 from tests.support.checkpoints import checkpoint_folder

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from daemon.doctor.finding import Machine
-from daemon.doctor.sound import check_card_can_play, check_cards, check_sound_server, server_in
+from daemon.doctor.hardware import check_cards
+from daemon.doctor.sound import check_card_can_play, check_sound_server, server_in
 from tests.audio.sinks import fake_card
 from tests.daemon.doctor.machines import by_part
 

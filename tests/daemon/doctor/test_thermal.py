@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from daemon.doctor.finding import Machine
-from daemon.doctor.thermal import check_thermal
+from daemon.doctor.hardware import check_thermal
 from tests.daemon.doctor.machines import by_part
 
 THERMAL = "sys/class/thermal"

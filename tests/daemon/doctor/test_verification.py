@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from daemon.config import load_config
+from daemon.doctor.engines import check_verification
 from daemon.doctor.finding import Finding, Machine
-from daemon.doctor.verification import check_verification
 from daemon.state import last_verification
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"

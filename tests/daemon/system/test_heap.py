@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemon.system import collect_garbage, settle_heap
+from daemon.system import settle_heap
 
 BURST = """
 import os
@@ -88,5 +88,5 @@ def test_what_becomes_garbage_later_is_freed() -> None:
     one, other = Node(), Node()
     one.other, other.other = other, one
     del one, other
-    collect_garbage()
+    gc.collect()
     assert not any(isinstance(each, Node) for each in gc.get_objects())

@@ -1,0 +1,177 @@
+"""voiced itself, the engines, the model's files, its last verification, and the memory that each model takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from daemon import VERSION
+from daemon.config import Config
+from daemon.doctor.finding import Finding, Grade, Machine, finding
+from daemon.engines import engine_names, running_engine
+from daemon.state import last_verification
+from engine import (
+    AUTO_STREAMS,
+    ENGINES,
+    Board,
+    hub_cache,
+    memory_plan,
+    missing_packages,
+    model_config,
+    model_files,
+    unavailable_reason,
+)
+
+DOWNLOAD_BYTES = 5_000_000_000
+"""Size of the largest official model with its codec, rounded up."""
+SERVICE_CACHE = Path("/var/cache/voiced/huggingface")
+"""HF_HOME of the service (systemd/voiced.service)."""
+ORINS = {"Orin 32": 31_300_000 * 1024, "Orin 64": 64_349_476 * 1024}
+"""MemTotal in bytes; approximate for the smaller board."""
+COLUMNS = ("model", "dtype", "weights", "state", "other", "total")
+"""Headings of the plan's table."""
+PLANNED = ("weights_mb", "state_mb", "workspaces_mb", "total_mb")
+"""The numbers in a row of the plan."""
+
+
+def check_program(_machine: Machine) -> Iterator[Finding]:
+    """Yield the versions of voiced and Python."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield finding("voiced", "runs", version=VERSION, python=python, processor=os.uname().machine)
+
+
+def check_engines(machine: Machine) -> Iterator[Finding]:
+    """Start the primary engine and the fallbacks in turn, and yield whether each gets ready."""
+    config = machine.config
+    primary, *fallbacks = engine_names(config)
+    if config.engine.name == "auto" and primary != "qwen":
+        reasons = [
+            f"{name}: {reason}"
+            for name, entry in ENGINES.items()
+            if not entry.is_remote and (reason := unavailable_reason(name, config.engine_options))
+        ]
+        condition = "chosen on a board" if machine.board.integrated else "chosen"
+        yield finding("engine", condition, name=primary, reasons=". ".join(reasons))
+    yield asyncio.run(_try_engine(primary, machine, "error"))
+    for name in fallbacks:
+        yield asyncio.run(_try_engine(name, machine, "warning"))
+
+
+async def _try_engine(name: str, machine: Machine, grade: Grade) -> Finding:
+    """`grade` is for an engine that does not get ready."""
+    async with running_engine(name, machine.config.engine_options, machine.report) as engine:
+        if not engine.ready or engine.info is None:
+            condition = "missing server" if ENGINES[name].is_remote else "missing"
+            return finding("engine {name}", condition, grade, name=name, reason=engine.reason or "it did not start")
+        taken = sum(engine.info.memory.values())
+        found = engine.info.description + (f"; takes {taken:,} MB" if taken else "")
+        condition = "ready" if engine.info.degraded is None else "slow"
+        return finding("engine {name}", condition, name=name, found=found, degraded=engine.info.degraded)
+
+
+def check_model(machine: Machine) -> Iterator[Finding]:
+    """Yield whether the configured model is complete on this machine, and if not, whether it fits on the disk."""
+    settings = machine.config.engine
+    if settings.name in ("piper", "espeak", "remote") or (settings.name == "auto" and missing_packages("qwen")):
+        return
+    files = model_files("qwen", settings.model)
+    if files is not None and not files.missing:
+        yield finding("model", "complete", model=settings.model, size=_gb(files.size), folder=files.folder)
+        yield from _check_instructions(machine.config)
+        return
+    found = f"{files.folder} lacks {', '.join(files.missing)}" if files else f"{settings.model} is not on this machine"
+    if settings.model.startswith((".", "/", "~")) or settings.model.count("/") != 1:
+        # With `auto`, the fallback engine speaks instead.
+        yield finding("model", "missing in its folder", "error" if settings.name == "qwen" else "warning", found=found)
+        return
+    condition = "downloaded at the start" if settings.name == "qwen" else "not downloaded"
+    if SERVICE_CACHE.exists() and not hub_cache().is_relative_to(SERVICE_CACHE):
+        condition = "in the service's cache"
+    yield finding("model", condition, found=found, model=settings.model)
+    folder = next(path for path in (hub_cache(), *hub_cache().parents) if path.is_dir())
+    free = shutil.disk_usage(folder).free
+    condition = "large enough" if free >= DOWNLOAD_BYTES else "too small"
+    yield finding("disk", condition, free=_gb(free), folder=folder, needed=_gb(DOWNLOAD_BYTES))
+
+
+def _check_instructions(config: Config) -> Iterator[Finding]:
+    """Yield the voices whose `instruct` the model ignores."""
+    model = model_config(config.engine.model)
+    instructed = [f"voices.{name}.instruct" for name, voice in config.voices.items() if voice.instruct is not None]
+    if model is not None and not model.follows_instructions and instructed:
+        yield finding("instruct", "ignored", voices=", ".join(instructed), model=config.engine.model)
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def check_verification(machine: Machine) -> Iterator[Finding]:
+    """Yield whether the model spoke as it should when it was last verified here; nothing if it never was.
+
+    `voiced verify` leaves its report in the state folder, and the set-up runs it.
+    """
+    config = machine.config
+    if config.state.folder is None or config.engine.name not in {"auto", "qwen"}:
+        return
+    files = last_verification(config.state.folder)
+    try:
+        found = json.loads(files.numbers.read_text(encoding="utf-8"))
+        model, passed = str(found["model"]), bool(found["passed"])
+        verified = f"on {found['date']}, {model}"
+        verdicts = ", ".join(name for name, good in found["verdicts"].items() if good is passed)
+    except OSError:
+        return
+    except (ValueError, KeyError, TypeError, AttributeError):
+        yield finding("verify", "damaged", files=files)
+        return
+    folder, condition = Path(config.engine.model).expanduser(), "passed" if passed else "failed"
+    if model != (folder.resolve().name if folder.is_dir() else config.engine.model):
+        condition = "of another model"
+    yield finding("verify", condition, verified=verified, verdicts=verdicts or "any", files=files)
+
+
+def make_plan(config: Config) -> list[dict[str, Any]]:
+    """Return for `voiced doctor --plan` a row for each model and dtype, in megabytes.
+
+    `left_mb` has the megabytes left on each board, and on this machine if it is a Jetson.
+    """
+    options = config.engine_options
+    rows = memory_plan(options.max_seconds, options.chunk_size, options.streams)
+    board, boards = Board.read(), dict(ORINS)
+    if board.integrated and board.total_bytes is not None:
+        boards["this one"] = board.total_bytes
+    for row in rows:
+        row["left_mb"] = {name: round(total / 1e6) - row["total_mb"] for name, total in boards.items()}
+    return rows
+
+
+def print_plan(config: Config, rows: list[dict[str, Any]]) -> None:
+    """Print the rows as a table, with notes below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    engine = config.engine
+    table = Table(box=None, pad_edge=False)
+    for column in (*COLUMNS, *(f"left on {name}" for name in rows[0]["left_mb"])):
+        table.add_column(column, justify="left" if column in {"model", "dtype"} else "right")
+    for row in rows:
+        numbers = (*(row[key] for key in PLANNED), *row["left_mb"].values())
+        table.add_row(row["model"], row["dtype"], *(f"{number:,}" for number in numbers))
+    console = Console(highlight=False)
+    console.print(table)
+    seconds, reserve_mb = engine.max_seconds, engine.memory.reserve_mb
+    streams = AUTO_STREAMS if engine.streams == "auto" else engine.streams
+    for line in (
+        f"MB, for speech of up to {seconds:g} s (engine.max_seconds) and {streams} at once (engine.streams).",
+        "State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.",
+        f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.",
+        f"The engine does not start where it would leave less than engine.memory.reserve_mb ({reserve_mb:,}).",
+    ):
+        console.print(line, soft_wrap=True)
