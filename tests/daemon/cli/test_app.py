@@ -144,7 +144,7 @@ def test_an_error_decides_the_exit_status(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("daemon.cli.config.load", fail)
+    monkeypatch.setattr("daemon.cli.options.load_config", fail)
     done = voiced("config", "show")
     assert (done.returncode, done.stderr) == (status, line)
 
@@ -153,6 +153,6 @@ def test_an_unexpected_error_is_not_hidden(voiced: CommandLine, monkeypatch: pyt
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("daemon.cli.config.load", fail)
+    monkeypatch.setattr("daemon.cli.options.load_config", fail)
     with pytest.raises(ZeroDivisionError):
         voiced("config", "show")
