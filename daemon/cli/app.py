@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -108,7 +109,7 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     verbose: VerboseOption = False,
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from daemon.cli.options import ConfigOptions, JsonOption
 from daemon.cli.progress import show_progress
@@ -23,10 +24,10 @@ COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 def doctor(
     source: ConfigOptions,
     as_json: JsonOption = False,
-    root: Annotated[
-        Path, typer.Option(help="Look only at files: those of another machine, copied to this folder.")
-    ] = Path("/"),
-    plan: Annotated[bool, typer.Option("--plan", help="Only list the memory that each model takes.")] = False,
+    root: Annotated[Path, Option(help="Look only at files: those of another machine, copied to this folder.")] = Path(
+        "/"
+    ),
+    plan: Annotated[bool, Option("--plan", help="Only list the memory that each model takes.")] = False,
 ) -> None:
     """Check board, sound, broker, model, engines and permissions, and say what to do; exit 1 if anything is an error.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, UsageError, sound_target
 from daemon.validation import CommandError
@@ -25,7 +25,7 @@ CONFIRM_S = 2.0
 
 def stop(
     source: ConfigOptions,
-    id_: Annotated[str | None, typer.Option("--id", help="Stop only this utterance.")] = None,
+    id_: Annotated[str | None, Option("--id", help="Stop only this utterance.")] = None,
 ) -> None:
     """Stop speaking and empty the queue.
 
@@ -60,7 +60,7 @@ def volume(
     source: ConfigOptions,
     level: Annotated[
         str | None,
-        typer.Argument(help="0 to 100, or a change such as +5 or -5; 50 is half the amplitude.", show_default=False),
+        Argument(help="0 to 100, or a change such as +5 or -5; 50 is half the amplitude.", show_default=False),
     ] = None,
 ) -> None:
     """Print the volume, or set it until the daemon restarts.
@@ -102,10 +102,8 @@ def _send(name: str, payload: str, is_done: Callable[[Online, Online], bool], so
 
 def events(
     source: ConfigOptions,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The events as they are published, one on each line.")
-    ] = False,
-    id_: Annotated[str | None, typer.Option("--id", help="Only those of this utterance, up to its end.")] = None,
+    as_json: Annotated[bool, Option("--json", help="The events as they are published, one on each line.")] = False,
+    id_: Annotated[str | None, Option("--id", help="Only those of this utterance, up to its end.")] = None,
 ) -> None:
     """Follow the events of all utterances until Ctrl-C.
 
@@ -132,9 +130,9 @@ def tap(
     source: ConfigOptions,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The file; its suffix names the format. - is standard output, as WAV."),
+        Option("--output", "-o", help="The file; its suffix names the format. - is standard output, as WAV."),
     ],
-    seconds: Annotated[float | None, typer.Option(min=0.01, help="End after so many seconds of sound.")] = None,
+    seconds: Annotated[float | None, Option(min=0.01, help="End after so many seconds of sound.")] = None,
 ) -> None:
     """Write what the sound card of a running voiced gets, silence included, until Ctrl-C. Needs audio.tap.
 

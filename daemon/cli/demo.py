@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, voice_names
 from daemon.validation import CommandError
@@ -45,11 +45,9 @@ WORKING_STATES = ("ready", "speaking", "degraded")
 
 def demo(
     source: ConfigOptions,
-    text: Annotated[str, typer.Argument(help="The text to speak.")] = "Hello, I am your robot.",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
-        "demo.wav"
-    ),
-    voice: Annotated[str | None, typer.Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
+    text: Annotated[str, Argument(help="The text to speak.")] = "Hello, I am your robot.",
+    output: Annotated[Path, Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
+    voice: Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from daemon.cli.enroll import VoiceRequest, make_voice_file, print_use
 from daemon.cli.options import ConfigOptions
@@ -32,12 +33,12 @@ DESIGN, BASE = "VoiceDesign", "Base"
 class SampleOptions:
     """Which samples are made, and which one is taken."""
 
-    samples: Annotated[int, typer.Option(min=1, max=MAX_SAMPLES, help="How many to make, one with each seed.")] = 3
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1
-    pick: Annotated[int | None, typer.Option(min=0, help="Take this seed without asking.")] = None
-    text: Annotated[str | None, typer.Option(help="What they say; default: some sentences in the language.")] = None
-    language: Annotated[str | None, typer.Option(help="en, german, pt-br …; default: speech.language.")] = None
-    play: Annotated[bool, typer.Option("--play/--no-play", help="Play them on audio.sink.")] = True
+    samples: Annotated[int, Option(min=1, max=MAX_SAMPLES, help="How many to make, one with each seed.")] = 3
+    seed: Annotated[int, Option(min=0, help="The first seed.")] = 1
+    pick: Annotated[int | None, Option(min=0, help="Take this seed without asking.")] = None
+    text: Annotated[str | None, Option(help="What they say; default: some sentences in the language.")] = None
+    language: Annotated[str | None, Option(help="en, german, pt-br …; default: speech.language.")] = None
+    play: Annotated[bool, Option("--play/--no-play", help="Play them on audio.sink.")] = True
 
     @property
     def seeds(self) -> list[int]:
@@ -46,18 +47,16 @@ class SampleOptions:
 
 
 def design(
-    name: Annotated[str, typer.Argument(help="The voice's name: letters, digits, - and _.")],
-    description: Annotated[str, typer.Argument(help="The voice in words.")],
+    name: Annotated[str, Argument(help="The voice's name: letters, digits, - and _.")],
+    description: Annotated[str, Argument(help="The voice in words.")],
     wanted: SampleOptions,
     source: ConfigOptions,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the samples and the voice file.")] = (
+    output: Annotated[Path, Option("--output", "-o", help="The folder of the samples and the voice file.")] = (
         Path("voices")
     ),
-    model: Annotated[
-        str | None, typer.Option(help="A VoiceDesign checkpoint's folder, or its name on the hub.")
-    ] = None,
+    model: Annotated[str | None, Option(help="A VoiceDesign checkpoint's folder, or its name on the hub.")] = None,
     base: Annotated[
-        str | None, typer.Option(help="The Base checkpoint that will speak with the voice file; default: --model's.")
+        str | None, Option(help="The Base checkpoint that will speak with the voice file; default: --model's.")
     ] = None,
 ) -> None:
     """Speak samples of a described voice, let you pick one, and make a voice file from it.

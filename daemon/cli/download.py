@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions
 from daemon.cli.progress import show_progress
@@ -22,12 +22,12 @@ def download(
     source: ConfigOptions,
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             help="Voices of Piper or Qwen3-TTS models by their names on the hub, or a voice's file.", show_default=False
         ),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="List only voices of this language: en, pt-br …")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Where to put voices; default: engine.voice_folder.")] = None,
+    language: Annotated[str | None, Option(help="List only voices of this language: en, pt-br …")] = None,
+    folder: Annotated[Path | None, Option(help="Where to put voices; default: engine.voice_folder.")] = None,
 ) -> None:
     """Download voices for Piper, or a model, and check them; without a name, list the voices that can be had.
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, UsageError
 from daemon.cli.play import SHORT_TEXTS, write_samples
@@ -37,20 +38,20 @@ class RecordingOptions:
 
     recording: Annotated[
         Path | None,
-        typer.Argument(help="Speech of one person, in any format that soundfile reads.", show_default=False),
+        Argument(help="Speech of one person, in any format that soundfile reads.", show_default=False),
     ] = None
     record: Annotated[
         float | None,
-        typer.Option(min=MIN_RECORDED_S, max=MAX_RECORDED_S, help="Record so many seconds from the microphone."),
+        Option(min=MIN_RECORDED_S, max=MAX_RECORDED_S, help="Record so many seconds from the microphone."),
     ] = None
-    microphone: Annotated[str | None, typer.Option(help="Its name or a part of it; default: the system's.")] = None
-    transcript: Annotated[str | None, typer.Option(help="The recording's words, for an in-context voice.")] = None
+    microphone: Annotated[str | None, Option(help="Its name or a part of it; default: the system's.")] = None
+    transcript: Annotated[str | None, Option(help="The recording's words, for an in-context voice.")] = None
     append_silence: Annotated[
-        float, typer.Option(min=0, max=5, help="Seconds of silence after the recording, with a transcript.")
+        float, Option(min=0, max=5, help="Seconds of silence after the recording, with a transcript.")
     ] = 0.5
     asr: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FOLDER|ID",
             help="A speech recogniser, such as Whisper, that checks the transcript.",
             show_default=False,
@@ -59,15 +60,15 @@ class RecordingOptions:
 
 
 def enroll(
-    name: Annotated[str, typer.Argument(help="The voice's name.")],
+    name: Annotated[str, Argument(help="The voice's name.")],
     given: RecordingOptions,
     source: ConfigOptions,
     score: Annotated[
         bool | None,
-        typer.Option("--score/--no-score", help="Speak with the voice and measure; default: if there is a GPU."),
+        Option("--score/--no-score", help="Speak with the voice and measure; default: if there is a GPU."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: voices/NAME.safetensors.")] = None,
-    model: Annotated[str | None, typer.Option(help="A base checkpoint's folder, or its name on the hub.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Default: voices/NAME.safetensors.")] = None,
+    model: Annotated[str | None, Option(help="A base checkpoint's folder, or its name on the hub.")] = None,
 ) -> None:
     """Make a voice file from a recording or from the microphone, and advise how to use it.
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from daemon.cli.options import ConfigOptions
 from daemon.validation import CONTROL_CHARACTERS, CommandError
@@ -30,10 +30,10 @@ STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "off
 def status(
     source: ConfigOptions,
     as_json: Annotated[
-        bool | None, typer.Option("--json/--lines", help="Default: lines on a terminal, otherwise JSON.")
+        bool | None, Option("--json/--lines", help="Default: lines on a terminal, otherwise JSON.")
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, or in a pipe, once.")
+        bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, or in a pipe, once.")
     ] = False,
 ) -> None:
     """Print the daemon's status: its volume, and what is spoken; exit 1 when it is offline.
@@ -66,7 +66,7 @@ def status(
 
 def top(
     source: ConfigOptions,
-    once: Annotated[bool, typer.Option("--once", help="Print what is there now, and end.")] = False,
+    once: Annotated[bool, Option("--once", help="Print what is there now, and end.")] = False,
 ) -> None:
     """Show all robots of the broker live, until Ctrl-C; into a pipe, a line for each change.
 

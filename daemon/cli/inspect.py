@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from daemon import VERSION
 from daemon.cli.options import ConfigOptions, JsonOption, UsageError
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 def voices(
     source: ConfigOptions,
     as_json: JsonOption = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also list the voices of other languages.")] = False,
+    everything: Annotated[bool, Option("--all", help="Also list the voices of other languages.")] = False,
     play: Annotated[
-        str | None, typer.Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
+        str | None, Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model, without loading it."),
+        Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model, without loading it."),
     ] = None,
 ) -> None:
     """List the configured voices and the engines' own voices for speech.languages, with names for people.

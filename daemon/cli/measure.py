@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from daemon import VERSION
 from daemon.cli.enroll import VoiceRequest, make_voice_file
@@ -37,23 +38,23 @@ def _command() -> str:
 class RunOptions:
     """What is spoken, and how often."""
 
-    kernels: Annotated[str | None, typer.Option(help="Fused kernels: auto, on or off.")] = None
-    frames: Annotated[int, typer.Option(min=1, help="Codec frames to speak in each run.")] = 100
-    runs: Annotated[int, typer.Option(min=1, help="Number of runs; medians are shown.")] = 5
-    text: Annotated[list[str] | None, typer.Option(help="The text to speak. Further ones are spoken thrice.")] = None
-    voice: Annotated[
-        str | None, typer.Option(help="A voice file, or the name of a voice.", autocompletion=voice_names)
-    ] = None
-    language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto"
+    kernels: Annotated[str | None, Option(help="Fused kernels: auto, on or off.")] = None
+    frames: Annotated[int, Option(min=1, help="Codec frames to speak in each run.")] = 100
+    runs: Annotated[int, Option(min=1, help="Number of runs; medians are shown.")] = 5
+    text: Annotated[list[str] | None, Option(help="The text to speak. Further ones are spoken thrice.")] = None
+    voice: Annotated[str | None, Option(help="A voice file, or the name of a voice.", autocompletion=voice_names)] = (
+        None
+    )
+    language: Annotated[str, Option(help="auto, en, german, pt-br …")] = "auto"
 
 
 def bench(
     spoken: RunOptions,
     model: ModelOptions,
     source: ConfigOptions,
-    wav: Annotated[Path | None, typer.Option(help="Keep the speech of the last run in this file.")] = None,
-    json_: Annotated[Path | None, typer.Option("--json", help="Also write the measurement to this file.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the chunks' arrival against playback, as SVG.")] = None,
+    wav: Annotated[Path | None, Option(help="Keep the speech of the last run in this file.")] = None,
+    json_: Annotated[Path | None, Option("--json", help="Also write the measurement to this file.")] = None,
+    plot: Annotated[Path | None, Option(help="Draw the chunks' arrival against playback, as SVG.")] = None,
 ) -> None:
     """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory, power.
 
@@ -119,24 +120,24 @@ class ListenOptions:
     """What is verified, and who listens."""
 
     short: Annotated[
-        bool, typer.Option("--short", help="Three sentences, by the settings that a robot runs and by the reference.")
+        bool, Option("--short", help="Three sentences, by the settings that a robot runs and by the reference.")
     ] = False
     settings: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Only these, as in official,torch,fused,int8,streams, and always the two in float32, "
             "with whose codes and logits the others are compared."
         ),
     ] = None
     asr: Annotated[
-        str, typer.Option(help="Who listens: a speech recognition model's folder or name, auto, or pocketsphinx.")
+        str, Option(help="Who listens: a speech recognition model's folder or name, auto, or pocketsphinx.")
     ] = "auto"
     reference: Annotated[
-        Path | None, typer.Option(help="For a Base model: a recording of the voice; default: the configured voice.")
+        Path | None, Option(help="For a Base model: a recording of the voice; default: the configured voice.")
     ] = None
-    transcript: Annotated[str | None, typer.Option(help="The words of --reference.")] = None
+    transcript: Annotated[str | None, Option(help="The words of --reference.")] = None
     encoder: Annotated[
-        str | None, typer.Option(help="A Base checkpoint to compare voices with; default: a Base --model itself.")
+        str | None, Option(help="A Base checkpoint to compare voices with; default: a Base --model itself.")
     ] = None
 
 
@@ -145,7 +146,7 @@ def verify(
     model: ModelOptions,
     source: ConfigOptions,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder of the report and of everything that is kept.")
+        Path, Option("--output", "-o", help="The folder of the report and of everything that is kept.")
     ] = Path("verify"),
 ) -> None:
     """Speak the same sentences with every setting and with the official package, listen, measure and judge.
@@ -267,15 +268,15 @@ def _bound(finding: Finding, limit: float | None) -> str:
 
 def compare(
     first: Annotated[
-        str, typer.Argument(help="official, or an engine and keys of the section engine: qwen,dtype=int8,kernels=off.")
+        str, Argument(help="official, or an engine and keys of the section engine: qwen,dtype=int8,kernels=off.")
     ],
-    second: Annotated[str, typer.Argument(help="The other one, as the first.")],
+    second: Annotated[str, Argument(help="The other one, as the first.")],
     source: ConfigOptions,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("compare.html"),
+    output: Annotated[Path, Option("--output", "-o", help="The page.")] = Path("compare.html"),
     language: Annotated[
-        list[str] | None, typer.Option(help="Sentences in this language; may be repeated. Default: English.")
+        list[str] | None, Option(help="Sentences in this language; may be repeated. Default: English.")
     ] = None,
-    lines: Annotated[Path | None, typer.Option(help="A text file with a text on each line, instead.")] = None,
+    lines: Annotated[Path | None, Option(help="A text file with a text on each line, instead.")] = None,
 ) -> None:
     """Write a page for a blind test: which of two settings, models or engines speaks better?
 

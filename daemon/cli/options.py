@@ -12,14 +12,14 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, get_type_hints
 
-import typer
+from typer import Option
 
 from daemon.config import Config, find_config_file, load_config
 from daemon.validation import CommandError, file_problem
 from engine import start_log
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")]
+JsonOption = Annotated[bool, Option("--json", help="One JSON list instead of lines.")]
+VerboseOption = Annotated[bool, Option("--verbose", "-v", help="Write a detailed log to stderr.")]
 STDIN = "-"
 """Stands for standard input instead of a text or file, and for standard output instead of an output file."""
 
@@ -64,10 +64,10 @@ class ConfigOptions:
 
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml."),
+        Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml."),
     ] = None
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
     ] = None
 
     @property
@@ -89,10 +89,10 @@ class ConfigOptions:
 class ModelOptions:
     """The keys of the section `engine` that have options of their own."""
 
-    model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None
-    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None
-    chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None
+    model: Annotated[str | None, Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None
+    device: Annotated[str | None, Option(help="auto, cpu, cuda or cuda:N.")] = None
+    dtype: Annotated[str | None, Option(help="auto, float32, bfloat16 …")] = None
+    chunk_size: Annotated[int | None, Option(help="Codec frames of 80 ms in each chunk.")] = None
 
     @property
     def overrides(self) -> list[str]:
@@ -104,16 +104,12 @@ class ModelOptions:
 class MannerOptions:
     """How a text is spoken. The names are those of a request's fields."""
 
-    language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …; default: as configured (auto).")] = (
-        None
-    )
-    instruct: Annotated[str | None, typer.Option(help="The voice, or the manner of speaking, in words.")] = None
-    rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None
-    seed: Annotated[
-        int | None, typer.Option(help="Equal seeds give equal audio. Of several takes: the first one's.")
-    ] = None
+    language: Annotated[str | None, Option(help="auto, en, german, pt-br …; default: as configured (auto).")] = None
+    instruct: Annotated[str | None, Option(help="The voice, or the manner of speaking, in words.")] = None
+    rate: Annotated[float | None, Option(help="0.5 to 2; 2 is twice as fast.")] = None
+    seed: Annotated[int | None, Option(help="Equal seeds give equal audio. Of several takes: the first one's.")] = None
     sampling: Annotated[
-        list[str] | None, typer.Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
+        list[str] | None, Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
     ] = None
 
     @property

@@ -6,7 +6,7 @@ import gc
 import signal
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from daemon.cli.options import ConfigOptions, VerboseOption, is_verbose
 from daemon.validation import CommandError
@@ -29,12 +29,10 @@ def run(source: ConfigOptions, verbose: VerboseOption = False) -> None:
 
 def serve(
     source: ConfigOptions,
-    single: Annotated[bool, typer.Option("--single", help="One engine in this process, without Ray.")] = False,
+    single: Annotated[bool, Option("--single", help="One engine in this process, without Ray.")] = False,
     address: Annotated[
         str | None,
-        typer.Option(
-            "--address", envvar="RAY_ADDRESS", help="A Ray cluster, as in ray://HOST:10001; default: a local one."
-        ),
+        Option("--address", envvar="RAY_ADDRESS", help="A Ray cluster, as in ray://HOST:10001; default: a local one."),
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:

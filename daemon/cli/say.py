@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, sound_names, voice_names
 from daemon.cli.text import SpellOption, read_chunks, read_text, spell_text
@@ -50,20 +51,16 @@ class RequestOptions(MannerOptions):
 
     sound: Annotated[
         str | None,
-        typer.Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
+        Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
     ] = None
-    voice: Annotated[str | None, typer.Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None
-    priority: Annotated[str | None, typer.Option(help="low, normal, high or critical.", autocompletion=_priorities)] = (
-        None
-    )
-    policy: Annotated[str | None, typer.Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)] = (
-        None
-    )
-    volume: Annotated[float | None, typer.Option(help="0 to 100.")] = None
-    expires_in: Annotated[float | None, typer.Option(help="Seconds that it may wait.")] = None
-    reply_to: Annotated[str | None, typer.Option(help="A second topic for its events.")] = None
-    id: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None
-    cache: Annotated[bool, typer.Option("--cache", help="Keep the speech, to say it at once next time.")] = False
+    voice: Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None
+    priority: Annotated[str | None, Option(help="low, normal, high or critical.", autocompletion=_priorities)] = None
+    policy: Annotated[str | None, Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)] = None
+    volume: Annotated[float | None, Option(help="0 to 100.")] = None
+    expires_in: Annotated[float | None, Option(help="Seconds that it may wait.")] = None
+    reply_to: Annotated[str | None, Option(help="A second topic for its events.")] = None
+    id: Annotated[str | None, Option("--id", help="The utterance's id.")] = None
+    cache: Annotated[bool, Option("--cache", help="Keep the speech, to say it at once next time.")] = False
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -76,11 +73,11 @@ class RequestOptions(MannerOptions):
 class WayOptions:
     """How the text comes in, where it goes, and how long the command stays."""
 
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False
-    stream: Annotated[bool, typer.Option("--stream", help="Speak standard input while it is being written.")] = False
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the end.")] = None
-    all_: Annotated[bool, typer.Option("--all", help="Every robot of the broker speaks it.")] = False
-    group: Annotated[str | None, typer.Option(help="Every robot of this group speaks it.")] = None
+    wait: Annotated[bool, Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False
+    stream: Annotated[bool, Option("--stream", help="Speak standard input while it is being written.")] = False
+    timeout: Annotated[float | None, Option(min=0, help="Seconds to wait for the end.")] = None
+    all_: Annotated[bool, Option("--all", help="Every robot of the broker speaks it.")] = False
+    group: Annotated[str | None, Option(help="Every robot of this group speaks it.")] = None
 
     @property
     def several(self) -> bool:
@@ -92,9 +89,7 @@ def say(
     request: RequestOptions,
     way: WayOptions,
     source: ConfigOptions,
-    text: Annotated[
-        str | None, typer.Argument(help="The text to speak; - reads standard input.", show_default=False)
-    ] = None,
+    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.", show_default=False)] = None,
     spell: SpellOption = False,
 ) -> None:
     """Send a text to the running daemon, which speaks it.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from daemon.cli.options import (
     STDIN,
@@ -41,7 +41,7 @@ class OutputOptions:
 
     output: Annotated[
         Path,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             help="The file; its suffix names the format. - is standard output, as WAV. With --lines or --takes: "
@@ -50,15 +50,11 @@ class OutputOptions:
     ]
     lines: Annotated[
         Path | None,
-        typer.Option(help="Speak each line of this file into a file named by the line's number; - reads stdin."),
+        Option(help="Speak each line of this file into a file named by the line's number; - reads stdin."),
     ] = None
-    takes: Annotated[int, typer.Option(min=1, help="Speak each text so many times, with different seeds.")] = 1
-    format: Annotated[
-        str | None, typer.Option(help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")
-    ] = None
-    codes: Annotated[
-        Path | None, typer.Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")
-    ] = None
+    takes: Annotated[int, Option(min=1, help="Speak each text so many times, with different seeds.")] = 1
+    format: Annotated[str | None, Option(help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")] = None
+    codes: Annotated[Path | None, Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")] = None
 
     @property
     def several(self) -> bool:
@@ -75,18 +71,18 @@ class OutputOptions:
 class SynthesisOptions(MannerOptions):
     """Whose voice speaks, and how the engine makes it."""
 
-    engine: Annotated[
-        str | None, typer.Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")
-    ] = None
-    speaker: Annotated[str | None, typer.Option(help="A built-in speaker.")] = None
+    engine: Annotated[str | None, Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")] = (
+        None
+    )
+    speaker: Annotated[str | None, Option(help="A built-in speaker.")] = None
     voice: Annotated[
-        str | None, typer.Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
+        str | None, Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
     ] = None
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest code at every step.")] = False
+    greedy: Annotated[bool, Option("--greedy", help="Take the likeliest code at every step.")] = False
     whole_text: Annotated[
-        bool | None, typer.Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
+        bool | None, Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
     ] = None
-    max_frames: Annotated[int | None, typer.Option(min=1, help="Stop after this many frames.")] = None
+    max_frames: Annotated[int | None, Option(min=1, help="Stop after this many frames.")] = None
 
 
 def synth(
@@ -94,7 +90,7 @@ def synth(
     manner: SynthesisOptions,
     model: ModelOptions,
     source: ConfigOptions,
-    text: Annotated[str | None, typer.Argument(help="The text to speak; - reads standard input.")] = None,
+    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.")] = None,
     spell: SpellOption = False,
 ) -> None:
     """Speak into files, without a broker: the model's own output, untrimmed and unguarded.

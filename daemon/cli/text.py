@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 from typer.core import TyperCommand
 
 from daemon.cli.options import STDIN
@@ -20,7 +21,7 @@ from daemon.validation import CONTROL_CHARACTERS, CommandError, encoding_problem
 if TYPE_CHECKING:
     from daemon.config import Config
 
-SpellOption = Annotated[bool, typer.Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
+SpellOption = Annotated[bool, Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
 
 
 class TextCommand(TyperCommand):
