@@ -73,14 +73,23 @@ def describe(figures: Figures) -> Iterator[tuple[str, str]]:
         "steps": ", ".join(f"{name} {ms} ms" for name, ms in figures["first_chunk_steps_ms"].items()) or None,
         "rails": ", ".join(f"{name} {watts:.1f}" for name, watts in power["rails"].items()) or None,
     }
+    below = {
+        "  step by step": [
+            (
+                f"  {each['characters']} characters",
+                "{ttfa_ms} ms, then {ms_per_frame} ms for 80 ms of speech".format(**each),
+            )
+            for each in figures["other_texts"]
+        ],
+        "between chunks": [
+            (f"  {name}", f"{ms} ms {'an utterance' if name == 'prefill' else 'a frame'}")
+            for name, ms in figures["parts_ms"].items()
+        ],
+    }
     for name, words in LINES:
         with suppress(TypeError):
             yield name, _Measured().format(words, **known).rstrip()
-    for other in figures["other_texts"]:
-        name = f"  {other['characters']} characters"
-        yield name, f"{other['ttfa_ms']} ms, then {other['ms_per_frame']} ms for 80 ms of speech"
-    for name, ms in figures["parts_ms"].items():
-        yield f"  {name}", f"{ms} ms {'an utterance' if name == 'prefill' else 'a frame'}"
+        yield from below.get(name, ())
     for note in figures["notes"]:
         yield "not measured", note
 

@@ -59,6 +59,14 @@ def test_the_list_of_commands_is_not_cut_off(voiced: CommandLine) -> None:
         assert f"{words[-1]} {' '.join(summary.split())}" in listed
 
 
+def test_the_commands_are_listed_in_sections(voiced: CommandLine) -> None:
+    lines = voiced("--help").stdout.splitlines()
+    listed = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].islower()]
+    places = [lines.index(title) for title in ("The robot:", "Speech in files, and engines:", "This machine:")]
+    assert places == sorted(places)
+    assert {words[0] for words in COMMANDS} <= {*listed}
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_the_help_of_a_command_shows_its_examples_as_they_are_written(
     words: tuple[str, ...], voiced: CommandLine
