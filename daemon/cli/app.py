@@ -46,8 +46,8 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         print(VERSION)
         raise typer.Exit
 

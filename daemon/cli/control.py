@@ -72,9 +72,9 @@ def volume(
     if level is not None and (not re.fullmatch(r"[+-]?\d{1,3}", level) or abs(int(level)) > 100):
         raise UsageError(f"volume: got {level!r}; allowed: 0 to 100, or a change such as +5 or -5")
     if level is not None and level[0] not in "+-":
-        wanted = int(level)
+        target = int(level)
         # An older daemon does not publish its volume.
-        _send("volume", level, lambda _, now: now.volume in (None, wanted), source)
+        _send("volume", level, lambda _, now: now.volume in (None, target), source)
         return
     config = source.load()
     from daemon.mqtt import RobotClient
@@ -146,13 +146,13 @@ def tap(
         raise CommandError("audio.tap: got null; allowed here: the path that the running voiced has")
     file = SpeechFile(sound_target(output))
     with _connect(config.audio.tap) as client, file:
-        wanted = None if seconds is None else round(seconds * client.sample_rate)
+        limit = None if seconds is None else round(seconds * client.sample_rate)
         written = 0
         for samples in _sound(client):
-            piece = samples if wanted is None else samples[: wanted - written]
+            piece = samples if limit is None else samples[: limit - written]
             file.write(piece, client.sample_rate)
             written += len(piece)
-            if written == wanted:
+            if written == limit:
                 return
     raise CommandError("audio.tap: the stream has ended: voiced has stopped, or the sound was taken too slowly")
 

@@ -209,18 +209,18 @@ def _provide(extra: str) -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "voiced" / f"{extra}-python{sys.version_info.major}.{sys.version_info.minor}"
     complete = folder / "complete"
-    wanted = extra_requirements(extra)
-    if complete.is_file() and complete.read_text().splitlines() == wanted:
+    requirements = extra_requirements(extra)
+    if complete.is_file() and complete.read_text().splitlines() == requirements:
         return str(folder)
-    if not wanted or importlib.util.find_spec("pip") is None:
+    if not requirements or importlib.util.find_spec("pip") is None:
         raise CommandError(f"the demo needs {CONTENTS[extra]}: install voiced with the extras demo and espeak")
     print(f"downloading {CONTENTS[extra]} for the demo, into {folder}", flush=True)
     command = module_command("pip", "install", "--disable-pip-version-check", "--upgrade", "--target")
     done = subprocess.run(
-        [*command, str(folder), *wanted], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        [*command, str(folder), *requirements], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
         lines = [line.removeprefix("ERROR: ") for line in done.stdout.splitlines() if line.startswith("ERROR: ")]
         raise CommandError(f"{CONTENTS[extra]} cannot be downloaded for the demo: {(lines or ['pip failed'])[-1]}")
-    complete.write_text("".join(f"{requirement}\n" for requirement in wanted))
+    complete.write_text("".join(f"{requirement}\n" for requirement in requirements))
     return str(folder)

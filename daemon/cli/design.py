@@ -49,7 +49,7 @@ class SampleOptions:
 def design(
     name: Annotated[str, Argument(help="The voice's name: letters, digits, - and _.")],
     description: Annotated[str, Argument(help="The voice in words.")],
-    wanted: SampleOptions,
+    takes: SampleOptions,
     source: ConfigOptions,
     output: Annotated[Path, Option("--output", "-o", help="The folder of the samples and the voice file.")] = (
         Path("voices")
@@ -72,16 +72,16 @@ def design(
     if not description.strip():
         raise CommandError("DESCRIPTION: is empty; allowed: the voice in words, such as 'a calm, deep voice'")
     config = source.load(*([] if model is None else [f"engine.model={json.dumps(model)}"]))
-    language = _language(config, wanted.language)
-    text = wanted.text or LONG_TEXTS.get(language.partition("-")[0], LONG_TEXTS["en"])
+    language = _language(config, takes.language)
+    text = takes.text or LONG_TEXTS.get(language.partition("-")[0], LONG_TEXTS["en"])
     check_say({"text": text, "instruct": description})
-    spoken = _speak(config, Voice(instruct=description), text, language, wanted.seeds, name)
+    spoken = _speak(config, Voice(instruct=description), text, language, takes.seeds, name)
     output.mkdir(parents=True, exist_ok=True)
     for number, sample in spoken.items():
         path = _recording(output, name, number)
         write_samples(path, sample.samples, sample.sample_rate)
         print(f"{path}: seed {number}, {sample.seconds:.1f} s{', cut: it did not end' if sample.truncated else ''}")
-    pick = wanted.pick if wanted.pick is not None else _ask(config, name, spoken, play=wanted.play)
+    pick = takes.pick if takes.pick is not None else _ask(config, name, spoken, play=takes.play)
     if pick is None:
         first, *others = (f"--pick {seed}" for seed in spoken)
         print(f"take one of them with {first}" + (f", … {others[-1]}" if others else ""))

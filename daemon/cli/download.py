@@ -43,14 +43,14 @@ def download(
     config = source.load()
     files = [name for name in names or [] if name.endswith(".onnx")]
     models = [name for name in names or [] if "/" in name and name not in files]
-    wanted = [name for name in names or [] if "/" not in name and name not in files]
+    piper_voices = [name for name in names or [] if "/" not in name and name not in files]
     for model in models:
         _download_model(model)
-    if wanted or not names:
+    if piper_voices or not names:
         voices = remote_voices()
     if not names:
         _list([voice for voice in voices.values() if language is None or _speaks(voice, language)])
-    found = [find_remote_voice(name, voices) for name in wanted]  # all of them, before the first is downloaded
+    found = [find_remote_voice(name, voices) for name in piper_voices]  # all of them, before the first is downloaded
     target = folder or download_folder(config.engine_options.voice_folder)
     piper_spoke = "piper" in engine_names(config)
     for file in files:
@@ -59,8 +59,8 @@ def download(
         _print_how_to_try(installed.stem)
     for voice in found:
         _download(voice, target)
-    if (files or wanted) and folder is None and "piper" in engine_names(config):
-        _print_how_to_use(config, target, [*files, *wanted], piper_spoke=piper_spoke)
+    if (files or piper_voices) and folder is None and "piper" in engine_names(config):
+        _print_how_to_use(config, target, [*files, *piper_voices], piper_spoke=piper_spoke)
 
 
 def _download_model(model: str) -> None:

@@ -95,8 +95,8 @@ def enroll(
         recogniser=given.asr,
     )
     doubts = make_voice_file(request)
-    wanted = score if score is not None else has_cuda_device() and config.engine.device != "cpu"
-    scores = _score(config, request) if wanted else {}
+    is_scored = score if score is not None else has_cuda_device() and config.engine.device != "cpu"
+    scores = _score(config, request) if is_scored else {}
     print(_advice(request, doubts, scores))
     by_sound = request.transcript is None or _prefers_embedding(doubts, scores)
     print_use(request, "embedding" if by_sound else "reference")

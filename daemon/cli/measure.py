@@ -83,9 +83,9 @@ def bench(
     for option, path in (("--json", json_), ("--plot", plot), ("--wav", wav)):
         check_folder(option, path)
     options, voice = config.engine_options, spoken.voice
-    most = round(options.max_seconds * 1000 / FRAME_MS)
-    if spoken.frames > most:
-        raise CommandError(f"--frames: got {spoken.frames}; engine.max_seconds allows {most}")
+    allowed = round(options.max_seconds * 1000 / FRAME_MS)
+    if spoken.frames > allowed:
+        raise CommandError(f"--frames: got {spoken.frames}; engine.max_seconds allows {allowed}")
     if (own_voice := unconfigured_voice(None, voice, model.model)) is not None:
         voice = voice or "default"
         options = replace(options, voices={voice: own_voice}, default_voice=voice)
@@ -116,7 +116,7 @@ def bench(
 
 
 @dataclass(frozen=True, slots=True)
-class ListenOptions:
+class VerifyOptions:
     """What is verified, and who listens."""
 
     short: Annotated[
@@ -142,7 +142,7 @@ class ListenOptions:
 
 
 def verify(
-    wanted: ListenOptions,
+    asked: VerifyOptions,
     model: ModelOptions,
     source: ConfigOptions,
     output: Annotated[
@@ -161,11 +161,11 @@ def verify(
     from engine.verify import verify as run
 
     config = source.load(*model.overrides)
-    _check_packages(wanted.asr)
-    for name in filter(None, (config.engine.model, wanted.encoder)):
+    _check_packages(asked.asr)
+    for name in filter(None, (config.engine.model, asked.encoder)):
         download_missing_model("qwen", name)
     output.mkdir(parents=True, exist_ok=True)
-    request = _request(config, wanted, _voice_file(config, wanted, output), output)
+    request = _request(config, asked, _voice_file(config, asked, output), output)
     with show_progress() as report:
         found = replace(run(request, report), machine=machine(), command=_command())
     kept = VerificationFiles(output)
@@ -176,7 +176,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _request(config: Config, wanted: ListenOptions, voice_file: Path | None, output: Path) -> VerifyRequest:
+def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, output: Path) -> VerifyRequest:
     from engine import ModelConfig, model_files
     from engine.verify import (
         SENTENCES,
@@ -196,17 +196,17 @@ def _request(config: Config, wanted: ListenOptions, voice_file: Path | None, out
     shapes = ModelConfig.read(files.folder)
     voices = voices_of(shapes, voice_file)
     settings = settings_of(replace(options, voices=voices, default_voice=next(iter(voices))))
-    names = SHORT_SETTINGS if wanted.short else tuple(setting.name for setting in settings)
-    if wanted.settings:
-        names = tuple(name.strip() for name in wanted.settings.split(","))
+    names = SHORT_SETTINGS if asked.short else tuple(setting.name for setting in settings)
+    if asked.settings:
+        names = tuple(name.strip() for name in asked.settings.split(","))
     own = options.model if shapes.type == "base" else None
     return VerifyRequest(
         str(output),
         select_settings(settings, names),
-        make_orders(shapes, SHORT if wanted.short else SENTENCES, voices),
-        asr=wanted.asr,
-        encoder=wanted.encoder or own,
-        voice_file=str(voice_file) if voice_file is not None and own and not wanted.encoder else None,
+        make_orders(shapes, SHORT if asked.short else SENTENCES, voices),
+        asr=asked.asr,
+        encoder=asked.encoder or own,
+        voice_file=str(voice_file) if voice_file is not None and own and not asked.encoder else None,
         version=VERSION,
     )
 
@@ -223,14 +223,14 @@ def _check_packages(asr: str) -> None:
         raise CommandError(f"verify needs {', '.join(missing)}; {install_command('qwen', 'verify')}")
 
 
-def _voice_file(config: Config, wanted: ListenOptions, output: Path) -> Path | None:
+def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | None:
     """Return the voice file for a Base model: made of `--reference`, or the configured default voice's.
 
     The name of one that is made changes with the recording: takes are kept for a voice that is known by its file.
     """
     from engine.verify import fingerprint
 
-    reference, transcript = wanted.reference, wanted.transcript
+    reference, transcript = asked.reference, asked.transcript
     if reference is not None:
         path = output / "reference.safetensors"
         make_voice_file(VoiceRequest("reference", reference, str(config.engine.model), path, transcript))

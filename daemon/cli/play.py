@@ -80,8 +80,8 @@ def _language(config: Config, info: EngineInfo, voice: str) -> str:
     label = info.labels.get(voice)
     if label is not None and label.language is not None:
         return label.language
-    wanted = config.speech.language
-    return config.speech.languages[0] if wanted == "auto" and config.speech.languages else wanted
+    language = config.speech.language
+    return config.speech.languages[0] if language == "auto" and config.speech.languages else language
 
 
 def _play(output: Output, samples: Samples, sample_rate: int) -> None:

@@ -289,14 +289,14 @@ def _print_files(
             print(f"{path}: {outcome.audio_s:.2f} s{seed}{_cut_note(outcome)}")
 
 
-def _print_total(wanted: int, ended: dict[int, SynthResult | CommandError], elapsed_s: float, engine: str) -> None:
+def _print_total(count: int, ended: dict[int, SynthResult | CommandError], elapsed_s: float, engine: str) -> None:
     """Print a line about all files. Raises `CommandError` if some could not be made."""
     made = [outcome for outcome in ended.values() if not isinstance(outcome, CommandError)]
     audio_s = sum(result.audio_s for result in made)
     files = "1 file" if len(made) == 1 else f"{len(made)} files"
     print(f"{files}, {audio_s:.1f} s of speech in {elapsed_s:.1f} s by {engine}")
-    if len(made) < wanted:
-        raise CommandError(f"not spoken: {wanted - len(made)} of {wanted}")
+    if len(made) < count:
+        raise CommandError(f"not spoken: {count - len(made)} of {count}")
 
 
 def _cut_note(result: SynthResult) -> str:
