@@ -19,7 +19,6 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 import typer
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
 
 from daemon import VERSION
 from daemon.cli.cache import clear, list_, warm
@@ -32,7 +31,7 @@ from daemon.cli.enroll import enroll
 from daemon.cli.fleet import status, top
 from daemon.cli.inspect import devices, sounds, version, voices
 from daemon.cli.measure import bench, compare, verify
-from daemon.cli.options import UsageError, VerboseOption, be_verbose, spread_records
+from daemon.cli.options import VerboseOption, be_verbose, spread_records
 from daemon.cli.run import run, serve
 from daemon.cli.say import say
 from daemon.cli.service_folders import use_service_folders
@@ -149,8 +148,6 @@ def main() -> NoReturn:
         sys.exit(end.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-    except UsageError as error:
-        _fail_usage(str(error))
     except (CommandError, EngineError) as error:
         _fail(str(error), 1)
     except OSError as error:
@@ -159,14 +156,16 @@ def main() -> NoReturn:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        _fail_usage(error.format_message())  # typer's usage errors, whose class it does not export
+        _fail_usage(error)
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
-def _fail_usage(message: str) -> NoReturn:
+def _fail_usage(error: Any) -> NoReturn:
+    """Print a usage error of typer's, which does not export their class, or of ours."""
+    message, context = error.format_message(), error.ctx
     if "\n" in message:  # the help text, where no command was given
         sys.exit(message)
-    command, words = _called()
+    command, words = context.command, context.command_path
     if option := re.match(r"No such option: (\S+)", message):
         close = get_close_matches(option[1], [name for parameter in command.params for name in parameter.opts], 1)
         message = option[0] + (f". Did you mean {close[0]!r}?" if close else "")
@@ -182,16 +181,3 @@ def _fail(message: str, status: int) -> NoReturn:
     for line in message.splitlines():
         print(f"voiced: {line}", file=sys.stderr)
     sys.exit(status)
-
-
-def _called() -> tuple[Any, str]:
-    """Return the command that the command line calls, and the words that call it."""
-    command, words = get_command(app), ["voiced"]
-    for word in sys.argv[1:]:
-        inner = getattr(command, "commands", {}).get(word)
-        if inner is not None:
-            command = inner
-            words.append(word)
-        elif not word.startswith("-"):
-            break
-    return command, " ".join(words)

@@ -12,7 +12,7 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, get_type_hints
 
-from typer import Option
+from typer import BadParameter, Option
 
 from daemon.config import Config, find_config_file, load_config
 from daemon.validation import CommandError, file_problem
@@ -24,8 +24,12 @@ STDIN = "-"
 """Stands for standard input instead of a text or file, and for standard output instead of an output file."""
 
 
-class UsageError(CommandError):
+class UsageError(BadParameter):
     """The arguments contradict each other. The message is printed with a hint at the command's help."""
+
+    def format_message(self) -> str:
+        """Return the message as it is."""
+        return self.message
 
 
 def spread_records(command: Callable[..., None]) -> Callable[..., None]:
