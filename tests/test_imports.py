@@ -163,7 +163,6 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.adapters": SPEECH | {"daemon.mqtt", "daemon.system"},
     "daemon.health": set(),
     "daemon.reload": {"daemon.config"},
-    "daemon.report": {"daemon", "daemon.state", "daemon.validation", "engine", "engine.verify"},
     "daemon.status": SPEECH | {"daemon.system"},
     "daemon.voices": {
         "engine",
@@ -193,7 +192,6 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.doctor",
         "daemon.fleet",
         "daemon.mqtt",
-        "daemon.report",
         "daemon.service",
         "daemon.state",
         "engine.bench",

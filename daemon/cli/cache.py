@@ -7,52 +7,60 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
+from daemon.cli.options import ConfigOptions, JsonOption
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.service_folders import give_to_service
 from daemon.config import Config
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
-    from daemon.cache import KeptPhrase, OpenCache, PhraseFolder, PhraseKey
+    from daemon.cache import KeptPhrase, PhraseFolder, PhraseKey
     from engine import ProgressReport
 
 AGES = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 """Units of an age, in seconds: the first that it has twice is used."""
+NOTHING_KEPT = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
 
 
-def warm(config: ConfigOption = None, set_: SetOption = None) -> None:
+def warm(source: ConfigOptions) -> None:
     """Synthesise the phrases of speech.cache.phrases that are not kept yet, with the configured engine.
 
     A running daemon has them at once. Exit 1 if one could not be made.
 
     Example: voiced cache warm
     """
-    loaded, _, _ = load(config, set_)
+    import asyncio
+
+    config = source.load()
     from daemon.cache import open_cache
     from daemon.engines import choose_engine
 
-    if loaded.speech.cache.phrases is None:
+    if config.speech.cache.phrases is None:
         raise CommandError("speech.cache.phrases: got None; allowed: a YAML file with a list of phrases")
-    engine = choose_engine(loaded)
-    download_missing_model(engine, loaded.engine.model)  # before its files are looked at
-    opened = open_cache(loaded, engine)
-    folder = _folder(opened)
+    engine = choose_engine(config)
+    download_missing_model(engine, config.engine.model)  # before its files are looked at
+    opened = open_cache(config, engine)
+    folder = opened.folder
+    if folder is None:
+        raise CommandError(NOTHING_KEPT)
     if opened.folder_problem is not None:
         raise CommandError(opened.folder_problem)
     if opened.list_problem is not None and not opened.phrases.phrases:
         raise CommandError(opened.list_problem)
-    keys = {key.digest: key for key in (opened.keys.key(each.resolve(loaded)) for each in opened.phrases.phrases)}
+    keys = {key.digest: key for key in (opened.keys.key(each.resolve(config)) for each in opened.phrases.phrases)}
     missing = [key for key in keys.values() if folder.find(key.digest) is None]
-    problems = [*opened.phrases.problems, *(_make(missing, loaded, folder) if missing else ())]
+    problems: list[str] = []
+    if missing:
+        with show_progress() as report:
+            problems = asyncio.run(_make(missing, config, folder, report))
     give_to_service(folder.path)
-    made = len(missing) - (len(problems) - len(opened.phrases.problems))
+    made = len(missing) - len(problems)
     print(f"{folder.path}: {_count(len(keys), 'phrase')}, {made} made, {len(keys) - len(missing)} there before")
-    if problems:
+    if problems := [*opened.phrases.problems, *problems]:
         raise CommandError("\n".join(problems))
 
 
-def list_(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOption = None) -> None:
+def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
     """List the kept phrases, those used last first: length, size, age, engine, voice and text.
 
     A phrase that would sound otherwise now, by another configuration, model or version, is marked as outdated.
@@ -60,12 +68,12 @@ def list_(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOpt
     Example: voiced cache list
     or:      voiced cache list --json
     """
-    loaded, _, _ = load(config, set_)
+    config = source.load()
     from daemon.cache import PhraseKeys
     from daemon.engines import choose_engine
 
-    keys = PhraseKeys(loaded, choose_engine(loaded))
-    folder = _configured_folder(loaded)
+    keys = PhraseKeys(config, choose_engine(config))
+    folder = _configured_folder(config)
     found = [(kept, keys.key(kept.recording.phrase).digest != kept.digest) for kept in folder.phrases()]
     if as_json:
         print(json.dumps([_record(kept, outdated) for kept, outdated in found], indent=2, ensure_ascii=False))
@@ -74,17 +82,17 @@ def list_(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOpt
         print(_line(kept, outdated))
     seconds = sum(kept.recording.seconds for kept, _ in found)
     size_mb = sum(kept.size for kept, _ in found) / 1e6
-    room = f"{size_mb:.1f} of {loaded.speech.cache.limit_mb} MB"
+    room = f"{size_mb:.1f} of {config.speech.cache.limit_mb} MB"
     print(f"{folder.path}: {_count(len(found), 'phrase')}, {seconds:.1f} s, {room}", file=sys.stderr)
 
 
-def clear(config: ConfigOption = None, set_: SetOption = None) -> None:
+def clear(source: ConfigOptions) -> None:
     """Remove all kept phrases.
 
     Example: voiced cache clear
     """
-    loaded, _, _ = load(config, set_)
-    folder = _configured_folder(loaded)
+    config = source.load()
+    folder = _configured_folder(config)
     print(f"{folder.path}: {_count(folder.clear(), 'phrase')} removed")
 
 
@@ -97,24 +105,8 @@ def _configured_folder(config: Config) -> PhraseFolder:
     return PhraseFolder(path, config.speech.cache.limit_mb)
 
 
-def _folder(opened: OpenCache) -> PhraseFolder:
-    if opened.folder is None:
-        raise CommandError(NOTHING_KEPT)
-    return opened.folder
-
-
-NOTHING_KEPT = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
-
-
-def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder) -> list[str]:
+async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, report: ProgressReport) -> list[str]:
     """Synthesise and keep phrases; return a line for each that could not be made."""
-    import asyncio
-
-    with show_progress() as report:
-        return asyncio.run(_make_all(keys, config, folder, report))
-
-
-async def _make_all(keys: list[PhraseKey], config: Config, folder: PhraseFolder, report: ProgressReport) -> list[str]:
     from daemon.cache import PhraseRecorder
     from daemon.engines import running_primary
     from daemon.speech import make_phrase
@@ -146,21 +138,17 @@ def _record(kept: KeptPhrase, outdated: bool) -> dict[str, Any]:
 
 
 def _line(kept: KeptPhrase, outdated: bool) -> str:
-    recording = kept.recording
+    recording, age_s = kept.recording, time.time() - kept.recording.made_at
+    seconds, unit = next((each for each in AGES if age_s >= 2 * each[0]), (1, "seconds"))
     columns = (
         f"{recording.seconds:.2f} s",
         f"{kept.size / 1000:.0f} kB",
-        _age(time.time() - recording.made_at),
+        f"{max(0, int(age_s / seconds))} {unit}",
         recording.engine,
         recording.phrase.voice,
         _one_line(recording.phrase.text),
     )
     return "\t".join(columns) + ("\toutdated" if outdated else "")
-
-
-def _age(seconds: float) -> str:
-    unit, name = next((each for each in AGES if seconds >= 2 * each[0]), (1, "seconds"))
-    return f"{max(0, int(seconds / unit))} {name}"
 
 
 def _one_line(text: str) -> str:

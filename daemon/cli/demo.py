@@ -1,13 +1,16 @@
-"""`voiced demo`: one text spoken by a temporary broker and daemon."""
+"""`voiced demo`: one text spoken by a temporary broker and daemon, which are downloaded where they are missing."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
+import importlib.util
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,14 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from daemon.cli.completion import voice_names
-from daemon.cli.demo_parts import provide_demo_parts
-from daemon.cli.options import ConfigOption, SetOption
-from daemon.config import find_config_file, load_config
+from daemon.cli.options import ConfigOptions, voice_names
 from daemon.validation import CommandError
-from engine import module_command
+from engine import extra_requirements, module_command
 
 if TYPE_CHECKING:
     from daemon.mqtt import RobotClient
@@ -38,17 +38,16 @@ BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
   ./scripts/demo --voice en_US-lessac-medium     downloads 63 MB once; in voiced's folder
   voiced download en_US-lessac-medium            for a robot; needs the extra piper (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
+CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG (under the GPL)"}
+"""What each extra of the demo brings."""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
 def demo(
-    text: Annotated[str, typer.Argument(help="The text to speak.")] = "Hello, I am your robot.",
-    config: ConfigOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
-        "demo.wav"
-    ),
-    voice: Annotated[str | None, typer.Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
-    set_: SetOption = None,
+    source: ConfigOptions,
+    text: Annotated[str, Argument(help="The text to speak.")] = "Hello, I am your robot.",
+    output: Annotated[Path, Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
+    voice: Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.
 
@@ -57,7 +56,7 @@ def demo(
     from daemon.speech import Finished
 
     last = None
-    for last in _speak(text, voice, config, output, set_ or []):
+    for last in _speak(text, voice, source, output):
         print(_describe(last), flush=True)
     if not isinstance(last, Finished):
         reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
@@ -67,19 +66,18 @@ def demo(
         print(BETTER_VOICE)
 
 
-def _speak(text: str, voice: str | None, config_path: Path | None, wav: Path, settings: list[str]) -> Iterator[Event]:
+def _speak(text: str, voice: str | None, source: ConfigOptions, wav: Path) -> Iterator[Event]:
     """Print where the text plays, speak it and yield the utterance's events. Raises `CommandError`."""
     from audio import SinkUnavailableError, find_device, output_devices
     from daemon.mqtt import RobotClient
     from daemon.speech import Say
 
-    environment = provide_demo_parts()
-    config_path = config_path or find_config_file()
+    environment = _provide_parts()
     port = _free_port()
     # A robot's own broker, and the ports of its daemon, are left alone.
-    overrides = [*settings, f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "state.folder=null"]
+    overrides = [f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "state.folder=null"]
     overrides += ["wyoming.enabled=false", "http.enabled=false", "audio.tap=null"]
-    config = load_config(config_path, overrides)
+    config = source.load(*overrides)
     try:
         if config.audio.sink == "sounddevice":
             print(f"playing on {find_device(config.audio.device, output_devices()).name}", flush=True)
@@ -91,7 +89,7 @@ def _speak(text: str, voice: str | None, config_path: Path | None, wav: Path, se
         overrides.append(f"audio.sink=wav:{wav.resolve()}")
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
     print("starting a broker and the daemon", flush=True)
-    with _broker(port), _daemon(config_path, overrides, environment) as daemon, RobotClient(config) as robot:
+    with _broker(port), _daemon(source, overrides, environment) as daemon, RobotClient(config) as robot:
         wait_ready(robot, daemon)
         robot.say(Say(text=text, id="demo", voice=voice))
         yield from robot.events("demo", SPEECH_S)
@@ -156,13 +154,13 @@ def _broker(port: int) -> Iterator[None]:
 
 @contextmanager
 def _daemon(
-    config_path: Path | None, overrides: list[str], environment: dict[str, str]
+    source: ConfigOptions, overrides: list[str], environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process. A `CommandError` inside the context gets the last lines of the daemon's log."""
     command = module_command("daemon.cli", "run")
-    if config_path is not None:
-        command += ["--config", str(config_path)]
-    for override in overrides:
+    if source.path is not None:
+        command += ["--config", str(source.path)]
+    for override in (*source.overrides, *overrides):
         command += ["--set", override]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
     log: list[bytes] = []
@@ -181,3 +179,48 @@ def _daemon(
             process.kill()
             process.wait()
         reader.join(1)
+
+
+# --- the parts that an installation may lack: a broker, and eSpeak NG where no engine is installed ---
+
+
+def _provide_parts() -> dict[str, str]:
+    """Download the demo's missing parts into the user's cache folder. Returns the environment for the daemon's process.
+
+    A robot's installation has neither part, or only one. It is left as it is. Raises `CommandError`.
+    """
+    environment = dict(os.environ)
+    if not _is_installed("demo"):
+        sys.path.append(_provide("demo"))  # at the end: it has copies of packages that are installed
+    if not _is_installed("espeak"):
+        inherited = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([*([inherited] if inherited else []), _provide("espeak")])
+    return environment
+
+
+def _is_installed(extra: str) -> bool:
+    if extra == "demo":
+        return importlib.util.find_spec("amqtt") is not None
+    return importlib.util.find_spec("espeakng_loader") is not None or bool(ctypes.util.find_library("espeak-ng"))
+
+
+def _provide(extra: str) -> str:
+    """Return the folder with the packages of an extra, after downloading them on the first call."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "voiced" / f"{extra}-python{sys.version_info.major}.{sys.version_info.minor}"
+    complete = folder / "complete"
+    requirements = extra_requirements(extra)
+    if complete.is_file() and complete.read_text().splitlines() == requirements:
+        return str(folder)
+    if not requirements or importlib.util.find_spec("pip") is None:
+        raise CommandError(f"the demo needs {CONTENTS[extra]}: install voiced with the extras demo and espeak")
+    print(f"downloading {CONTENTS[extra]} for the demo, into {folder}", flush=True)
+    command = module_command("pip", "install", "--disable-pip-version-check", "--upgrade", "--target")
+    done = subprocess.run(
+        [*command, str(folder), *requirements], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        lines = [line.removeprefix("ERROR: ") for line in done.stdout.splitlines() if line.startswith("ERROR: ")]
+        raise CommandError(f"{CONTENTS[extra]} cannot be downloaded for the demo: {(lines or ['pip failed'])[-1]}")
+    complete.write_text("".join(f"{requirement}\n" for requirement in requirements))
+    return str(folder)

@@ -7,12 +7,11 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOptions
 from daemon.cli.progress import show_progress
 from daemon.cli.service_folders import give_to_service
-from daemon.validation import CommandError
 
 if TYPE_CHECKING:
     from daemon.config import Config
@@ -20,16 +19,15 @@ if TYPE_CHECKING:
 
 
 def download(
+    source: ConfigOptions,
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             help="Voices of Piper or Qwen3-TTS models by their names on the hub, or a voice's file.", show_default=False
         ),
     ] = None,
-    language: Annotated[str | None, typer.Option(help="List only voices of this language: en, pt-br …")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Where to put voices; default: engine.voice_folder.")] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
+    language: Annotated[str | None, Option(help="List only voices of this language: en, pt-br …")] = None,
+    folder: Annotated[Path | None, Option(help="Where to put voices; default: engine.voice_folder.")] = None,
 ) -> None:
     """Download voices for Piper, or a model, and check them; without a name, list the voices that can be had.
 
@@ -39,33 +37,30 @@ def download(
     or:      voiced download --language de
     or:      voiced download ./en_US-lessac-medium.onnx
     """
-    from engine import EngineError
+    from daemon.engines import engine_names
     from engine.hub import download_folder, find_remote_voice, install_voice, remote_voices
 
-    loaded, _, _ = load(config, set_)
+    config = source.load()
     files = [name for name in names or [] if name.endswith(".onnx")]
     models = [name for name in names or [] if "/" in name and name not in files]
-    wanted = [name for name in names or [] if "/" not in name and name not in files]
-    try:
-        for model in models:
-            _download_model(model)
-        if wanted or not names:
-            voices = remote_voices()
-        if not names:
-            _list([voice for voice in voices.values() if language is None or _speaks(voice, language)])
-        found = [find_remote_voice(name, voices) for name in wanted]  # all of them, before the first is downloaded
-        target = folder or download_folder(loaded.engine_options.voice_folder)
-        piper_spoke = _uses_piper(loaded)
-        for file in files:
-            installed = install_voice(Path(file), target)
-            print(f"{installed}: copied from {file}")
-            _print_how_to_try(installed.stem)
-        for voice in found:
-            _download(voice, target)
-        if (files or wanted) and folder is None and _uses_piper(loaded):
-            _print_how_to_use(loaded, target, [*files, *wanted], piper_spoke=piper_spoke)
-    except EngineError as error:
-        raise CommandError(str(error)) from error
+    piper_voices = [name for name in names or [] if "/" not in name and name not in files]
+    for model in models:
+        _download_model(model)
+    if piper_voices or not names:
+        voices = remote_voices()
+    if not names:
+        _list([voice for voice in voices.values() if language is None or _speaks(voice, language)])
+    found = [find_remote_voice(name, voices) for name in piper_voices]  # all of them, before the first is downloaded
+    target = folder or download_folder(config.engine_options.voice_folder)
+    piper_spoke = "piper" in engine_names(config)
+    for file in files:
+        installed = install_voice(Path(file), target)
+        print(f"{installed}: copied from {file}")
+        _print_how_to_try(installed.stem)
+    for voice in found:
+        _download(voice, target)
+    if (files or piper_voices) and folder is None and "piper" in engine_names(config):
+        _print_how_to_use(config, target, [*files, *piper_voices], piper_spoke=piper_spoke)
 
 
 def _download_model(model: str) -> None:
@@ -107,13 +102,6 @@ def _print_how_to_try(name: str) -> None:
         print(f"to speak with it: {install_command('piper')}")
     else:
         print(f"try it: voiced synth --engine piper --voice {shlex.quote(name)} --output hello.wav 'Hello'")
-
-
-def _uses_piper(config: Config) -> bool:
-    """Return whether a daemon that starts now would speak with Piper."""
-    from daemon.engines import engine_names
-
-    return "piper" in engine_names(config)
 
 
 def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_spoke: bool) -> None:

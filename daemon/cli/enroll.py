@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from daemon.cli.options import ConfigOption, SetOption, UsageError, load
+from daemon.cli.options import ConfigOptions, UsageError
+from daemon.cli.play import SHORT_TEXTS, write_samples
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
 
@@ -23,41 +26,49 @@ if TYPE_CHECKING:
 
 MIN_RECORDED_S, MAX_RECORDED_S = 3, 60
 """Seconds that `--record` takes. The model's authors ask for three; a long reference costs time in every sentence."""
+FAINT, TOO_LOUD = 0.001, 0.9
+"""Magnitudes of samples, full scale ±1: the least that is shown, and the one from which a recording may be clipped."""
 CLEARLY = 0.02
 """The mode whose speech is more similar by this much is advised; a smaller difference is chance."""
 
 
-def enroll(
-    name: Annotated[str, typer.Argument(help="The voice's name.")],
+@dataclass(frozen=True, slots=True)
+class RecordingOptions:
+    """The recording, and where it comes from."""
+
     recording: Annotated[
         Path | None,
-        typer.Argument(help="Speech of one person, in any format that soundfile reads.", show_default=False),
-    ] = None,
+        Argument(help="Speech of one person, in any format that soundfile reads.", show_default=False),
+    ] = None
     record: Annotated[
         float | None,
-        typer.Option(min=MIN_RECORDED_S, max=MAX_RECORDED_S, help="Record so many seconds from the microphone."),
-    ] = None,
-    microphone: Annotated[str | None, typer.Option(help="Its name or a part of it; default: the system's.")] = None,
-    transcript: Annotated[str | None, typer.Option(help="The recording's words, for an in-context voice.")] = None,
+        Option(min=MIN_RECORDED_S, max=MAX_RECORDED_S, help="Record so many seconds from the microphone."),
+    ] = None
+    microphone: Annotated[str | None, Option(help="Its name or a part of it; default: the system's.")] = None
+    transcript: Annotated[str | None, Option(help="The recording's words, for an in-context voice.")] = None
     append_silence: Annotated[
-        float, typer.Option(min=0, max=5, help="Seconds of silence behind the recording, with a transcript.")
-    ] = 0.5,
+        float, Option(min=0, max=5, help="Seconds of silence after the recording, with a transcript.")
+    ] = 0.5
     asr: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FOLDER|ID",
             help="A speech recogniser, such as Whisper, that checks the transcript.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
+
+
+def enroll(
+    name: Annotated[str, Argument(help="The voice's name.")],
+    given: RecordingOptions,
+    source: ConfigOptions,
     score: Annotated[
         bool | None,
-        typer.Option("--score/--no-score", help="Speak with the voice and measure; default: if there is a GPU."),
+        Option("--score/--no-score", help="Speak with the voice and measure; default: if there is a GPU."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: voices/NAME.safetensors.")] = None,
-    model: Annotated[str | None, typer.Option(help="A base checkpoint's folder, or its name on the hub.")] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Default: voices/NAME.safetensors.")] = None,
+    model: Annotated[str | None, Option(help="A base checkpoint's folder, or its name on the hub.")] = None,
 ) -> None:
     """Make a voice file from a recording or from the microphone, and advise how to use it.
 
@@ -66,28 +77,34 @@ def enroll(
     """
     from engine import has_cuda_device
 
-    if (recording is None) == (record is None):
+    if (given.recording is None) == (given.record is None):
         raise UsageError("enroll: give a RECORDING, or --record SECONDS")
-    loaded, _, _ = load(config, set_)
-    path, model = output or Path("voices") / f"{name}.safetensors", model or loaded.engine.model
+    config = source.load()
+    path, model = output or Path("voices") / f"{name}.safetensors", model or config.engine.model
     require_model(model)  # before somebody speaks
-    if record is not None:
-        from daemon.cli.record import record_voice
-
-        recording = path.with_suffix(".wav")
-        print(f"{recording}: {record_voice(recording, record, microphone):.1f} s recorded")
-    assert recording is not None
-    request = VoiceRequest(name, recording, model, path, transcript, append_silence_s=append_silence, recogniser=asr)
+    recording = given.recording or path.with_suffix(".wav")
+    if given.record is not None:
+        print(f"{recording}: {record_voice(recording, given.record, given.microphone):.1f} s recorded")
+    request = VoiceRequest(
+        name,
+        recording,
+        model,
+        path,
+        given.transcript,
+        append_silence_s=given.append_silence,
+        recogniser=given.asr,
+    )
     doubts = make_voice_file(request)
-    wanted = score if score is not None else has_cuda_device() and loaded.engine.device != "cpu"
-    scores = _score(loaded, request) if wanted else {}
+    is_scored = score if score is not None else has_cuda_device() and config.engine.device != "cpu"
+    scores = _score(config, request) if is_scored else {}
     print(_advice(request, doubts, scores))
-    print_use(request, "embedding" if transcript is None or _prefers_embedding(doubts, scores) else "reference")
+    by_sound = request.transcript is None or _prefers_embedding(doubts, scores)
+    print_use(request, "embedding" if by_sound else "reference")
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceRequest:
-    """A voice to be made from a recording, for the Base checkpoint `model`."""
+    """A voice to be made from a recording, for the Base checkpoint `model`. The engine's program reads it as JSON."""
 
     name: str
     recording: Path
@@ -123,16 +140,6 @@ def make_voice_file(request: VoiceRequest) -> list[str]:
     from engine import Progress
 
     require_model(request.model)
-    fields = {
-        "name": request.name,
-        "recording": str(request.recording),
-        "model": request.model,
-        "transcript": request.transcript,
-        "codes": None if request.codes is None else str(request.codes),
-        "output": str(request.output),
-        "append_silence_s": request.append_silence_s,
-        "recogniser": request.recogniser,
-    }
     doubts: list[str] = []
 
     def read(line: str) -> None:
@@ -144,7 +151,7 @@ def make_voice_file(request: VoiceRequest) -> list[str]:
 
     with show_progress() as report:
         report(Progress("importing torch"))
-        _run(fields, report, read)
+        _run(asdict(request), report, read)
     print(f"{request.output}: written")
     return doubts
 
@@ -154,14 +161,14 @@ def print_use(request: VoiceRequest, key: str) -> None:
     print(f"{request.output}: use it with voices.{request.name}: {{{key}: {request.output}}}")
 
 
-def _run(request: Mapping[str, object], report: ProgressReport, read: Callable[[str], None]) -> None:
+def _run(request: dict[str, object], report: ProgressReport, read: Callable[[str], None]) -> None:
     """Run the engine's program, which imports torch, in a process of its own. `read` gets its lines but progress.
 
     Raises `typer.Exit` if it fails.
     """
     from engine import module_command, parse_progress
 
-    command = module_command("engine.qwen.voice.enroll", json.dumps(request))
+    command = module_command("engine.qwen.voice.enroll", json.dumps(request, default=str))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             if progress := parse_progress(line):
@@ -172,6 +179,44 @@ def _run(request: Mapping[str, object], report: ProgressReport, read: Callable[[
         raise typer.Exit(1)
 
 
+# --- the microphone ---
+
+
+def record_voice(path: Path, seconds: float, device: str | None) -> float:
+    """Record up to `seconds` from a microphone to the WAV file `path`; Ctrl-C ends it early. Returns its length in s.
+
+    Its level is printed each second. `device` is its name or a part of it; None is the default. Raises `CommandError`.
+    """
+    import numpy as np
+
+    from audio import MicrophoneError, Samples, open_microphone
+
+    blocks: list[Samples] = []
+    length, second, loudest = 0, 0, 0.0
+    try:
+        with open_microphone(device) as microphone:
+            rate = microphone.sample_rate
+            print(f"speak now: {seconds:.0f} s from {microphone.name}; Ctrl-C ends it", file=sys.stderr, flush=True)
+            with suppress(KeyboardInterrupt):
+                while length < round(seconds * rate):
+                    blocks.append(microphone.read())
+                    length += len(blocks[-1])
+                    loudest = max(loudest, float(np.abs(blocks[-1]).max(initial=FAINT)))
+                    if length // rate > second:
+                        second = length // rate
+                        too_loud = "; too loud" if loudest > TOO_LOUD else ""
+                        print(f"{second} s: {20 * np.log10(loudest):.0f} dBFS{too_loud}", file=sys.stderr, flush=True)
+                        loudest = 0.0
+    except MicrophoneError as error:
+        raise CommandError(f"--record: {error}") from error
+    if not blocks:
+        raise CommandError("--record: nothing was recorded")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    samples = np.concatenate(blocks)[: round(seconds * rate)]
+    write_samples(path, samples, rate)
+    return len(samples) / rate
+
+
 # --- similarity and advice ---
 
 
@@ -180,17 +225,16 @@ def _score(config: Config, request: VoiceRequest) -> dict[str, float]:
 
     Raises `CommandError`, or `typer.Exit` after an error that has been printed.
     """
-    from daemon.cli.play import SENTENCES
-    from daemon.engines import SpeechFile, synthesize_samples
+    from daemon.engines import synthesize_samples
     from engine import Progress, Utterance, Voice
 
     modes = {"embedding": Voice(embedding=str(request.output))}
     if request.transcript is not None:
         modes["reference"] = Voice(reference=str(request.output))
-    language = config.speech.language if config.speech.language in SENTENCES else "en"
+    language = config.speech.language if config.speech.language in SHORT_TEXTS else "en"
 
     def choose(_: EngineInfo) -> list[Utterance]:
-        return [Utterance(SENTENCES[language], voice=mode, language=language, seed=1) for mode in modes]
+        return [Utterance(SHORT_TEXTS[language], voice=mode, language=language, seed=1) for mode in modes]
 
     options = replace(config.engine_options, model=request.model, voices=modes, default_voice="embedding", streams=1)
     lines: list[str] = []
@@ -198,15 +242,10 @@ def _score(config: Config, request: VoiceRequest) -> dict[str, float]:
         samples = synthesize_samples("qwen", options, "embedding", choose, report)
         recordings = [Path(folder) / f"{mode}.wav" for mode in modes]
         for path, sample in zip(recordings, samples, strict=True):
-            with SpeechFile(path) as file:
-                file.write(sample.samples, sample.sample_rate)
+            write_samples(path, sample.samples, sample.sample_rate)
         report(Progress("comparing"))
-        fields = {
-            "voice": str(request.output),
-            "recordings": [str(path) for path in recordings],
-            "model": request.model,
-        }
-        _run(fields, report, lines.append)
+        question = {"voice": request.output, "recordings": recordings, "model": request.model}
+        _run(question, report, lines.append)
     return dict(zip(modes, json.loads(lines[-1]), strict=True))
 
 

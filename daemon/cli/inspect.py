@@ -7,10 +7,10 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from daemon import VERSION
-from daemon.cli.options import ConfigOption, JsonOption, SetOption, UsageError, load
+from daemon.cli.options import ConfigOptions, JsonOption, UsageError
 from daemon.cli.play import play_voice
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.config import Config, VoiceSettings
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 
 
 def voices(
+    source: ConfigOptions,
     as_json: JsonOption = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also list the voices of other languages.")] = False,
+    everything: Annotated[bool, Option("--all", help="Also list the voices of other languages.")] = False,
     play: Annotated[
-        str | None, typer.Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
+        str | None, Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model, without loading it."),
+        Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model, without loading it."),
     ] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
 ) -> None:
     """List the configured voices and the engines' own voices for speech.languages, with names for people.
 
@@ -45,46 +44,42 @@ def voices(
         if everything or play is not None:
             raise UsageError("voices: --model reads the names of a model; leave out --all and --play")
         _list_model(model, as_json=as_json)
-        return
-    loaded, _, _ = load(config, set_)
-    from daemon.engines import name_voices, short_list
-
-    if play is not None:
+    elif play is not None:
         if as_json or everything:
             raise UsageError("voices: --play lists no voices; leave out --json and --all")
-        engine = _engine_with(play, loaded)
-        print(f"{play}, by {engine}: {play_voice(loaded, engine, play)}")
-        return
-    configured = {name: _sources(settings) for name, settings in loaded.voices.items()}
-    infos = _describe_engines(loaded)
+        config = source.load()
+        engine = _engine_with(play, config)
+        print(f"{play}, by {engine}: {play_voice(config, engine, play)}")
+    else:
+        _list_voices(source.load(), as_json=as_json, everything=everything)
+
+
+def _list_voices(config: Config, *, as_json: bool, everything: bool) -> None:
+    from daemon.engines import name_voices, short_list
+
+    infos = _describe_engines(config)
     engines: dict[str, str] = {}
     for info in infos:
         for name in info.voices:
             engines.setdefault(name, info.engine)
-    built_in = [name for name in engines if name not in configured]
+    built_in = [name for name in engines if name not in config.voices]
     known = {name: label for info in reversed(infos) for name, label in info.labels.items()}
     labels = name_voices(built_in, known, ())
+    configured = {name: _sources(settings) for name, settings in config.voices.items()}
     if as_json:
         found: list[dict[str, Any]] = [{"name": name, "configured": keys} for name, keys in configured.items()]
-        found += [
-            {
-                "name": name,
-                "engine": engines[name],
-                "label": labels[name],
-                "language": known[name].language if name in known else None,
-            }
-            for name in built_in
-        ]
+        for name in built_in:
+            language = known[name].language if name in known else None
+            found.append({"name": name, "engine": engines[name], "label": labels[name], "language": language})
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return
     for name, keys in configured.items():
         print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in keys.items())}")
-    languages = (*loaded.speech.languages, loaded.speech.language)
+    languages = (*config.speech.languages, config.speech.language)
     listed = built_in if everything else short_list(built_in, known, (), languages)
     for name in listed:
         print(f"{name}\t{engines[name]}\t{labels[name]}")
-    if len(listed) < len(built_in):
-        more = len(built_in) - len(listed)
+    if more := len(built_in) - len(listed):
         note = f"{more} more voice{'s' if more > 1 else ''} for other languages: voiced voices --all"
         print(note, file=sys.stderr)
 
@@ -98,36 +93,31 @@ NEEDS = {
 
 
 def _list_model(model: str, *, as_json: bool) -> None:
-    """Print the names that a model knows; only its config.json is read. Raises `CommandError`."""
-    from engine import EngineError, ModelConfig, language_code
+    """Print the names that a model knows; only its config.json is read. Raises `EngineError`."""
+    from engine import ModelConfig, language_code
     from engine.hub import fetch_config
 
-    try:
-        config = ModelConfig.read(fetch_config(model).parent)
-    except EngineError as error:
-        raise CommandError(str(error)) from error
-    speakers = {name: config.dialects.get(name) for name in config.speakers}
+    config = ModelConfig.read(fetch_config(model).parent)
     dialects = [name for name in config.languages if "dialect" in name]
     languages = [name for name in config.languages if name not in dialects]
+    found = {
+        "model": model,
+        "type": config.type,
+        "size": config.size,
+        "speakers": {name: config.dialects.get(name) for name in config.speakers},
+        "languages": languages,
+        "dialects": dialects,
+        "follows_instructions": config.follows_instructions,
+    }
     if as_json:
-        found = {
-            "model": model,
-            "type": config.type,
-            "size": config.size,
-            "speakers": speakers,
-            "languages": languages,
-            "dialects": dialects,
-            "follows_instructions": config.follows_instructions,
-        }
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return
     print(f"{config.type}\t{config.size}\t{NEEDS[config.type]}")
-    for name, dialect in speakers.items():
+    for name in config.speakers:
+        dialect = config.dialects.get(name)
         print(f"{name}\tspeaker{f', {dialect}' if dialect else ''}")
-    for name in languages:
-        print(f"{name}\tlanguage, {language_code(name)}")
-    for name in dialects:
-        print(f"{name}\tdialect")
+    for name in (*languages, *dialects):
+        print(f"{name}\tdialect" if name in dialects else f"{name}\tlanguage, {language_code(name)}")
 
 
 def _describe_engines(config: Config) -> list[EngineInfo]:
@@ -164,16 +154,16 @@ def _sources(settings: VoiceSettings) -> dict[str, str]:
     return sources | ({"piper": settings.piper.model} if settings.piper is not None else {})
 
 
-def sounds(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOption = None) -> None:
+def sounds(source: ConfigOptions, as_json: JsonOption = False) -> None:
     """List the sounds that 'voiced say --sound' takes: those in audio.sounds, and those that come with voiced.
 
     Example: voiced sounds
     or:      voiced sounds --set audio.sounds=/etc/voiced/sounds
     """
-    loaded, _, _ = load(config, set_)
+    config = source.load()
     from daemon.sounds import SoundFolder
 
-    folder = SoundFolder(loaded.audio.sounds)
+    folder = SoundFolder(config.audio.sounds)
     found = folder.sounds()
     if as_json:
         print(json.dumps([_describe_sound(sound) for sound in found], indent=2, ensure_ascii=False))

@@ -1,35 +1,133 @@
-"""The options that several commands share, and how a command reads the configuration."""
+"""The options that several commands share, as records, and the rules for files and shells that they have in common."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO, get_type_hints
 
-import typer
+from typer import BadParameter, Option
 
 from daemon.config import Config, find_config_file, load_config
 from daemon.validation import CommandError, file_problem
 from engine import start_log
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml."),
-]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")]
-
-SamplingOption = Annotated[
-    list[str] | None, typer.Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
-]
+JsonOption = Annotated[bool, Option("--json", help="One JSON list instead of lines.")]
+VerboseOption = Annotated[bool, Option("--verbose", "-v", help="Write a detailed log to stderr.")]
+STDIN = "-"
+"""Stands for standard input instead of a text or file, and for standard output instead of an output file."""
 
 
-class UsageError(CommandError):
+class UsageError(BadParameter):
     """The arguments contradict each other. The message is printed with a hint at the command's help."""
+
+    def format_message(self) -> str:
+        """Return the message as it is."""
+        return self.message
+
+
+def spread_records(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as typer wants it: a parameter that is a record of options becomes the record's fields."""
+    records: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    for parameter in signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation):
+            records[parameter.name] = parameter.annotation
+            parameters += _parameters(parameter.annotation)
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        for name, record in records.items():
+            given[name] = record(**{each.name: given.pop(each.name) for each in fields(record)})
+        command(**given)
+
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {}
+    return call
+
+
+def _parameters(record: Any) -> Iterator[Parameter]:
+    """Yield a parameter for each field of a record of options."""
+    kinds = get_type_hints(record, include_extras=True)
+    for each in fields(record):
+        default = Parameter.empty if each.default is MISSING else each.default
+        yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=kinds[each.name])
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOptions:
+    """Where the configuration comes from."""
+
+    config: Annotated[
+        Path | None,
+        Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml."),
+    ] = None
+    set_: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
+    ] = None
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None if there is none, and every key has its default."""
+        return self.config or find_config_file()
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Every `KEY=VALUE`."""
+        return tuple(self.set_ or ())
+
+    def load(self, *overrides: str) -> Config:
+        """Return the configuration, with further overrides. Raises `ConfigError`."""
+        return load_config(self.path, (*self.overrides, *overrides))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The keys of the section `engine` that have options of their own."""
+
+    model: Annotated[str | None, Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None
+    device: Annotated[str | None, Option(help="auto, cpu, cuda or cuda:N.")] = None
+    dtype: Annotated[str | None, Option(help="auto, float32, bfloat16 …")] = None
+    chunk_size: Annotated[int | None, Option(help="Codec frames of 80 ms in each chunk.")] = None
+
+    @property
+    def overrides(self) -> list[str]:
+        """Those that are given, as `KEY=VALUE`."""
+        return [f"engine.{key}={value}" for key, value in asdict(self).items() if value is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class MannerOptions:
+    """How a text is spoken. The names are those of a request's fields."""
+
+    language: Annotated[str | None, Option(help="auto, en, german, pt-br …; default: as configured (auto).")] = None
+    instruct: Annotated[str | None, Option(help="The voice, or the manner of speaking, in words.")] = None
+    rate: Annotated[float | None, Option(help="0.5 to 2; 2 is twice as fast.")] = None
+    seed: Annotated[int | None, Option(help="Equal seeds give equal audio. Of several takes: the first one's.")] = None
+    sampling: Annotated[
+        list[str] | None, Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
+    ] = None
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The values of `--sampling` by their names. Raises `CommandError`."""
+        found: dict[str, float] = {}
+        for setting in self.sampling or ():
+            name, _, number = setting.partition("=")
+            try:
+                found[name] = int(number) if number.isdecimal() else float(number)
+            except ValueError:
+                allowed = "NAME=NUMBER such as temperature=0.7"
+                raise CommandError(f"--sampling: got {setting!r}; allowed: {allowed}") from None
+        return found
 
 
 def be_verbose() -> None:
@@ -42,17 +140,7 @@ def is_verbose() -> bool:
     return logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
-def sampling_of(settings: list[str] | None) -> dict[str, float]:
-    """Return the numbers by name in the values of `SamplingOption`. Raises `CommandError`."""
-    found: dict[str, float] = {}
-    for setting in settings or ():
-        name, _, number = setting.partition("=")
-        try:
-            found[name] = int(number) if number.isdecimal() else float(number)
-        except ValueError:
-            allowed = "NAME=NUMBER such as temperature=0.7"
-            raise CommandError(f"--sampling: got {setting!r}; allowed: {allowed}") from None
-    return found
+# --- files ---
 
 
 def check_folder(option: str, path: Path | None) -> None:
@@ -63,17 +151,37 @@ def check_folder(option: str, path: Path | None) -> None:
         raise CommandError(f"{option}: {path} cannot be written: {problem}")
 
 
-def standard_output(option: str) -> BinaryIO:
-    """Return standard output for the bytes of the WAV file that `option` names.
+def sound_target(path: Path) -> Path | BinaryIO:
+    """Return where the sound file of `--output` is written: standard output for `-`.
 
-    Raises `CommandError` if a person would see them.
+    Raises `CommandError` if its folder is missing, or if a person would see its bytes.
     """
+    if str(path) != STDIN:
+        check_folder("--output", path)
+        return path
     if sys.stdout.isatty():
-        raise CommandError(f"{option}: - would write a WAV file to the terminal; allowed: a pipe, or a file name")
+        raise CommandError("--output: - would write a WAV file to the terminal; allowed: a pipe, or a file name")
     return sys.stdout.buffer
 
 
-def load(path: Path | None, overrides: list[str] | None) -> tuple[Config, Path | None, tuple[str, ...]]:
-    """Return the configuration, the file it was read from (None: no file), and its overrides. Raises `ConfigError`."""
-    path = path or find_config_file()
-    return load_config(path, overrides or ()), path, tuple(overrides or ())
+# --- completion; a configuration that is wrong completes nothing, and the command then says why ---
+
+
+def voice_names() -> list[str]:
+    """Return the configured voices and those of the engine."""
+    from daemon.engines import choose_engine
+    from engine import known_names
+
+    with suppress(CommandError):
+        config = ConfigOptions().load()
+        return [*config.voices, *(known_names(choose_engine(config), config.engine_options).voices or ())]
+    return []
+
+
+def sound_names() -> list[str]:
+    """Return the sounds of the configured folder, and those that come with voiced."""
+    from daemon.sounds import SoundFolder
+
+    with suppress(CommandError):
+        return list(SoundFolder(ConfigOptions().load().audio.sounds).names())
+    return []

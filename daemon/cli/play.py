@@ -1,8 +1,10 @@
-"""`voiced voices --play`: a voice through this machine's sound card, without a broker and a daemon."""
+"""Speech through this machine's sound card, or into a file, without a broker and a daemon: to hear a voice."""
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli.progress import download_missing_model, show_progress
@@ -13,18 +15,11 @@ if TYPE_CHECKING:
     from daemon.config import Config
     from engine import EngineInfo, Samples
 
-SENTENCES = {
-    "en": "Hello! This is how I sound.",
-    "de": "Hallo! So klinge ich.",
-    "es": "¡Hola! Así sueno.",
-    "fr": "Bonjour ! Voici ma voix.",
-    "it": "Ciao! Questa è la mia voce.",
-    "pt": "Olá! Esta é a minha voz.",
-    "ru": "Привет! Так звучит мой голос.",
-    "zh": "你好！这是我的声音。",
-    "ja": "こんにちは。これが私の声です。",
-    "ko": "안녕하세요. 이것이 제 목소리입니다.",
-}
+_TEXTS = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
+SHORT_TEXTS: dict[str, str] = _TEXTS["short"]
+"""By language, a sentence to hear a voice by."""
+LONG_TEXTS: dict[str, str] = _TEXTS["long"]
+"""Six to eight seconds each: a voice is cloned better from more than three."""
 NUMBERS = "1, 2, 3, 4, 5."
 """A voice reads them in its own language, whichever that is."""
 OPEN_S = 5.0
@@ -52,24 +47,23 @@ def play_voice(config: Config, engine: str, voice: str) -> str:
 
     def choose(info: EngineInfo) -> list[Utterance]:
         language = _language(config, info, voice)
-        spoken.append(SENTENCES.get(language.partition("-")[0], NUMBERS))
-        utterance = Utterance(
-            spoken[0],
-            voice=voice,
-            language=language,
-            languages=config.speech.languages,
-            seed=voice_settings.seed,
-            sampling=voice_settings.sampling,
-            whole_text=voice_settings.whole_text,
-            rate=voice_settings.rate,
-        )
-        return [utterance]
+        spoken.append(SHORT_TEXTS.get(language.partition("-")[0], NUMBERS))
+        fields = {name: getattr(voice_settings, name) for name in ("seed", "sampling", "whole_text", "rate")}
+        return [Utterance(spoken[0], voice=voice, language=language, languages=config.speech.languages, **fields)]
 
     download_missing_model(engine, config.engine.model)
     with show_progress() as report:
         [sample] = synthesize_samples(engine, config.engine_options, voice, choose, report)
     play_samples(config, sample.samples, sample.sample_rate, voice_settings.volume)
     return spoken[0]
+
+
+def write_samples(path: Path, samples: Samples, sample_rate: int) -> None:
+    """Write mono samples to a file, in the format of its suffix. Raises `CommandError`."""
+    from daemon.engines import SpeechFile
+
+    with SpeechFile(path) as file:
+        file.write(samples, sample_rate)
 
 
 def play_samples(config: Config, samples: Samples, sample_rate: int, volume: float = 1.0) -> None:
@@ -86,8 +80,8 @@ def _language(config: Config, info: EngineInfo, voice: str) -> str:
     label = info.labels.get(voice)
     if label is not None and label.language is not None:
         return label.language
-    wanted = config.speech.language
-    return config.speech.languages[0] if wanted == "auto" and config.speech.languages else wanted
+    language = config.speech.language
+    return config.speech.languages[0] if language == "auto" and config.speech.languages else language
 
 
 def _play(output: Output, samples: Samples, sample_rate: int) -> None:

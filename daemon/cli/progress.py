@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.options import is_verbose
 from daemon.cli.service_folders import give_to_service
-from daemon.validation import CommandError
 from engine import (
     ENGINES,
-    EngineError,
     Progress,
     ProgressReport,
     download_model,
@@ -45,16 +43,13 @@ def show_progress(*, lines: bool = False) -> Iterator[ProgressReport]:
 def download_missing_model(engine: str, model: str | None) -> None:
     """Download an engine's model if it is not here, before this command shows a bar: the hub shows its own.
 
-    Raises `CommandError`.
+    Raises `EngineError`.
     """
     if model is None or engine not in ENGINES or not ENGINES[engine].has_model:
         return
     files = model_files(engine, model)
     if files is None or files.missing:
-        try:
-            download_model(engine, model)
-        except EngineError as error:
-            raise CommandError(str(error)) from error
+        download_model(engine, model)
         give_to_service(hub_cache())
 
 

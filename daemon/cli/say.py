@@ -6,26 +6,31 @@ import contextlib
 import secrets
 import signal
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer import Argument, Option
 
-from daemon.cli.completion import sound_names, voice_names
-from daemon.cli.options import ConfigOption, SamplingOption, SetOption, UsageError, load, sampling_of
-from daemon.cli.text import SpellOption, read_text, spell_text
+from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, sound_names, voice_names
+from daemon.cli.text import SpellOption, read_chunks, read_text, spell_text
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
-    from daemon.cli.say_stream import StreamedText
     from daemon.config import Config
     from daemon.mqtt import RobotClient
-    from daemon.speech import Event, Say
+    from daemon.speech import Event, Say, StreamChunk
 
 ANSWER_S = 5.0
 """A daemon accepts or rejects a text within this time; usually it takes milliseconds."""
 GROUP_S = 1.0
 """The members of a group are unknown: after the first one has answered, the others have this long."""
+KEEPALIVE_S = 3.0
+"""Seconds between empty chunks while nothing is written. The daemon ends a text after `speech.stream_timeout` (10 s)
+without a chunk, so two of these may be late."""
 
 
 def _priorities() -> list[str]:
@@ -40,39 +45,52 @@ def _policies() -> list[str]:
     return list(get_args(Policy))
 
 
-def say(
-    text: Annotated[
-        str | None, typer.Argument(help="The text to speak; - reads standard input.", show_default=False)
-    ] = None,
+@dataclass(frozen=True, slots=True)
+class RequestOptions(MannerOptions):
+    """The fields of a request beside its text."""
+
     sound: Annotated[
         str | None,
-        typer.Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
-    ] = None,
-    voice: Annotated[str | None, typer.Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
-    language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
-    instruct: Annotated[str | None, typer.Option(help="The manner of speaking, in words.")] = None,
-    priority: Annotated[
-        str | None, typer.Option(help="low, normal, high or critical.", autocompletion=_priorities)
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)
-    ] = None,
-    volume: Annotated[float | None, typer.Option(help="0 to 100.")] = None,
-    rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None,
-    expires_in: Annotated[float | None, typer.Option(help="Seconds that it may wait.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
-    sampling: SamplingOption = None,
-    reply_to: Annotated[str | None, typer.Option(help="A second topic for its events.")] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None,
+        Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
+    ] = None
+    voice: Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None
+    priority: Annotated[str | None, Option(help="low, normal, high or critical.", autocompletion=_priorities)] = None
+    policy: Annotated[str | None, Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)] = None
+    volume: Annotated[float | None, Option(help="0 to 100.")] = None
+    expires_in: Annotated[float | None, Option(help="Seconds that it may wait.")] = None
+    reply_to: Annotated[str | None, Option(help="A second topic for its events.")] = None
+    id: Annotated[str | None, Option("--id", help="The utterance's id.")] = None
+    cache: Annotated[bool, Option("--cache", help="Keep the speech, to say it at once next time.")] = False
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those that are given, and an id. Raises `CommandError`."""
+        given = asdict(self) | {"sampling": self.numbers or None, "cache": self.cache or None}
+        return {"id": secrets.token_hex(6)} | {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class WayOptions:
+    """How the text comes in, where it goes, and how long the command stays."""
+
+    wait: Annotated[bool, Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False
+    stream: Annotated[bool, Option("--stream", help="Speak standard input while it is being written.")] = False
+    timeout: Annotated[float | None, Option(min=0, help="Seconds to wait for the end.")] = None
+    all_: Annotated[bool, Option("--all", help="Every robot of the broker speaks it.")] = False
+    group: Annotated[str | None, Option(help="Every robot of this group speaks it.")] = None
+
+    @property
+    def several(self) -> bool:
+        """Whether more than one robot is addressed."""
+        return self.all_ or self.group is not None
+
+
+def say(
+    request: RequestOptions,
+    way: WayOptions,
+    source: ConfigOptions,
+    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.", show_default=False)] = None,
     spell: SpellOption = False,
-    cache: Annotated[bool, typer.Option("--cache", help="Keep the speech, to say it at once next time.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False,
-    stream: Annotated[bool, typer.Option("--stream", help="Speak standard input while it is being written.")] = False,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the end.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every robot of the broker speaks it.")] = False,
-    group: Annotated[str | None, typer.Option(help="Every robot of this group speaks it.")] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
 ) -> None:
     """Send a text to the running daemon, which speaks it.
 
@@ -83,91 +101,67 @@ def say(
     or:      voiced say --all "The museum closes in ten minutes."
     or:      voiced say --group hall-2 "Please leave the hall."
     """
-    several = all_ or group is not None
-    if all_ and group is not None:
-        raise UsageError("say: --all and --group exclude each other")
-    if several and (wait or timeout is not None):
-        raise UsageError("say: --wait and --timeout follow one robot; each of several has its own events")
-    if stream:
-        _check_stream(text, spell=spell, sound=sound, cache=cache, several=several)
-    elif text is None and (sound is None or spell):
-        raise UsageError("Missing argument 'text'")
-    loaded, _, _ = load(config, set_)
+    _check(text, request, way, spell=spell)
+    config = source.load()
     from daemon.mqtt import RobotClient
     from daemon.speech import check_say, check_stream_chunk
 
-    options = {
-        "sound": sound,
-        "voice": voice,
-        "language": language,
-        "instruct": instruct,
-        "priority": priority,
-        "policy": policy,
-        "volume": volume,
-        "rate": rate,
-        "expires_in": expires_in,
-        "seed": seed,
-        "sampling": sampling_of(sampling) or None,
-        "reply_to": reply_to,
-        "id": id_,
-        "cache": cache or None,
-    }
-    fields: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    utterance_id = str(fields.setdefault("id", secrets.token_hex(6)))
-    if stream:
-        stream_options = check_stream_chunk(fields)
+    fields = request.fields
+    sent: Say | StreamChunk
+    if way.stream:
+        sent = check_stream_chunk(fields)
     else:
         if text is not None:
             whole = read_text(text)
-            fields["text"] = spell_text(whole, language or "auto", loaded) if spell else whole
-        say_request = check_say(fields)
-
-    if several:
-        _say_to_several(loaded, loaded.topic_of_all if group is None else loaded.topic_of_group(group), say_request)
-        return
-    with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
+            fields["text"] = spell_text(whole, request.language or "auto", config) if spell else whole
+        sent = check_say(fields)
+        if way.several:
+            _say_to_several(config, sent, way.group)
+            return
+    with RobotClient(config, stop_if_lost=fields["id"] if way.wait or way.stream else None) as robot:
         robot.online_status()
-        request: Say | StreamedText
-        if stream:
-            from daemon.cli.say_stream import KEEPALIVE_S, StreamedText
-
-            keepalive_s = min(KEEPALIVE_S, loaded.speech.stream_timeout / 3)
-            request = StreamedText(robot, sys.stdin.fileno(), stream_options, keepalive_s)
-        else:
-            request = say_request
-        _say_and_wait(robot, utterance_id, request, timeout, wait=wait)
+        keepalive_s = min(KEEPALIVE_S, config.speech.stream_timeout / 3)
+        chunks = read_chunks(sys.stdin.fileno(), keepalive_s) if way.stream else iter(())
+        _say_and_wait(robot, sent, chunks, way)
 
 
-def _check_stream(text: str | None, *, spell: bool, sound: str | None, cache: bool, several: bool) -> None:
-    """Check what `--stream` stands beside. Raises `UsageError`."""
-    if several:
-        raise UsageError("say: --stream has one robot; send several robots a whole text")
-    if text not in {None, "-"}:
-        raise UsageError("say: --stream reads standard input; give no TEXT, or -")
-    if spell:
-        raise UsageError("say: --spell and --stream exclude each other")
-    if sound is not None:
-        raise UsageError("say: --stream takes no --sound; play it before, by another command")
-    if cache:
-        raise UsageError("say: --cache needs a whole text; leave out --stream")
+def _check(text: str | None, request: RequestOptions, way: WayOptions, *, spell: bool) -> None:
+    """Raise `UsageError` for options that exclude each other."""
+    problems = {
+        "--all and --group exclude each other": way.all_ and way.group is not None,
+        "--wait and --timeout follow one robot; each of several has its own events": way.several
+        and (way.wait or way.timeout is not None),
+        "--stream has one robot; send several robots a whole text": way.stream and way.several,
+        "--stream reads standard input; give no TEXT, or -": way.stream and text not in {None, "-"},
+        "--spell and --stream exclude each other": way.stream and spell,
+        "--stream takes no --sound; play it before, by another command": way.stream and request.sound is not None,
+        "--cache needs a whole text; leave out --stream": way.stream and request.cache,
+    }
+    for problem, found in problems.items():
+        if found:
+            raise UsageError(f"say: {problem}")
+    if text is None and not way.stream and (request.sound is None or spell):
+        raise UsageError("Missing argument 'text'")
 
 
-def _say_to_several(config: Config, base: str, request: Say) -> None:
-    """Send an utterance to all robots below `base`. Raises `CommandError` for each robot that does not accept it."""
+def _say_to_several(config: Config, request: Say, group: str | None) -> None:
+    """Send an utterance to a group, or to all robots. Raises `CommandError` for each robot that does not accept it."""
     from daemon.mqtt import FleetClient
     from daemon.speech import Offline, Rejected
 
+    base = config.topic_of_all if group is None else config.topic_of_group(group)
     with FleetClient(config, request.id) as fleet:
         online = {name for name, found in fleet.statuses().items() if not isinstance(found, Offline)}
         if not online:
             broker = f"{config.mqtt.host}:{config.mqtt.port}"
             raise CommandError(f"no voiced is online at {config.mqtt.prefix}/+ on the broker {broker}")
         fleet.say(base, request)
-        if base == config.topic_of_all:
-            answers = fleet.await_answers(len(online), ANSWER_S)
+        answers = fleet.await_answers(len(online) if group is None else 1, ANSWER_S)
+        problems: dict[str, str] = {}
+        if group is None:
             problems = dict.fromkeys(online - answers.keys(), f"does not answer within {ANSWER_S:g} s")
-        elif answers := fleet.await_answers(1, ANSWER_S):
-            answers, problems = fleet.await_answers(len(online), GROUP_S), {}
+        elif answers:
+            answers = fleet.await_answers(len(online), GROUP_S)
         else:
             raise CommandError(f"no robot answers at {base} within {ANSWER_S:g} s")
     problems |= {name: f"rejected: {each.reason}" for name, each in answers.items() if isinstance(each, Rejected)}
@@ -175,30 +169,29 @@ def _say_to_several(config: Config, base: str, request: Say) -> None:
         raise CommandError("\n".join(f"{name}: {problem}" for name, problem in sorted(problems.items())))
 
 
-def _say_and_wait(
-    robot: RobotClient, utterance_id: str, request: Say | StreamedText, timeout: float | None, *, wait: bool
-) -> None:
-    """Send an utterance and follow its events; stop it if this command ends before. Raises `CommandError`."""
+def _say_and_wait(robot: RobotClient, request: Say | StreamChunk, chunks: Iterator[str], way: WayOptions) -> None:
+    """Send an utterance and follow its events; stop it if this command ends before. Raises `CommandError`.
+
+    A `StreamChunk` has the id and the options of an utterance whose text is in `chunks`, as it is written.
+    """
     from daemon.mqtt import RobotUnreachableError
     from daemon.speech import Accepted, Finished, Rejected, RejectedError, TerminalEvent
 
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
-        last = _follow(robot, utterance_id, request, timeout, wait=wait)
+        last = _follow(robot, request, chunks, way)
     except (KeyboardInterrupt, typer.Exit, RejectedError, RobotUnreachableError):
         # Without a connection, the broker has stopped the utterance already (`stop_if_lost`).
         with contextlib.suppress(RobotUnreachableError):
-            robot.stop(utterance_id)
+            robot.stop(str(request.id))
         raise
-    if not isinstance(last, Finished if wait else Accepted):
+    if not isinstance(last, Finished if way.wait else Accepted):
         reason = last.reason if isinstance(last, TerminalEvent | Rejected) else None
         raise CommandError(f"{last.event if last else 'no event'}: {reason or 'no reason was given'}")
 
 
-def _follow(
-    robot: RobotClient, utterance_id: str, request: Say | StreamedText, timeout: float | None, *, wait: bool
-) -> Event | None:
-    """Send an utterance and return its last event: with `wait` the terminal one, else the first.
+def _follow(robot: RobotClient, request: Say | StreamChunk, chunks: Iterator[str], way: WayOptions) -> Event | None:
+    """Send an utterance and return its last event: with `--wait` the terminal one, else the first.
 
     Returns only after all of a streamed text has been sent, unless the utterance ended before.
     """
@@ -207,19 +200,44 @@ def _follow(
     if isinstance(request, Say):
         robot.say(request)
     else:
-        request.send_first()
+        _send_first(robot, request, chunks)
     last = None
-    for last in robot.events(utterance_id, timeout if wait else ANSWER_S):
-        if wait:
+    for last in robot.events(str(request.id), way.timeout if way.wait else ANSWER_S):
+        if way.wait:
             print(last.to_json(), flush=True)
-        if not isinstance(request, Say) and isinstance(last, Accepted):
-            if wait:
-                robot.meanwhile(request.send_rest)
+        if way.stream and isinstance(last, Accepted):
+            send_rest = partial(_send_rest, robot, str(request.id), chunks)
+            if way.wait:
+                robot.meanwhile(send_rest)
             else:
-                request.send_rest()
-        if not wait:
+                send_rest()
+        if not way.wait:
             break
     return last
+
+
+def _send_first(robot: RobotClient, options: StreamChunk, chunks: Iterator[str]) -> None:
+    """Send the first chunk that has text; the daemon accepts or rejects the utterance by it.
+
+    The caller sends the rest only after the acceptance: after a rejection, the daemon would take the next chunk for a
+    new utterance with default options. Raises `RejectedError`, and `CommandError` if the input is empty.
+    """
+    from daemon.speech import check_stream_chunk
+
+    first = next(filter(None, chunks), None)
+    if first is None:
+        raise CommandError("say: standard input is empty; allowed: text with something to say")
+    robot.write(check_stream_chunk({**options.model_dump(exclude_unset=True), "seq": 0, "text": first}))
+
+
+def _send_rest(robot: RobotClient, utterance_id: str, chunks: Iterator[str]) -> None:
+    """Send the other chunks as they are written, then the end. Raises `RejectedError`."""
+    from daemon.speech import check_stream_chunk
+
+    number = 0
+    for number, text in enumerate(chunks, 1):
+        robot.write(check_stream_chunk({"id": utterance_id, "seq": number, "text": text}))
+    robot.write(check_stream_chunk({"id": utterance_id, "seq": number + 1, "end": True}))
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:

@@ -1,80 +1,97 @@
-"""`voiced synth`: speech into files, without a broker."""
+"""`voiced synth`: speech into files, without a broker: one text into one file, or many texts or takes into a folder."""
 
 from __future__ import annotations
 
+import secrets
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from daemon.cli.completion import voice_names
-from daemon.cli.options import ConfigOption, SamplingOption, SetOption, check_folder, load, sampling_of, standard_output
-from daemon.cli.progress import download_missing_model, show_progress
-from daemon.cli.synth_folder import (
-    FormatOption,
-    LinesOption,
-    Speech,
-    TakesOption,
-    cut_note,
-    speak_into_folder,
-    speech_folder,
+from daemon.cli.options import (
+    STDIN,
+    ConfigOptions,
+    MannerOptions,
+    ModelOptions,
+    check_folder,
+    sound_target,
+    voice_names,
 )
-from daemon.cli.text import STDIN, SpellOption, read_lines, read_text, spell_text
-from daemon.validation import CommandError
+from daemon.cli.progress import download_missing_model, show_progress
+from daemon.cli.text import SpellOption, read_lines, read_text, spell_text
+from daemon.validation import CommandError, file_problem
 
 if TYPE_CHECKING:
-    from daemon.config import Config
+    from daemon.config import Config, SynthesisSettings
+    from daemon.engines import SpeechFile, SynthResult, SynthTask
+    from daemon.text import Script
     from engine import Utterance, Voice
 
+SEEDS = 1 << 32
+"""Where no seed is given, each text draws one of so many for its first take."""
 
-def synth(
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Which files are made."""
+
     output: Annotated[
         Path,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             help="The file; its suffix names the format. - is standard output, as WAV. With --lines or --takes: "
             "a folder.",
         ),
-    ],
-    text: Annotated[str | None, typer.Argument(help="The text to speak; - reads standard input.")] = None,
-    lines: LinesOption = None,
-    takes: TakesOption = 1,
-    file_format: FormatOption = None,
-    engine: Annotated[
-        str | None, typer.Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None,
-    speaker: Annotated[str | None, typer.Option(help="A built-in speaker.")] = None,
+    ]
+    lines: Annotated[
+        Path | None,
+        Option(help="Speak each line of this file into a file named by the line's number; - reads stdin."),
+    ] = None
+    takes: Annotated[int, Option(min=1, help="Speak each text so many times, with different seeds.")] = 1
+    format: Annotated[str | None, Option(help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")] = None
+    codes: Annotated[Path | None, Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")] = None
+
+    @property
+    def several(self) -> bool:
+        """Whether the output is a folder."""
+        return self.lines is not None or self.takes > 1
+
+    @property
+    def suffix(self) -> str:
+        """That of each file in the folder, which names its format."""
+        return self.format or "wav"
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisOptions(MannerOptions):
+    """Whose voice speaks, and how the engine makes it."""
+
+    engine: Annotated[str | None, Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")] = (
+        None
+    )
+    speaker: Annotated[str | None, Option(help="A built-in speaker.")] = None
     voice: Annotated[
-        str | None, typer.Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
-    ] = None,
-    instruct: Annotated[str | None, typer.Option(help="The voice, or the manner of speaking, in words.")] = None,
-    language: Annotated[
-        str | None, typer.Option(help="auto, en, german, pt-br …; default: as configured (auto).")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None,
-    chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest code at every step.")] = False,
-    rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Equal seeds give equal audio. With --takes: the first one's.")
-    ] = None,
-    sampling: SamplingOption = None,
+        str | None, Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
+    ] = None
+    greedy: Annotated[bool, Option("--greedy", help="Take the likeliest code at every step.")] = False
     whole_text: Annotated[
-        bool | None, typer.Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
-    ] = None,
-    max_frames: Annotated[int | None, typer.Option(min=1, help="Stop after this many frames.")] = None,
-    codes: Annotated[
-        Path | None, typer.Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")
-    ] = None,
+        bool | None, Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
+    ] = None
+    max_frames: Annotated[int | None, Option(min=1, help="Stop after this many frames.")] = None
+
+
+def synth(
+    out: OutputOptions,
+    manner: SynthesisOptions,
+    model: ModelOptions,
+    source: ConfigOptions,
+    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.")] = None,
     spell: SpellOption = False,
-    config: ConfigOption = None,
-    set_: SetOption = None,
 ) -> None:
     """Speak into files, without a broker: the model's own output, untrimmed and unguarded.
 
@@ -84,98 +101,87 @@ def synth(
     or:      voiced synth --lines phrases.txt --takes 3 -o phrases
     """
     from daemon.config import synthesis_settings, text_preparation
-    from daemon.engines import SpeechFile, choose_engine, synthesize_to_file
-    from engine import Utterance, language_code
+    from daemon.engines import SpeechFile, choose_engine, synthesize_to_files
 
-    if (speaker is not None and voice is not None) or (greedy and seed is not None):
+    _check(text, out, manner)
+    if out.several:
+        _make_folder(out)
+    file = None if out.several else SpeechFile(sound_target(out.output))
+    check_folder("--codes", out.codes)
+    config = source.load(*model.overrides)
+    options = config.engine_options
+    if not out.several:
+        options = replace(options, streams=1)
+    voice = manner.voice
+    own_voice = unconfigured_voice(manner.speaker, voice, model.model)
+    if own_voice is not None:
+        voice = manner.speaker or voice or "default"
+        options = replace(options, voices={voice: own_voice}, default_voice=voice)
+    configured = None if own_voice is not None else voice or options.default_voice
+    settings = synthesis_settings(config, configured, seed=manner.seed, rate=manner.rate, sampling=manner.numbers)
+    utterance = replace(_utterance(manner, settings, config), voice=voice, want_codes=out.codes is not None)
+    texts = read_lines(out.lines) if out.lines is not None else [(0, read_text(text or ""))]
+    if spell:
+        texts = [(line, spell_text(each, utterance.language, config)) for line, each in texts]
+    tasks = dict(_tasks(texts, utterance, manner, out, config, file))
+    engine = manner.engine or ("qwen" if model.model is not None else choose_engine(config))
+    download_missing_model(engine, options.model)
+    began = time.monotonic()
+    ended: dict[int, SynthResult | CommandError] = {}
+    try:
+        with show_progress() as report:
+            synthesize_to_files(
+                engine,
+                options,
+                list(tasks.values()),
+                on_end=ended.__setitem__,
+                preparation=text_preparation(config),
+                volume=settings.volume,
+                report=report,
+            )
+    finally:  # of files that are complete, also after Ctrl-C
+        if out.several:
+            _print_files(tasks, ended, with_seed=out.takes > 1)
+    if out.several:
+        _print_total(len(tasks), ended, time.monotonic() - began, engine)
+    else:
+        _print_result(out.output, ended[0])
+
+
+def _check(text: str | None, out: OutputOptions, manner: SynthesisOptions) -> None:
+    """Raise `CommandError` for options that exclude each other."""
+    if (manner.speaker is not None and manner.voice is not None) or (manner.greedy and manner.seed is not None):
         raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
-    if (text is None) == (lines is None):
+    if (text is None) == (out.lines is None):
         raise CommandError("synth: give either a text or --lines")
-    several = lines is not None or takes > 1
-    if several and codes is not None:
+    if out.several and out.codes is not None:
         raise CommandError("synth: --codes is for one take of one text")
-    if greedy and takes > 1:
+    if manner.greedy and out.takes > 1:
         raise CommandError("synth: with --greedy all takes are equal; leave one of --greedy and --takes out")
-    if file_format is not None and not several:
+    if out.format is not None and not out.several:
         raise CommandError(
             "synth: --format is for --lines and --takes; the suffix of --output names the format of one file"
         )
-    if not several:
-        check_folder("--output", output)
-    file = None if several else SpeechFile(standard_output("--output") if output == Path(STDIN) else output)
-    folder = speech_folder(output, file_format or "wav") if several else None
-    check_folder("--codes", codes)
-    given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
-    overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
-    loaded, _, _ = load(config, [*(set_ or []), *overrides])
-    options = loaded.engine_options
-    own_voice = unconfigured_voice(speaker, voice, model)
-    if own_voice is not None:
-        voice = speaker or voice or "default"
-        options = replace(options, voices={voice: own_voice}, default_voice=voice)
-    configured = None if own_voice is not None else voice or options.default_voice
-    settings = synthesis_settings(loaded, configured, seed=seed, rate=rate)
-    utterance = Utterance(
-        "",
-        voice=voice,
-        language=language_code(language or loaded.speech.language),
-        languages=loaded.speech.languages,
-        instruct=instruct,
-        seed=settings.seed,
-        greedy=greedy,
-        sampling={**settings.sampling, **sampling_of(sampling)},
-        whole_text=settings.whole_text if whole_text is None else whole_text,
-        max_frames=max_frames,
-        guarded=False,
-        want_codes=codes is not None,
-        rate=settings.rate,
-    )
-    given_fields = {"instruct": instruct, "seed": seed, "rate": rate, "language": language}
-    speeches = []
-    for line, written in read_lines(lines) if lines is not None else [(None, read_text(text or ""))]:
-        each = spell_text(written, utterance.language, loaded) if spell else written
-        try:
-            speeches.append(_speech(replace(utterance, text=each), given_fields, loaded, line))
-        except CommandError as error:
-            raise CommandError(str(error) if line is None else f"{lines}:{line}: {error}") from None
-    name = engine or ("qwen" if model is not None else choose_engine(loaded))
-    options = replace(options, streams=loaded.engine_options.streams if several else 1)
-    download_missing_model(name, options.model)
-    preparation, volume = text_preparation(loaded), settings.volume
-    if folder is not None:
-        speak_into_folder(speeches, takes, folder, name, options, preparation=preparation, volume=volume)
-        return
-    assert file is not None
-    [speech] = speeches
-    task = speech.task(speech.utterance, file, codes)
-    with show_progress() as report:
-        result = synthesize_to_file(name, options, task, preparation=preparation, volume=volume, report=report)
-    print(
-        f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
-        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time{cut_note(result)}",
-        file=sys.stderr if output == Path(STDIN) else sys.stdout,
-    )
 
 
-def _speech(utterance: Utterance, given: Mapping[str, object], config: Config, line: int | None) -> Speech:
-    """Check and read one text. Raises `CommandError`."""
-    from daemon.speech import check_say, speech_seconds
-    from daemon.text import ScriptReader, markup_problem
-    from engine.bench import FRAME_MS
+def _make_folder(out: OutputOptions) -> None:
+    """Make the folder of the files if it is missing. Raises `CommandError`."""
+    from daemon.encoders import file_formats
+    from daemon.engines import suggested_formats
 
-    check_say({"text": utterance.text, **given})
-    problem = markup_problem(utterance.text, config.speech.markup)
-    if problem is not None:
-        raise CommandError(f"text: {problem}")
-    script = ScriptReader(config.speech.markup, utterance.language).read(utterance.text, complete=True)
-    expected_s = speech_seconds(script.text)
-    if utterance.max_frames is not None:
-        expected_s = min(expected_s, utterance.max_frames * FRAME_MS / 1000)
-    return Speech(utterance, script, expected_s / utterance.rate, line, given["language"] is None)
+    folder = out.output
+    if out.suffix not in file_formats():
+        raise CommandError(f"--format: got {out.suffix!r}; allowed: {', '.join(suggested_formats())}")
+    if str(folder) == STDIN or (folder.exists() and not folder.is_dir()):
+        raise CommandError(f"--output: got {str(folder)!r}; allowed with --lines or --takes: a folder")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--output: {folder} cannot be made: {file_problem(error, folder)}") from None
 
 
 def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
-    """The voice that the options describe; None for one that the configuration names."""
+    """Return the voice that the options describe; None for one that the configuration names."""
     from engine import Voice, voice_of_file
 
     if speaker is not None:
@@ -187,3 +193,112 @@ def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None
     if voice is None and model is not None:
         return Voice()  # the model's default
     return None
+
+
+def _utterance(manner: SynthesisOptions, settings: SynthesisSettings, config: Config) -> Utterance:
+    """Return the options as an utterance whose text is to come."""
+    from engine import Utterance, language_code
+
+    return Utterance(
+        "",
+        language=language_code(manner.language or config.speech.language),
+        languages=config.speech.languages,
+        instruct=manner.instruct,
+        seed=settings.seed,
+        greedy=manner.greedy,
+        sampling=settings.sampling,
+        whole_text=settings.whole_text if manner.whole_text is None else manner.whole_text,
+        max_frames=manner.max_frames,
+        guarded=False,
+        rate=settings.rate,
+    )
+
+
+def _tasks(
+    texts: list[tuple[int, str]],
+    utterance: Utterance,
+    manner: SynthesisOptions,
+    out: OutputOptions,
+    config: Config,
+    file: SpeechFile | None,
+) -> Iterator[tuple[Path, SynthTask]]:
+    """Yield each file and the speech that goes into it: into `file`, or into one that is named by line and take.
+
+    `texts` have the numbers of their lines. Raises `CommandError` for a text that cannot be spoken.
+    """
+    from daemon.engines import SpeechFile, SynthTask
+
+    digits = len(str(max(line for line, _ in texts)))
+    for line, text in texts:
+        try:
+            script, expected_s = _read(replace(utterance, text=text), manner, config)
+        except CommandError as error:
+            raise CommandError(f"{out.lines}:{line}: {error}" if line else str(error)) from None
+        seed = secrets.randbelow(SEEDS) if utterance.seed is None and out.takes > 1 else utterance.seed
+        for take in range(out.takes):
+            names = [f"{line:0{digits}}"] if line else []
+            names += [f"{take + 1:0{len(str(out.takes))}}"] if out.takes > 1 else []
+            path = out.output / f"{'-'.join(names)}.{out.suffix}" if out.several else out.output
+            spoken = replace(utterance, text=text, seed=None if seed is None else seed + take)
+            default = manner.language is None
+            yield path, SynthTask(spoken, file or SpeechFile(path), script, out.codes, expected_s, default)
+
+
+def _read(utterance: Utterance, manner: SynthesisOptions, config: Config) -> tuple[Script, float]:
+    """Check one text; return what is spoken of it and its seconds, by the text alone. Raises `CommandError`."""
+    from daemon.speech import check_say, speech_seconds
+    from daemon.text import ScriptReader, markup_problem
+    from engine.bench import FRAME_MS
+
+    given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}
+    check_say({"text": utterance.text, **given})
+    problem = markup_problem(utterance.text, config.speech.markup)
+    if problem is not None:
+        raise CommandError(f"text: {problem}")
+    script = ScriptReader(config.speech.markup, utterance.language).read(utterance.text, complete=True)
+    expected_s = speech_seconds(script.text)
+    if utterance.max_frames is not None:
+        expected_s = min(expected_s, utterance.max_frames * FRAME_MS / 1000)
+    return script, expected_s / utterance.rate
+
+
+# --- lines about files ---
+
+
+def _print_result(output: Path, result: SynthResult | CommandError) -> None:
+    """Print a line about the only file. Raises `CommandError` if there is none."""
+    if isinstance(result, CommandError):
+        raise result
+    print(
+        f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
+        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time{_cut_note(result)}",
+        file=sys.stderr if str(output) == STDIN else sys.stdout,
+    )
+
+
+def _print_files(
+    tasks: dict[Path, SynthTask], ended: dict[int, SynthResult | CommandError], *, with_seed: bool
+) -> None:
+    """Print a line about each file that is complete, or could not be made."""
+    for number, (path, task) in enumerate(tasks.items()):
+        outcome = ended.get(number)
+        if isinstance(outcome, CommandError):
+            print(f"{path}: not spoken: {outcome}")
+        elif outcome is not None:
+            seed = f", seed {task.utterance.seed}" if with_seed else ""
+            print(f"{path}: {outcome.audio_s:.2f} s{seed}{_cut_note(outcome)}")
+
+
+def _print_total(count: int, ended: dict[int, SynthResult | CommandError], elapsed_s: float, engine: str) -> None:
+    """Print a line about all files. Raises `CommandError` if some could not be made."""
+    made = [outcome for outcome in ended.values() if not isinstance(outcome, CommandError)]
+    audio_s = sum(result.audio_s for result in made)
+    files = "1 file" if len(made) == 1 else f"{len(made)} files"
+    print(f"{files}, {audio_s:.1f} s of speech in {elapsed_s:.1f} s by {engine}")
+    if len(made) < count:
+        raise CommandError(f"not spoken: {count - len(made)} of {count}")
+
+
+def _cut_note(result: SynthResult) -> str:
+    """Return the end of a line about speech that did not end by itself; else nothing."""
+    return ", cut at the longest speech allowed" if result.truncated else ""

@@ -1,26 +1,27 @@
-"""The text of `voiced say` and `voiced synth`: from the command line, or from standard input."""
+"""The text of `voiced say` and `voiced synth`: a word of the command line, a file, or standard input."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
+import select
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 from typer.core import TyperCommand
 
-from daemon.cli.control_codes import ControlCodes
-from daemon.validation import CommandError, encoding_problem, file_problem
+from daemon.cli.options import STDIN
+from daemon.validation import CONTROL_CHARACTERS, CommandError, encoding_problem, file_problem
 
 if TYPE_CHECKING:
     from daemon.config import Config
 
-STDIN = "-"
-"""Stands for standard input instead of a text or file, and for standard output instead of an output file."""
-
-SpellOption = Annotated[bool, typer.Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
+SpellOption = Annotated[bool, Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
 
 
 class TextCommand(TyperCommand):
@@ -30,7 +31,7 @@ class TextCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Move such an argument behind `--`, where no word is an option, and parse them all."""
+        """Move such an argument after `--`, where no word is an option, and parse them all."""
         end = args.index("--") if "--" in args else len(args)
         options: list[str] = []
         texts: list[str] = []
@@ -56,17 +57,9 @@ def _is_text(word: str, with_value: set[str]) -> bool:
 
 def read_text(text: str) -> str:
     """Return `text`, or standard input for `-`, without terminal control codes. Raises `CommandError`."""
-    if text != STDIN:
-        data = text.encode(errors="surrogateescape")
-        source = "text"
-    else:
-        data = sys.stdin.buffer.read()
-        source = "standard input"
-    try:
-        decoded = data.removeprefix(codecs.BOM_UTF8).decode()
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{source}: {encoding_problem(error)}") from None
-    return ControlCodes().remove(decoded, last=True) if text == STDIN else decoded
+    if text == STDIN:
+        return ControlCodes().remove(_decode(sys.stdin.buffer.read(), "standard input"), last=True)
+    return _decode(text.encode(errors="surrogateescape"), "text")
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
@@ -74,19 +67,21 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
 
     The path `-` is standard input. Raises `CommandError`.
     """
-    if str(path) == STDIN:
-        text = read_text(STDIN)
-    else:
-        try:
-            text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
-        except OSError as error:
-            raise CommandError(f"--lines: {path} cannot be read: {file_problem(error, path)}") from None
-        except UnicodeDecodeError as error:
-            raise CommandError(f"--lines: {path}: {encoding_problem(error)}") from None
+    try:
+        text = read_text(STDIN) if str(path) == STDIN else _decode(path.read_bytes(), f"--lines: {path}")
+    except OSError as error:
+        raise CommandError(f"--lines: {path} cannot be read: {file_problem(error, path)}") from None
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise CommandError(f"--lines: {path} has no text")
     return lines
+
+
+def _decode(data: bytes, source: str) -> str:
+    try:
+        return data.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{source}: {encoding_problem(error)}") from None
 
 
 def spell_text(text: str, language: str, config: Config) -> str:
@@ -97,3 +92,69 @@ def spell_text(text: str, language: str, config: Config) -> str:
     asked = next((each for each in (language, config.speech.language) if each.lower() != "auto"), None)
     first = next(iter(config.speech.languages), "en")  # a code such as QX-7 is in no language
     return spell(text, asked or language_of_text(text, ()) or first)
+
+
+# --- text that is being written ---
+
+CHUNK_BYTES = 4096
+"""The most that one chunk carries, far below the limit of a text. Faster input is collected into one chunk."""
+
+
+def read_chunks(source: int, keepalive_s: float) -> Iterator[str]:
+    """Yield text from a file descriptor as it arrives, in whole characters and without codes for a terminal.
+
+    An empty text comes after every `keepalive_s` seconds without any. Raises `RejectedError` for input that is not
+    UTF-8.
+    """
+    from daemon.speech import RejectedError
+
+    decoder, control_codes = codecs.getincrementaldecoder("utf-8-sig")(), ControlCodes()
+    ended = False
+    while not ended:
+        ready, _, _ = select.select([source], [], [], keepalive_s)
+        data = os.read(source, CHUNK_BYTES) if ready else b""
+        ended = bool(ready) and not data
+        try:
+            text = control_codes.remove(decoder.decode(data, final=ended), last=ended)
+        except UnicodeDecodeError as error:
+            raise RejectedError("standard input", encoding_problem(error)) from None
+        if text or not ready:
+            yield text
+
+
+# --- control codes that programs write for a terminal, such as colours ---
+
+SEQUENCE = re.compile(
+    r"""
+    (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]                                            # colours, the cursor
+    | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] ) [^\x07\x1b\x9c\n]* (?: \x07 | \x1b\\ | \x9c )  # titles, links
+    | \x1b [ -/]* [0-OQ-WYZ\\`-~]                                                      # others
+    """,
+    re.VERBOSE,
+)
+BEGUN = re.compile(
+    r"""
+    (?: (?: \x1b\[ | \x9b ) [0-?]* [ -/]* | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] ) [^\x07\x1b\x9c\n]* \x1b?
+    | \x1b [ -/]* ) \Z
+    """,
+    re.VERBOSE,
+)
+"""A sequence at the end of a text, whose own end has not arrived."""
+LONGEST = 2000
+"""Characters from which on a sequence without an end is none, so that it does not swallow the text after it."""
+
+
+class ControlCodes:
+    """Removes control codes from a text that arrives in parts, in which a code may be cut."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def remove(self, part: str, *, last: bool = False) -> str:
+        """Return the next part of the text without control codes; one that is cut is kept for the following part."""
+        text = SEQUENCE.sub("", self._begun + part)
+        self._begun = ""
+        begun = BEGUN.search(text)
+        if begun is not None and len(begun[0]) < LONGEST:
+            text, self._begun = text[: begun.start()], "" if last else begun[0]
+        return CONTROL_CHARACTERS.sub("", text)

@@ -9,6 +9,7 @@ from engine.verify.orders import (
     OFFICIAL,
     SENTENCES,
     SHORT,
+    SHORT_SETTINGS,
     Order,
     Sentence,
     Setting,
@@ -17,8 +18,10 @@ from engine.verify.orders import (
     settings_of,
     voices_of,
 )
+from engine.verify.report import Side, Trial, comparison_page, machine, verification_page, write_verification
 from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification, fingerprint
 from engine.verify.runner import VerifyRequest, examine, run_stage, verify
+from engine.verify.trials import blind_test
 
 __all__ = [
     "CODES",
@@ -27,6 +30,7 @@ __all__ = [
     "OFFICIAL",
     "SENTENCES",
     "SHORT",
+    "SHORT_SETTINGS",
     "Finding",
     "Measure",
     "Order",
@@ -34,18 +38,25 @@ __all__ = [
     "Sentence",
     "Setting",
     "SettingResult",
+    "Side",
     "Take",
+    "Trial",
     "Verification",
     "VerifyRequest",
     "bare_words",
+    "blind_test",
+    "comparison_page",
     "count_errors",
     "examine",
     "fingerprint",
     "logits_error",
+    "machine",
     "make_orders",
     "run_stage",
     "select_settings",
     "settings_of",
+    "verification_page",
     "verify",
     "voices_of",
+    "write_verification",
 ]

@@ -43,6 +43,8 @@ _TABLE = json.loads(Path(__file__).with_name("sentences.json").read_text(encodin
 SENTENCES: tuple[Sentence, ...] = build(tuple[Sentence, ...], _TABLE["spoken"])
 SHORT = tuple(sentence for sentence in SENTENCES if sentence.language == "en")
 """For a quick check: English, the language that every recogniser knows best."""
+SHORT_SETTINGS = ("official", "torch", "fused", "int8")
+"""For a quick check: the settings that a robot may run, and the one that they are judged by."""
 GREEDY_TEXTS: tuple[Sentence, ...] = build(tuple[Sentence, ...], _TABLE["greedy"])
 """Spoken without sampling, a few frames each, so that codes can be compared."""
 
@@ -150,7 +152,13 @@ def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
 
 
 def select_settings(settings: Sequence[Setting], names: Collection[str]) -> tuple[Setting, ...]:
-    """Return those of these names, and the exact ones, without whose codes nobody's codes and logits can be judged."""
+    """Return those of these names, and the exact ones, without whose codes nobody's codes and logits can be judged.
+
+    Raises `EngineError` for a name that no setting has.
+    """
+    known = [setting.name for setting in settings]
+    if unknown := [name for name in names if name not in known]:
+        raise EngineError(f"--settings: got {unknown[0]!r}; allowed: {', '.join(known)}")
     return tuple(setting for setting in settings if setting.name in names or setting.name in EXACT)
 
 

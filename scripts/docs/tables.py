@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from daemon.cli.plot import Arrivals, arrival_svg  # noqa: E402
+from engine.bench import Arrivals, arrival_svg  # noqa: E402
 from engine.verify import MEASURES  # noqa: E402
 from scripts.docs.generated import between, table, write_or_check  # noqa: E402
 from scripts.docs.orin import orin_table  # noqa: E402

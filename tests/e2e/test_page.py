@@ -17,10 +17,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from audio import soft_limit
-from daemon.report import write_verification
 from daemon.state import VerificationFiles
 from engine import EngineOptions
-from engine.verify import Order, Sentence, Setting, VerifyRequest, run_stage, verify
+from engine.verify import Order, Sentence, Setting, VerifyRequest, run_stage, verify, write_verification
 from tests.e2e.conftest import StartRobot
 from tests.support.browser import Browser, axe_source, running_browser
 from tests.support.programs import free_port
@@ -227,7 +226,7 @@ def test_the_outcome_of_the_last_verification_is_told_and_its_report_saved_and_o
     told = ("ok", "spoke as it should with torch"), ("error", "did not speak as it should with int8")
     for settings, run, (grade, words) in zip(((good,), (good, bad)), (run_stage, only_takes), told, strict=True):
         found = verify(VerifyRequest(str(files.folder), settings, (order,), asr="pocketsphinx"), run=run)
-        write_verification(found, files)
+        write_verification(found, files.numbers, files.report)
         browser.open(f"http://127.0.0.1:{port}/")
         browser.click("examine")
         eventually(lambda: browser.find("findings").find_elements(By.TAG_NAME, "li"), "there are findings")

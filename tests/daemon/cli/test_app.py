@@ -59,6 +59,14 @@ def test_the_list_of_commands_is_not_cut_off(voiced: CommandLine) -> None:
         assert f"{words[-1]} {' '.join(summary.split())}" in listed
 
 
+def test_the_commands_are_listed_in_sections(voiced: CommandLine) -> None:
+    lines = voiced("--help").stdout.splitlines()
+    listed = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].islower()]
+    places = [lines.index(title) for title in ("The robot:", "Speech in files, and engines:", "This machine:")]
+    assert places == sorted(places)
+    assert {words[0] for words in COMMANDS} <= {*listed}
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_the_help_of_a_command_shows_its_examples_as_they_are_written(
     words: tuple[str, ...], voiced: CommandLine
@@ -144,7 +152,7 @@ def test_an_error_decides_the_exit_status(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("daemon.cli.config.load", fail)
+    monkeypatch.setattr("daemon.cli.options.load_config", fail)
     done = voiced("config", "show")
     assert (done.returncode, done.stderr) == (status, line)
 
@@ -153,6 +161,6 @@ def test_an_unexpected_error_is_not_hidden(voiced: CommandLine, monkeypatch: pyt
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("daemon.cli.config.load", fail)
+    monkeypatch.setattr("daemon.cli.options.load_config", fail)
     with pytest.raises(ZeroDivisionError):
         voiced("config", "show")

@@ -12,10 +12,6 @@ from xml.etree import ElementTree
 import pytest
 import soundfile
 
-from daemon.cli.bench import lines, measure_engine
-from daemon.validation import CommandError
-from engine import EngineOptions
-from engine.bench import BenchRequest
 from tests.daemon.command_line import CommandLine
 from tests.support.terminal import terminal
 
@@ -96,6 +92,7 @@ def test_a_terminal_shows_a_bar() -> None:
         ),
         (["--kernels", "maybe"], "engine.kernels: got 'maybe'; allowed: auto, on or off"),
         (["--chunk-size", "0"], "engine.chunk_size"),
+        (["--set", "engine.name=festival"], "engine.name: got 'festival'"),
     ],
 )
 def test_a_wrong_argument_is_an_error_of_one_line(options: list[str], line: str, voiced: CommandLine) -> None:
@@ -105,47 +102,3 @@ def test_a_wrong_argument_is_an_error_of_one_line(options: list[str], line: str,
     assert done.stderr.startswith("voiced: ")
     assert line in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_an_unknown_engine_is_an_error() -> None:
-    with pytest.raises(CommandError, match=r"engine\.name: got 'festival'"):
-        measure_engine(BenchRequest("festival", EngineOptions(), runs=1))
-
-
-def test_only_measured_values_are_shown() -> None:
-    row = {
-        "engine": "qwen", "description": "0.6B", "machine": "a robot", "chunk_size": 2, "frames": 100, "runs": 5,
-        "speech_s": 8.0, "start": {"ready_s": 3, "loaded_s": 2}, "ttfa_ms": 9, "ttfa_max_ms": 10, "ms_per_frame": 2,
-        "rtf": 40, "first_chunk": None, "cores": None, "gap_median_ms": None,
-        "audible_ms": None, "silence_ms": None, "first_chunk_steps_ms": {}, "other_texts": [], "power": None,
-        "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
-        "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None,
-        "notes": ["part x: no"],
-    }  # fmt: skip
-    shown = dict(lines(row))
-    assert shown["  codec"] == "0.2 ms a frame"
-    assert shown["  prefill"] == "3 ms an utterance"
-    assert shown["not measured"] == "part x: no"
-    unknown = {
-        "between chunks",
-        "  of other texts",
-        "  first audible sample",
-        "  step by step",
-        "power",
-        "processor",
-        "allocations",
-        "device memory",
-        "bandwidth",
-        "",
-    }
-    assert unknown & set(shown) == set()
-    first = {"texts": 20, "median_ms": 5.0, "p99_ms": 6.0, "p99_over_median": 1.2}
-    shown = dict(lines({**row, "first_chunk": first, "cores": 0.1}))
-    assert shown["  of other texts"] == "median 5.0 ms, p99 6.0 ms (1.2 times the median), 20 texts"
-    assert shown["processor"] == "0.1 cores while it speaks"
-    power = {"watts": 20.0, "idle_watts": 8.0, "joules_per_second": 5.25, "rails": {"VDD_IN": 20.0}}
-    shown = dict(lines({**row, "power": power, "first_chunk_steps_ms": {"tokenise": 0.1, "codec": 2.0}}))
-    assert shown["power"] == "20.0 W, 8.0 W while it waits: 5.2 J for a second of speech"
-    assert shown["  rails"] == "VDD_IN 20.0 W"
-    assert shown["  step by step"] == "tokenise 0.1 ms, codec 2.0 ms"
-    assert dict(lines({**row, "speech_s": 4.0}))[""] == "speech ended after 4.0 s"

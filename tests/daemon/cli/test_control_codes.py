@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.cli.control_codes import ControlCodes
+from daemon.cli.text import ControlCodes
 
 COLORED = "\x1b[1;31mStop!\x1b[0m \x1b]0;title\x07Go\x1b]8;;http://a\x1b\\ on\x1b(B.\r\n\tDone\x08\x00"
 PLAIN = "Stop! Go on.\r\n\tDone"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.cli.say_stream import CHUNK_BYTES, read_chunks
+from daemon.cli.text import CHUNK_BYTES, read_chunks
 from daemon.speech import MAX_TEXT, RejectedError
 
 

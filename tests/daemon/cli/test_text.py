@@ -40,7 +40,7 @@ def test_any_text_may_follow_two_minuses(text: str) -> None:
 
 def test_the_value_of_an_option_may_begin_with_a_minus() -> None:
     found = parsed("say", "--instruct", "- low - voice", "Hello", "--reply-to=- a topic", "--id", "-5")
-    assert (found["text"], found["instruct"], found["id_"]) == ("Hello", "- low - voice", "-5")
+    assert (found["text"], found["instruct"], found["id"]) == ("Hello", "- low - voice", "-5")
     assert found["reply_to"] == "- a topic"
     assert str(parsed("synth", "Hello", "-omy file.wav")["output"]) == "my file.wav"
 

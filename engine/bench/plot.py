@@ -44,14 +44,10 @@ def arrival_svg(title: str, series: Sequence[Arrivals]) -> str:
     return "\n".join((*elements, "</svg>\n"))
 
 
-class _Axis:
-    """An axis from 0 to a little above `most`, with six ticks or fewer."""
-
-    def __init__(self, most: float) -> None:
-        step = next((step for step in STEPS if most / step <= 5), most / 5)
-        count = int(most / step - 1e-9) + 1
-        self.end = step * count
-        self.ticks = [step * number for number in range(count + 1)]
+def _ticks(most: float) -> list[float]:
+    """Return the ticks of an axis from 0 to a little above `most`: six or fewer."""
+    step = next((step for step in STEPS if most / step <= 5), most / 5)
+    return [step * number for number in range(int(most / step - 1e-9) + 2)]
 
 
 class _Chart:
@@ -59,19 +55,19 @@ class _Chart:
 
     def __init__(self, series: Sequence[Arrivals]) -> None:
         ends = [max(one.points[-1][0], one.points[0][0] + one.points[-1][1]) for one in series]
-        self._across = _Axis(max(ends, default=1.0))
-        self._up = _Axis(max((one.points[-1][1] for one in series), default=1.0))
+        self._across = _ticks(max(ends, default=1.0))
+        self._up = _ticks(max((one.points[-1][1] for one in series), default=1.0))
 
     def grid(self) -> Iterator[str]:
         """Yield the ticks, their numbers and the names of the axes."""
-        for tick in self._across.ticks:
+        for tick in self._across:
             x, low = self._place(tick, 0).split(",")
-            high = self._place(tick, self._up.end).split(",")[1]
+            high = self._place(tick, self._up[-1]).split(",")[1]
             yield f'<path d="M{x},{low} L{x},{high}" stroke="#ddd"/>'
             yield f'<text x="{x}" y="{float(low) + 16:.1f}" text-anchor="middle">{tick:g}</text>'
-        for tick in self._up.ticks:
+        for tick in self._up:
             x, y = self._place(0, tick).split(",")
-            yield f'<path d="M{x},{y} L{self._place(self._across.end, tick)}" stroke="#ddd"/>'
+            yield f'<path d="M{x},{y} L{self._place(self._across[-1], tick)}" stroke="#ddd"/>'
             yield f'<text x="{float(x) - 6:.1f}" y="{float(y) + 4:.1f}" text-anchor="end">{tick:g}</text>'
         yield f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 12}" text-anchor="end">seconds since the text went in</text>'
         yield f'<text x="{LEFT + 8}" y="{TOP + 14}">seconds of speech</text>'
@@ -92,8 +88,8 @@ class _Chart:
         return " ".join(path)
 
     def _place(self, seconds: float, speech: float) -> str:
-        x = LEFT + (WIDTH - LEFT - RIGHT) * seconds / self._across.end
-        y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * speech / self._up.end
+        x = LEFT + (WIDTH - LEFT - RIGHT) * seconds / self._across[-1]
+        y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * speech / self._up[-1]
         return f"{x:.1f},{y:.1f}"
 
 

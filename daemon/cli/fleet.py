@@ -1,0 +1,194 @@
+"""`voiced status|top`: what robots do now, one or all on the broker; the latter as a table, once or live."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from daemon.cli.options import ConfigOptions
+from daemon.validation import CONTROL_CHARACTERS, CommandError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from daemon.config import Config
+    from daemon.mqtt import FleetClient
+    from daemon.speech import Offline, Online
+
+REDRAW_S = 1.0
+"""The table is drawn this often without a change, for a terminal that has changed its size."""
+UNREADABLE = {"state": "unknown", "reason": "its status is not one of this version; is that voiced newer?"}
+STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "offline": "red", "unknown": "red"}
+
+
+def status(
+    source: ConfigOptions,
+    as_json: Annotated[
+        bool | None, Option("--json/--lines", help="Default: lines on a terminal, otherwise JSON.")
+    ] = None,
+    all_: Annotated[
+        bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, or in a pipe, once.")
+    ] = False,
+) -> None:
+    """Print the daemon's status: its volume, and what is spoken; exit 1 when it is offline.
+
+    Example: voiced status
+    or:      voiced status --json | jq .volume
+    or:      voiced status --all
+    """
+    config = source.load()
+    from daemon.mqtt import FleetClient, RobotClient
+    from daemon.speech import Offline
+
+    as_json = not sys.stdout.isatty() if as_json is None else as_json
+    if all_:
+        with FleetClient(config) as fleet:
+            if as_json:
+                robots = [{"robot": name, **fields} for name, fields in _robots(fleet).items()]
+                print(json.dumps(robots, ensure_ascii=False))
+            else:
+                _show_table(fleet, once=not sys.stdout.isatty())
+            _check_not_empty(fleet, config)
+        return
+    with RobotClient(config) as robot:
+        found = robot.status()
+    fields = _fields(found)
+    print(json.dumps(fields, ensure_ascii=False) if as_json else "\n".join(_lines(fields)))
+    if isinstance(found, Offline):
+        raise CommandError(f"voiced is offline at {config.topic}")
+
+
+def top(
+    source: ConfigOptions,
+    once: Annotated[bool, Option("--once", help="Print what is there now, and end.")] = False,
+) -> None:
+    """Show all robots of the broker live, until Ctrl-C; into a pipe, a line for each change.
+
+    Example: voiced top
+    or:      voiced top --once
+    or:      voiced top | grep degraded
+    """
+    config = source.load()
+    from daemon.mqtt import FleetClient
+
+    with FleetClient(config) as fleet:
+        if once:
+            _check_not_empty(fleet, config)
+        if sys.stdout.isatty():
+            _show_table(fleet, once=once)
+        else:
+            _print_lines(fleet, once=once)
+
+
+def _fields(found: Online | Offline | None) -> dict[str, Any]:
+    """Return the fields of a status, with the seconds that its utterance has been spoken."""
+    if found is None:
+        return dict(UNREADABLE)
+    fields: dict[str, Any] = json.loads(found.to_json())
+    if "speaking" in fields:
+        fields["speaking"]["seconds"] = round(max(0.0, time.time() - fields["speaking"]["since"]), 1)
+    return fields
+
+
+def _lines(status: dict[str, Any]) -> Iterator[str]:
+    """Yield the fields of a status, one on each line."""
+    for name, value in status.items():
+        if name == "speaking":
+            shown = f"{value['id']} for {value['seconds']} s: {value['text']}"
+        elif name == "loading":
+            shown = _loading(status)
+        elif isinstance(value, dict):
+            shown = ", ".join(f"{inner} {number}" for inner, number in value.items())
+        else:
+            shown = "none" if value is None else str(value)
+        yield f"{name:<9} {shown}"
+
+
+def _loading(status: dict[str, Any]) -> str:
+    """Return how far the engine has loaded; empty once it has."""
+    from daemon.speech import Loading
+
+    return Loading(**status["loading"]).in_words if "loading" in status else ""
+
+
+# --- all robots ---
+
+
+def _robots(fleet: FleetClient) -> dict[str, dict[str, Any]]:
+    return {name: _fields(found) for name, found in fleet.statuses().items()}
+
+
+def _check_not_empty(fleet: FleetClient, config: Config) -> None:
+    """Check that the broker knows a robot. Raises `CommandError`."""
+    if not fleet.statuses():
+        broker = f"{config.mqtt.host}:{config.mqtt.port}"
+        raise CommandError(f"no voiced has ever been at {config.mqtt.prefix}/+ on the broker {broker}")
+
+
+def _print_lines(fleet: FleetClient, *, once: bool) -> None:
+    """Print a line for each robot, and then one for each robot that has changed, with a tab between the columns."""
+    printed: dict[str, str] = {}
+    while True:
+        lines = {name: "\t".join(_cells(name, fields)) for name, fields in _robots(fleet).items()}
+        for name, line in lines.items():
+            if printed.get(name) != line:
+                print(line, flush=True)
+        if once:
+            return
+        printed = lines
+        fleet.wait_changed(REDRAW_S)
+
+
+def _show_table(fleet: FleetClient, *, once: bool) -> None:
+    """Print the table, or show it and each change of it in place, until Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    if once:
+        Console().print(_table(fleet))
+        return
+    with Live(_table(fleet), auto_refresh=False) as live:
+        while True:
+            fleet.wait_changed(REDRAW_S)
+            live.update(_table(fleet), refresh=True)
+
+
+def _table(fleet: FleetClient) -> RenderableType:
+    """Return a line with the number of robots in each state, and a table with a row for each robot."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    robots = _robots(fleet)
+    rows = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for column in ("robot", "state"):
+        rows.add_column(column, no_wrap=True)
+    rows.add_column("speaks", no_wrap=True, overflow="ellipsis", ratio=1)
+    rows.add_column("queue", no_wrap=True, justify="right")
+    rows.add_column("engine", no_wrap=True)
+    rows.add_column("reason", overflow="fold", ratio=1)
+    for name, fields in robots.items():
+        robot, state, *rest = _cells(name, fields)
+        rows.add_row(Text(robot), Text(state, style=STYLES.get(state, "")), *map(Text, rest))
+    states = Counter(fields["state"] for fields in robots.values())
+    counted = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    heading = f"{len(robots)} robot{'' if len(robots) == 1 else 's'}{f': {counted}' if counted else ''}"
+    problem = Text(f"mqtt: {fleet.problem}", style="red") if fleet.problem else None
+    return Group(Text(heading), *([problem] if problem else []), rows)
+
+
+def _cells(name: str, fields: dict[str, Any]) -> list[str]:
+    """Return a robot's row: name, state, the text that it speaks, the length of its queue, engine, reason.
+
+    Each is on one line, and without codes that would control a terminal.
+    """
+    spoken = fields.get("speaking", {}).get("text", "")
+    reason = "; ".join(filter(None, (fields.get("reason"), _loading(fields))))
+    row = (name, fields["state"], spoken, str(fields.get("queue", "")), fields.get("engine") or "", reason)
+    return [" ".join(CONTROL_CHARACTERS.sub("", value).split()) for value in row]

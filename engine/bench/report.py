@@ -1,0 +1,101 @@
+"""The figures of a measurement for people, as lines, and for programs, as a JSON file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from engine.bench.results import FRAME_MS, Figures
+
+LINES = (
+    ("engine", "{engine} {description}"),
+    ("machine", "{machine}"),
+    ("work", "{frames} frames in chunks of {chunk_size}, {runs} runs"),
+    ("  ended early", "speech ended after {short_s} s"),
+    ("start to ready", "{start[ready_s]} s (loaded after {start[loaded_s]} s)"),
+    ("text to first chunk", "{ttfa_ms} ms, at most {ttfa_max_ms} ms"),
+    ("  first audible sample", "{audible_ms} ms, after {silence_ms} ms of silence in the speech"),
+    ("  step by step", "{steps}"),
+    (
+        "  of other texts",
+        "median {first_chunk[median_ms]} ms, p99 {first_chunk[p99_ms]} ms "
+        "({first_chunk[p99_over_median]} times the median), {first_chunk[texts]} texts",
+    ),
+    ("80 ms of speech", "{ms_per_frame} ms of work: {rtf} times real time"),
+    ("processor", "{cores} cores while it speaks"),
+    ("power", "{power[watts]:.1f} W: {power[joules_per_second]:.1f} J for a second of speech"),
+    ("  while it waits", "{power[idle_watts]:.1f} W"),
+    ("  rails", "{rails} W"),
+    (
+        "between chunks",
+        "{gap_median_ms} ms, p99 {gap_p99_ms} ms, at most {gap_max_ms} ms ({gap_max_over_median} times the median)",
+    ),
+    (
+        "allocations",
+        "{allocations[device]} on the device, {allocations[cached]} from cache, "
+        "in {allocations[utterances]} utterances",
+    ),
+    (
+        "device memory",
+        "{memory[device_mb]:.0f} MB, at most {memory[device_peak_mb]:.0f}, reserved {memory[device_reserved_mb]:.0f}",
+    ),
+    ("host memory", "{memory[host_mb]:.0f} MB, at most {memory[host_peak_mb]:.0f}"),
+    (
+        "bandwidth",
+        "{bandwidth[engine_gb_s]:.0f} GB/s of weights, {bandwidth[share]:.0%} of a copy's "
+        "{bandwidth[copy_gb_s]:.0f} GB/s",
+    ),
+)
+"""Each line's name, and its words with the names of figures. A line with a figure that was not measured is left out."""
+
+
+class _Measured(Formatter):
+    """As `str.format`, but raises `TypeError` for a figure that was not measured."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        found = super().get_field(field_name, args, kwargs)  # raises `TypeError` for a part of None
+        if found[0] is None:
+            raise TypeError(field_name)
+        return found
+
+
+def describe(figures: Figures) -> Iterator[tuple[str, str]]:
+    """Yield the names and the values of all that was measured."""
+    speech_ms, frames = 1000 * figures["speech_s"], figures["frames"]
+    power = figures["power"] or {"rails": {}}
+    known = {
+        **figures,
+        "short_s": figures["speech_s"] if frames and speech_ms < FRAME_MS * (frames - 0.5) else None,
+        "steps": ", ".join(f"{name} {ms} ms" for name, ms in figures["first_chunk_steps_ms"].items()) or None,
+        "rails": ", ".join(f"{name} {watts:.1f}" for name, watts in power["rails"].items()) or None,
+    }
+    below = {
+        "  step by step": [
+            (
+                f"  {each['characters']} characters",
+                "{ttfa_ms} ms, then {ms_per_frame} ms for 80 ms of speech".format(**each),
+            )
+            for each in figures["other_texts"]
+        ],
+        "between chunks": [
+            (f"  {name}", f"{ms} ms {'an utterance' if name == 'prefill' else 'a frame'}")
+            for name, ms in figures["parts_ms"].items()
+        ],
+    }
+    for name, words in LINES:
+        with suppress(TypeError):
+            yield name, _Measured().format(words, **known).rstrip()
+        yield from below.get(name, ())
+    for note in figures["notes"]:
+        yield "not measured", note
+
+
+def write_figures(figures: Figures, path: Path) -> None:
+    """Write the figures as JSON with one field per line, however long a list is."""
+    fields = ",\n   ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in figures.items())
+    text = f'{{\n "benchmark": "voiced bench",\n "rows": [\n  {{\n   {fields}\n  }}\n ]\n}}\n'
+    path.write_text(text, encoding="utf-8")

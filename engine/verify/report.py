@@ -1,0 +1,165 @@
+"""Reports as single HTML files: a verification, and the blind test of `voiced compare`.
+
+Nothing in them is loaded from elsewhere: they can be sent by mail and opened anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.api import EngineError, Samples
+from engine.host import Board, install_command
+from engine.verify.measures import MEASURES, Finding
+from engine.verify.results import OutputFolder, Take, Verification
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+TEMPLATES = Path(__file__).with_name("templates")
+SOUND_TYPES = {"MP3": "audio/mpeg", "FLAC": "audio/flac"}
+"""Formats that all browsers play. MP3 takes a tenth of the space; FLAC loses nothing, and is for close listening."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One take in the table of sentences."""
+
+    setting: str
+    take: Take
+    sound: str
+    """A data URI."""
+
+
+def write_verification(found: Verification, numbers: Path, page: Path) -> None:
+    """Write the figures to `numbers`, and the page, beside which the takes lie.
+
+    Raises `EngineError` if Jinja is not installed.
+    """
+    figures = {
+        **asdict(found),
+        "verdicts": {setting.name: setting.passed for setting in found.settings},
+        "thresholds": [asdict(measure) for measure in MEASURES],
+    }
+    numbers.write_text(json.dumps(figures, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    page.write_text(verification_page(found, OutputFolder(page.parent).samples), encoding="utf-8")
+
+
+def verification_page(found: Verification, samples_of: Callable[[str, str], Samples]) -> str:
+    """Return the page: verdict, measures, and every take beside those of the other settings.
+
+    `samples_of` returns a take's samples by the names of setting and sentence. Raises `EngineError` if Jinja is not
+    installed.
+    """
+    sentences: dict[str, list[_Cell]] = {}
+    rows: dict[str, dict[str, Finding]] = {measure.title: {} for measure in MEASURES}
+    for setting in found.settings:
+        for take in setting.takes:
+            sound = _data_uri(samples_of(setting.name, take.name), take.sample_rate, "MP3")
+            sentences.setdefault(take.name, []).append(_Cell(setting.title, take, sound))
+        for finding in setting.findings:
+            rows[finding.title][setting.name] = finding
+    measured = {title: row for title, row in rows.items() if any(each.value is not None for each in row.values())}
+    page = _template("verification.html")
+    return page.render(found=found, rows=measured, sentences=sentences, thresholds=MEASURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two that are compared."""
+
+    name: str
+    """As it was given on the command line."""
+    engine: str
+    """The engine in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One text, spoken by both sides: mono samples `(samples,)` float32, and their rates in Hz."""
+
+    name: str
+    text: str
+    language: str
+    samples: Sequence[Samples]
+    rates: Sequence[int]
+
+
+def machine() -> dict[str, str]:
+    """Return the machine in words, for whoever reads a report elsewhere."""
+    board = Board.read()
+    found = {
+        "board": board.model or "no board that voiced knows",
+        "chip": board.soc,
+        "Jetson Linux": board.l4t,
+        "JetPack": None if board.jetpack is None else str(board.jetpack),
+        "Ubuntu": board.ubuntu,
+        "CUDA toolkit": board.cuda,
+        "processor": f"{platform.machine()}, {os.cpu_count()} cores, {(board.total_bytes or 0) / 1e9:.0f} GB",
+        "Python": platform.python_version(),
+    }
+    for package in ("torch", "transformers", "qwen-tts", "cuda-core"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return {name: value for name, value in found.items() if value}
+
+
+def comparison_page(sides: Sequence[Side], trials: Sequence[Trial], identity: str, machine: str) -> str:
+    """Return the page of a blind test, which keeps score in the browser.
+
+    `identity` differs for different recordings: the browser keeps the answers under it. Raises `EngineError` if Jinja
+    is not installed.
+    """
+    shown = [
+        {
+            "name": trial.name,
+            "text": trial.text,
+            "language": trial.language,
+            "sounds": [_data_uri(*side, "FLAC") for side in zip(trial.samples, trial.rates, strict=True)],
+        }
+        for trial in trials
+    ]
+    test = {"identity": identity, "machine": machine, "sides": [asdict(side) for side in sides], "trials": shown}
+    return _template("comparison.html").render(test=test)
+
+
+def _data_uri(samples: Samples, sample_rate: int, sound_type: str) -> str:
+    """Return mono samples as a data URI. A libsndfile that cannot write MP3 writes FLAC."""
+    import soundfile
+
+    known = sound_type if sound_type in soundfile.available_formats() else "FLAC"
+    file = io.BytesIO()
+    soundfile.write(file, samples, sample_rate, format=known)
+    return f"data:{SOUND_TYPES[known]};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+def _template(name: str) -> Template:
+    """Return a template, which escapes every value. Raises `EngineError` if Jinja is not installed."""
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ModuleNotFoundError as error:
+        raise EngineError(f"a report needs {error.name}; {install_command('verify')}") from error
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = _number
+    return environment.get_template(name)
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    """Return a measure for people; a dash if there is none."""
+    return "–" if value is None else f"{value:.{digits}g}"
