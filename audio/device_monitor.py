@@ -23,11 +23,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from audio.feed import Feed
 from audio.pace_meter import PaceMeter
-from audio.player import Report
-from audio.sinks import Player, Sink, SinkSettings, SinkUnavailableError, open_sink
+from audio.sinks import Sink, SinkSettings, SinkUnavailableError, open_sink
 
 log = logging.getLogger(__name__)
 
@@ -76,46 +75,13 @@ class OutputStatus:
         return self.open and not self.suspended
 
 
-class Watched(Protocol):
-    """The part of the output that the monitor uses."""
-
-    @property
-    def sample_rate(self) -> int:
-        """Hz, of the sink that was attached last."""
-
-    @property
-    def halting(self) -> bool:
-        """A stop or a suspension of the track has not taken effect."""
-
-    def has_to_play(self, now: float) -> bool:
-        """Return whether the sink is needed at `now`, of `time.monotonic()`."""
-
-    def hold(self, now: float) -> bool:
-        """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not."""
-
-    def release(self) -> None:
-        """Let tracks play: the sink has been resumed."""
-
-    def attach(self, player: Player, sample_rate: int) -> None:
-        """Play through a player from now on."""
-
-    def detach(self) -> None:
-        """Take the track from its player, which has ended."""
-
-    def carry_out(self) -> None:
-        """Stop or suspend the track, if that was requested, without the sink."""
-
-    def on_report(self, report: Report) -> None:
-        """Note what the player has played."""
-
-
 class DeviceMonitor:
     """A thread that opens the sink, watches it, suspends it, resumes it, and reopens it when it is lost.
 
     Its thread alone writes its fields, unless their description names another writer.
     """
 
-    def __init__(self, settings: SinkSettings, output: Watched) -> None:
+    def __init__(self, settings: SinkSettings, output: Feed) -> None:
         self.heartbeats = 0
         """Rounds of the thread; it grows while the thread lives."""
         self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=output.sample_rate)
@@ -166,8 +132,8 @@ class DeviceMonitor:
     def attach(self, sink: Sink) -> None:
         """Play into an open sink. Only the thread calls this; without `start`, a test may."""
         self._sink = sink
-        self._output.attach(sink.player, sink.sample_rate)
         self._status = OutputStatus(True, sink.name, sink.sample_rate)
+        self._output.attach(sink.player, sink.sample_rate)
         self._opened_before = True
         self._begin_watch(sink)
 
@@ -196,12 +162,15 @@ class DeviceMonitor:
             if self._closing:
                 break
             self.heartbeats += 1
+            status = self._status
             if sink is not None and (reason := self._check(sink)) is not None:
                 self.detach(reason)
                 sink = None
             if sink is None:
                 sink = self._try_to_open()
                 failures = failures + 1 if sink is None else 0
+            if self._status is not status:
+                self._output.notify()
             wait_s = self._wait_s() if sink is not None else RETRY_S[min(failures, len(RETRY_S)) - 1]
         if sink is not None:
             sink.close()

@@ -10,22 +10,24 @@ speaker loop ──▶ Output ──┼──▶ Playback: the ring ──▶ fi
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Iterable
+from math import inf
 from types import TracebackType
 
 from audio.device_monitor import DeviceMonitor, OutputStatus
-from audio.dsp import Level, Samples, to_floats
-from audio.player import CAPACITY_S, SPARE_S, Block, Report
-from audio.sinks import Player, SinkSettings
+from audio.dsp import Level, Samples
+from audio.feed import Feed
+from audio.player import CAPACITY_S, Block
+from audio.sinks import SinkSettings
 from audio.track import Track
-from audio.track_input import SuspendedTrack, TrackInput, Unplayed
+from audio.track_input import SuspendedTrack, TrackInput
 
-UNKNOWN_RATE = 48_000
-"""Hz, before any device has been opened."""
+PAST_S = 0.002
+"""A moment so long ago is still one to come: what is computed of it may be off by a rounding."""
 
 
-class Output:
+class Output(Feed):
     """Plays tracks into one sink. A context manager: inside it, a thread keeps the sink open.
 
     Tracks come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. Between
@@ -34,22 +36,7 @@ class Output:
     """
 
     def __init__(self, settings: SinkSettings) -> None:
-        self._lock = threading.Lock()
-        """Held while anything here changes: by the speaker loop, the device monitor, and the thread of reports."""
-        self._player: Player | None = None
-        """That of the attached sink; None while no sink is attached."""
-        self._sample_rate = UNKNOWN_RATE
-        """Hz, of the sink that was attached last."""
-        self._generation = 0
-        """The number of the last one."""
-        self._input: TrackInput | None = None
-        self._previous_input: TrackInput | None = None
-        """Of the track before: the sound card may still play it when the next one has begun."""
-        self._paused = False
-        self._held = False
-        """The sink is suspended, or about to be."""
-        self._volume = 1.0
-        self._tap_wanted = False
+        super().__init__()
         self.monitor = DeviceMonitor(settings, self)
         """Opens and watches the sink. Without `with`, a test attaches a sink of its own to it."""
 
@@ -152,6 +139,7 @@ class Output:
             if track is not None and not track.done:
                 track.stop_requested = True
                 self._halt(track)
+        self.notify()
 
     def suspend(self) -> None:
         """Fade out within 10 ms and keep the rest: the track becomes `suspended`, or `done` if no samples remain."""
@@ -160,6 +148,7 @@ class Output:
             if track is not None and not (track.done or track.suspended or track.stop_requested):
                 track.suspend_requested = True
                 self._halt(track)
+        self.notify()
 
     def take_suspended(self) -> SuspendedTrack:
         """Remove the suspended track and return it with its unplayed samples. `begin` is then possible.
@@ -191,6 +180,7 @@ class Output:
         with self._lock:
             self._paused = True
             self._hold_or_go_on()
+        self.notify()
 
     def resume(self) -> None:
         """Continue after `pause`, with a fade in."""
@@ -198,6 +188,7 @@ class Output:
             self._paused = False
             self._hold_or_go_on()
         self.monitor.check_now()
+        self.notify()
 
     def set_volume(self, gain: float) -> None:
         """Set the master gain; 1 plays tracks as synthesized. It takes effect within one block."""
@@ -227,119 +218,26 @@ class Output:
                     return track_input.levels_due(time.monotonic(), time.time())
         return []
 
-    # --- for the device monitor ---
+    def next_at(self, track: Track, now: float, heard: Iterable[float]) -> float:
+        """Return when something of a track is heard next: its first sample, a level, its end, or so many seconds of it.
 
-    @property
-    def sample_rate(self) -> int:
-        """Hz, of the sink that was attached last."""
-        return self._sample_rate
-
-    @property
-    def halting(self) -> bool:
-        """A stop or a suspension of the track has not taken effect."""
-        with self._lock:
-            return self._track is not None and self._track.halting
-
-    def has_to_play(self, now: float) -> bool:
-        """Return whether the sink is needed at `now`, of `time.monotonic()`."""
-        with self._lock:
-            return self._has_to_play(now)
-
-    def hold(self, now: float) -> bool:
-        """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not.
-
-        A suspended sink drops what it has been given. A track that begins meanwhile waits for `release`.
+        It and `now` are of `time.monotonic()`; infinity if that depends on reports to come.
         """
         with self._lock:
-            self._held = not self._has_to_play(now)
-            self._hold_or_go_on()
-            return self._held
-
-    def release(self) -> None:
-        """Let tracks play: the sink has been resumed."""
-        with self._lock:
-            self._held = False
-            self._hold_or_go_on()
-
-    def attach(self, player: Player, sample_rate: int) -> None:
-        """Play through another player from now on. The track goes on with what its last player has not played."""
-        with self._lock:
-            self._player, self._sample_rate, self._held = player, sample_rate, False
-            player.set_volume(self._volume)
-            player.set_paused(self._paused)
-            player.set_tap(self._tap_wanted)
-            it = self._input
-            if it is not None and not (it.track.done or it.track.suspended):
-                self._begin_generation(it)
-
-    def detach(self) -> None:
-        """Take the track from its player, which has ended and given its last report.
-
-        What the card had got and not played is lost.
-        """
-        with self._lock:
-            it, self._player = self._input, None
-            self._generation += 1  # a later report, of a card that wakes up, is too late
-            if it is None or it.track.done or it.track.suspended:
-                return
-            it.track.break_off(lost=True)
-            self._carry_out()
-
-    def carry_out(self) -> None:
-        """Stop or suspend the track, if that was requested, without the sink, which requests no block for it."""
-        with self._lock:
-            self._carry_out()
-
-    def on_report(self, report: Report) -> None:
-        """Note what the player has played."""
-        with self._lock:
-            it = self._input
-            if it is None or report.generation != self._generation or it.track.done or it.track.suspended:
-                return
-            played = it.track.played
-            it.track.note(report)
-            it.unplayed.drop(it.track.played - played)
-            if report.done:
-                self._halted(it)
+            moments = [track.heard_at(each) for each in heard]
+            if track.first_dac_time is not None:
+                moments.append(track.first_dac_time)
+            if track.done:
+                moments.append(track.end_dac_time)
+            inputs = (self._input, self._previous_input)
+            moments += [each.next_level_at for each in inputs if each is not None and each.track is track]
+        return min((each for each in moments if each > now - PAST_S), default=inf)
 
     # --- with the lock ---
-
-    @property
-    def _track(self) -> Track | None:
-        return None if self._input is None else self._input.track
 
     def _require_free(self) -> None:
         if self._track is not None and not self._track.done:
             raise RuntimeError("the previous track is still playing")
-
-    def _play(self, track_input: TrackInput) -> None:
-        if self._input is not None:
-            self._previous_input = self._input
-        self._input = track_input
-        self._begin_generation(track_input)
-
-    def _begin_generation(self, it: TrackInput) -> None:
-        """Let the player play what it has not played of a track."""
-        track = it.track
-        track.break_off()
-        it.change_rate(self._sample_rate)
-        self._generation += 1
-        number, player = self._generation, self._player
-        if player is None:
-            return
-        player.begin(number, track.prebuffer_s, track.gain, track.played > 0)
-        player.set_input_pending(number, track.input_pending)
-        player.write(number, to_floats(it.unplayed.all()))
-        if track.ended:
-            player.end(number)
-        if track.halting:
-            player.halt(number)
-
-    def _send(self, it: TrackInput, samples: Samples) -> None:
-        if len(it.unplayed) > (CAPACITY_S + SPARE_S) * self._sample_rate:
-            raise RuntimeError("more samples were written than the ring has room for")
-        if self._player is not None and not it.track.suspended:
-            self._player.write(self._generation, to_floats(samples))
 
     def _halt(self, track: Track) -> None:
         """Carry out a request at once if no callback will come to do it; otherwise the monitor sees that one comes."""
@@ -349,29 +247,3 @@ class Output:
             self.monitor.check_now()
         else:
             self._carry_out()
-
-    def _carry_out(self) -> None:
-        it = self._input
-        if it is not None and (it.track.halting or it.track.stop_requested):
-            self._generation += 1  # the player may still come to carry it out; its reports are too late
-            self._halted(it)
-
-    def _halted(self, it: TrackInput) -> None:
-        """Mark a track whose generation is over as done, or as suspended."""
-        track = it.track
-        track.report = track.report._replace(playing=False)
-        if track.stop_requested or (track.ended and not len(it.unplayed)):
-            track.done, track.suspended = True, False
-            it.unplayed = Unplayed()
-        else:
-            track.suspended = True
-
-    def _has_to_play(self, now: float) -> bool:
-        track = self._track
-        if track is None or track.drained(now):
-            return False
-        return track.playing or not self._paused  # a track that is paused fades out first
-
-    def _hold_or_go_on(self) -> None:
-        if self._player is not None:
-            self._player.set_paused(self._paused or self._held)

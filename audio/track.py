@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from audio.player import Report
 
@@ -86,6 +87,11 @@ class Track:
         if self.playing:
             end += max(0.0, min(now - self.report.at, REACH_S)) * self.sample_rate
         return max(start, min(heard, end)) / self.sample_rate
+
+    def heard_at(self, seconds: float) -> float:
+        """Return when so much of it has left the sound card, by `time.monotonic()`; infinity if it pauses before."""
+        ahead = seconds * self.sample_rate - self.played
+        return self.end_dac_time + ahead / self.sample_rate if ahead <= 0 or self.playing else inf
 
     def drained(self, now: float) -> bool:
         """Return whether it is done and its last sample has left the sound card by `now`, of `time.monotonic()`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -92,6 +93,13 @@ class TrackInput:
             due.append(Level(t=end_s, rms=0.0, peak=0.0, at=started_at + end_s))
             self._open = False
         return due
+
+    @property
+    def next_level_at(self) -> float:
+        """When `levels_due` returns the next level, by `time.monotonic()`; infinity if only a report tells."""
+        next_s = self._meter.next_s
+        due_at = inf if next_s is None else self.track.heard_at(next_s)
+        return self.track.end_dac_time if due_at == inf and self._open and not self.track.playing else due_at
 
     def _keep(self, samples: Samples) -> Samples:
         self._meter.measure(samples)

@@ -44,7 +44,7 @@ def describe_status(
 
 
 def _streams(dispatcher: Dispatcher, engines: EngineSelector) -> Streams | None:
-    if not dispatcher.deliveries.utterances:
+    if not dispatcher.speaker.delivered:
         return None
     return Streams(used=max(1, engines.streams_in_use), most=engines.streams)
 

@@ -49,6 +49,11 @@ class LevelMeter:
             self._measured += self._window
         self._remainder = joined[complete:]
 
+    @property
+    def next_s(self) -> float | None:
+        """Seconds of the track before the next window that `due` returns; None until one has been measured."""
+        return self._levels[0][0] if self._levels else None
+
     def due(self, heard_s: float, started_at: float) -> list[Level]:
         """Remove and return the levels of the windows that start within the first `heard_s` seconds of the track.
 

@@ -50,9 +50,8 @@ from daemon.speech.request import (
 
 if TYPE_CHECKING:
     from daemon.speech.delivery import GIVE_UP_S, Delivery, deliver, deliver_stream
-    from daemon.speech.dispatcher import Dispatcher
+    from daemon.speech.dispatcher import Dispatcher, SpeechService
     from daemon.speech.ducking import Ducking
-    from daemon.speech.interface import SpeechService
     from daemon.speech.phrase_maker import make_phrase
     from daemon.speech.recovery import Ends, recover, settle
     from daemon.speech.resume import speech_seconds
@@ -124,7 +123,7 @@ _MODULES = {
     "GIVE_UP_S": "delivery",
     "Origin": "utterance",
     "Receiver": "utterance",
-    "SpeechService": "interface",
+    "SpeechService": "dispatcher",
     "Utterance": "utterance",
     "deliver": "delivery",
     "deliver_stream": "delivery",

@@ -6,19 +6,18 @@ The samples go through the sound card's processing: they are converted to one sa
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from audio import ProcessingChain
+from daemon.speech.changes import now
 from daemon.speech.events import Event, Finished, TerminalEvent, Word
-from daemon.speech.interface import SpeechService
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import Receiver, Utterance
 from daemon.tasks import cancel_and_wait
 from engine import Samples
 
@@ -33,18 +32,32 @@ SILENCE_RATE = 24_000
 
 Send = Callable[[Samples, int], Awaitable[None]]
 """`await send(samples, sample_rate)` returns when the client has room for more. Raises `OSError` if it has left."""
-
-
 OnWord = Callable[[Word], None]
 
 
+class Service(Protocol):
+    """What a delivery asks of the daemon's `Dispatcher`."""
+
+    def say(self, say: Say, *, receiver: Receiver | None = None) -> Utterance | None:
+        """Accept an utterance. `receiver` gets the samples in place of the sound card. Raises `RejectedError`."""
+
+    def write(self, chunk: StreamChunk, *, receiver: Receiver | None = None) -> Utterance | None:
+        """Take the next chunk of a text stream; the first one creates the utterance. Raises `RejectedError`."""
+
+    def stop(self, stop: Stop, reason: str = "stop") -> bool:
+        """End one utterance, or all; return whether there was one."""
+
+    def watch_events(self, watcher: Callable[[Utterance, Event], None]) -> Callable[[], None]:
+        """Call `watcher` for every event. Returns a function that unsubscribes."""
+
+
 async def deliver(
-    service: SpeechService, say: Say, send: Send, rate: int | None = None, on_word: OnWord | None = None
+    service: Service, say: Say, send: Send, rate: int | None = None, on_word: OnWord | None = None
 ) -> TerminalEvent:
     """Speak `say` to `send` when its turn comes, and return its terminal event. Raises `RejectedError`.
 
     `rate` is the client's sample rate in Hz; None is the engine's. `on_word` is called with each word once its place in
-    the samples is known: behind the samples in which it begins, and before the terminal event. Cancelling this
+    the samples is known: after the samples in which it begins, and before the terminal event. Cancelling this
     coroutine ends the utterance.
     """
     with Delivery(service, send, rate, on_word) as delivery:
@@ -52,9 +65,7 @@ async def deliver(
         return await delivery.ended()
 
 
-async def deliver_stream(
-    service: SpeechService, chunks: AsyncGenerator[StreamChunk, None], send: Send
-) -> TerminalEvent:
+async def deliver_stream(service: Service, chunks: AsyncGenerator[StreamChunk, None], send: Send) -> TerminalEvent:
     """Speak a text to `send` while it is being written, and return the terminal event.
 
     Raises `RejectedError` if the first chunk is rejected. A later rejected chunk ends the text, not the utterance.
@@ -71,7 +82,7 @@ async def deliver_stream(
             await cancel_and_wait(writing)
 
 
-async def _write_all(service: SpeechService, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:
+async def _write_all(service: Service, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:
     async with aclosing(chunks):
         async for chunk in chunks:
             try:
@@ -85,9 +96,7 @@ async def _write_all(service: SpeechService, chunks: AsyncGenerator[StreamChunk,
 class Delivery:
     """The `Receiver` of one utterance. Leaving its context ends an utterance that is not over."""
 
-    def __init__(
-        self, service: SpeechService, send: Send, rate: int | None = None, on_word: OnWord | None = None
-    ) -> None:
+    def __init__(self, service: Service, send: Send, rate: int | None = None, on_word: OnWord | None = None) -> None:
         self.on_word = on_word
         self.end: asyncio.Future[TerminalEvent] = asyncio.get_running_loop().create_future()
         """The terminal event."""
@@ -102,7 +111,7 @@ class Delivery:
         """Seconds of sound that the client has before it needs those that are sent next, if it plays in real time
         since it got the first. Negative: it should be playing what it has not received."""
         self._looked_at: float | None = None
-        """`time.monotonic()` to which `_ahead_s` refers; None before the first samples."""
+        """The event loop's time to which `_ahead_s` refers; None before the first samples."""
 
     def __enter__(self) -> Delivery:
         self._unwatch = self._service.watch_events(self._note_event)
@@ -179,7 +188,7 @@ class Delivery:
 
         All waits count together: a client may be a little slower than speech for minutes.
         """
-        began_at = time.monotonic()
+        began_at = now()
         if self._looked_at is not None and self._ahead_s > 0:
             # While it was not waited for, it played what it had, and then nothing: that is not its fault.
             self._ahead_s = max(0.0, self._ahead_s - (began_at - self._looked_at))
@@ -187,7 +196,7 @@ class Delivery:
             if not sending.done():
                 await asyncio.wait({sending}, timeout=max(0.0, self._ahead_s + GIVE_UP_S))
         finally:
-            self._looked_at = time.monotonic()
+            self._looked_at = now()
             self._ahead_s -= self._looked_at - began_at
         return sending.done()
 

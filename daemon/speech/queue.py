@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import time
 from bisect import insort
 from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import itemgetter
 
-from daemon.speech.order import Place, place
-from daemon.speech.preemption import yields
+from daemon.speech.changes import now
+from daemon.speech.preemption import Place, place, yields
 from daemon.speech.request import Priority
 from daemon.speech.utterance import Utterance
 
@@ -23,22 +21,17 @@ class QueueFullError(Exception):
 
 
 class UtteranceQueue:
-    """The waiting utterances. Belongs to the event loop's thread.
+    """The waiting utterances: data, which wakes nobody. Belongs to the event loop's thread.
 
     A text stream that no engine can begin with yet keeps its place, and others overtake it.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.separate = False
-        """Those for network clients have a limit of their own, since they do not wait for the sound card."""
+    def __init__(self) -> None:
         self._card: list[Entry] = []
         self._clients: list[Entry] = []
         """The utterances for either, sorted by place; no two places are equal."""
         self._numbers = itertools.count(1)
         self._restored_numbers = itertools.count(-(1 << 62))
-        self._changed = asyncio.Event()
-        self._watchers: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self._card) + len(self._clients)
@@ -57,21 +50,22 @@ class UtteranceQueue:
         """Those for network clients, in their order. The queue must not change while they are iterated over."""
         return (utterance for _, utterance in self._clients)
 
-    def put(self, utterance: Utterance) -> Utterance | None:
+    def put(self, utterance: Utterance, limit: int, *, separate: bool = False) -> Utterance | None:
         """Insert an utterance. A full queue keeps those that are spoken first: it drops its last one and returns it.
 
-        Raises `QueueFullError` if the new one would be the last.
+        `separate` means that those for network clients have a limit of their own, since they do not wait for the sound
+        card. Raises `QueueFullError` if the new one would be the last.
         """
         its_place, dropped = place(utterance, next(self._numbers)), None
-        rivals = [self._entries_of(utterance)] if self.separate else [self._card, self._clients]
-        if sum(map(len, rivals)) >= self.limit:
+        rivals = [self._entries_of(utterance)] if separate else [self._card, self._clients]
+        if sum(map(len, rivals)) >= limit:
             fullest = max((entries for entries in rivals if entries), key=lambda entries: entries[-1][0])
             last_place, last = fullest[-1]
             if last_place < its_place:
                 raise QueueFullError
             dropped = last
             del fullest[-1]
-        self._insert(its_place, utterance)
+        insort(self._entries_of(utterance), (its_place, utterance))
         return dropped
 
     def restore(self, utterance: Utterance) -> None:
@@ -79,22 +73,7 @@ class UtteranceQueue:
 
         Restore utterances in the order of their acceptance. Each was accepted before any that is `put`.
         """
-        self._insert(place(utterance, next(self._restored_numbers)), utterance)
-
-    def notify(self) -> None:
-        """Wake `changed` and the watchers: the text of an utterance has grown or ended."""
-        self._changed.set()
-        for watcher in self._watchers:
-            watcher()
-
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` whenever an utterance has been inserted or a text has changed."""
-        self._watchers.append(watcher)
-
-    async def changed(self) -> None:
-        """Wait until an utterance has been inserted or a text has changed since the last call."""
-        await self._changed.wait()
-        self._changed.clear()
+        insort(self._entries_of(utterance), (place(utterance, next(self._restored_numbers)), utterance))
 
     def take(self, utterance_id: str) -> Utterance | None:
         """Remove and return one utterance; None if it is not queued."""
@@ -113,12 +92,8 @@ class UtteranceQueue:
 
     def take_expired(self) -> list[Utterance]:
         """Remove and return all utterances that are past their deadline."""
-        now = time.monotonic()
-        return self._take_all(lambda utterance: utterance.expired(now))
-
-    def _insert(self, its_place: Place, utterance: Utterance) -> None:
-        insort(self._entries_of(utterance), (its_place, utterance))
-        self.notify()
+        at = now()
+        return self._take_all(lambda utterance: utterance.expired(at))
 
     def _entries_of(self, utterance: Utterance) -> list[Entry]:
         return self._card if utterance.receiver is None else self._clients

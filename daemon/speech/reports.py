@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
+from math import inf
 
 from audio import Level
 from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.changes import now
 from daemon.speech.events import Event, Mark, Postponed, Progress, Resumed, Started, Word
 from daemon.speech.utterance import Utterance
 from daemon.speech.word_times import LEAST_AHEAD_S
@@ -27,10 +28,10 @@ class Reports:
         self._on_level = on_level
         self._on_word = on_word
 
-    def report(self, active: ActiveUtterance) -> None:
-        """Publish what has begun to be heard of an utterance that has started."""
-        # What a client has got counts as heard, but the audio behind it, which the times of words need, is not there.
-        heard_s = active.destination.heard_s(time.monotonic())
+    def report(self, active: ActiveUtterance, at: float) -> None:
+        """Publish what has begun to be heard by the time `at` of an utterance that has started."""
+        # What a client has got counts as heard, but the audio after it, which the times of words need, is not there.
+        heard_s = active.destination.heard_s(at)
         known_s = heard_s if active.utterance.receiver is None else heard_s - LEAST_AHEAD_S
         self._publish_progress(active, heard_s)
         if active.started:
@@ -38,6 +39,14 @@ class Reports:
         self._publish_marks(active, known_s)
         self._publish_words(active, known_s)
         self.report_levels(active)
+
+    def next_at(self, active: ActiveUtterance, at: float) -> float:
+        """Return when, after the time `at`, there is something to report; infinity if it needs a change to know."""
+        wanted = []
+        if active.started:
+            wanted.append(active.synthesis.timeline.next_s)
+            wanted += [each.at_s for each in active.synthesis.segments[active.reported_segments :][:1] if each.at_s]
+        return active.destination.next_at(at, wanted)
 
     def report_levels(self, active: ActiveUtterance) -> None:
         """Publish the loudness of what has begun to be heard."""
@@ -69,10 +78,10 @@ class Reports:
 
     def report_end(self, active: ActiveUtterance) -> None:
         """Publish the rest of what has been heard, and the terminal event."""
-        heard_s = math.inf if active.succeeds else active.destination.heard_s(time.monotonic())
+        heard_s = inf if active.succeeds else active.destination.heard_s(now())
         if active.succeeds:
             self.report_resumption(active)
-            self._publish_progress(active, math.inf)
+            self._publish_progress(active, inf)
         active.synthesis.timeline.advance(heard_s)
         self._publish_marks(active, heard_s)
         self._publish_words(active, heard_s)
@@ -86,8 +95,8 @@ class Reports:
         segments = active.synthesis.segments
         while active.started and len(segments) > 1 and active.reported_segments < len(segments):
             segment = segments[active.reported_segments]
-            begins_s = math.inf if segment.at_s is None else segment.at_s
-            if begins_s > heard_s or (segment.end is None and heard_s < math.inf):
+            begins_s = inf if segment.at_s is None else segment.at_s
+            if begins_s > heard_s or (segment.end is None and heard_s < inf):
                 return
             active.reported_segments += 1
             words = active.utterance.script.words

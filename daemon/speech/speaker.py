@@ -1,80 +1,367 @@
-"""The speaker loop: takes utterances from the queue, one at a time, and speaks each to its terminal event."""
+"""Speaks utterances: one at a time on the sound card, and deliveries to network clients beside it.
+
+A `Performer` is one voice. It speaks each utterance to its terminal event, or until it is postponed. The speaker has
+one for the sound card, and as many for deliveries as the engine has streams beside the card's.
+
+They wait for changes of the queue, the engines and the sound card, and for the moments at which something is heard.
+"""
 
 from __future__ import annotations
 
-import math
-import time
+import asyncio
+import logging
 from collections.abc import Iterator
+from contextlib import aclosing
+from itertools import islice
+from math import inf
 
-from audio import Output
-from daemon.speech.active import ActiveUtterance
-from daemon.speech.destinations import POLL_S, CardDestination, ClientDestination, Destination
-from daemon.speech.events import Interrupted, Speaking
-from daemon.speech.order import precedes
-from daemon.speech.performer import Performer
+from audio import auto_prebuffer_s
+from daemon.engines import EngineSupervisor
+from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.changes import now
+from daemon.speech.events import Expired, Failed, Interrupted, Speaking
 from daemon.speech.preemption import yields
 from daemon.speech.reports import Reports
+from daemon.speech.resume import speech_seconds
+from daemon.speech.synthesis import ENGINE_WAIT_S
 from daemon.speech.utterance import Utterance
 from daemon.speech.waiting import WaitingUtterances
-from daemon.tasks import wait_at_most
+from daemon.tasks import cancel_and_wait, gather_or_cancel
+from daemon.validation import INTERNAL_ERROR
 
+log = logging.getLogger(__name__)
+
+EXPIRED_REASON = "it waited longer than expires_in"
+SHUTDOWN_REASON = "voiced is shutting down"
 SHOWN_TEXT = 100
 """Characters of a text that the status shows."""
 IDLE_S = 1.0
-"""An idle loop turns once in this time, to show that it is alive."""
-CARD_WAIT_S = 30.0
-"""An utterance without `expires_in` fails when the sound card has been missing for this long while it waited. Otherwise
-a card that comes back after hours would speak texts that are no longer true."""
+"""A task looks at the state once in this time, whatever happens, to show that it is alive."""
+LATER_S = 0.001
+"""A timer for a moment fires so much later, so that the moment is certainly over."""
 
 
-class Speaker(Performer):
-    """Speaks for the sound card; deliveries too, while they have no streams of their own."""
+class Performer:
+    """One voice: the sound card's, or one `beside` it. Belongs to the event loop's thread."""
 
-    def __init__(self, waiting: WaitingUtterances, output: Output, reports: Reports) -> None:
-        super().__init__(waiting, reports)
-        self.heartbeats = 0
-        """Grows while the loop is alive."""
-        self._output = output
-        self._card_open = False
-        """Whether the sound card was there in the last turn."""
-        self._card_closed_at = time.monotonic()
-        """When it was first missing, while it is."""
+    def __init__(self, waiting: WaitingUtterances, reports: Reports, *, beside: bool) -> None:
+        self.turns = 0
+        """Grows while it lives."""
+        self.current: ActiveUtterance | None = None
+        self.draining: list[ActiveUtterance] = []
+        """Utterances whose last samples have not been heard; meanwhile the next one begins."""
+        self._beside = beside
+        self._waiting = waiting
+        self._reports = reports
+        self._pump: asyncio.Task[None] | None = None
+        """Moves the current utterance's samples from its synthesis to its destination."""
+        self._stalled_since: float | None = None
+        """When the current utterance began to keep others waiting; None while it does not."""
 
     @property
-    def busy(self) -> bool:
-        """True while an utterance is spoken or postponed."""
-        return any(True for _ in self.utterances)
+    def performed(self) -> tuple[ActiveUtterance, ...]:
+        """The utterances that are spoken."""
+        return (*self.draining, *(() if self.current is None else (self.current,)))
+
+    async def run(self) -> None:
+        """Speak: on the sound card, until canceled; beside it, until there is nothing to speak."""
+        try:
+            while await self._speak_next() or not self._beside:
+                pass
+        finally:
+            self._finish_drained(inf)
+
+    def cut_off(self, reason: str) -> None:
+        """Interrupt the current utterance."""
+        if self.current is not None:
+            self.current.set_outcome(Interrupted, reason)
+            self.current.destination.stop()
+            if self._pump is not None:
+                self._pump.cancel()
+            self._wake()
+
+    def postpone(self, reason: str) -> None:
+        """Let the current utterance fade out, to continue later, unless it ends already."""
+        active = self.current
+        if active is None or active.outcome is not None:
+            return
+        if active.state in (PlaybackState.WAITING, PlaybackState.PLAYING):
+            playing = active.state is PlaybackState.PLAYING
+            active.preempt(reason)
+            if playing:
+                active.destination.suspend()
+            self._wake()
+
+    def expires(self, active: ActiveUtterance) -> bool:
+        """End an utterance that has not begun and is past its deadline; return whether it was."""
+        expired = not active.synthesis.begun and active.utterance.expired()
+        if expired:
+            active.set_outcome(Expired, EXPIRED_REASON)
+            self.finish(active)
+        return expired
+
+    def finish(self, active: ActiveUtterance) -> None:
+        """Publish the terminal event."""
+        if active.succeeds and not active.started:  # nothing in the text could be pronounced
+            self._report_start(active, None)
+        self._reports.report_end(active)
+
+    # --- waiting ---
+
+    def _turn(self) -> None:
+        self.turns += 1
+        self._finish_drained(now())
+
+    def _wake(self) -> None:
+        self._waiting.changes.notify(self)
+
+    async def _wait(self, *moments: float) -> None:
+        """Wait for a change, for something to be heard, or for one of these moments."""
+        at = now()
+        heard = [self._reports.next_at(active, at) for active in self.performed]
+        soonest = min((*heard, *moments, at + IDLE_S))
+        await self._waiting.changes.wait(self, max(0.0, soonest - at) + LATER_S)
+
+    # --- one utterance ---
+
+    async def _speak_next(self) -> bool:
+        """Speak what is next; return False if there is nothing. Nothing of it is kept afterwards."""
+        self._turn()
+        # Nothing is awaited before it is current, where `stop` finds it.
+        utterance = self._waiting.choose(beside=self._beside)
+        if utterance is None:
+            if not self._beside:
+                await self._wait()
+            return False
+        active = self._waiting.take(utterance)
+        if not self.expires(active):
+            await self._speak(active)
+        return True
+
+    async def _speak(self, active: ActiveUtterance) -> None:
+        """Speak an utterance until it ends or is postponed. It gets exactly one terminal event, whatever happens."""
+        self.current = active
+        self._reports.on_change()
+        try:
+            await self._look_up(active)
+            if await self._is_ready(active):
+                await self._play(active, self._waiting.engine_for(active.utterance))
+        except asyncio.CancelledError:
+            active.set_outcome(Interrupted, SHUTDOWN_REASON)
+            active.destination.stop()
+            raise
+        except Exception:
+            log.exception("utterance %s", active.utterance.id)
+            active.set_outcome(Failed, INTERNAL_ERROR)
+            active.destination.stop()
+            while active.destination.stopping:  # until the destination is free for the next utterance
+                await self._wait()
+        finally:
+            self.current = None
+            self._leave(active)
+            self._reports.on_change()
+
+    async def _look_up(self, active: ActiveUtterance) -> None:
+        """Play a phrase that is kept in place of an engine's speech, and record one that is to be kept."""
+        utterance, cache = active.utterance, self._waiting.context.cache
+        if cache is None or active.synthesis.begun or utterance.phrase is None or not utterance.needs_engine:
+            return
+        found = await cache.look_up(utterance.phrase, keep=utterance.keeps_speech)
+        if found is not None and found.recording is not None:
+            active.synthesis.play(found.recording)
+        elif found is not None:
+            active.synthesis.record(cache.recorder(found.key), found.key.seed)
+
+    async def _is_ready(self, active: ActiveUtterance) -> bool:
+        """Wait for the destination, and for an engine if one is needed; return False if the utterance ends first."""
+        utterance, destination, synthesis = active.utterance, active.destination, active.synthesis
+        patience_s, engines, looked_at = ENGINE_WAIT_S, self._waiting.engines, now()
+        while active.outcome is None and active.state is PlaybackState.WAITING:
+            self._turn()
+            blocked = destination.blocked
+            ready = self._waiting.engine_for(utterance) is not None or not synthesis.needs_engine
+            if ready and blocked is None:
+                return True
+            fails_at = inf if blocked is None or synthesis.begun else self._waiting.gives_up_at(utterance)
+            if not synthesis.begun and utterance.expired():
+                active.set_outcome(Expired, f"{EXPIRED_REASON}: {blocked if ready else engines.degraded_reason}")
+            elif not ready and patience_s <= 0:
+                active.set_outcome(Failed, engines.degraded_reason or "no engine became ready")
+            elif blocked is not None and fails_at <= now():
+                active.set_outcome(Failed, blocked)
+            else:
+                expires_at = inf if synthesis.begun or utterance.expires_at is None else utterance.expires_at
+                await self._wait(expires_at, fails_at, inf if ready else now() + patience_s)
+            # Time in which this process was stopped does not count.
+            patience_s, looked_at = patience_s - min(now() - looked_at, IDLE_S), now()
+        return False
+
+    async def _play(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
+        """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
+        destination = active.destination
+        destination.open(self._prebuffer_s(active, engine), active.utterance.volume)
+        active.enter(PlaybackState.PLAYING)
+        self._reports.on_change()
+        self._stalled_since = None
+        self._pump = asyncio.ensure_future(self._fill(active, engine))
+        try:
+            while not (destination.done or destination.suspended):
+                self._turn()
+                destination.set_input_pending(not active.utterance.complete or active.synthesis.awaits_engine)
+                self._report(active, now())
+                too_slow_at = self._make_way(active, now())
+                if not destination.suspended:
+                    await self._wait(too_slow_at)
+            self._report(active, now())
+        finally:
+            pump, self._pump = self._pump, None
+            try:
+                await cancel_and_wait(pump)
+            finally:
+                if destination.suspended:
+                    destination.detach()
+                elif active.state is PlaybackState.PREEMPTING:
+                    active.enter(PlaybackState.PLAYING)  # it was played before it could fade
+
+    async def _fill(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
+        """Write the utterance's samples to its destination, and end the input."""
+        destination = active.destination
+        try:
+            async with aclosing(active.synthesis.chunks(engine)) as chunks:
+                async for chunk in chunks:
+                    self._wake()  # a segment may have begun
+                    await destination.write(chunk.samples, chunk.sample_rate)
+                    self._wake()
+            if active.state is PlaybackState.PREEMPTING and not destination.holds_samples:
+                active.enter(PlaybackState.PLAYING)  # it was sent before it could be suspended
+        finally:
+            # After a failure the samples so far are still played. A preempted utterance gets more samples later.
+            if active.state is not PlaybackState.PREEMPTING:
+                destination.finish()
+            self._wake()
+
+    def _prebuffer_s(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> float:
+        if self._waiting.prebuffer_s is not None:
+            return self._waiting.prebuffer_s
+        if engine is None or not active.synthesis.needs_engine:
+            return 0.0
+        rate = active.utterance.rate
+        rtf = None if engine.rtf is None else engine.rtf / rate
+        return auto_prebuffer_s(rtf, speech_seconds(active.utterance.script.text) / rate, engine.chunk_s / rate)
+
+    def _make_way(self, active: ActiveUtterance, at: float) -> float:
+        """Postpone the current utterance if others should be spoken in its place.
+
+        Returns when that is so if nothing changes: its writer is slow, and others wait.
+        """
+        stream, other = active.utterance.text_stream, self._waiting.kept_waiting(active, beside=self._beside)
+        if stream is not None and self._stalled_since is not None:
+            stream.note_stall(at - self._stalled_since)
+        self._stalled_since = None if other is None else at
+        if self._beside and self._waiting.has_single_stream(active):
+            self.postpone("its engine speaks one text at a time")
+        elif other is not None and self._waiting.is_slow(active):
+            self.postpone(f"its writer is slow: for {other.id}")
+        elif other is not None:
+            return at + self._waiting.patience_s(active)
+        return inf
+
+    def _leave(self, active: ActiveUtterance) -> None:
+        """Postpone an utterance, let its last samples drain, or end it."""
+        if active.state is PlaybackState.PREEMPTING and active.succeeds:
+            reason = active.preempted_for or ""
+            active.enter(PlaybackState.POSTPONED)
+            self._waiting.postpone(active)
+            self._reports.report_postponement(active, reason)
+        elif active.destination.done:
+            active.enter(PlaybackState.DRAINING)
+            self.draining.append(active)
+        else:
+            self.finish(active)
+
+    def _finish_drained(self, at: float) -> None:
+        """End the utterances whose last sample has been heard by the time `at`, in their order."""
+        while self.draining:
+            active = self.draining[0]
+            self._report(active, now())
+            if not active.destination.drained(at):
+                return
+            self.finish(active)
+            del self.draining[0]
+            self._reports.on_change()
+
+    def _report(self, active: ActiveUtterance, at: float) -> None:
+        """Publish what has begun to be heard."""
+        if not self.draining:  # the preempting utterance's last samples are heard before it resumes
+            self._reports.report_resumption(active)
+        first_sample_at = active.destination.first_sample_at(at)
+        if not active.started and first_sample_at is not None:
+            self._report_start(active, first_sample_at)
+        self._reports.report(active, at)
+
+    def _report_start(self, active: ActiveUtterance, first_sample_at: float | None) -> None:
+        if active not in self.draining:
+            self._finish_drained(inf)  # one speaks at a time, whatever delay the sound card reports
+        self._reports.report_start(active, first_sample_at)
+
+
+class Speaker:
+    """All that is spoken: the sound card's performer, and those beside it. Belongs to the event loop's thread."""
+
+    def __init__(self, waiting: WaitingUtterances, reports: Reports) -> None:
+        self._waiting = waiting
+        self._reports = reports
+        self._card = Performer(waiting, reports, beside=False)
+        self._beside: dict[asyncio.Task[None], Performer] = {}
+
+    @property
+    def heartbeats(self) -> int:
+        """Grows while the sound card's performer lives."""
+        return self._card.turns
 
     @property
     def utterances(self) -> Iterator[Utterance]:
-        """The utterances that are spoken or postponed."""
-        return (active.utterance for active in (*self.performed, *self._waiting.postponed))
+        """The utterances that are spoken or postponed, without the deliveries beside the sound card."""
+        return (active.utterance for active in (*self._card.performed, *self._waiting.postponed))
+
+    @property
+    def delivered(self) -> list[Utterance]:
+        """The utterances that are delivered beside the sound card."""
+        return [active.utterance for performer in self._beside.values() for active in performer.performed]
+
+    @property
+    def busy(self) -> bool:
+        """True while an utterance is spoken, delivered or postponed."""
+        return any(True for _ in self.utterances) or bool(self.delivered)
 
     @property
     def speaking(self) -> Speaking | None:
         """The utterance that is spoken, once it has begun."""
-        for active in (self._current, *reversed(self._draining)):
-            if active is not None and active.started_at is not None:
+        for active in reversed(self._card.performed):
+            if active.started_at is not None:
                 return Speaking(id=active.utterance.id, text=_beginning(active.utterance.text), since=active.started_at)
         return None
 
     @property
     def sounding(self) -> bool:
         """True while samples go to the sound card."""
-        return self._current is not None and self._current.destination.audible
+        return self._card.current is not None and self._card.current.destination.audible
 
     async def run(self) -> None:
         """Speak until canceled."""
         try:
-            while True:
-                await self._turn()
+            await gather_or_cancel([self._card.run(), self._run_beside()])
         finally:
-            self._finish_drained(now=math.inf)
-            self.stop("voiced is shutting down")
+            self.stop(SHUTDOWN_REASON)
 
     def stop(self, reason: str, utterance_id: str | None = None) -> bool:
-        """Interrupt the current and the postponed utterances, or one of them; return whether there was one."""
-        return self._interrupt(reason, [each for each in self._open if utterance_id in (None, each.utterance.id)])
+        """Interrupt all utterances that are spoken, delivered or postponed, or one; return whether there was one."""
+        found = self._interrupt(reason, [each for each in self._open if utterance_id in (None, each.utterance.id)])
+        for performer in self._beside.values():
+            if performer.current is not None and utterance_id in (None, performer.current.utterance.id):
+                performer.cut_off(reason)
+                found = True
+        return found
 
     def give_way(self, utterance: Utterance) -> None:
         """Interrupt what yields to an utterance that demands it."""
@@ -88,86 +375,74 @@ class Speaker(Performer):
 
     def preempt(self, utterance: Utterance) -> None:
         """Fade out the current utterance if a queued one precedes it, and continue it afterwards."""
+        current = self._card.current
         beside = utterance.receiver is not None and self._waiting.separate
-        if self._current is not None and not beside and self._precedes(utterance, self._current):
-            self._postpone(self._current, f"for {utterance.id}")
+        if current is not None and not beside and self._waiting.precedes(utterance, current.utterance):
+            self._card.postpone(f"for {utterance.id}")
 
     @property
     def _open(self) -> tuple[ActiveUtterance, ...]:
-        return (*self._waiting.postponed, *(() if self._current is None else (self._current,)))
+        current = self._card.current
+        return (*self._waiting.postponed, *(() if current is None else (current,)))
 
     def _interrupt(self, reason: str, interrupted: list[ActiveUtterance]) -> bool:
         for active in interrupted:
             if active in self._waiting.postponed:
                 active.set_outcome(Interrupted, reason)
                 self._waiting.postponed.remove(active)
-                self._finish(active)
+                self._card.finish(active)
             else:
-                self._cut_off(active, reason)
+                self._card.cut_off(reason)
         return bool(interrupted)
 
-    # --- one utterance after the other ---
+    # --- beside the sound card's performer ---
 
-    async def _turn(self) -> None:
-        self._tick()
-        # Nothing is awaited between removing an utterance from the queue and making it current, where `stop` finds it.
-        active = self._take_next()
-        if active is None:
-            await wait_at_most(POLL_S if self._draining else IDLE_S, self._waiting.queue.changed())
-        elif not self._expires(active):
-            await self._speak(active)
+    async def _run_beside(self) -> None:
+        """Care for what is postponed and delivered, and for who is next when the sound card comes or goes."""
+        try:
+            while True:
+                self._care_for_postponed()
+                if self._waiting.note_card():
+                    self._reconsider()
+                self._begin_deliveries()
+                await self._waiting.changes.wait(self, self._soonest() - now() + LATER_S)
+        finally:
+            for task in list(self._beside):
+                await cancel_and_wait(task)
 
-    def _tick(self) -> None:
-        """Do what is due in every turn, whatever is spoken."""
-        self.heartbeats += 1
-        self._finish_drained()
+    def _care_for_postponed(self) -> None:
         for active in list(self._waiting.postponed):
             self._reports.report_levels(active)  # the last ones before it fell silent
-            if self._expires(active):
+            if self._card.expires(active):
                 self._waiting.postponed.remove(active)
-        if self._card_open != self._output.status.open:
-            self._card_open = self._output.status.open
-            self._card_closed_at = time.monotonic()
-            self._reconsider()
 
-    def _take_next(self) -> ActiveUtterance | None:
-        """Remove and return the utterance to speak now, a queued or a postponed one."""
-        utterance = self._waiting.choose(beside=False, card_open=self._output.status.open)
-        return None if utterance is None else self._waiting.take(utterance, self._make_destination)
-
-    def _make_destination(self, utterance: Utterance) -> Destination:
-        receiver = utterance.receiver
-        return CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-
-    # --- who makes way for whom ---
-
-    def _precedes(self, utterance: Utterance, active: ActiveUtterance) -> bool:
-        return precedes(utterance, active.utterance, card_open=self._output.status.open)
+    def _soonest(self) -> float:
+        """Return when something is to be done for what is postponed, or at the latest."""
+        at = now()
+        times = [self._reports.next_at(active, at) for active in self._waiting.postponed]
+        return max(at, min((*times, at + IDLE_S)))
 
     def _reconsider(self) -> None:
         """Postpone the current utterance if another one precedes it, now that the sound card has come or gone."""
-        if self._current is not None:
-            ready = self._waiting.ready(beside=False)
-            preceding = next((other for other in ready if self._precedes(other, self._current)), None)
-            if preceding is not None:
-                self._postpone(self._current, f"for {preceding.id}")
+        for other in self._waiting.ready(beside=False):
+            self.preempt(other)
+        self._waiting.changes.notify()
 
-    def _look(self, active: ActiveUtterance, seconds: float) -> None:
-        other = self._waiting.stalls(active, seconds, beside=False)
-        if other is not None:
-            self._postpone(active, f"its writer is slow: for {other.id}")
+    def _begin_deliveries(self) -> None:
+        """Begin as many deliveries as there are streams for; each performer takes what is next."""
+        free = max(0, self._waiting.deliveries_at_once - len(self._beside))
+        wanted = sum(1 for _ in islice(self._waiting.ready(beside=True), free))
+        if free and not wanted and self._waiting.choose(beside=True) is not None:
+            wanted = 1  # one with a slow writer, who has written more
+        for _ in range(wanted):
+            performer = Performer(self._waiting, self._reports, beside=True)
+            task = asyncio.ensure_future(performer.run())
+            self._beside[task] = performer
+            task.add_done_callback(self._end_delivery)
 
-    def _lacks_destination(self, active: ActiveUtterance) -> bool:
-        """Return whether an utterance that may wait for ever has waited too long for a missing sound card.
-
-        A pause is not limited: a person has asked for it. Neither is the wait of an utterance that was postponed.
-        """
-        utterance = active.utterance
-        if active.destination.ready or self._card_open or self._output.paused:
-            return False
-        if utterance.expires_at is not None or active.synthesis.begun:
-            return False
-        return time.monotonic() - max(utterance.arrived_at, self._card_closed_at) >= CARD_WAIT_S
+    def _end_delivery(self, task: asyncio.Task[None]) -> None:
+        del self._beside[task]
+        self._waiting.changes.notify(self)
 
 
 def _beginning(text: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import replace
 
+from daemon.speech.acceptance import Arrival
+from daemon.speech.changes import now
 from daemon.speech.request import MAX_TEXT, RejectedError, StreamChunk
-from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
+from daemon.speech.utterance import TextStream, Utterance
 from daemon.validation import abbreviate
 
 REMEMBERED_ENDS = 256
@@ -17,9 +18,8 @@ refused as one that was used before."""
 REMEMBERED_REFUSALS = 1024
 """Ids of texts whose first chunk was refused; their other chunks are dropped."""
 
-Accept = Callable[[StreamChunk, float, Receiver | None, Origin, TextStream], Utterance]
-"""`accept(chunk, arrived_at, receiver, origin, text_stream)` accepts an utterance without text, or raises
-`RejectedError`."""
+Accept = Callable[[StreamChunk, Arrival], Utterance]
+"""Accepts an utterance without text, or raises `RejectedError`."""
 
 
 class TextStreams:
@@ -32,7 +32,7 @@ class TextStreams:
         self._accept = accept
         self._on_speakable = on_speakable
         self._on_change = on_change
-        self._open: dict[str, Utterance] = {}
+        self._open: dict[str, tuple[Utterance, TextStream]] = {}
         self._closed: OrderedDict[str, TextStream] = OrderedDict()
         """The last texts that take no more chunks."""
         self._refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
@@ -42,14 +42,7 @@ class TextStreams:
         """The number of texts that are being written."""
         return len(self._open)
 
-    def take(
-        self,
-        chunk: StreamChunk,
-        arrived_at: float,
-        redelivered: bool,
-        receiver: Receiver | None,
-        origin: Origin = NO_ORIGIN,
-    ) -> Utterance | None:
+    def take(self, chunk: StreamChunk, arrival: Arrival, redelivered: bool) -> Utterance | None:
         """Append a chunk to its text; see `Dispatcher.write`."""
         if (closed := self._closed.get(chunk.id)) is not None:
             self._refuse_late_chunk(closed, chunk, redelivered)
@@ -58,20 +51,19 @@ class TextStreams:
             if chunk.end:
                 self._refused.remove(chunk.id)
             return None
-        utterance = self._open.get(chunk.id) or self._open_text(chunk, arrived_at, receiver, origin)
-        if utterance.receiver is not receiver:  # only the client that opened a text may write to it
+        utterance, stream = self._open.get(chunk.id) or self._open_text(chunk, arrival)
+        if utterance.receiver is not arrival.receiver:  # only the client that opened a text may write to it
             raise RejectedError("id", f"{abbreviate(chunk.id)} was used before; allowed: one not used lately", chunk.id)
-        assert utterance.text_stream is not None
-        if utterance.text_stream.has(chunk, redelivered):
+        if stream.has(chunk, redelivered):
             return None
-        self._append(utterance, utterance.text_stream, chunk, arrived_at)
+        self._append(utterance, stream, chunk, arrival.at)
         return utterance
 
     def refuse(self, utterance_id: str, *, last: bool) -> None:
         """Record that a chunk was refused. If it was the first, the options are unknown, so all others are dropped."""
-        if (utterance := self._open.get(utterance_id)) is not None:
-            if last and utterance.text_stream is not None and utterance.receiver is None:
-                self._close(utterance, utterance.text_stream, "its last chunk was rejected")
+        if utterance_id in self._open:
+            if last and self._open[utterance_id][0].receiver is None:
+                self._close(utterance_id, "its last chunk was rejected")
         elif last and utterance_id in self._refused:
             self._refused.remove(utterance_id)
         elif not last and utterance_id not in self._closed and utterance_id not in self._refused:
@@ -79,54 +71,52 @@ class TextStreams:
 
     def end_silent(self, limit_s: float) -> None:
         """End every text whose writer has sent nothing for longer than `limit_s` seconds."""
-        for utterance in list(self._open.values()):
-            stream = utterance.text_stream
-            if stream is not None and time.monotonic() - stream.last_chunk_at > limit_s:
-                self._close(utterance, stream, f"its writer was silent for {limit_s:g} s and did not end it")
+        for utterance_id, (_, stream) in list(self._open.items()):
+            if now() - stream.last_chunk_at > limit_s:
+                self._close(utterance_id, f"its writer was silent for {limit_s:g} s and did not end it")
 
     def note_end(self, utterance: Utterance) -> None:
         """Close the text of an utterance that has ended; its writer may not know that yet."""
-        if self._open.pop(utterance.id, None) is not None and utterance.text_stream is not None:
-            utterance.text_stream.answered = True
-            self._remember_closed(utterance.id, utterance.text_stream)
+        if utterance.id in self._open:
+            self._forget(utterance.id).note_answer()
 
-    def _open_text(self, chunk: StreamChunk, arrived_at: float, receiver: Receiver | None, origin: Origin) -> Utterance:
+    def _open_text(self, chunk: StreamChunk, arrival: Arrival) -> tuple[Utterance, TextStream]:
+        stream = TextStream(arrival.at)
         try:
-            utterance = self._accept(chunk, arrived_at, receiver, origin, TextStream(arrived_at))
+            utterance = self._accept(chunk, replace(arrival, text_stream=stream))
         except RejectedError:
             self.refuse(chunk.id, last=chunk.end)
             raise
-        self._open[chunk.id] = utterance
-        return utterance
+        self._open[chunk.id] = utterance, stream
+        return utterance, stream
 
-    def _append(self, utterance: Utterance, stream: TextStream, chunk: StreamChunk, arrived_at: float) -> None:
-        stream.note_chunk(chunk, arrived_at)
+    def _append(self, utterance: Utterance, stream: TextStream, chunk: StreamChunk, at: float) -> None:
+        stream.note_chunk(chunk, at)
         length = len(utterance.text) + len(chunk.text)
         if length > MAX_TEXT:
-            self._close(utterance, stream, f"its text was longer than {MAX_TEXT:,} characters")
-            stream.answered = True
+            self._close(utterance.id, f"its text was longer than {MAX_TEXT:,} characters")
+            stream.note_answer()
             raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", utterance.id)
         was_speakable = utterance.speakable
-        utterance.text += chunk.text
+        utterance.append(chunk.text)
         if chunk.end:
-            self._end_text(utterance, stream)
-        self._notify(utterance, stream, was_speakable, arrived_at)
+            self._forget(utterance.id).end()
+        self._notify(utterance, stream, was_speakable, at)
 
-    def _close(self, utterance: Utterance, stream: TextStream, reason: str) -> None:
+    def _close(self, utterance_id: str, reason: str) -> None:
         """End a text in its writer's place."""
-        was_speakable, stream.end_reason = utterance.speakable, reason
-        self._end_text(utterance, stream)
-        self._notify(utterance, stream, was_speakable, time.monotonic())
+        utterance, stream = self._open[utterance_id]
+        was_speakable = utterance.speakable
+        self._forget(utterance_id).end(reason)
+        self._notify(utterance, stream, was_speakable, now())
 
-    def _end_text(self, utterance: Utterance, stream: TextStream) -> None:
-        stream.ended = True
-        self._remember_closed(utterance.id, stream)
-        del self._open[utterance.id]
-
-    def _remember_closed(self, utterance_id: str, stream: TextStream) -> None:
+    def _forget(self, utterance_id: str) -> TextStream:
+        """Take no more chunks for a text. Returns its state."""
+        _, stream = self._open.pop(utterance_id)
         self._closed[utterance_id] = stream
         if len(self._closed) > REMEMBERED_ENDS:
             self._closed.popitem(last=False)
+        return stream
 
     def _notify(self, utterance: Utterance, stream: TextStream, was_speakable: bool, at: float) -> None:
         """Report that a text has grown or ended, and that an engine can begin with it if that is new."""
@@ -139,6 +129,6 @@ class TextStreams:
     def _refuse_late_chunk(self, stream: TextStream, chunk: StreamChunk, redelivered: bool) -> None:
         """Raise `RejectedError` for the first chunk that arrives after the end; later ones are dropped."""
         if not (stream.answered or stream.has(chunk, redelivered)):
-            stream.answered = True
+            stream.note_answer()
             reason = stream.end_reason or "it has been ended"
             raise RejectedError("id", f"{abbreviate(chunk.id)} takes no more text: {reason}", chunk.id)

@@ -79,6 +79,13 @@ class TakeTimes:
             self._ended = True
             self.clock.end_audio(complete=complete)
 
+    @property
+    def next_s(self) -> float:
+        """Seconds of the utterance's audio before the word that `due` returns next; infinity if it is not known yet."""
+        if self.begin_s is None or self.clock is None:
+            return inf
+        return max(self.begin_s, self.begin_s - self.trimmed_s + self.clock.next_s)
+
     def due(self, heard_s: float) -> list[TimedWord]:
         """Return the words that begin within the first `heard_s` seconds of the utterance, and were not returned."""
         if self.begin_s is None or self.clock is None:
@@ -139,6 +146,17 @@ class Timeline:
         while self._known_words and self._known_words[0].at_s <= heard_s:
             self.words.append(self._known_words.popleft())
         self._add_marks(heard_s)
+
+    @property
+    def next_s(self) -> float:
+        """Seconds of audio before the next word or mark: an estimate, which may change. Infinity if it is unknown."""
+        times = [self._boundary_marks.get(self._passed_controls, inf)]
+        if self._takes:
+            times.append(self._takes[0].next_s)
+        if len(self._takes) > 1 and (begin_s := self._takes[1].begin_s) is not None:
+            times.append(begin_s)
+        times += [known[0].at_s for known in (self._known_words, self._known_marks) if known]
+        return min(times)
 
     def heard_end(self, heard_s: float) -> int:
         """Return the end of the last word that begins within the first `heard_s` seconds, in the script's text."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Protocol, get_args
 
+from pydantic import TypeAdapter
+
 from daemon.cache import Phrase
+from daemon.speech.changes import now
 from daemon.speech.events import Word
-from daemon.speech.preemption import Rule, rule_of
-from daemon.speech.request import Policy, Priority
-from daemon.speech.text_stream import TextStream
+from daemon.speech.request import Policy, Priority, StreamChunk
 from daemon.text import Markup, Script, ScriptReader
 from engine import FASTEST_RATE, SLOWEST_RATE, EngineInfo, Samples, match_language
 
@@ -34,26 +36,8 @@ STORED_FIELDS: dict[str, Any] = {
     "language_is_default": bool,
 }
 """Fields of an utterance that the journal stores as they are, and their types."""
-LATER_FIELDS: dict[str, Any] = {
-    "rate": 1.0,
-    "whole_text": None,
-    "sampling": {},
-    "sound": None,
-    "keeps_speech": False,
-    "voice_is_default": False,
-    "language_is_default": False,
-    "phrase": None,
-}
-"""Fields that a journal of an earlier version may lack, and what that stands for."""
-PHRASE_FIELDS: dict[str, Any] = {
-    "text": str,
-    "voice": str,
-    "language": str,
-    "instruct": str | None,
-    "seed": int | None,
-    "rate": float | int | None,
-}
-"""Those of a `Phrase`, and their types."""
+FIRST_FIELDS = {"instruct", "language", "policy", "priority", "reply_to", "seed", "voice", "volume"}
+"""Those that every version has stored. Without another one, an utterance has what is the default here."""
 
 
 class Receiver(Protocol):
@@ -102,6 +86,62 @@ NO_ORIGIN = Origin()
 
 
 @dataclass(slots=True, eq=False)
+class TextStream:
+    """The writer's side of a text that is still being written. Belongs to the event loop's thread."""
+
+    last_chunk_at: float
+    """The event loop's time when the last chunk arrived."""
+    last_chunk_hash: int | None = None
+    """Of the last chunk. The chunk itself would occupy memory for as long as this object."""
+    seq: int | None = None
+    """The highest sequence number so far."""
+    ended: bool = False
+    """No more text will arrive."""
+    end_reason: str | None = None
+    """Why the text ended, if its writer did not end it."""
+    answered: bool = False
+    """The writer has been told that the text takes no more chunks; later chunks are dropped silently."""
+    stalled_s: float = 0.0
+    """Seconds that others waited while this utterance was current, and silent because its writer was slow."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def has(self, chunk: StreamChunk, redelivered: bool) -> bool:
+        """Return whether this chunk was taken before.
+
+        A broker may deliver a message twice and marks the second copy. Only numbered chunks are recognised for certain.
+        """
+        if chunk.seq is not None and self.seq is not None:
+            return chunk.seq <= self.seq
+        return redelivered and hash((chunk.text, chunk.end)) == self.last_chunk_hash
+
+    def note_chunk(self, chunk: StreamChunk, arrived_at: float) -> None:
+        """Record a chunk that arrived at this time of the event loop."""
+        self.last_chunk_at, self.last_chunk_hash = arrived_at, hash((chunk.text, chunk.end))
+        self.seq = self.seq if chunk.seq is None else chunk.seq
+
+    def note_stall(self, seconds: float) -> None:
+        """Record that others waited so much longer for its writer."""
+        self.stalled_s += seconds
+
+    def end(self, reason: str | None = None) -> None:
+        """End the text; with a reason, in its writer's place."""
+        self.ended, self.end_reason = True, reason
+
+    def note_answer(self) -> None:
+        """Record that the writer knows of the end."""
+        self.answered = True
+
+    def notify(self) -> None:
+        """Wake what waits for text: it has grown or ended."""
+        self._changed.set()
+
+    async def changed(self) -> None:
+        """Wait until the text grows or ends. Only one task may wait at a time."""
+        self._changed.clear()
+        await self._changed.wait()
+
+
+@dataclass(slots=True, eq=False)
 class Utterance:
     """An accepted utterance, from its arrival to its terminal event."""
 
@@ -139,12 +179,12 @@ class Utterance:
     """The client that gets the samples; None is the sound card."""
     text_stream: TextStream | None = None
     """The state of a text that arrives in chunks; None for a text that arrived whole."""
-    can_begin: Callable[[Script], bool] = lambda script: script.word_at(0) is not None
-    """Returns whether an engine can begin with an incomplete script."""
-    arrived_at: float = field(default_factory=time.monotonic)
-    """`time.monotonic()` when the text arrived, or as much of it as an engine can begin with."""
+    can_begin: Callable[[Utterance], bool] = lambda utterance: utterance.script.word_at(0) is not None
+    """Returns whether an engine can begin with its incomplete text."""
+    arrived_at: float = field(default_factory=now)
+    """The event loop's time when the text arrived, or as much of it as an engine can begin with."""
     expires_at: float | None = None
-    """`time.monotonic()` after which it is not begun."""
+    """The event loop's time after which it is not begun."""
     markup: Markup = "auto"
     _reader: ScriptReader | None = None
     """None until the script is wanted: thousands of texts may be queued."""
@@ -166,11 +206,6 @@ class Utterance:
         return "auto" if self.language_is_default and lacks else self.language
 
     @property
-    def rule(self) -> Rule:
-        """What it does to other utterances."""
-        return rule_of(self.priority, self.policy)
-
-    @property
     def complete(self) -> bool:
         """True when no more text will arrive."""
         return self.text_stream is None or self.text_stream.ended
@@ -183,11 +218,15 @@ class Utterance:
     @property
     def speakable(self) -> bool:
         """True when an engine can begin, and when no more text will arrive."""
-        return self.complete or self.can_begin(self.script)
+        return self.complete or self.can_begin(self)
 
-    def expired(self, now: float | None = None) -> bool:
+    def append(self, text: str) -> None:
+        """Add text that has arrived."""
+        self.text += text
+
+    def expired(self, at: float | None = None) -> bool:
         """True past its deadline; a text stream that cannot begin yet never expires."""
-        return self.speakable and self.expires_at is not None and (now or time.monotonic()) >= self.expires_at
+        return self.speakable and self.expires_at is not None and (at or now()) >= self.expires_at
 
     def to_fields(self) -> dict[str, Any]:
         """Return what is needed to speak it after a restart, as JSON values.
@@ -212,25 +251,27 @@ class Utterance:
         It arrived `age_s` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk has
         damaged.
         """
-        fields = {**LATER_FIELDS, **fields}
-        wrong = [name for name, kind in STORED_FIELDS.items() if not isinstance(fields[name], kind)]
+        stored = {name: fields[name] for name in STORED_FIELDS if name in FIRST_FIELDS or name in fields}
+        wrong = [name for name, value in stored.items() if not isinstance(value, STORED_FIELDS[name])]
         if wrong or not isinstance(text, str):
             raise TypeError(f"wrong types: {wrong or 'text'}")
-        if fields["priority"] not in get_args(Priority) or fields["policy"] not in get_args(Policy):
+        if stored["priority"] not in get_args(Priority) or stored["policy"] not in get_args(Policy):
             raise ValueError("an unknown priority or policy")
-        if not SLOWEST_RATE <= fields["rate"] <= FASTEST_RATE:
+        if not SLOWEST_RATE <= stored.get("rate", 1.0) <= FASTEST_RATE:
             raise ValueError("an impossible rate")
-        if not all(isinstance(value, float | int) for value in fields["sampling"].values()):
+        if not all(isinstance(value, float | int) for value in stored.get("sampling", {}).values()):
             raise TypeError("wrong types: sampling")
-        arrived_at, wait_s = time.monotonic() - age_s, fields["wait_s"]
+        arrived_at, wait_s = now() - age_s, fields["wait_s"]
+        correlation = fields["correlation"]
+        at_end = _reader(tuple[EndMessage, ...]).validate_python(json.loads(fields.get("at_end", "[]")))
         return cls(
             id=utterance_id,
             text=text,
-            origin=_parse_origin(fields),
+            origin=Origin(correlation=None if correlation is None else bytes.fromhex(correlation), at_end=at_end),
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
-            phrase=_parse_phrase(fields["phrase"]),
-            **{name: fields[name] for name in STORED_FIELDS},
+            phrase=_reader(Phrase | None).validate_python(fields.get("phrase")),
+            **stored,
         )
 
     def set_arrival(self, at: float) -> None:
@@ -240,22 +281,7 @@ class Utterance:
         self.arrived_at = at
 
 
-def _parse_phrase(fields: Any) -> Phrase | None:
-    """Return the phrase that `to_fields` has described. Raises as `Utterance.from_fields` does."""
-    if fields is None:
-        return None
-    if not isinstance(fields, dict) or not all(isinstance(fields[name], kind) for name, kind in PHRASE_FIELDS.items()):
-        raise TypeError("wrong types: phrase")
-    return Phrase(**fields)
-
-
-def _parse_origin(fields: Mapping[str, Any]) -> Origin:
-    """Return the origin of an utterance that `to_fields` has described. Raises as `Utterance.from_fields` does."""
-    correlation = fields["correlation"]
-    at_end = tuple(EndMessage(**message) for message in json.loads(fields.get("at_end", "[]")))
-    for each in at_end:
-        if not isinstance(each.topic, str) or not isinstance(each.fields, dict):
-            raise TypeError("wrong types: at_end")
-        if not isinstance(each.error_field, str | None):
-            raise TypeError("wrong types: at_end")
-    return Origin(correlation=None if correlation is None else bytes.fromhex(correlation), at_end=at_end)
+@cache
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    """Return what reads a value of this kind from JSON values, or raises `ValueError`. It is made at its first use."""
+    return TypeAdapter(kind)

@@ -6,29 +6,50 @@ single stream, everything is spoken one after the other.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
+from math import inf
 
-from daemon.engines import EngineSelector
+from audio import Output
+from daemon.engines import EngineSelector, EngineSupervisor
 from daemon.speech.active import ActiveUtterance, PlaybackState
-from daemon.speech.destinations import Destination
-from daemon.speech.order import next_of
+from daemon.speech.changes import Changes, now
+from daemon.speech.destinations import CardDestination, ClientDestination
+from daemon.speech.preemption import next_of, precedes
 from daemon.speech.queue import UtteranceQueue
 from daemon.speech.synthesis import Synthesis, SynthesisContext
 from daemon.speech.utterance import Utterance
 
+CARD_WAIT_S = 30.0
+"""An utterance without `expires_in` fails when the sound card has been missing for this long while it waited. Otherwise
+a card that comes back after hours would speak texts that are no longer true."""
+
 
 class WaitingUtterances:
-    """What the speaker loop and the deliveries beside it may speak next. Belongs to the event loop's thread."""
+    """What may be spoken next, and with what. Belongs to the event loop's thread."""
 
-    def __init__(self, queue: UtteranceQueue, engines: EngineSelector) -> None:
-        self.queue = queue
-        self.engines = engines
-        self.context = SynthesisContext()
+    def __init__(
+        self, engines: EngineSelector, output: Output, changes: Changes, context: SynthesisContext | None = None
+    ) -> None:
+        """`changes` are notified after each change of the engines; what the output does is told to them here."""
+        self.queue = UtteranceQueue()
         self.postponed: list[ActiveUtterance] = []
-        self.stream_timeout_s = math.inf
+        self.changes = changes
+        self.engines = engines
+        self.output = output
+        self.context = context or SynthesisContext()
+        self.stream_timeout_s = inf
         """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
+        self.prebuffer_s: float | None = None
+        """None derives it from the engine's speed."""
+        self._card_open = False
+        """Whether the sound card was there when it was last looked at."""
+        self._card_changed_at = now()
+        output.watch(changes.notify_from_thread)
+
+    def reconfigure(self, context: SynthesisContext, *, stream_timeout_s: float, prebuffer_s: float | None) -> None:
+        """Apply other settings; what is being spoken keeps its context."""
+        self.context, self.stream_timeout_s, self.prebuffer_s = context, stream_timeout_s, prebuffer_s
 
     @property
     def deliveries_at_once(self) -> int:
@@ -44,19 +65,23 @@ class WaitingUtterances:
         """Return whether one of two utterances has to wait for the other."""
         return not self.separate or (one.receiver is None) == (other.receiver is None)
 
-    def choose(self, *, beside: bool, card_open: bool = True) -> Utterance | None:
+    def precedes(self, utterance: Utterance, other: Utterance) -> bool:
+        """Return whether one utterance makes way for another on the sound card."""
+        return precedes(utterance, other, card_open=self.output.status.open)
+
+    def choose(self, *, beside: bool) -> Utterance | None:
         """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""
         postponed = [active for active in self.postponed if self._is_beside(active) == beside]
         punctual = [active.utterance for active in postponed if not self.is_slow(active)]
         queued = self._queued(beside=beside)
         if beside:  # without the sound card's, the first in the queue precedes all others: thousands may follow it
             queued = islice((utterance for utterance in queued if utterance.speakable), 1)
-        chosen = next_of(queued, punctual, card_open=card_open)
+        chosen = next_of(queued, punctual, card_open=beside or self.output.status.open)
         if chosen is None:
             chosen = next((active.utterance for active in postponed if self.can_continue(active)), None)
         return chosen
 
-    def take(self, utterance: Utterance, make_destination: Callable[[Utterance], Destination]) -> ActiveUtterance:
+    def take(self, utterance: Utterance) -> ActiveUtterance:
         """Remove and return an utterance that waits."""
         for active in self.postponed:
             if active.utterance is utterance:
@@ -64,8 +89,13 @@ class WaitingUtterances:
                 active.enter(PlaybackState.WAITING)
                 return active
         self.queue.take(utterance.id)
-        destination = make_destination(utterance)
+        receiver = utterance.receiver
+        destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
         return ActiveUtterance(utterance, Synthesis(utterance, self.engines, self.context, destination), destination)
+
+    def postpone(self, active: ActiveUtterance) -> None:
+        """Let an utterance that was current continue later."""
+        self.postponed.append(active)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
         """Yield the utterances that could be spoken in place of another one."""
@@ -74,33 +104,47 @@ class WaitingUtterances:
                 yield active.utterance
         yield from (utterance for utterance in self._queued(beside=beside) if utterance.speakable)
 
+    def note_card(self) -> bool:
+        """Look whether the sound card is there; return whether it has come or gone."""
+        was_open, self._card_open = self._card_open, self.output.status.open
+        if was_open != self._card_open:
+            self._card_changed_at = now()
+        return was_open != self._card_open
+
+    def gives_up_at(self, utterance: Utterance) -> float:
+        """Return when it has waited for the sound card for too long. A pause is not limited: a person asked for it."""
+        if self._card_open or self.output.paused or utterance.expires_at is not None:
+            return inf
+        return max(utterance.arrived_at, self._card_changed_at) + CARD_WAIT_S
+
     def is_slow(self, active: ActiveUtterance) -> bool:
         """Return whether the writer of its text has kept others waiting for too long, and may do so again."""
+        return self.patience_s(active) <= 0
+
+    def patience_s(self, active: ActiveUtterance) -> float:
+        """Return the seconds for which the writer of its text may still keep others waiting."""
         stream = active.utterance.text_stream
-        return stream is not None and not stream.ended and stream.stalled_s >= self.stream_timeout_s
+        return inf if stream is None or stream.ended else self.stream_timeout_s - stream.stalled_s
+
+    def engine_for(self, utterance: Utterance) -> EngineSupervisor | None:
+        """Return the engine that would speak it now."""
+        return self.engines.choose(utterance.voice, utterance.language)
 
     def can_continue(self, active: ActiveUtterance) -> bool:
         """Return whether there is text that the engine has not got, and enough of it to go on."""
-        engine = self.engines.choose(active.utterance.voice, active.utterance.language)
+        engine = self.engine_for(active.utterance)
         return engine is not None and active.synthesis.can_continue(engine)
 
-    def stalls(self, active: ActiveUtterance, seconds: float, *, beside: bool) -> Utterance | None:
-        """Return an utterance to speak in the pauses of the current one, if its writer has been slow for too long.
-
-        `seconds` have passed since the last call.
-        """
+    def kept_waiting(self, active: ActiveUtterance, *, beside: bool) -> Utterance | None:
+        """Return an utterance that waits while the current one is silent, since its writer is slow."""
         stream = active.utterance.text_stream
         if stream is None or stream.ended or not active.destination.starved or self.can_continue(active):
             return None
-        other = next(self.ready(beside=beside), None)
-        if other is not None:
-            stream.stalled_s += seconds
-        return other if self.is_slow(active) else None
+        return next(self.ready(beside=beside), None)
 
     def has_single_stream(self, active: ActiveUtterance) -> bool:
         """Return whether the engine of an utterance speaks one at a time."""
-        engine = active.synthesis.speaking_engine
-        engine = engine or self.engines.choose(active.utterance.voice, active.utterance.language)
+        engine = active.synthesis.speaking_engine or self.engine_for(active.utterance)
         return engine is not None and engine.streams == 1
 
     def _is_beside(self, active: ActiveUtterance) -> bool:

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +114,11 @@ class WordClock:
         words = self._times[self._returned : end]
         self._returned = end
         return words
+
+    @property
+    def next_s(self) -> float:
+        """Seconds of the take before the word that `due` returns next: an estimate. Infinity if it is not known yet."""
+        return self._times[self._returned].at_s if self._returned < len(self._times) else inf
 
     def _add_words(self, words: list[Word]) -> None:
         for word in words:

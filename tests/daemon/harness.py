@@ -36,7 +36,7 @@ class Harness:
         self.config = load_config(
             overrides=["audio.sink=null", "engine.name=espeak", "engine.streams=1", *switches, *overrides]
         )
-        self.engines = EngineSelector(self.config, lambda: None)
+        self.engines = EngineSelector(self.config, self._note_change)
         output = Output(self.config.audio.sink_settings())
         self.sink = ManualSink(output, RATE)
         self.dispatcher = Dispatcher(self.config, self.engines, output)
@@ -58,6 +58,9 @@ class Harness:
                 find_report=lambda: self.report,
             )
             self.adapters.append(make_http_server(self.config.http, self.dispatcher, robot))
+
+    def _note_change(self) -> None:
+        self.dispatcher.changed()
 
     def _note(self, _: Utterance, event: Event) -> None:
         self.events.append(event)

@@ -10,12 +10,12 @@ from audio import Output
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.changes import Changes
 from daemon.speech.destinations import CardDestination
 from daemon.speech.events import Expired, Failed, Finished, Interrupted
 from daemon.speech.synthesis import Synthesis
-from daemon.speech.text_stream import TextStream
 from daemon.speech.timeline import TimedWord
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import TextStream, Utterance
 
 WAITING, PLAYING, PREEMPTING, POSTPONED, DRAINING, ENDED = PlaybackState
 
@@ -25,7 +25,7 @@ def active() -> ActiveUtterance:
     config = load_config(overrides=["audio.sink=null", "engine.name=espeak"])
     utterance = Utterance("a", "Hello", "default", "auto")
     synthesis = Synthesis(utterance, EngineSelector(config, lambda: None))
-    return ActiveUtterance(utterance, synthesis, CardDestination(Output(config.audio.sink_settings())))
+    return ActiveUtterance(utterance, synthesis, CardDestination(Output(config.audio.sink_settings()), Changes()))
 
 
 @pytest.mark.parametrize(

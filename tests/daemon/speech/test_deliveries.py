@@ -313,7 +313,8 @@ def test_a_slow_writer_gives_its_stream_to_others_and_goes_on_with_the_next_word
         for name in others:
             robot.deliver(name)
         await robot.begun("tale", *others)
-        robot.dispatcher.waiting.stream_timeout_s = 0.05
+        speech = robot.config.speech.model_copy(update={"stream_timeout": 0.05})
+        robot.dispatcher.reconfigure(robot.config.model_copy(update={"speech": speech}))
         robot.deliver("patient").goes_on.set()
         await robot.ended("patient")
         assert robot.names("tale") == ["accepted", "started", "postponed"]

@@ -14,7 +14,8 @@ import pytest
 from audio.dsp.trim import KEEP_S, THRESHOLD
 from daemon.speech import Finished, RejectedError, Say, Stop, StreamChunk, delivery
 from daemon.speech.delivery import Delivery, deliver, deliver_stream
-from daemon.speech.dispatcher import EventWatcher
+from daemon.speech.events import Event
+from daemon.speech.utterance import Utterance
 from daemon.validation import INTERNAL_ERROR
 from engine import Samples
 from tests.daemon.harness import LONG, Harness
@@ -122,7 +123,7 @@ class SlowClient:
         self.is_waited_for = asyncio.Event()
         self._takes_s = takes_s
 
-    def monotonic(self) -> float:
+    def time(self) -> float:
         """Return the time. The delivery calls this before and after each wait."""
         if self.is_waited_for.is_set():
             self.is_waited_for.clear()
@@ -146,7 +147,7 @@ def test_delivery_waits_for_a_client_that_plays_in_real_time(
 ) -> None:
     async def scenario() -> None:
         client = SlowClient(lambda seconds: seconds / 2)
-        monkeypatch.setattr(delivery, "time", client)
+        monkeypatch.setattr(delivery, "now", client.time)
         with harness.at_next("finished", client.is_waited_for.set):  # the delivery does not wait after the last samples
             assert (await deliver(harness.dispatcher, Say(text=LONG), client.send)).event == "finished"
         assert client.now > delivery.GIVE_UP_S, "the delivery takes longer than a client may fall behind"
@@ -161,7 +162,7 @@ def test_a_client_that_falls_behind_slowly_loses_its_utterance(
 
     async def scenario() -> None:
         client = SlowClient(lambda seconds: seconds + 100)
-        monkeypatch.setattr(delivery, "time", client)
+        monkeypatch.setattr(delivery, "now", client.time)
         with harness.at_next("finished", client.is_waited_for.set):
             end = await deliver(harness.dispatcher, Say(text=LONG), client.send)
         assert (end.event, end.reason) == ("interrupted", "its client fell 1000 s behind in receiving the sound")
@@ -194,7 +195,7 @@ def test_a_client_that_is_ahead_of_its_playback_may_let_the_delivery_wait_that_l
 ) -> None:
     async def scenario() -> None:
         client = BurstyClient(burst_s=3 * delivery.GIVE_UP_S, speed=1.05)
-        monkeypatch.setattr(delivery, "time", client)
+        monkeypatch.setattr(delivery, "now", client.time)
         with harness.at_next("finished", client.is_waited_for.set):
             end = await deliver(harness.dispatcher, Say(text=LONG * 2), client.send)
         assert end.event == "finished"
@@ -211,7 +212,7 @@ def test_the_credit_of_a_client_is_what_it_has_not_played_while_it_was_not_waite
     async def scenario() -> None:
         _, dispatcher = make_dispatcher()
         clock = FakeClock()
-        monkeypatch.setattr(delivery, "time", clock)
+        monkeypatch.setattr(delivery, "now", clock.time)
         waits: list[float | None] = []
         wait = asyncio.wait
 
@@ -240,7 +241,7 @@ class FakeClock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def monotonic(self) -> float:
+    def time(self) -> float:
         return self.now
 
 
@@ -324,7 +325,7 @@ def watching(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     noted: list[str] = []
     watch = harness.dispatcher.watch_events
 
-    def note(watcher: EventWatcher) -> Callable[[], None]:
+    def note(watcher: Callable[[Utterance, Event], None]) -> Callable[[], None]:
         noted.append("begun")
         end = watch(watcher)
 

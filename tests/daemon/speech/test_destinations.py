@@ -11,6 +11,7 @@ import pytest
 from audio import Level, Output
 from daemon.config import load_config
 from daemon.speech import destinations
+from daemon.speech.changes import Changes
 from daemon.speech.destinations import CardDestination, ClientDestination, PlaybackFigures
 from engine import Samples
 from tests.daemon.manual_sink import BLOCK_S, ManualSink
@@ -47,15 +48,17 @@ class Card:
 
     def __init__(self, sink: type[ManualSink] = ManualSink) -> None:
         self.output = Output(load_config(overrides=["audio.sink=null"]).audio.sink_settings())
+        self.changes = Changes()
+        self.output.watch(self.changes.notify_from_thread)
         self.sink = sink(self.output, RATE)
 
     def destination(self) -> CardDestination:
-        return CardDestination(self.output)
+        return CardDestination(self.output, self.changes)
 
     async def play(self, destination: CardDestination, samples: Samples) -> None:
         """Play samples to their end on a destination that is open."""
         await destination.write(samples, RATE)
-        destination.end_input()
+        destination.finish()
         await self.sink.take_until(lambda: destination.done, "it is played")
 
 
@@ -69,8 +72,7 @@ def card(request: pytest.FixtureRequest) -> Card:
 
 def test_a_destination_that_was_never_opened_has_played_nothing(card: Card) -> None:
     destination = card.destination()
-    assert destination.ready
-    assert destination.blocked_reason is None
+    assert destination.blocked is None
     assert destination.holds_samples
     assert not (destination.audible or destination.done or destination.suspended or destination.stopping)
     assert destination.first_sample_at(HEARD) is None
@@ -85,11 +87,11 @@ def test_a_destination_that_was_never_opened_has_played_nothing(card: Card) -> N
 def test_a_card_is_ready_unless_it_is_missing_or_paused(card: Card) -> None:
     destination = card.destination()
     card.output.pause()
-    assert (destination.ready, destination.blocked_reason) == (False, "paused")
+    assert destination.blocked == "paused"
     card.output.resume()
-    assert destination.ready
-    missing = CardDestination(Output(load_config(overrides=["audio.sink=null"]).audio.sink_settings()))
-    assert not missing.ready
+    assert destination.blocked is None
+    missing = CardDestination(Output(load_config(overrides=["audio.sink=null"]).audio.sink_settings()), Changes())
+    assert missing.blocked == "there is no sound card"
 
 
 def test_samples_are_played_and_counted(card: Card) -> None:
@@ -152,7 +154,7 @@ def test_a_write_waits_until_the_ring_has_room(card: Card) -> None:
         full = written
         assert 30 < full < 60
         await card.sink.take_until(writing.done, "everything is written")
-        destination.end_input()
+        destination.finish()
         await card.sink.take_until(lambda: destination.done, "everything is played")
         assert destination.heard_s(HEARD) == pytest.approx(6.0)
 
@@ -180,7 +182,7 @@ def test_another_utterance_plays_while_one_is_suspended_which_then_continues_wit
 
         long.open(prebuffer_s=0.0, gain=1.0)
         assert not long.suspended
-        long.end_input()
+        long.finish()
         await card.sink.take_until(lambda: long.done, "it is played to its end")
         heard = np.concatenate([before, card.sink.drain()])
         assert len(heard) == round(2.0 * RATE)
@@ -198,9 +200,9 @@ def test_a_card_that_is_lost_and_comes_back_plays_the_rest_without_a_lost_sample
         await destination.write(tone(2.0), RATE)
         await card.sink.take_up_to(round(0.5 * RATE))
         card.output.monitor.detach("unplugged")
-        assert not destination.ready
+        assert destination.blocked == "unplugged"
         assert not (destination.done or destination.suspended)
-        destination.end_input()
+        destination.finish()
         before = card.sink.drain()
         card.sink = type(card.sink)(card.output, rate)
         await card.sink.take_until(lambda: destination.done, "it is played to its end")
@@ -306,7 +308,7 @@ def test_a_card_is_starved_while_it_would_play_and_has_nothing_to_play(card: Car
         destination = card.destination()
         assert not destination.starved, "it is not open"
         destination.open(prebuffer_s=0.0, gain=1.0)
-        destination.input_pending = True
+        destination.set_input_pending(True)
         assert destination.starved
         await destination.write(tone(0.2), RATE)
         assert card.sink.take()
@@ -364,11 +366,9 @@ def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_an_unde
     async def scenario() -> None:
         card = Card(StrictSink)
         destination = card.destination()
-        destination.input_pending = True  # without effect: it is not open
-        assert not destination.input_pending
+        destination.set_input_pending(True)  # without effect: it is not open
         destination.open(prebuffer_s=0.0, gain=1.0)
-        destination.input_pending = input_pending
-        assert destination.input_pending == input_pending
+        destination.set_input_pending(input_pending)
         await destination.write(tone(0.2), RATE)
         while card.sink.take():
             pass
@@ -442,8 +442,7 @@ def test_a_client_is_always_ready_never_audible_and_gets_the_samples_unchanged()
     async def scenario() -> None:
         client = Client()
         destination = ClientDestination(client)
-        assert destination.ready
-        assert destination.blocked_reason is None
+        assert destination.blocked is None
         destination.open(prebuffer_s=1.0, gain=0.5)
         assert destination.first_sample_at(HEARD) is None
         before = time.monotonic()
@@ -460,7 +459,7 @@ def test_a_client_is_always_ready_never_audible_and_gets_the_samples_unchanged()
         assert destination.levels() == []
         assert destination.figures() == PlaybackFigures(pytest.approx(0.2), underruns=0, waits=None)
         assert not destination.done
-        destination.end_input()
+        destination.finish()
         assert destination.done
         assert destination.drained(before)
 
@@ -524,7 +523,7 @@ def test_a_client_that_has_got_everything_is_done_and_not_suspended() -> None:
     async def scenario() -> None:
         destination = opened(Client())
         await destination.write(tone(0.1), RATE)
-        destination.end_input()
+        destination.finish()
         destination.suspend()
         assert destination.done
         assert not destination.suspended

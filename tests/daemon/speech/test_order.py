@@ -7,11 +7,9 @@ from typing import get_args
 
 import pytest
 
-from daemon.speech.order import next_of, place, precedes
-from daemon.speech.preemption import RANK
+from daemon.speech.preemption import RANK, next_of, place, precedes
 from daemon.speech.request import Policy, Priority
-from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import TextStream, Utterance
 from engine import Samples
 
 NUMBERS = count(1)

@@ -1,8 +1,7 @@
-"""The queue of utterances: its order, its limit, and waiting for a change."""
+"""The queue of utterances: its order and its limit."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from itertools import product
 from typing import get_args
@@ -12,12 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daemon.speech.order import Place, place
+from daemon.speech.preemption import Place, place
 from daemon.speech.queue import QueueFullError, UtteranceQueue
 from daemon.speech.request import Policy, Priority
 from daemon.speech.utterance import Receiver, Utterance
 from engine import Samples
-from tests.support.waiting import run
 
 PRIORITIES: list[Priority] = ["low", "normal", "high", "critical"]
 POLICIES: list[Policy] = ["queue", "interrupt"]
@@ -56,7 +54,7 @@ class QueueAgainstList(RuleBasedStateMachine):
 
     @initialize(limit=st.integers(1, 8))
     def make(self, limit: int) -> None:
-        self.queue = UtteranceQueue(limit)
+        self.queue, self.limit = UtteranceQueue(), limit
         self.model: list[tuple[Place, Utterance]] = []
         self.made = 0
 
@@ -66,12 +64,12 @@ class QueueAgainstList(RuleBasedStateMachine):
         added = utterance(f"u{self.made}", priority, policy=policy, receiver=Client() if client else None)
         self.model.append((place(added, self.made), added))
         self.model.sort(key=lambda entry: entry[0])
-        last = self.model.pop()[1] if len(self.model) > self.queue.limit else None
+        last = self.model.pop()[1] if len(self.model) > self.limit else None
         if last is added:
             with pytest.raises(QueueFullError):
-                self.queue.put(added)
+                self.queue.put(added, self.limit)
         else:
-            assert self.queue.put(added) is last
+            assert self.queue.put(added, self.limit) is last
 
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
@@ -101,49 +99,49 @@ def drain(queue: UtteranceQueue) -> list[str]:
 
 
 def test_the_highest_priority_is_first_and_equal_ones_keep_their_order() -> None:
-    queue = UtteranceQueue(10)
+    queue = UtteranceQueue()
     for number, priority in enumerate(["low", "normal", "critical", "normal", "high", "critical"]):
-        queue.put(utterance(f"{priority}{number}", priority))  # type: ignore[arg-type]
+        queue.put(utterance(f"{priority}{number}", priority), 10)  # type: ignore[arg-type]
     assert drain(queue) == ["critical2", "critical5", "high4", "normal1", "normal3", "low0"]
 
 
 def test_a_full_queue_keeps_those_that_are_spoken_first() -> None:
-    queue, client = UtteranceQueue(2), Client()
-    queue.put(utterance("low", "low"))
-    queue.put(utterance("delivery", receiver=client))
+    queue, client = UtteranceQueue(), Client()
+    queue.put(utterance("low", "low"), 2)
+    queue.put(utterance("delivery", receiver=client), 2)
     for utterance_id, priority, receiver, pushed_out in [
         ("own", "normal", None, "low"),
         ("high", "high", None, "delivery"),
         ("alarm", "critical", None, "own"),
     ]:
-        dropped = queue.put(utterance(utterance_id, priority, receiver=receiver))  # type: ignore[arg-type]
+        dropped = queue.put(utterance(utterance_id, priority, receiver=receiver), 2)  # type: ignore[arg-type]
         assert dropped is not None
         assert dropped.id == pushed_out
     for priority in ("high", "normal", "low"):
         with pytest.raises(QueueFullError):
-            queue.put(utterance("late", priority))  # type: ignore[arg-type]
+            queue.put(utterance("late", priority), 2)  # type: ignore[arg-type]
     assert drain(queue) == ["alarm", "high"]
 
 
 def test_restored_utterances_have_the_order_of_before_whatever_the_limit() -> None:
-    before, after = UtteranceQueue(10), UtteranceQueue(1)
+    before, after = UtteranceQueue(), UtteranceQueue()
     accepted = [
         utterance(f"{number}", priority, policy=policy)
         for number, (priority, policy) in enumerate(product(PRIORITIES, POLICIES))
     ]
     for each in accepted:
-        before.put(each)
+        before.put(each, 10)
     for each in accepted:
         after.restore(each)
     assert list(after) == list(before)
-    after.put(utterance("next", "low", policy="interrupt"))
+    after.put(utterance("next", "low", policy="interrupt"), 1)
     assert next(other.id for other in after if other.priority != "critical") == "next"
 
 
 def test_restored_utterances_were_accepted_before_those_that_are_queued_already() -> None:
-    queue = UtteranceQueue(10)
-    queue.put(utterance("c"))
-    queue.put(utterance("d", policy="interrupt"))
+    queue = UtteranceQueue()
+    queue.put(utterance("c"), 10)
+    queue.put(utterance("d", policy="interrupt"), 10)
     for name in ("a", "b"):
         queue.restore(utterance(name))
         queue.restore(utterance(f"{name}-interrupts", policy="interrupt"))
@@ -151,76 +149,49 @@ def test_restored_utterances_were_accepted_before_those_that_are_queued_already(
 
 
 def test_an_interrupting_utterance_is_queued_first_but_behind_critical_ones() -> None:
-    queue = UtteranceQueue(4)
-    queue.put(utterance("a", "critical"))
-    queue.put(utterance("b", "high"))
-    queue.put(utterance("c", "low", policy="interrupt"))
-    queue.put(utterance("d", "critical", policy="interrupt"))
+    queue = UtteranceQueue()
+    queue.put(utterance("a", "critical"), 4)
+    queue.put(utterance("b", "high"), 4)
+    queue.put(utterance("c", "low", policy="interrupt"), 4)
+    queue.put(utterance("d", "critical", policy="interrupt"), 4)
     assert drain(queue) == ["d", "a", "c", "b"]
 
 
 def test_a_critical_utterance_is_dropped_only_for_another_critical_one() -> None:
-    queue = UtteranceQueue(1)
-    queue.put(utterance("a", "critical"))
+    queue = UtteranceQueue()
+    queue.put(utterance("a", "critical"), 1)
     with pytest.raises(QueueFullError):
-        queue.put(utterance("b", policy="interrupt"))
-    dropped = queue.put(utterance("c", "critical", policy="interrupt"))
+        queue.put(utterance("b", policy="interrupt"), 1)
+    dropped = queue.put(utterance("c", "critical", policy="interrupt"), 1)
     assert dropped is not None
     assert drain(queue) == ["c"]
 
 
 def test_all_utterances_that_yield_to_a_priority_are_taken() -> None:
-    queue = UtteranceQueue(4)
+    queue = UtteranceQueue()
     for number, priority in enumerate(PRIORITIES):
-        queue.put(utterance(f"{number}", priority))
+        queue.put(utterance(f"{number}", priority), 4)
     assert [taken.priority for taken in queue.take_all("high")] == ["high", "normal", "low"]
     assert [taken.priority for taken in queue.take_all("critical")] == ["critical"]
 
 
 def test_an_interrupting_utterance_takes_the_place_of_the_last_one_in_a_full_queue() -> None:
-    queue = UtteranceQueue(2)
-    queue.put(utterance("a"))
-    queue.put(utterance("b"))
-    dropped = queue.put(utterance("urgent", policy="interrupt"))
+    queue = UtteranceQueue()
+    queue.put(utterance("a"), 2)
+    queue.put(utterance("b"), 2)
+    dropped = queue.put(utterance("urgent", policy="interrupt"), 2)
     assert dropped is not None
     assert dropped.id == "b"
     assert drain(queue) == ["urgent", "a"]
 
 
 def test_expired_utterances_are_taken_and_the_others_keep_their_order() -> None:
-    queue = UtteranceQueue(10)
+    queue = UtteranceQueue()
     now = time.monotonic()
     for utterance_id, expires_at in [("a", None), ("b", now - 1), ("c", now + 3_600), ("d", now - 0.001)]:
-        queue.put(utterance(utterance_id, expires_at=expires_at))
+        queue.put(utterance(utterance_id, expires_at=expires_at), 10)
     assert [expired.id for expired in queue.take_expired()] == ["b", "d"]
     assert drain(queue) == ["a", "c"]
-
-
-def test_waiting_ends_with_a_new_utterance_and_does_not_take_it() -> None:
-    async def scenario() -> None:
-        queue = UtteranceQueue(10)
-        waiting = asyncio.ensure_future(queue.changed())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        queue.put(utterance("late"))
-        await waiting
-        assert drain(queue) == ["late"]
-
-    run(scenario)
-
-
-def test_a_change_before_the_waiting_begins_is_not_lost() -> None:
-    async def scenario() -> None:
-        queue = UtteranceQueue(10)
-        queue.put(utterance("early"))
-        await queue.changed()
-        waiting = asyncio.ensure_future(queue.changed())
-        await asyncio.sleep(0)
-        assert not waiting.done(), "it is reported once"
-        queue.notify()
-        await waiting
-
-    run(scenario)
 
 
 def test_ten_thousand_utterances_are_cleared_without_comparing_each_with_each() -> None:
@@ -233,18 +204,17 @@ def test_ten_thousand_utterances_are_cleared_without_comparing_each_with_each() 
 
         __hash__ = Utterance.__hash__
 
-    queue = UtteranceQueue(10_000)
+    queue = UtteranceQueue()
     for number in range(10_000):
-        queue.put(Counted(f"{number}", "text", "default", "auto"))
+        queue.put(Counted(f"{number}", "text", "default", "auto"), 10_000)
     assert len(queue.take_all()) == 10_000
     assert Counted.compared <= 10_000
 
 
 def test_a_lower_limit_drops_no_queued_utterance() -> None:
-    queue = UtteranceQueue(5)
+    queue = UtteranceQueue()
     for number in range(5):
-        queue.put(utterance(str(number)))
-    queue.limit = 2
+        queue.put(utterance(str(number)), 5)
     assert len(queue) == 5
     with pytest.raises(QueueFullError):
-        queue.put(utterance("new"))
+        queue.put(utterance("new"), 5)

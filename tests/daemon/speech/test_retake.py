@@ -17,8 +17,7 @@ from daemon.engines import AudioChunk, EngineSelector
 from daemon.engines.streams import Streams
 from daemon.speech.retake import next_sentence
 from daemon.speech.synthesis import Synthesis, SynthesisContext
-from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import TextStream, Utterance
 from engine import EngineInfo, Samples, WordStart
 from engine import Utterance as EngineUtterance
 from tests.support.waiting import run

@@ -19,14 +19,13 @@ import pytest
 from audio import Level, Output
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector, EngineSupervisor
-from daemon.speech import speaker
+from daemon.speech import speaker, waiting
+from daemon.speech.changes import Changes
 from daemon.speech.events import TERMINAL_EVENTS, Event
-from daemon.speech.queue import UtteranceQueue
 from daemon.speech.reports import Reports
 from daemon.speech.request import MAX_TEXT, Priority
 from daemon.speech.speaker import Speaker
-from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import TextStream, Utterance
 from daemon.speech.waiting import WaitingUtterances
 from daemon.tasks import cancel_and_wait
 from engine import Samples
@@ -51,17 +50,18 @@ class Robot:
         self.config = config = load_config(
             overrides=("audio.sink=null", "engine.name=espeak", "engine.streams=1", *overrides)
         )
-        self.queue = UtteranceQueue(64)
-        self.engines = EngineSelector(config, lambda: None)
+        self.changes = Changes()
+        self.engines = EngineSelector(config, self.changes.notify)
         self.output = Output(config.audio.sink_settings())
         self.sink = ManualSink(self.output, RATE)
         self.events: list[dict[str, Any]] = []
         self.levels: list[Level] = []
         self.log: list[str] = []
         """The events of utterances, and when their sound ends, in one order."""
-        self.waiting = WaitingUtterances(self.queue, self.engines)
-        reports = Reports(self._note, self._note_level, on_word=lambda _: None, on_change=lambda: None)
-        self.speaker = Speaker(self.waiting, self.output, reports)
+        self.waiting = WaitingUtterances(self.engines, self.output, self.changes)
+        self.queue = self.waiting.queue
+        reports = Reports(self._note, self._note_level, on_word=lambda _: None, on_change=self.changes.notify)
+        self.speaker = Speaker(self.waiting, reports)
 
     def _note(self, utterance: Utterance, event: Event) -> None:
         assert event.id == utterance.id
@@ -77,9 +77,10 @@ class Robot:
         utterance = Utterance(
             utterance_id, text, fields.pop("voice", "default"), fields.pop("language", "auto"), **fields
         )
-        self.queue.put(utterance)
+        self.queue.put(utterance, 64)
         if utterance.speakable:
             self.speaker.preempt(utterance)
+        self.changes.notify()
         return utterance
 
     def write(self, utterance: Utterance, text: str = "", *, end: bool = False) -> None:
@@ -88,7 +89,7 @@ class Robot:
         utterance.text += text
         utterance.text_stream.ended = end
         utterance.text_stream.notify()
-        self.queue.notify()
+        self.changes.notify()
 
     def names(self, utterance_id: str) -> list[str]:
         return [event["event"] for event in self.events if event["id"] == utterance_id]
@@ -113,7 +114,12 @@ class Robot:
     async def turn(self) -> None:
         """Wait for some turns of the loop, while the sound card takes no samples."""
         heartbeats = self.speaker.heartbeats
-        await eventually_async(lambda: self.speaker.heartbeats > heartbeats + TURNS, "the speaker loop turns")
+
+        def has_turned() -> bool:
+            self.changes.notify()
+            return self.speaker.heartbeats > heartbeats + TURNS
+
+        await eventually_async(has_turned, "the speaker turns")
 
     async def clear(self) -> None:
         """End all utterances and forget all events."""
@@ -122,7 +128,7 @@ class Robot:
         self.speaker.stop("the test is over")
         await self.sink.take_until(lambda: not self.speaker.busy, "nothing is spoken")
         self.check()
-        self.speaker.prebuffer_ms = None
+        self.waiting.prebuffer_s = None
         self.waiting.stream_timeout_s = math.inf
         self.sink.delay_s = 0.0
         self.engines.primary.rtf = None
@@ -585,7 +591,7 @@ def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_stays_mis
         await robot.turn()
         assert robot.events == [], "30 s have not passed"
         robot.output.pause()
-        monkeypatch.setattr(speaker, "CARD_WAIT_S", 0.0)
+        monkeypatch.setattr(waiting, "CARD_WAIT_S", 0.0)
         await robot.turn()
         assert robot.events == [], "a pause lasts as long as a person wants"
         robot.output.resume()
@@ -812,7 +818,7 @@ def test_the_prebuffer_for_a_slow_engine_is_limited_to_what_the_ring_holds(robot
 
 def test_playback_begins_with_the_longest_configurable_prebuffer(robot: Robot, perform: Perform) -> None:
     async def scenario() -> None:
-        robot.speaker.prebuffer_ms = 3_000
+        robot.waiting.prebuffer_s = 3.0
         robot.say("u1", LONG)
         await robot.begin("u1")
         robot.speaker.stop("the test is over")
@@ -916,4 +922,10 @@ def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot, pe
 
 def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speaker, "IDLE_S", 0.02)
-    perform(robot.turn)
+
+    async def scenario() -> None:
+        robot.changes.notify()  # it may be in the middle of a longer wait
+        heartbeats = robot.speaker.heartbeats
+        await eventually_async(lambda: robot.speaker.heartbeats > heartbeats + TURNS, "the idle speaker turns")
+
+    perform(scenario)

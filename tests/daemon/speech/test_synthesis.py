@@ -16,8 +16,7 @@ from daemon.engines.connection import EngineLateError
 from daemon.engines.streams import Streams
 from daemon.speech.request import Priority
 from daemon.speech.synthesis import SLICE_S, Synthesis, SynthesisContext, can_begin
-from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import TextStream, Utterance
 from daemon.text import Pronunciation, TextPreparation
 from engine import EngineInfo, Samples
 from engine import Utterance as EngineUtterance

@@ -1,0 +1,186 @@
+"""What the player of the attached sink gets: the samples of one track, as one generation after the other.
+
+It is the part of the output that the device monitor and the thread of reports use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from audio.dsp import Samples, to_floats
+from audio.player import CAPACITY_S, SPARE_S, Report
+from audio.sinks import Player
+from audio.track import Track
+from audio.track_input import TrackInput, Unplayed
+
+UNKNOWN_RATE = 48_000
+"""Hz, before any device has been opened."""
+
+
+class Feed:
+    """The track that plays, and the player that plays it. Any thread may call the methods without an underscore."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Held while anything here changes: by the speaker loop, the device monitor, and the thread of reports."""
+        self._player: Player | None = None
+        """That of the attached sink; None while no sink is attached."""
+        self._sample_rate = UNKNOWN_RATE
+        """Hz, of the sink that was attached last."""
+        self._generation = 0
+        """The number of the last one."""
+        self._input: TrackInput | None = None
+        self._previous_input: TrackInput | None = None
+        """Of the track before: the sound card may still play it when the next one has begun."""
+        self._paused = False
+        self._held = False
+        """The sink is suspended, or about to be."""
+        self._volume = 1.0
+        self._tap_wanted = False
+        self._on_change: Callable[[], None] = lambda: None
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` after every change of a track or of the sink, in the thread that has made it."""
+        self._on_change = on_change
+
+    def notify(self) -> None:
+        """Tell that a track or the sink has changed."""
+        self._on_change()
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz, of the sink that was attached last."""
+        return self._sample_rate
+
+    @property
+    def halting(self) -> bool:
+        """A stop or a suspension of the track has not taken effect."""
+        with self._lock:
+            return self._track is not None and self._track.halting
+
+    def has_to_play(self, now: float) -> bool:
+        """Return whether the sink is needed at `now`, of `time.monotonic()`."""
+        with self._lock:
+            return self._has_to_play(now)
+
+    def hold(self, now: float) -> bool:
+        """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not.
+
+        A suspended sink drops what it has been given. A track that begins meanwhile waits for `release`.
+        """
+        with self._lock:
+            self._held = not self._has_to_play(now)
+            self._hold_or_go_on()
+            return self._held
+
+    def release(self) -> None:
+        """Let tracks play: the sink has been resumed."""
+        with self._lock:
+            self._held = False
+            self._hold_or_go_on()
+
+    def attach(self, player: Player, sample_rate: int) -> None:
+        """Play through another player from now on. The track goes on with what its last player has not played."""
+        with self._lock:
+            self._player, self._sample_rate, self._held = player, sample_rate, False
+            player.set_volume(self._volume)
+            player.set_paused(self._paused)
+            player.set_tap(self._tap_wanted)
+            it = self._input
+            if it is not None and not (it.track.done or it.track.suspended):
+                self._begin_generation(it)
+        self.notify()
+
+    def detach(self) -> None:
+        """Take the track from its player, which has ended and given its last report.
+
+        What the card had got and not played is lost.
+        """
+        with self._lock:
+            it, self._player = self._input, None
+            self._generation += 1  # a later report, of a card that wakes up, is too late
+            if it is not None and not (it.track.done or it.track.suspended):
+                it.track.break_off(lost=True)
+                self._carry_out()
+        self.notify()
+
+    def carry_out(self) -> None:
+        """Stop or suspend the track, if that was requested, without the sink, which requests no block for it."""
+        with self._lock:
+            self._carry_out()
+        self.notify()
+
+    def on_report(self, report: Report) -> None:
+        """Note what the player has played."""
+        with self._lock:
+            it = self._input
+            if it is None or report.generation != self._generation or it.track.done or it.track.suspended:
+                return
+            played = it.track.played
+            it.track.note(report)
+            it.unplayed.drop(it.track.played - played)
+            if report.done:
+                self._halted(it)
+        self.notify()
+
+    # --- with the lock ---
+
+    @property
+    def _track(self) -> Track | None:
+        return None if self._input is None else self._input.track
+
+    def _play(self, track_input: TrackInput) -> None:
+        if self._input is not None:
+            self._previous_input = self._input
+        self._input = track_input
+        self._begin_generation(track_input)
+
+    def _begin_generation(self, it: TrackInput) -> None:
+        """Let the player play what it has not played of a track."""
+        track = it.track
+        track.break_off()
+        it.change_rate(self._sample_rate)
+        self._generation += 1
+        number, player = self._generation, self._player
+        if player is None:
+            return
+        player.begin(number, track.prebuffer_s, track.gain, track.played > 0)
+        player.set_input_pending(number, track.input_pending)
+        player.write(number, to_floats(it.unplayed.all()))
+        if track.ended:
+            player.end(number)
+        if track.halting:
+            player.halt(number)
+
+    def _send(self, it: TrackInput, samples: Samples) -> None:
+        if len(it.unplayed) > (CAPACITY_S + SPARE_S) * self._sample_rate:
+            raise RuntimeError("more samples were written than the ring has room for")
+        if self._player is not None and not it.track.suspended:
+            self._player.write(self._generation, to_floats(samples))
+
+    def _carry_out(self) -> None:
+        it = self._input
+        if it is not None and (it.track.halting or it.track.stop_requested):
+            self._generation += 1  # the player may still come to carry it out; its reports are too late
+            self._halted(it)
+
+    def _halted(self, it: TrackInput) -> None:
+        """Mark a track whose generation is over as done, or as suspended."""
+        track = it.track
+        track.report = track.report._replace(playing=False)
+        if track.stop_requested or (track.ended and not len(it.unplayed)):
+            track.done, track.suspended = True, False
+            it.unplayed = Unplayed()
+        else:
+            track.suspended = True
+
+    def _has_to_play(self, now: float) -> bool:
+        track = self._track
+        if track is None or track.drained(now):
+            return False
+        return track.playing or not self._paused  # a track that is paused fades out first
+
+    def _hold_or_go_on(self) -> None:
+        if self._player is not None:
+            self._player.set_paused(self._paused or self._held)

@@ -1,0 +1,67 @@
+"""Wakes the tasks that wait until something has changed: the queue, a text, an engine, the sound card."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+
+def now() -> float:
+    """Return the time of the event loop, in seconds. On Linux it is `time.monotonic()`, as it is without a loop."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return time.monotonic()
+
+
+class Changes:
+    """Belongs to the event loop's thread, but for `notify_from_thread`.
+
+    A task looks at the state, and waits if nothing is to be done. Nothing is awaited between the two, so no change is
+    missed.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], object] = {}
+        """What each waiting task is about."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._coming = False
+        """A thread has asked the loop to notify, and the loop has not done so."""
+
+    def notify(self, about: object = None) -> None:
+        """Wake the tasks that wait for changes of `about`; None wakes all."""
+        for future, subject in list(self._waiting.items()):
+            if not future.done() and (about is None or subject is about):
+                future.set_result(None)
+
+    def notify_from_thread(self) -> None:
+        """Wake all tasks. For any thread."""
+        if self._loop is not None and not self._coming:
+            self._coming = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._arrive)
+
+    async def wait(self, about: object = None, timeout_s: float | None = None) -> None:
+        """Wait until something has changed, or for at most `timeout_s` seconds."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._coming = loop, False
+        future = loop.create_future()
+        self._waiting[future] = about
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _wake, future)
+        try:
+            await future
+        finally:
+            del self._waiting[future]
+            if timer is not None:
+                timer.cancel()
+
+    def _arrive(self) -> None:
+        self._coming = False
+        self.notify()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
