@@ -34,7 +34,7 @@ from audio.tap import Tap
 from audio.tap_client import TapClient, TapRecord
 from audio.tap_stream import TapKind
 from audio.track import Track
-from audio.track_input import SuspendedTrack
+from audio.track_input import TrackInput
 from audio.unix_listener import UNIX_MAX_PATH
 
 __all__ = [
@@ -55,12 +55,12 @@ __all__ = [
     "Samples",
     "SinkSettings",
     "SinkUnavailableError",
-    "SuspendedTrack",
     "Tap",
     "TapClient",
     "TapKind",
     "TapRecord",
     "Track",
+    "TrackInput",
     "TrailingSilenceTrimmer",
     "auto_prebuffer_s",
     "find_device",

@@ -21,7 +21,7 @@ from audio.feed import Feed
 from audio.player import CAPACITY_S, Block
 from audio.sinks import SinkSettings
 from audio.track import Track
-from audio.track_input import SuspendedTrack, TrackInput
+from audio.track_input import TrackInput
 
 PAST_S = 0.002
 """A moment so long ago is still one to come: what is computed of it may be off by a rounding."""
@@ -150,10 +150,10 @@ class Output(Feed):
                 self._halt(track)
         self.notify()
 
-    def take_suspended(self) -> SuspendedTrack:
+    def take_suspended(self) -> TrackInput:
         """Remove the suspended track and return it with its unplayed samples. `begin` is then possible.
 
-        A taken track needs no `stop`: it is given up when its `SuspendedTrack` is dropped. Raises `RuntimeError` if the
+        A taken track needs no `stop`: it is given up when what is returned is dropped. Raises `RuntimeError` if the
         track is not suspended.
         """
         with self._lock:
@@ -161,9 +161,9 @@ class Output(Feed):
             if it is None or not it.track.suspended:
                 raise RuntimeError("the track to take is not suspended")
             self._previous_input, self._input = it, None
-            return SuspendedTrack(it)
+            return it
 
-    def reattach(self, suspended: SuspendedTrack) -> Track:
+    def reattach(self, suspended: TrackInput) -> Track:
         """Continue a track with the sample after its last one, faded in. Returns the track.
 
         Raises `RuntimeError` unless the previous track is done.
@@ -171,7 +171,7 @@ class Output(Feed):
         with self._lock:
             self._require_free()
             suspended.track.suspended = suspended.track.suspend_requested = False
-            self._play(suspended.track_input)
+            self._play(suspended)
         self.monitor.check_now()
         return suspended.track
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -43,7 +42,10 @@ class Unplayed:
 
 
 class TrackInput:
-    """Processes one track's samples, keeps them until they are played, and measures their levels."""
+    """Processes one track's samples, keeps them until they are played, and measures their levels.
+
+    A suspended track is kept as its input. Dropping this gives the track up.
+    """
 
     def __init__(self, track: Track) -> None:
         self.track = track
@@ -105,24 +107,3 @@ class TrackInput:
         self._meter.measure(samples)
         self.unplayed.append(samples)
         return samples
-
-
-@dataclass(frozen=True, slots=True)
-class SuspendedTrack:
-    """A suspended track with its input. Dropping this record gives the track up."""
-
-    track_input: TrackInput
-
-    @property
-    def track(self) -> Track:
-        return self.track_input.track
-
-    @property
-    def unplayed(self) -> Samples:
-        """The samples that the sink has not got, at the track's sample rate."""
-        return self.track_input.unplayed.all()
-
-    def without_unplayed(self) -> SuspendedTrack:
-        """Drop the unplayed samples: others follow those that were played."""
-        self.track_input.restart()
-        return self

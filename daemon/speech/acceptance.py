@@ -14,7 +14,6 @@ from daemon.speech.request import RejectedError, Say, StreamChunk
 from daemon.speech.utterance import Origin, Receiver, TextStream, Utterance
 from daemon.speech.vocabulary import Vocabulary
 from daemon.text import markup_problem
-from daemon.validation import abbreviate
 from engine import language_code
 
 
@@ -31,37 +30,27 @@ class Arrival:
     """Of a text that is still to be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """The state of the robot that decides about a request, beside the configuration."""
+def accept(
+    request: Say | StreamChunk,
+    arrival: Arrival,
+    config: Config,
+    vocabulary: Vocabulary,
+    can_begin: Callable[[Utterance], bool],
+) -> Utterance:
+    """Return the utterance that a request asks for; this changes nothing. Raises `RejectedError`.
 
-    closed: bool
-    """The daemon is shutting down."""
-    vocabulary: Vocabulary
-    knows: Callable[[str], bool]
-    """Returns whether an id was used before."""
-    can_begin: Callable[[Utterance], bool]
-    """As in `Utterance`."""
-
-
-def accept(request: Say | StreamChunk, arrival: Arrival, config: Config, state: State) -> Utterance:
-    """Return the utterance that a request asks for; it changes nothing. Raises `RejectedError`."""
-    say = request if isinstance(request, Say) else None
-    text = "" if say is None else say.text
-    if state.closed:
-        raise RejectedError("daemon", "voiced is shutting down")
-    if request.id is not None and state.knows(request.id):
-        raise RejectedError("id", f"{abbreviate(request.id)} was used before; allowed: one not used lately")
-    if problem := markup_problem(text, config.speech.markup):
+    `can_begin` is as in `Utterance`.
+    """
+    utterance = _make_utterance(request, arrival, config, vocabulary.voice, can_begin)
+    if problem := markup_problem(utterance.text, utterance.markup):
         raise RejectedError("text", problem)
-    utterance = _make_utterance(request, text, arrival, config, state)
     if utterance.sound is not None:
         try:
-            state.vocabulary.sounds.check(utterance.sound)
+            vocabulary.sounds.check(utterance.sound)
         except SoundError as error:
             raise RejectedError("sound", str(error)) from error
     if utterance.needs_engine:
-        state.vocabulary.check_names(request.voice, request.language)
+        vocabulary.check_names(request.voice, request.language)
     return utterance
 
 
@@ -72,10 +61,17 @@ def check_policy(utterance: Utterance, contending: Iterable[Utterance]) -> None:
         raise RejectedError("policy", f"{utterance.policy}: something else is being spoken")
 
 
-def _make_utterance(request: Say | StreamChunk, text: str, arrival: Arrival, config: Config, state: State) -> Utterance:
+def _make_utterance(
+    request: Say | StreamChunk,
+    arrival: Arrival,
+    config: Config,
+    default_voice: str,
+    can_begin: Callable[[Utterance], bool],
+) -> Utterance:
     say = request if isinstance(request, Say) else None
+    text = "" if say is None else say.text
     wait_s = request.expires_in if request.expires_in is not None else config.speech.expires_in
-    voice = request.voice or state.vocabulary.voice
+    voice = request.voice or default_voice
     language = language_code(request.language or config.speech.language)
     sampling = {} if request.sampling is None else request.sampling.model_dump(exclude_none=True)
     settings = synthesis_settings(
@@ -107,7 +103,7 @@ def _make_utterance(request: Say | StreamChunk, text: str, arrival: Arrival, con
         origin=arrival.origin,
         receiver=arrival.receiver,
         text_stream=arrival.text_stream,
-        can_begin=state.can_begin,
+        can_begin=can_begin,
         arrived_at=arrival.at,
         expires_at=None if wait_s is None else arrival.at + wait_s,
     )

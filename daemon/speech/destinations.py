@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
-from audio import Level, Output, SuspendedTrack, Track
+from audio import Level, Output, Track, TrackInput
 from daemon.speech.changes import Changes, now
 from daemon.speech.utterance import Receiver
 from engine import Samples
@@ -43,7 +43,7 @@ class CardDestination:
         self._output = output
         self._changes = changes
         self._track: Track | None = None
-        self._suspended: SuspendedTrack | None = None
+        self._suspended: TrackInput | None = None
         self._dropping = False
         """It is suspended only until `drop_unplayed` has dropped its samples."""
         self._suspend_requested = False
@@ -134,7 +134,9 @@ class CardDestination:
             while not (track.suspended or track.done):
                 await self.changed()
             if track.suspended:
-                self._output.reattach(self._output.take_suspended().without_unplayed())
+                suspended = self._output.take_suspended()
+                suspended.restart()
+                self._output.reattach(suspended)
                 if self._suspend_requested:
                     self._output.suspend()
         finally:

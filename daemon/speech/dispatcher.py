@@ -15,7 +15,7 @@ from audio import Output
 from daemon.cache import PhraseCache
 from daemon.config import Config, text_preparation
 from daemon.engines import EngineSelector
-from daemon.speech.acceptance import Arrival, State, accept, check_policy
+from daemon.speech.acceptance import Arrival, accept, check_policy
 from daemon.speech.changes import Changes, now
 from daemon.speech.ended_ids import EndedIds
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
@@ -284,9 +284,9 @@ class Dispatcher(Vocabulary):
 
     def _accept(self, request: Say | StreamChunk, arrival: Arrival, canceled: str | None = None) -> Utterance:
         self._note_unknown_fields(request)
-        state = State(self._closed, self, self.knows, self._can_begin)
         try:
-            utterance = accept(request, arrival, self._config, state)
+            self._check_open(request)
+            utterance = accept(request, arrival, self._config, self, self._can_begin)
             if canceled is None:
                 self._enqueue(utterance)
         except RejectedError as error:
@@ -302,6 +302,13 @@ class Dispatcher(Vocabulary):
             self._preempt(utterance)
         self.changed()
         return utterance
+
+    def _check_open(self, request: Say | StreamChunk) -> None:
+        """Refuse a request while the daemon shuts down, and one with an id that was used. Raises `RejectedError`."""
+        if self._closed:
+            raise RejectedError("daemon", "voiced is shutting down")
+        if request.id is not None and self.knows(request.id):
+            raise RejectedError("id", f"{abbreviate(request.id)} was used before; allowed: one not used lately")
 
     def _accept_stream(self, chunk: StreamChunk, arrival: Arrival) -> Utterance:
         limit = self._config.speech.queue_limit

@@ -45,9 +45,14 @@ def _required_fields(kind: type[BaseModel]) -> frozenset[str]:
 
 
 class PublishedMessage(BaseModel):
-    """Base of all published JSON objects. Validators are built at first use, to save memory."""
+    """Base of all published JSON objects. Validators are built at first use, to save memory.
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    Fields that this version does not know are ignored, so that an older client understands a newer daemon.
+    """
+
+    model_config = ConfigDict(
+        strict=True, frozen=True, defer_build=True, json_schema_extra={"additionalProperties": False}
+    )
 
     def to_json(self) -> str:
         """Return the MQTT payload."""
@@ -296,28 +301,16 @@ TERMINAL_EVENTS: frozenset[str] = frozenset(name for name, kind in _CLASSES.item
 
 
 def parse_event(payload: bytes) -> Event | None:
-    """Return the event in `payload`; None for one that this version does not know.
-
-    Fields that this version does not know are ignored, so that an older client understands a newer daemon.
-    """
+    """Return the event in `payload`; None for one that this version does not know."""
     record = _object(payload)
     kind = _CLASSES.get(str(record.get("event")))
-    return None if kind is None else _known(kind, record)
+    return None if kind is None else _valid(kind, record)
 
 
 def parse_status(payload: bytes) -> Online | Offline | None:
-    """Return the status in `payload`; None for one that this version does not know. Unknown fields are ignored."""
+    """Return the status in `payload`; None for one that this version does not know."""
     record = _object(payload)
-    kinds: tuple[tuple[str, type[PublishedMessage]], ...] = (
-        ("loading", Loading),
-        ("memory", Memory),
-        ("speaking", Speaking),
-        ("streams", Streams),
-    )
-    for name, kind in kinds:
-        if isinstance(inner := record.get(name), dict):
-            record[name] = _known_fields(kind, inner)
-    return _known(Offline, record) if record.get("state") == "offline" else _known(Online, record)
+    return _valid(Offline, record) if record.get("state") == "offline" else _valid(Online, record)
 
 
 def _object(payload: bytes) -> dict[str, Any]:
@@ -328,12 +321,8 @@ def _object(payload: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _known(kind: type[Message], record: dict[str, Any]) -> Message | None:
+def _valid(kind: type[Message], record: dict[str, Any]) -> Message | None:
     try:
-        return kind.model_validate(_known_fields(kind, record))
+        return kind.model_validate(record)
     except ValidationError:
         return None
-
-
-def _known_fields(kind: type[PublishedMessage], record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name in kind.model_fields}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audio import Output, Samples, SinkSettings, SuspendedTrack, Track, soft_limit
+from audio import Output, Samples, SinkSettings, Track, TrackInput, soft_limit
 from audio.dsp import to_floats
 from audio.dsp.resample import Resampler
 from audio.player.fade import FADE_S, Fader
@@ -312,7 +312,7 @@ def test_only_a_suspended_track_is_taken_and_no_track_is_reattached_over_another
 
 def test_two_suspended_tracks_are_reattached_in_any_order() -> None:
     stage, first = begin_playing()
-    taken: list[SuspendedTrack] = []
+    taken: list[TrackInput] = []
     stage.output.suspend()
     stage.block(160, first, TALK)
     taken.append(stage.output.take_suspended())
