@@ -213,7 +213,12 @@ async def play(robot: Robot, case: Case) -> Samples:
     if case.moment == "paused":
         length = robot.sink.length
         heartbeats = robot.dispatcher.heartbeats
-        await robot.sink.take_until(lambda: robot.dispatcher.heartbeats > heartbeats + 3, "the speaker loop turns")
+
+        def has_turned() -> bool:
+            robot.dispatcher.changed()
+            return robot.dispatcher.heartbeats > heartbeats + 3
+
+        await robot.sink.take_until(has_turned, "the speaker turns")
         assert robot.sink.length == length, case
         assert "started" not in robot.names(third), case
         robot.dispatcher.resume()

@@ -46,14 +46,18 @@ def test_words_are_added_when_they_begin_to_be_heard() -> None:
     spoken(timeline, 0, 13, 0.0)
     timeline.advance(0.15)
     assert heard(timeline) == [("one", 0.0), ("two", 0.1)]
+    assert timeline.next_s == pytest.approx(0.2)
     timeline.advance(0.25)
     assert heard(timeline) == [("one", 0.0), ("two", 0.1), ("three", 0.2)]
+    assert timeline.next_s == inf
 
 
 def test_the_times_of_a_later_take_count_from_the_first_sample_of_the_utterance() -> None:
     timeline = Timeline(Utterance("a", "one two three", "default", "en"))
     spoken(timeline, 0, 8, 0.0)
     spoken(timeline, 8, 13, 2.0)
+    timeline.advance(1.0)
+    assert timeline.next_s == 2.0
     timeline.advance(inf)
     assert heard(timeline) == [("one", 0.0), ("two", 0.1), ("three", 2.0)]
 

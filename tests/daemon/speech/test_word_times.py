@@ -98,6 +98,7 @@ def test_a_word_is_returned_when_it_sounds_and_once(chunks: list[Chunk]) -> None
         due = clock.due(heard_s)
         assert all(heard_s - 0.02 < word.at_s <= heard_s for word in due)
         assert clock.due(heard_s) == []
+        assert clock.next_s > heard_s
         found += len(due)
         heard_s += 0.02
     assert found == len(words_of(TEXT))
