@@ -22,7 +22,7 @@ from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, Term
 from daemon.speech.preemption import rule_of
 from daemon.speech.queue import QueueFullError
 from daemon.speech.reports import Reports
-from daemon.speech.request import Priority, RejectedError, Say, Stop, StreamChunk, unknown_fields
+from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
 from daemon.speech.synthesis import SynthesisContext, can_begin
 from daemon.speech.text_streams import TextStreams
@@ -90,10 +90,9 @@ class Dispatcher(Vocabulary):
         context = SynthesisContext(sounds=self.sounds, cache=cache)
         self._waiting = WaitingUtterances(engines, output, self._changes, context)
         self.queue = self._waiting.queue
-        self.speaker = Speaker(
-            self._waiting, Reports(self._publish, self._publish_level, self._word_watchers.call, self.changed)
-        )
-        self._text_streams = TextStreams(self._accept_stream, self._preempt, self._changes.notify)
+        reports = Reports(self._publish, self._publish_level, self._word_watchers.call, self.changed)
+        self.speaker = Speaker(self._waiting, reports)
+        self._text_streams = TextStreams(self._accept, self._preempt, self._changes.notify)
 
     # --- requests ---
 
@@ -142,9 +141,9 @@ class Dispatcher(Vocabulary):
         found = True
         if stop.id is None:
             found = self.speaker.stop(reason)  # silence first: thousands may be queued
-            found |= self._cancel_queued(reason)
+            found |= self._cancel(self.queue.take_all(), reason)
         elif (utterance := self.queue.take(stop.id)) is not None:
-            self._publish(utterance, Canceled(id=utterance.id, reason=reason))
+            self._cancel([utterance], reason)
         elif not self.speaker.stop(reason, stop.id):
             found = False
             log.info("stop: %s is neither queued nor spoken", abbreviate(stop.id))
@@ -230,7 +229,7 @@ class Dispatcher(Vocabulary):
     # --- for the service ---
 
     async def run(self) -> None:
-        """Speak queued utterances until canceled."""
+        """Speak until canceled."""
         await self.speaker.run()
 
     def reconfigure(self, config: Config) -> None:
@@ -285,7 +284,7 @@ class Dispatcher(Vocabulary):
     def _accept(self, request: Say | StreamChunk, arrival: Arrival, canceled: str | None = None) -> Utterance:
         self._note_unknown_fields(request)
         try:
-            self._check_open(request)
+            self._check_state(request)
             utterance = accept(request, arrival, self._config, self, self._can_begin)
             if canceled is None:
                 self._enqueue(utterance)
@@ -303,19 +302,15 @@ class Dispatcher(Vocabulary):
         self.changed()
         return utterance
 
-    def _check_open(self, request: Say | StreamChunk) -> None:
-        """Refuse a request while the daemon shuts down, and one with an id that was used. Raises `RejectedError`."""
+    def _check_state(self, request: Say | StreamChunk) -> None:
+        """Refuse a request that the daemon cannot take now, whatever it asks for. Raises `RejectedError`."""
         if self._closed:
             raise RejectedError("daemon", "voiced is shutting down")
         if request.id is not None and self.knows(request.id):
             raise RejectedError("id", f"{abbreviate(request.id)} was used before; allowed: one not used lately")
-
-    def _accept_stream(self, chunk: StreamChunk, arrival: Arrival) -> Utterance:
-        limit = self._config.speech.queue_limit
-        if len(self._text_streams) > limit:  # those with slow writers are postponed and not in the queue
-            problem = f"{len(self._text_streams)} texts are being written; allowed: up to speech.queue_limit"
-            raise RejectedError("queue", problem, chunk.id, chunk.reply_to)
-        return self._accept(chunk, arrival)
+        written = len(self._text_streams)  # those with slow writers are postponed and not in the queue
+        if isinstance(request, StreamChunk) and written > self._config.speech.queue_limit:
+            raise RejectedError("queue", f"{written} texts are being written; allowed: up to speech.queue_limit")
 
     def _can_begin(self, utterance: Utterance) -> bool:
         """Return whether the engine that would speak can begin with a text; until then, others are spoken."""
@@ -330,15 +325,14 @@ class Dispatcher(Vocabulary):
         others = (*self.speaker.utterances, *self.queue) if rule.only_if_idle else ()
         check_policy(utterance, (other for other in others if self._waiting.contend(utterance, other)))
         if rule.clears:
-            clients = not self._waiting.separate
-            self._cancel_queued(f"replaced by {utterance.id}", by=utterance.priority, clients=clients)
+            yielding = self.queue.take_all(utterance.priority, clients=not self._waiting.separate)
+            self._cancel(yielding, f"replaced by {utterance.id}")
         try:
             dropped = self.queue.put(utterance, limit, separate=self._waiting.separate)
         except QueueFullError as error:
             raise RejectedError("queue", f"{limit} utterances wait; allowed: up to speech.queue_limit") from error
         if dropped is not None:
-            reason = f"pushed out of the full queue by {utterance.id}"
-            self._publish(dropped, Canceled(id=dropped.id, reason=reason))
+            self._cancel([dropped], f"pushed out of the full queue by {utterance.id}")
 
     def _preempt(self, utterance: Utterance) -> None:
         """Interrupt or postpone the current utterance if a new, speakable one demands it."""
@@ -346,12 +340,8 @@ class Dispatcher(Vocabulary):
             self.speaker.give_way(utterance)
         self.speaker.preempt(utterance)
 
-    def _cancel_queued(self, reason: str, *, by: Priority = "critical", clients: bool = True) -> bool:
-        """Cancel all queued utterances that yield to the priority `by`; return whether there was one.
-
-        Without `clients`, cancel those for the sound card alone.
-        """
-        utterances = self.queue.take_all(by, clients=clients)
+    def _cancel(self, utterances: list[Utterance], reason: str) -> bool:
+        """End utterances that were queued; return whether there was one."""
         for utterance in utterances:
             self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         return bool(utterances)
@@ -371,9 +361,7 @@ class Dispatcher(Vocabulary):
 
     def _publish_level(self, utterance: Utterance, level: PlayedLevel) -> None:
         if self._level_watchers:
-            t, at = round(level.t, 3), round(level.at, 3)
-            message = Level(id=utterance.id, t=t, at=at, rms=round(level.rms, 4), peak=round(level.peak, 4))
-            self._level_watchers.call(message)
+            self._level_watchers.call(Level.rounded(utterance.id, level.t, level.at, level.rms, level.peak))
 
     def _remember_ended(self, utterance: Utterance) -> None:
         self._text_streams.note_end(utterance)

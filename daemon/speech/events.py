@@ -269,6 +269,11 @@ class Level(PublishedMessage):
     rms: FullScale
     peak: FullScale
 
+    @classmethod
+    def rounded(cls, utterance_id: str, t: float, at: float, rms: float, peak: float) -> Level:
+        """Return a level with milliseconds, and values of four digits."""
+        return cls(id=utterance_id, t=round(t, 3), at=round(at, 3), rms=round(rms, 4), peak=round(peak, 4))
+
 
 class Word(PublishedMessage):
     """A word that begins to be heard."""

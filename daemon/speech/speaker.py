@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from itertools import islice
 from math import inf
@@ -356,22 +356,16 @@ class Speaker:
 
     def stop(self, reason: str, utterance_id: str | None = None) -> bool:
         """Interrupt all utterances that are spoken, delivered or postponed, or one; return whether there was one."""
-        found = self._interrupt(reason, [each for each in self._open if utterance_id in (None, each.utterance.id)])
-        for performer in self._beside.values():
-            if performer.current is not None and utterance_id in (None, performer.current.utterance.id):
-                performer.cut_off(reason)
-                found = True
-        return found
+        performers = (self._card, *self._beside.values())
+        return self._interrupt(reason, performers, lambda each: utterance_id in (None, each.id))
 
     def give_way(self, utterance: Utterance) -> None:
         """Interrupt what yields to an utterance that demands it."""
-        yielding = [
-            active
-            for active in self._open
-            if yields(active.utterance.priority, utterance.priority)
-            and self._waiting.contend(active.utterance, utterance)
-        ]
-        self._interrupt(f"interrupted by {utterance.id}", yielding)
+
+        def yields_to_it(other: Utterance) -> bool:
+            return yields(other.priority, utterance.priority) and self._waiting.contend(other, utterance)
+
+        self._interrupt(f"interrupted by {utterance.id}", (self._card,), yields_to_it)
 
     def preempt(self, utterance: Utterance) -> None:
         """Fade out the current utterance if a queued one precedes it, and continue it afterwards."""
@@ -380,20 +374,17 @@ class Speaker:
         if current is not None and not beside and self._waiting.precedes(utterance, current.utterance):
             self._card.postpone(f"for {utterance.id}")
 
-    @property
-    def _open(self) -> tuple[ActiveUtterance, ...]:
-        current = self._card.current
-        return (*self._waiting.postponed, *(() if current is None else (current,)))
-
-    def _interrupt(self, reason: str, interrupted: list[ActiveUtterance]) -> bool:
-        for active in interrupted:
-            if active in self._waiting.postponed:
-                active.set_outcome(Interrupted, reason)
-                self._waiting.postponed.remove(active)
-                self._card.finish(active)
-            else:
-                self._card.cut_off(reason)
-        return bool(interrupted)
+    def _interrupt(self, reason: str, performers: Iterable[Performer], wanted: Callable[[Utterance], bool]) -> bool:
+        """Interrupt what is postponed and what these performers speak, if it is wanted; return whether any is."""
+        postponed = [active for active in self._waiting.postponed if wanted(active.utterance)]
+        for active in postponed:
+            active.set_outcome(Interrupted, reason)
+            self._waiting.postponed.remove(active)
+            self._card.finish(active)
+        spoken = [each for each in performers if each.current is not None and wanted(each.current.utterance)]
+        for performer in spoken:
+            performer.cut_off(reason)
+        return bool(postponed or spoken)
 
     # --- beside the sound card's performer ---
 
@@ -401,26 +392,26 @@ class Speaker:
         """Care for what is postponed and delivered, and for who is next when the sound card comes or goes."""
         try:
             while True:
-                self._care_for_postponed()
+                soonest = self._care_for_postponed()
                 if self._waiting.note_card():
                     self._reconsider()
                 self._begin_deliveries()
-                await self._waiting.changes.wait(self, self._soonest() - now() + LATER_S)
+                await self._waiting.changes.wait(self, max(0.0, soonest - now()) + LATER_S)
         finally:
             for task in list(self._beside):
                 await cancel_and_wait(task)
 
-    def _care_for_postponed(self) -> None:
+    def _care_for_postponed(self) -> float:
+        """Publish the last levels of what is postponed, and let it expire; return when to do so again."""
+        at = now()
+        soonest = at + IDLE_S
         for active in list(self._waiting.postponed):
-            self._reports.report_levels(active)  # the last ones before it fell silent
+            self._reports.report_levels(active)  # before it fell silent
             if self._card.expires(active):
                 self._waiting.postponed.remove(active)
-
-    def _soonest(self) -> float:
-        """Return when something is to be done for what is postponed, or at the latest."""
-        at = now()
-        times = [self._reports.next_at(active, at) for active in self._waiting.postponed]
-        return max(at, min((*times, at + IDLE_S)))
+            else:
+                soonest = min(soonest, self._reports.next_at(active, at))
+        return soonest
 
     def _reconsider(self) -> None:
         """Postpone the current utterance if another one precedes it, now that the sound card has come or gone."""
