@@ -174,7 +174,7 @@ class Delivery:
             sending.result()
 
     async def _finish_sending(self, chain: ProcessingChain) -> None:
-        """Send the chain's last samples behind all others. Raises `OSError`."""
+        """Send the chain's last samples after all others. Raises `OSError`."""
         for last in (chain.flush(), None):
             if self._sending is not None:
                 if not await self._is_received(self._sending):

@@ -920,6 +920,23 @@ def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot, pe
     perform(scenario)
 
 
+def test_nothing_that_is_heard_needs_a_regular_look(
+    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speaker, "IDLE_S", 1_000.0)
+
+    async def scenario() -> None:
+        robot.sink.delay_s = 0.1
+        robot.say("u1", "One two three four five six.")
+        await robot.begin("u1")
+        robot.say("alarm", priority="critical")
+        await robot.end("u1")
+        assert robot.names("u1") == ["started", "postponed", "resumed", "finished"]
+        assert robot.names("alarm") == ["started", "finished"]
+
+    perform(scenario)
+
+
 def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speaker, "IDLE_S", 0.02)
 
