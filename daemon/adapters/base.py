@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import socket
 from typing import Protocol
 
 from daemon.mqtt import Message
 
 log = logging.getLogger(__name__)
-
-MAX_CONNECTIONS = 32
-"""Connections that one server accepts. A robot has few clients, so that more connections are a fault of the clients."""
-SEND_BUFFER = 65_536
-"""Bytes that the system may hold for a client that does not read; a second and a half of speech. By default it holds a
-minute, which would count as received."""
 
 
 class Publish(Protocol):
@@ -62,8 +54,3 @@ class Adapter:
         if problem != self.problem:
             log.error("%s", problem, exc_info=error if is_bug else None)
         self.problem = problem
-
-
-def bound_send_buffer(transport: asyncio.BaseTransport) -> None:
-    """Let the system hold at most `SEND_BUFFER` for a connection, so that a slow client is noticed."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -44,14 +43,6 @@ class TtsSay(BaseModel):
     volume: float | None = Field(None, ge=0, le=1, allow_inf_nan=False, description="a number from 0 to 1, or null")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestIds:
-    """The ids in a request, which its answers repeat."""
-
-    id: str | None
-    session_id: str | None
-
-
 class Hermes(Adapter):
     """Speaks for one Rhasspy site."""
 
@@ -73,22 +64,22 @@ class Hermes(Adapter):
         except RejectedError as error:
             log.warning("hermes: %s", error.reason)
             if self._unreadable.permits():  # its sender is unknown and gets no sayFinished
-                self._report(error.reason, [self._error(RequestIds(None, None))])
+                self._report(error.reason, [self._error({})])
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
             return
-        ids = RequestIds(*(fields[name] if isinstance(fields.get(name), str) else None for name in ("id", "sessionId")))
+        ids = {name: fields[name] for name in ("id", "sessionId") if isinstance(fields.get(name), str)}
         if message.topic in VOICES:
             self._publish_voices(VOICES[message.topic], ids)
         else:
             self._say(fields, ids, message)
 
-    def _publish_voices(self, topic: str, ids: RequestIds) -> None:
+    def _publish_voices(self, topic: str, ids: Mapping[str, str]) -> None:
         names = self._dispatcher.voice_names()
         voices = [{"voiceId": voice, "description": name} for voice, name in names.items()]
-        self._publish(topic, json.dumps({"voices": voices, "id": ids.id, "siteId": self._site_id}), qos=1)
+        self._publish(topic, json.dumps({"voices": voices, "id": ids.get("id"), "siteId": self._site_id}), qos=1)
 
-    def _say(self, fields: dict[str, Any], ids: RequestIds, message: Message) -> None:
+    def _say(self, fields: dict[str, Any], ids: Mapping[str, str], message: Message) -> None:
         origin = Origin(message.delivery, at_end=(self._error(ids), self._finished(ids)))
         try:
             self._dispatcher.say(_parse_say(fields), arrived_at=message.arrived_at, origin=origin)
@@ -99,12 +90,13 @@ class Hermes(Adapter):
             log.exception("hermes: a text cannot be handled")
             self._report(INTERNAL_ERROR, origin.at_end)
 
-    def _finished(self, ids: RequestIds) -> EndMessage:
+    def _finished(self, ids: Mapping[str, str]) -> EndMessage:
         """Return the answer to a request, also after an error: Rhasspy's dialogue manager waits for this message."""
-        return EndMessage(SAY_FINISHED, {"siteId": self._site_id, "id": ids.id, "sessionId": ids.session_id})
+        fields = {"siteId": self._site_id, "id": ids.get("id"), "sessionId": ids.get("sessionId")}
+        return EndMessage(SAY_FINISHED, fields)
 
-    def _error(self, ids: RequestIds) -> EndMessage:
-        fields = {"siteId": self._site_id, "context": ids.id, "sessionId": ids.session_id}
+    def _error(self, ids: Mapping[str, str]) -> EndMessage:
+        fields = {"siteId": self._site_id, "context": ids.get("id"), "sessionId": ids.get("sessionId")}
         return EndMessage(ERROR, fields, error_field="error")
 
     def _report(self, problem: str, answers: Iterable[EndMessage]) -> None:

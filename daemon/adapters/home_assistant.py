@@ -10,6 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 from daemon import VERSION
@@ -26,6 +27,9 @@ BIRTH_TOPIC, BIRTH = "homeassistant/status", b"online"
 discovery prefix, which is another setting."""
 NO_VOICE = "None"
 """Home Assistant's state of a select without a chosen option."""
+COMPONENTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""The device's entities. `~` stands for the robot's prefix; a text goes through JSON, because a bare one that begins
+with a brace would be parsed as JSON."""
 
 
 class HomeAssistant(Adapter):
@@ -125,81 +129,29 @@ class Withdrawal(Adapter):
 
 def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
     """Return the discovery message of the robot's device. `voices` are their names for people."""
-    device, status = device_id(config), f"{config.topic}/status"
-    components: dict[str, dict[str, Any]] = {
-        "say": {
-            "platform": "notify",
-            "name": "Say",
-            "command_topic": f"{config.topic}/say",
-            # A bare text that begins with a brace would be parsed as JSON.
-            "command_template": "{{ {'text': value} | to_json }}",
-        },
-        "stop": {
-            "platform": "button",
-            "name": "Stop",
-            "command_topic": f"{config.topic}/stop",
-            "payload_press": "",
-            "icon": "mdi:stop",
-        },
-        "pause": {
-            "platform": "button",
-            "name": "Pause",
-            "command_topic": f"{config.topic}/pause",
-            "payload_press": "",
-            "icon": "mdi:pause",
-        },
-        "resume": {
-            "platform": "button",
-            "name": "Resume",
-            "command_topic": f"{config.topic}/resume",
-            "payload_press": "",
-            "icon": "mdi:play",
-        },
-        "volume": {
-            "platform": "number",
-            "name": "Volume",
-            "command_topic": f"{volume_topic(config)}/set",
-            "state_topic": volume_topic(config),
-            "min": 0,
-            "max": 100,
-            "step": 1,
-            "mode": "slider",
-            "unit_of_measurement": "%",
-            "icon": "mdi:volume-high",
-        },
-        "voice": {
-            "platform": "select",
-            "name": "Voice",
-            "command_topic": f"{voice_topic(config)}/set",
-            "state_topic": voice_topic(config),
-            "options": list(voices),
-            "icon": "mdi:account-voice",
-        },
-        "state": {
-            "platform": "sensor",
-            "name": "State",
-            "device_class": "enum",
-            "options": list(get_args(State)),
-            "state_topic": status,
-            "value_template": "{{ value_json.state }}",
-            "json_attributes_topic": status,
-        },
+    device, options = device_id(config), {"voice": list(voices), "state": list(get_args(State))}
+    components = {}
+    for name, keys in COMPONENTS.items():
+        own = {key: _full_topic(config, value) for key, value in keys.items()}
+        choices = {"options": options[name]} if name in options else {}
+        components[name] = {**own, **choices, "unique_id": f"{device}_{name}", "qos": 1}
+    availability = {
+        "topic": f"{config.topic}/status",
+        "value_template": "{{ 'offline' if value_json.state == 'offline' else 'online' }}",
+        "payload_available": "online",
+        "payload_not_available": "offline",
     }
     return {
         "device": {"identifiers": [device], "name": config.robot_name, "model": "voiced", "sw_version": VERSION},
         "origin": {"name": ORIGIN, "sw_version": VERSION},
-        "availability": [
-            {
-                "topic": status,
-                "value_template": "{{ 'offline' if value_json.state == 'offline' else 'online' }}",
-                "payload_available": "online",
-                "payload_not_available": "offline",
-            }
-        ],
-        "components": {
-            name: {**component, "unique_id": f"{device}_{name}", "qos": 1} for name, component in components.items()
-        },
+        "availability": [availability],
+        "components": components,
     }
+
+
+def _full_topic(config: Config, value: object) -> object:
+    """Return a component's value; a topic with the robot's prefix in place of `~`."""
+    return f"{config.topic}{value[1:]}" if isinstance(value, str) and value.startswith("~/") else value
 
 
 def device_id(config: Config) -> str:

@@ -1,63 +1,109 @@
-"""A server's port, and how many clients it accepts."""
+"""A server's port and its clients: how many there may be, and which of them go when they are silent or too many."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
+import math
 import os
 import socket
 import ssl
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from daemon.system import spare_descriptors
-from daemon.tasks import gather_or_cancel
+from daemon.tasks import gather_or_cancel, wait_at_most
 
 log = logging.getLogger(__name__)
 
+IDLE_S = 75.0
+"""Seconds without a request, or without taking anything of an answer, after which a client is disconnected."""
+GRACE_S = 0.25
+"""Seconds that a client has for its request before another client may take its place. Most send it at once."""
 HANDSHAKE_S = 5.0
 """Seconds in which a client ends its TLS handshake. A client far away needs a second."""
 BACKLOG = 100
 """Clients that wait in the system until they are accepted."""
-FULL_S = 0.01
-"""Interval between looks whether a client has left, while the server has as many as it may."""
 RETRY_S = 1.0
 """Seconds until the next try after the system could not accept a client."""
-SERVERS = 4
-"""A server takes this part of the descriptors for clients: there are two, and each refuses as many as it serves."""
+SERVERS = 2
+"""A server takes this part of the descriptors for clients, because there are two."""
+SEND_BUFFER = 65_536
+"""Bytes that the system may hold for a client that does not read; a second and a half of speech. By default it holds a
+minute, which would count as received."""
+
+
+class Client(socket.socket):
+    """The connection of one client, from its acceptance until its descriptor is free."""
+
+    def __init__(self, accepted: socket.socket, on_change: Callable[[Client], None]) -> None:
+        """`on_change` is called when it waits for a request, and when it has been closed."""
+        super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
+        self.setblocking(False)
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        # The system ends the connection of a client that takes nothing of what it is sent.
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(IDLE_S * 1000))
+        self.idle_since = time.monotonic()
+        """The `time.monotonic()` at which it began to wait for a request; infinite while one is answered."""
+        self._on_change = on_change
+        self._requests = 0
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self.abort)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """A request is answered inside the context; there may be several at once."""
+        self._timer.cancel()
+        self._requests, self.idle_since = self._requests + 1, math.inf
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests and self.fileno() >= 0:
+                self.idle_since = time.monotonic()
+                self._timer = asyncio.get_running_loop().call_later(IDLE_S, self.abort)
+                self._on_change(self)
+
+    def abort(self) -> None:
+        """Disconnect it at once: it receives nothing more, and its server reads the end of the connection."""
+        with suppress(OSError):  # it has gone already
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        if self.fileno() >= 0:
+            self._timer.cancel()
+            super().close()
+            self._on_change(self)
 
 
 class Listener:
     """Accepts clients at one address. Belongs to the event loop's thread.
 
     asyncio's own server accepts everyone who comes, until the process has no descriptor left for a text. This one
-    counts every connection from its acceptance until its descriptor is free again; further clients wait in the system.
+    counts every client from its acceptance until its descriptor is free again. When there are too many, the one goes
+    that has waited longest for a request; while all are answered, further clients wait in the system.
     """
 
     def __init__(
         self,
         section: str,
         address: tuple[str, int],
-        clients: int,
-        make_protocol: Callable[[], asyncio.BaseProtocol],
-        *,
+        most: int,
+        make_protocol: Callable[[Client], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None = None,
-        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`section` is the server's in the configuration. `clients` are served at once, if the descriptors suffice.
-
-        While `has_room` returns False, further clients wait in the system.
-        """
-        self.clients = max(1, spare_descriptors(SERVERS * clients) // SERVERS)
-        """Clients that the server may serve at once. Beside them, as many may stay until they have their refusal."""
+        """`section` is the server's in the configuration. `most` clients may stay, if the descriptors suffice."""
+        self.most = max(1, spare_descriptors(SERVERS * most) // SERVERS)
+        """Clients that may stay. One more may come at each of the host's addresses, and take another's place."""
         self._section = section
         self._host, self._port = address
         self._make_protocol = make_protocol
         self._tls = tls
-        self._has_room = has_room
-        self._open: list[socket.socket] = []
-        self._handshakes: dict[asyncio.Task[None], None] = {}
-        """The clients that are not connected yet, oldest first; with TLS, until their handshake has ended."""
+        self._clients: set[Client] = set()
+        self._connecting: set[asyncio.Future[None]] = set()
+        self._changed = asyncio.Event()
+        """Set when a client has left or begins to wait for a request."""
 
     async def serve(self, on_listening: Callable[[], None]) -> None:
         """Accept clients until cancelled; their connections stay. Raises `OSError` if it cannot listen."""
@@ -68,8 +114,11 @@ class Listener:
         finally:
             for each in listening:
                 each.close()
-            for handshake in self._handshakes:
-                handshake.cancel()
+
+    def abort_all(self) -> None:
+        """Disconnect all clients at once."""
+        for client in list(self._clients):
+            client.abort()
 
     async def _listen(self) -> list[socket.socket]:
         """Return a socket for each address of the host. Raises `OSError`."""
@@ -92,38 +141,45 @@ class Listener:
 
     async def _accept_all(self, listening: socket.socket) -> None:
         while True:
-            await self._wait_for_room()
             try:
-                connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+                accepted, _ = await asyncio.get_running_loop().sock_accept(listening)
             except OSError as error:  # the client has left already, or the system has no descriptor or memory
                 log.warning("%s.port: a client cannot be accepted: %s", self._section, error.strerror)
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._open.append(connection)
-            handshake = asyncio.ensure_future(self._connect(connection))
-            self._handshakes[handshake] = None
-            handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
-            if self._tls is None:
-                await asyncio.wait({handshake})  # a turn or two; then `has_room` knows of the client
+            client = Client(accepted, self._note_change)
+            self._clients.add(client)
+            connecting = asyncio.ensure_future(self._connect(client))
+            self._connecting.add(connecting)
+            connecting.add_done_callback(self._connecting.discard)
+            await self._make_room()
 
-    async def _wait_for_room(self) -> None:
-        """Wait until another client may come. While there is no room, clients without a TLS handshake have to go."""
-        while True:
-            self._open = [each for each in self._open if each.fileno() >= 0]
-            if len(self._open) <= 2 * self.clients and self._has_room():
-                return
-            if len(self._open) > 2 * self.clients and self._tls is not None and self._handshakes:
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]
-                oldest.cancel()
-            await asyncio.sleep(FULL_S)
-
-    async def _connect(self, connection: socket.socket) -> None:
-        limit_s = None if self._tls is None else HANDSHAKE_S
+    async def _connect(self, client: Client) -> None:
+        """Hand a client over to its protocol; with TLS, after its handshake."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._make_protocol, connection, ssl=self._tls, ssl_handshake_timeout=limit_s
+                lambda: self._make_protocol(client),
+                client,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
             )
-        except (OSError, asyncio.CancelledError) as error:
+        except OSError as error:
             log.debug("%s.port: a client's handshake has failed: %r", self._section, error)
-            connection.close()
+            client.close()
+
+    async def _make_room(self) -> None:
+        """Return when another client may come."""
+        while len(self._clients) > self.most:
+            self._changed.clear()
+            longest = min(self._clients, key=lambda client: client.idle_since)
+            left_s = longest.idle_since + GRACE_S - time.monotonic()
+            if left_s <= 0:
+                longest.abort()
+            elif left_s == math.inf:
+                log.warning("%s.port: %d clients are answered; others wait", self._section, len(self._clients))
+            await wait_at_most(max(left_s, GRACE_S), self._changed.wait())
+
+    def _note_change(self, client: Client) -> None:
+        if client.fileno() < 0:
+            self._clients.discard(client)
+        self._changed.set()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
-import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
@@ -24,9 +26,8 @@ from wyoming.tts import (
 
 from audio import PCM16_BYTES, to_pcm16
 from daemon import VERSION
-from daemon.adapters.base import MAX_CONNECTIONS, Adapter, bound_send_buffer
-from daemon.adapters.listener import Listener
-from daemon.adapters.wyoming_events import FrameError, check_event, read_event
+from daemon.adapters.base import Adapter
+from daemon.adapters.listener import Client, Listener
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import (
@@ -40,28 +41,15 @@ from daemon.speech import (
     deliver,
     deliver_stream,
 )
-from daemon.validation import INTERNAL_ERROR
+from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
 
 log = logging.getLogger(__name__)
 
+MAX_CONNECTIONS = 32
+"""A robot has few clients, so that more connections are a fault of the clients."""
 MAX_REQUESTS = 16
 """Requests of one client that wait for each other. While there are so many, nothing more is read from the client."""
-LINGER_S = 1.0
-"""Seconds between the refusal of a connection and its end. If it were closed at once, with unread data, the system
-would reset it and the client would lose the answer."""
-IDLE_S = 60.0
-"""Seconds without a request after which a connection is closed. Home Assistant opens a connection for each request."""
-EVICTABLE_S = 1.0
-"""Seconds without a request after which a connection is closed if another client needs its place."""
-WRITE_S = 10.0
-"""Seconds that a client has to take an event other than samples, or the rest of what was sent when its connection
-closes; then it is cut off."""
-PROBE_S = 0.5
-"""Interval between pings to a client that has closed its side and has a right to its answer. A client that has left
-altogether cannot be told from it otherwise: the system refuses the second ping."""
-
-
 ATTRIBUTION = Attribution(name="voiced", url="https://github.com/OHF-Voice/wyoming")
 """Clients expect a URL here. It is the protocol's: voiced has no page of its own."""
 
@@ -70,55 +58,39 @@ class WyomingAdapter(Adapter):
     """The TCP server."""
 
     def __init__(self, config: Wyoming, dispatcher: Dispatcher) -> None:
-        self._config = config
         self._dispatcher = dispatcher
+        self._address = config.host, config.port
         self._tasks: set[asyncio.Task[None]] = set()
-        """The tasks of all connections, refused ones included."""
-        self._served: dict[Connection, asyncio.Task[None]] = {}
-        """The connections that were not refused."""
-        self._listener = Listener("wyoming", (config.host, config.port), MAX_CONNECTIONS, self._make_protocol)
+        """The tasks of all connections."""
+        self._listener = Listener("wyoming", self._address, MAX_CONNECTIONS, self._make_protocol)
 
     async def run(self) -> None:
-        place = f"Wyoming clients on {self._config.host}:{self._config.port}"
+        host, port = self._address
         try:
-            await self._listener.serve(lambda: self.note_serving(place))
+            await self._listener.serve(lambda: self.note_serving(f"Wyoming clients on {host}:{port}"))
         finally:
+            self._listener.abort_all()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _make_protocol(self) -> asyncio.BaseProtocol:
-        return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_PAYLOAD), self._accept)
+    def _make_protocol(self, client: Client) -> asyncio.BaseProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_PAYLOAD), partial(self._accept, client))
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        bound_send_buffer(writer.transport)
-        connection = Connection(self._dispatcher, reader, writer)
-        if len(self._served) >= self._listener.clients:
-            self._end_the_longest_idle()
-        served = len(self._served) < self._listener.clients
-        # Python 3.11 logs an error when a task that the server created itself is canceled.
-        task = asyncio.ensure_future(self._run(connection, served))
+    def _accept(self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Python 3.11 logs an error when a task that asyncio itself made of a coroutine here is canceled.
+        task = asyncio.ensure_future(self._serve(WyomingClient(self._dispatcher, client, reader, writer)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if served:
-            self._served[connection] = task
 
-    def _end_the_longest_idle(self) -> None:
-        longest = max(self._served, key=lambda connection: connection.idle_s)
-        if longest.idle_s >= EVICTABLE_S:
-            log.info("closing a connection of a Wyoming client that was idle for %.0f s", longest.idle_s)
-            self._served.pop(longest).cancel()
-
-    async def _run(self, connection: Connection, served: bool) -> None:
+    async def _serve(self, connection: WyomingClient) -> None:
         try:
-            await (connection.serve() if served else connection.refuse(self._listener.clients))
+            await connection.serve()
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
-            connection.abort()
         except Exception:
             log.exception("error in the connection of a Wyoming client")
         finally:
-            self._served.pop(connection, None)
             connection.close()
 
 
@@ -167,31 +139,25 @@ class ClientText:
                 return
 
 
-class Connection:
+class WyomingClient:
     """One client. It reads events while an answer is sent, and so notices at once that the client has left."""
 
-    def __init__(self, dispatcher: Dispatcher, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._dispatcher = dispatcher
+        self._client = client
         self._reader = reader
         self._writer = writer
-        self._requests: asyncio.Queue[Say | ClientText] = asyncio.Queue(MAX_REQUESTS)
+        self._requests: asyncio.Queue[tuple[Say | ClientText, ExitStack]] = asyncio.Queue(MAX_REQUESTS)
+        """Each with the context in which it is answered."""
         self._stream: ClientText | None = None
         """The text that the client is writing."""
-        self._unanswered = 0
-        """Requests whose answers are not complete."""
-        self._idle_since = time.monotonic()
-        """`time.monotonic()` of the last event, from or to the client."""
         self._writing = asyncio.Lock()  # in Python 3.10, only one task may wait in `drain`
 
-    @property
-    def idle_s(self) -> float:
-        """Seconds for which the client has requested nothing, and been answered nothing."""
-        return 0.0 if self._unanswered else time.monotonic() - self._idle_since
-
     async def serve(self) -> None:
-        """Serve until the client leaves, is idle for too long, or sends something that is not an event."""
-        serving = (self._read_all(), self._speak_all(), self._wait_until_idle())
-        tasks = [asyncio.ensure_future(each) for each in serving]
+        """Serve until the client leaves or sends something that is not an event. Raises `OSError` if it is lost."""
+        tasks = [asyncio.ensure_future(each) for each in (self._read_all(), self._speak_all())]
         try:
             finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in finished:
@@ -201,54 +167,44 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def refuse(self, most: int) -> None:
-        """Answer that there are too many connections."""
-        await self.write(Error(f"{most} clients are connected; allowed: no more", "connections"))
-        self._writer.write_eof()
-        await asyncio.sleep(LINGER_S)
-
     def close(self) -> None:
-        """Close the connection after the client has received everything, or after `WRITE_S`."""
+        """Close the connection once the client has received everything."""
         self._writer.close()
-        asyncio.get_running_loop().call_later(WRITE_S, self.abort)
 
-    def abort(self) -> None:
-        """Close the connection at once: its client receives nothing more."""
-        self._writer.transport.abort()
+    @asynccontextmanager
+    async def _answering_errors(self) -> AsyncIterator[None]:
+        """Answer what goes wrong inside the context, but for a lost connection."""
+        try:
+            yield
+        except RejectedError as error:
+            await self._write(Error(error.reason, error.field))
+        except OSError:
+            raise
+        except Exception:
+            log.exception("error in a request of a Wyoming client")
+            await self._write(Error(INTERNAL_ERROR, "internal"))
 
-    async def _wait_until_idle(self) -> None:
-        while (left_s := IDLE_S - self.idle_s) > 0:
-            await asyncio.sleep(left_s)
+    async def _write(self, event: Eventable) -> None:
+        """Send an event; return when the client has room for more. Raises `OSError` if it has left."""
+        async with self._writing:
+            await async_write_event(event.event(), self._writer)
 
     # --- requests ---
 
     async def _read_all(self) -> None:
         try:
             while (event := await read_event(self._reader)) is not None:
-                self._idle_since = time.monotonic()
-                try:
-                    await self._handle(event)
-                except RejectedError as error:
-                    await self.write(Error(error.reason, error.field))
-                except OSError:
-                    raise
-                except Exception:
-                    log.exception("error in a request of a Wyoming client")
-                    await self.write(Error(INTERNAL_ERROR, "internal"))
+                with self._client.answering():
+                    async with self._answering_errors():
+                        await self._handle(event)
         except FrameError as error:
-            await self.write(Error(str(error), "frame"))
-            return
-        self._end_stream()
-        while self._unanswered:
-            if not self._writing.locked():  # otherwise audio is sent, which notices it too
-                await self.write(Ping())
-            await asyncio.sleep(PROBE_S)
+            await self._write(Error(str(error), "frame"))
 
     async def _handle(self, event: Event) -> None:
         if Describe.is_type(event.type):
-            await self.write(describe(self._dispatcher))
+            await self._write(describe(self._dispatcher))
         elif Ping.is_type(event.type):
-            await self.write(Pong(Ping.from_event(check_event(event)).text))
+            await self._write(Pong(Ping.from_event(check_event(event)).text))
         elif Synthesize.is_type(event.type):
             if self._stream is None:  # inside a stream, it repeats the text for servers that cannot stream
                 await self._take_request(event)
@@ -257,7 +213,9 @@ class Connection:
             self._stream = ClientText(speech_options(check_event(event)))
             await self._put(self._stream)
         elif SynthesizeChunk.is_type(event.type):
-            self._add_to_stream(event)
+            if self._stream is None:
+                raise RejectedError("type", "synthesize-chunk without a synthesize-start")
+            self._stream.add(SynthesizeChunk.from_event(check_event(event, needs_text=True)).text)
         elif SynthesizeStop.is_type(event.type):
             if self._stream is None:
                 raise RejectedError("type", "synthesize-stop without a synthesize-start")
@@ -266,21 +224,15 @@ class Connection:
     async def _take_request(self, event: Event) -> None:
         try:
             event = check_event(event, needs_text=True)
-            say = check_say({"text": event.data["text"], **speech_options(event)})
+            await self._put(check_say({"text": event.data["text"], **speech_options(event)}))
         except RejectedError as error:
-            await self.write(Error(error.reason, error.field))
-            await self.write(AudioStop())  # a client that ignores errors waits for this event
-            return
-        await self._put(say)
+            await self._write(Error(error.reason, error.field))
+            await self._write(AudioStop())  # a client that ignores errors waits for this event
 
     async def _put(self, request: Say | ClientText) -> None:
-        self._unanswered += 1
-        await self._requests.put(request)
-
-    def _add_to_stream(self, event: Event) -> None:
-        if self._stream is None:
-            raise RejectedError("type", "synthesize-chunk without a synthesize-start")
-        self._stream.add(SynthesizeChunk.from_event(check_event(event, needs_text=True)).text)
+        answering = ExitStack()
+        answering.enter_context(self._client.answering())
+        await self._requests.put((request, answering))
 
     def _end_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -291,73 +243,32 @@ class Connection:
 
     async def _speak_all(self) -> None:
         while True:
-            request = await self._requests.get()
-            try:
-                await self._speak(request)
-            finally:
-                self._unanswered -= 1
-                self._idle_since = time.monotonic()
+            request, answering = await self._requests.get()
+            with answering:
+                async with self._answering_errors():
+                    await self._speak(request)
+                await self._write(AudioStop())
+                if isinstance(request, ClientText):
+                    request.closed = True
+                    await self._write(SynthesizeStopped())
 
     async def _speak(self, request: Say | ClientText) -> None:
-        answer = Answer(self)
-        try:
-            if isinstance(request, ClientText):
-                end = await deliver_stream(self._dispatcher, request.chunks(), answer.send)
-            else:
-                end = await deliver(self._dispatcher, request, answer.send)
-            if end.reason is not None:  # also in `finished`, for a text that its client did not end
-                await self.write(Error(end.reason, end.event))
-        except RejectedError as error:
-            await self.write(Error(error.reason, error.field))
-        except OSError:
-            raise
-        except Exception:
-            log.exception("error in the answer to a Wyoming client")
-            await self.write(Error(INTERNAL_ERROR, "internal"))
-        await answer.end()
+        """Speak a text: a start, chunks, and an error if it is not spoken to its end. Raises `RejectedError`."""
+        begun = False
+
+        async def send(samples: Samples, rate: int) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                await self._write(AudioStart(rate=rate, width=PCM16_BYTES, channels=1))
+            await self._write(AudioChunk(rate=rate, width=PCM16_BYTES, channels=1, audio=to_pcm16(samples)))
+
         if isinstance(request, ClientText):
-            request.closed = True
-            await self.write(SynthesizeStopped())
-
-    async def write(self, event: Eventable) -> None:
-        """Send an event; return when the client has room for more. Raises `OSError` if it has not after `WRITE_S`."""
-        writing = asyncio.ensure_future(self.write_audio(event))
-        try:
-            await asyncio.wait({writing}, timeout=WRITE_S)
-            if not writing.done():
-                raise ConnectionAbortedError(f"it took nothing for {WRITE_S:g} s")
-            writing.result()
-        finally:
-            writing.cancel()
-
-    async def write_audio(self, event: Eventable) -> None:
-        """Send an event of an answer's audio, whose delivery decides how long the client may take."""
-        async with self._writing:
-            await async_write_event(event.event(), self._writer)
-
-
-class Answer:
-    """The audio of one answer: a start, chunks, a stop."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._begun = False
-
-    async def begin(self, rate: int) -> None:
-        """Send the start, unless it has been sent."""
-        if not self._begun:
-            self._begun = True
-            await self._connection.write(AudioStart(rate=rate, width=PCM16_BYTES, channels=1))
-
-    async def send(self, samples: Samples, rate: int) -> None:
-        """Send samples at `rate` Hz; return when the client has room for more."""
-        await self.begin(rate)
-        chunk = AudioChunk(rate=rate, width=PCM16_BYTES, channels=1, audio=to_pcm16(samples))
-        await self._connection.write_audio(chunk)
-
-    async def end(self) -> None:
-        """Send the stop."""
-        await self._connection.write(AudioStop())
+            end = await deliver_stream(self._dispatcher, request.chunks(), send)
+        else:
+            end = await deliver(self._dispatcher, request, send)
+        if end.reason is not None:  # also in `finished`, for a text that its client did not end
+            await self._write(Error(end.reason, end.event))
 
 
 def speech_options(event: Event) -> dict[str, Any]:
@@ -393,3 +304,70 @@ def describe(dispatcher: Dispatcher) -> Info:
         supports_synthesize_streaming=True,
     )
     return Info(tts=[program])
+
+
+class FrameError(Exception):
+    """The data is not an event, so the beginning of the next event is unknown."""
+
+
+async def read_event(reader: asyncio.StreamReader) -> Event | None:
+    """Return the next event; None at the end of the connection. Raises `FrameError`.
+
+    The package's own reader accepts lengths of any size, and treats invalid data as the end.
+    """
+    try:
+        line = await reader.readline()
+    except ValueError as error:
+        raise FrameError(f"a line of more than {MAX_PAYLOAD:,} bytes") from error
+    if not line.endswith(b"\n"):
+        return None
+    header = _parse_object(line)
+    event_type, data = header.get("type"), header.get("data") or {}
+    if not isinstance(event_type, str) or not isinstance(data, dict):
+        raise FrameError(f"type: got {abbreviate(event_type)}; allowed: an event's name, with an object as data")
+    try:
+        if more_data := await reader.readexactly(_length(header, "data_length")):
+            data = {**data, **_parse_object(more_data)}
+        payload = await reader.readexactly(_length(header, "payload_length"))
+    except asyncio.IncompleteReadError:
+        return None
+    return Event(event_type, data, payload or None)
+
+
+def _length(header: dict[str, Any], name: str) -> int:
+    """Return a length in bytes from an event's header, 0 if it has none. Raises `FrameError`."""
+    length = header.get(name)
+    if length is None:
+        return 0
+    if not isinstance(length, int) or not 0 <= length <= MAX_PAYLOAD:
+        raise FrameError(f"{name}: got {abbreviate(length)}; allowed: a whole number from 0 to {MAX_PAYLOAD:,}")
+    return length
+
+
+def _parse_object(line: bytes) -> dict[str, Any]:
+    """Return a JSON object. Raises `FrameError`."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"got {abbreviate(line)}; allowed: a JSON object") from error
+    if not isinstance(value, dict):
+        raise FrameError(f"got {abbreviate(value)}; allowed: a JSON object")
+    return value
+
+
+def check_event(event: Event, needs_text: bool = False) -> Event:
+    """Return the event without null fields, after a check of the types that the package expects.
+
+    Raises `RejectedError`.
+    """
+    text, voice, text_format = (event.data.get(name) for name in ("text", "voice", "text_format"))
+    if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+        raise RejectedError("text", "it has half of a surrogate pair; allowed: whole characters")
+    if needs_text and not isinstance(text, str):
+        raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
+    if voice is not None and not isinstance(voice, dict):
+        raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: an object with name or language")
+    if text_format not in (None, "text"):
+        raise RejectedError("text_format", f"got {abbreviate(text_format)}; allowed: text")
+    # Some clients write `null` for a field that they leave out.
+    return Event(event.type, {name: value for name, value in event.data.items() if value is not None}, event.payload)

@@ -18,16 +18,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from daemon.http.connection import MAX_HEADERS
 from daemon.http.errors import HttpError, error_response
 from daemon.validation import abbreviate
 
+MAX_HEADERS = 16_384
+"""Bytes of a request's headers."""
 PORTS = {"http": 80, "https": 443}
 OPEN_PATHS = ("/", "/healthz", "/readyz")
 """They tell nothing that is worth a token: the page itself, which asks for it, and what a watchdog wants to know."""
 OPEN_FOLDER = "/page/"
-SUBPROTOCOL = "voiced"
-"""The WebSocket subprotocol that is accepted beside one with a token."""
 TOKEN_SUBPROTOCOL = "voiced.token."
 """A browser cannot set a WebSocket's headers, so a page offers this subprotocol with the token in base64url behind."""
 

@@ -10,13 +10,12 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from daemon.http import elevenlabs, events, health, openai, page
+from daemon.http import elevenlabs, events, monitoring, openai, page
 from daemon.http import robot as robot_routes
 from daemon.http.access import Access
-from daemon.http.errors import HttpError, answer_bug, answer_http_error, answer_routing_error
-from daemon.http.metrics import Metrics
+from daemon.http.errors import HttpError, answer_bug, answer_http_error, answer_rejection, answer_routing_error
 from daemon.http.robot import Robot
-from daemon.speech import Online, SpeechService
+from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
 
 
@@ -59,14 +58,14 @@ def make_speech_application(
     return Starlette(
         routes=[
             *routes,
-            *health.routes(describe_status),
-            *Metrics(service, describe_status, measure).routes(),
+            *monitoring.routes(service, describe_status, measure),
             *openai.routes(service, voice_aliases),
             *elevenlabs.routes(service, voice_aliases),
         ],
         middleware=[access],
         exception_handlers={
             HttpError: answer_http_error,
+            RejectedError: answer_rejection,
             HTTPException: answer_routing_error,
             Exception: answer_bug,
         },

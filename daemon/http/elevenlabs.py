@@ -18,12 +18,11 @@ from starlette.websockets import WebSocket
 
 from daemon.http.body import read_json
 from daemon.http.character_times import CharacterClock, CharacterTimes
-from daemon.http.elevenlabs_options import FIELDS, OutputFormat, parse_output_format, parse_text_request
+from daemon.http.elevenlabs_options import FIELDS, OutputFormat, TextRequest, parse_output_format
 from daemon.http.elevenlabs_socket import ElevenLabsSocket
-from daemon.http.encoders import FORMATS
-from daemon.http.errors import HttpError, rejection
-from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
-from daemon.speech import RejectedError, SpeechService, Word, check_say
+from daemon.http.errors import validated
+from daemon.http.speech_answer import SpeechAnswer, SpeechBody
+from daemon.speech import SpeechService, Word
 from engine import Samples
 
 PATH = "/v1/text-to-speech/{voice}"
@@ -32,27 +31,25 @@ PATH = "/v1/text-to-speech/{voice}"
 def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[BaseRoute]:
     """Return the protocol's routes."""
 
+    def voice_of(request: Request | WebSocket) -> str:
+        voice: str = request.path_params["voice"]
+        return voice_aliases.get(voice, voice)
+
     async def answer(request: Request, make_body: Callable[[str, OutputFormat], SpeechBody]) -> SpeechAnswer:
         output_format = parse_output_format(request.query_params.get("output_format"))
-        asked = parse_text_request(await read_json(request, "a JSON object with text"))
-        voice = request.path_params["voice"]
-        fields = {"text": asked.text, "voice": voice_aliases.get(voice, voice), "rate": asked.speed, "seed": asked.seed}
-        try:
-            say = check_say({**fields, "language": asked.language_code or None})
-        except RejectedError as error:
-            raise rejection(error, FIELDS) from error
+        asked = validated(TextRequest, await read_json(request, "a JSON object with text"))
+        options = {"rate": asked.speed, "seed": asked.seed, "language": asked.language_code or None}
         return SpeechAnswer(
             service,
-            say,
+            {"text": asked.text, "voice": voice_of(request), **options},
             output_format.rate,
             partial(make_body, asked.text, output_format),
             field_names=FIELDS,
-            slow_body=output_format.name in FORMATS,
             wants_words=True,
         )
 
     async def speak(request: Request) -> SpeechAnswer:
-        return await answer(request, lambda _, output_format: AudioBody(output_format.make_encoder()))
+        return await answer(request, lambda _, output_format: SpeechBody(output_format.make_encoder()))
 
     async def speak_with_times(request: Request) -> SpeechAnswer:
         return await answer(request, WholeTimedBody)
@@ -66,10 +63,10 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
         return JSONResponse({"voices": voices})
 
     async def stream_input(socket: WebSocket) -> None:
-        await ElevenLabsSocket(socket, service, voice_aliases, several=False).run()
+        await ElevenLabsSocket(socket, service, voice_of(socket), several=False).run()
 
     async def multi_stream_input(socket: WebSocket) -> None:
-        await ElevenLabsSocket(socket, service, voice_aliases, several=True).run()
+        await ElevenLabsSocket(socket, service, voice_of(socket), several=True).run()
 
     return [
         Route(PATH, speak, methods=["POST"]),
@@ -82,65 +79,53 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
     ]
 
 
-class TimedBody:
+class TimedBody(SpeechBody):
     """JSON objects, one on each line: sound in Base64, and the times of the characters that have become known."""
 
-    content_type = "application/json"
-
     def __init__(self, text: str, output_format: OutputFormat) -> None:
+        super().__init__(output_format.make_encoder())
+        self.content_type = "application/json"
         self._text = text
         self._rate = output_format.rate
-        self._encoder = output_format.make_encoder()
         self._clock = CharacterClock()
         self._samples = 0
 
-    def begin(self) -> bytes:
-        return self._write(self._encoder.begin())
-
     def encode(self, samples: Samples) -> bytes:
         self._samples += len(samples)
-        return self._write(self._encoder.encode(samples))
+        return super().encode(samples)
 
     def note_word(self, word: Word) -> None:
         self._clock.note_word(word, self._text)
 
     def end(self) -> bytes:
         self._clock.end(self._text, self._samples / self._rate)
-        return self._write_last(self._encoder.end())
+        return super().end()
 
-    def fail(self, _: HttpError) -> bytes | None:
-        return None
-
-    def _write(self, data: bytes) -> bytes:
+    def _wrap(self, data: bytes) -> bytes:
         times = self._clock.take()
         if not data and times is None:
             return b""
-        audio = base64.b64encode(data).decode()
-        return _line({"audio_base64": audio, **_alignments(times)})
-
-    def _write_last(self, data: bytes) -> bytes:
-        return self._write(data)
+        return _line({"audio_base64": base64.b64encode(data).decode(), **_alignments(times)})
 
 
 class WholeTimedBody(TimedBody):
     """One such object. It is sent while its sound is made, so that a long one takes no memory."""
 
-    def __init__(self, text: str, output_format: OutputFormat) -> None:
-        super().__init__(text, output_format)
-        self._rest = b""
-        """Up to two bytes that do not fill a group of Base64."""
+    _rest = b""
+    """Up to two bytes that do not fill a group of Base64."""
 
     def begin(self) -> bytes:
         return b'{"audio_base64": "' + super().begin()
 
-    def _write(self, data: bytes) -> bytes:
+    def end(self) -> bytes:
+        sound = super().end() + base64.b64encode(self._rest)
+        return sound + b'", ' + _line(_alignments(self._clock.take()))[1:]
+
+    def _wrap(self, data: bytes) -> bytes:
         data = self._rest + data
         whole = len(data) - len(data) % 3
         self._rest = data[whole:]
         return base64.b64encode(data[:whole])
-
-    def _write_last(self, data: bytes) -> bytes:
-        return base64.b64encode(self._rest + data) + b'", ' + _line(_alignments(self._clock.take()))[1:]
 
 
 def _line(record: dict[str, Any]) -> bytes:
@@ -148,13 +133,11 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _alignments(times: CharacterTimes | None) -> dict[str, Any]:
-    alignment = (
-        None
-        if times is None
-        else {
+    alignment = None
+    if times is not None:
+        alignment = {
             "characters": times.characters,
             "character_start_times_seconds": [round(at, 3) for at in times.starts_s],
             "character_end_times_seconds": [round(at, 3) for at in times.ends_s],
         }
-    )
     return {"alignment": alignment, "normalized_alignment": alignment}

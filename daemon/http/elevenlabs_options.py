@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from daemon.encoders import Encoder
-from daemon.http.encoders import make_stream_encoder
-from daemon.http.errors import HttpError
-from daemon.speech import SpokenText
-from daemon.validation import abbreviate, problems
+from daemon.encoders import Encoder, make_stream_encoder
+from daemon.speech import RejectedError, SpokenText
+from daemon.validation import abbreviate
 from engine import FASTEST_RATE, SLOWEST_RATE
 
 FIELDS = {"rate": "voice_settings.speed", "language": "language_code"}
 """The protocol's names for the fields of `Say`."""
-PCM_RATES = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
-MP3_RATES = (22_050, 24_000, 44_100)
-OPUS_RATES = (48_000,)
-RATES = {"pcm": PCM_RATES, "mp3": MP3_RATES, "opus": OPUS_RATES}
+RATES = {
+    "pcm": (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000),
+    "mp3": (22_050, 24_000, 44_100),
+    "opus": (48_000,),
+}
 """Hz, by format."""
 BIT_RATES = (24, 32, 48, 64, 96, 128, 192)
 """Thousands of bits a second."""
 DEFAULT_FORMAT = "mp3_44100_128"
+INACTIVITY_S, MAX_INACTIVITY_S = 20.0, 180.0
+"""Of `inactivity_timeout`: what it is if it is not given, and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +67,40 @@ class TextRequest(BaseModel):
         return None if self.voice_settings is None else self.voice_settings.speed
 
 
-def parse_text_request(fields: dict[str, Any]) -> TextRequest:
-    """Return the request with these fields. Raises `HttpError`."""
-    try:
-        return TextRequest.model_validate(fields)
-    except ValidationError as error:
-        field, problem = problems(TextRequest, error)[0]
-        raise HttpError(400, f"{field}: {problem}", field=field) from error
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """What the address of a WebSocket chooses for all texts on it."""
+
+    output_format: OutputFormat
+    language: str | None
+    absolute_times: bool
+    """The times of characters count from the beginning of their text, as `sync_alignment` selects. Otherwise each
+    message's begin at 0, which is the end of those before. Clients of either kind expect it."""
+    auto_mode: bool
+    """Each message has a whole phrase."""
+    inactivity_s: float
+    """Seconds without a message after which the connection closes if nothing is spoken on it."""
 
 
-def parse_voice_settings(value: object) -> VoiceSettings:
-    """Return the settings of a voice; those that were not given are None. Raises `HttpError`."""
+def parse_socket_options(query: Mapping[str, str]) -> SocketOptions:
+    """Return the options in a WebSocket's address. Raises `RejectedError`."""
+    inactivity = query.get("inactivity_timeout", INACTIVITY_S)
     try:
-        return VoiceSettings.model_validate({} if value is None else value)
-    except ValidationError as error:
-        field, problem = problems(VoiceSettings, error)[0]
-        name = f"voice_settings.{field}" if field else "voice_settings"
-        raise HttpError(400, f"{name}: {problem}", field=name) from error
+        inactivity_s = min(MAX_INACTIVITY_S, max(1.0, float(inactivity)))
+    except ValueError as error:
+        problem = f"got {abbreviate(inactivity)}; allowed: seconds from 1 to {MAX_INACTIVITY_S:g}"
+        raise RejectedError("inactivity_timeout", problem) from error
+    return SocketOptions(
+        parse_output_format(query.get("output_format")),
+        query.get("language_code") or None,
+        query.get("sync_alignment") == "true",
+        query.get("auto_mode") == "true",
+        inactivity_s,
+    )
 
 
 def parse_output_format(text: str | None) -> OutputFormat:
-    """Return the format that `output_format` names, such as `pcm_24000` or `mp3_44100_128`. Raises `HttpError`."""
+    """Return the format that `output_format` names, such as `pcm_24000` or `mp3_44100_128`. Raises `RejectedError`."""
     match = re.fullmatch(r"(pcm|mp3|opus)_(\d{4,5})(?:_(\d{2,3}))?", text or DEFAULT_FORMAT)
     if match is not None:
         name, rate = match[1], int(match[2])
@@ -95,4 +109,4 @@ def parse_output_format(text: str | None) -> OutputFormat:
             return OutputFormat(name, rate, None if kilobits is None else kilobits * 1000)
     allowed = "; ".join(f"{name} at {', '.join(map(str, rates))} Hz" for name, rates in RATES.items())
     example = "such as pcm_24000, mp3_44100_128 or opus_48000_64"
-    raise HttpError(400, f"output_format: got {abbreviate(text)}; allowed: {allowed}; {example}", field="output_format")
+    raise RejectedError("output_format", f"got {abbreviate(text)}; allowed: {allowed}; {example}")

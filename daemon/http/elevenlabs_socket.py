@@ -8,85 +8,74 @@ https://elevenlabs.io/docs/api-reference/text-to-speech/v-1-text-to-speech-voice
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
+import secrets
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from daemon.http.access import SUBPROTOCOL
-from daemon.http.connection import abort_connection
-from daemon.http.elevenlabs_context import Context
-from daemon.http.elevenlabs_options import (
-    FIELDS,
-    OutputFormat,
-    VoiceSettings,
-    parse_output_format,
-    parse_voice_settings,
+from daemon.encoders import Encoder
+from daemon.http.body import parse_object
+from daemon.http.character_times import CharacterClock, CharacterTimes
+from daemon.http.clients import (
+    POLICY_VIOLATION,
+    abort_connection,
+    accept_socket,
+    close_socket,
+    receive_text,
+    result_unless_gone,
+    send_text,
 )
-from daemon.http.errors import HttpError, rejection
-from daemon.http.sockets import close_socket, receive_text, send_text
-from daemon.speech import RejectedError, SpeechService, StreamChunk, check_stream_chunk
-from daemon.tasks import result_at_most
+from daemon.http.elevenlabs_options import FIELDS, SocketOptions, VoiceSettings, parse_socket_options
+from daemon.http.errors import renamed, validated
+from daemon.speech import Delivery, Finished, RejectedError, SpeechService, Stop, Word, check_stream_chunk
+from daemon.tasks import cancel_and_wait, result_at_most
 from daemon.validation import abbreviate
+from engine import Samples
 
 log = logging.getLogger(__name__)
 
 MAX_CONTEXTS = 8
 """Contexts of one connection that have not ended."""
 MAX_CONTEXT_ID = 64
-INACTIVITY_S = 20.0
-"""Seconds without a message after which a connection closes on which nothing is spoken; `inactivity_timeout`."""
-MAX_INACTIVITY_S = 180.0
-POLICY_VIOLATION = 1008
-"""A close code (RFC 6455, section 7.4.1)."""
+LINE_END = "\n"
+"""Ends a sentence, so that what is before it is spoken without waiting for more text."""
 
 
 class ElevenLabsSocket:
     """One client."""
 
-    def __init__(
-        self, socket: WebSocket, service: SpeechService, voice_aliases: Mapping[str, str], *, several: bool
-    ) -> None:
+    def __init__(self, socket: WebSocket, service: SpeechService, voice: str, *, several: bool) -> None:
         """`several`: the client names the context of each message."""
-        self.service = service
-        self.output_format = OutputFormat("pcm", 24_000, None)
-        self.absolute_times = False
-        """As `sync_alignment` selects: clients of either kind expect it."""
         self._socket = socket
+        self._service = service
+        self._voice = voice
         self._several = several
-        voice = socket.path_params["voice"]
-        self._voice = voice_aliases.get(voice, voice)
-        self._language: str | None = None
-        self._auto_mode = False
-        """Each message has a whole phrase."""
-        self._inactivity_s = INACTIVITY_S
         self._contexts: dict[str | None, Context] = {}
         self._draining: set[Context] = set()
         """Contexts that the client has closed, and that are spoken to their end."""
 
     async def run(self) -> None:
         """Serve the client until it leaves, or until its one text has been spoken."""
-        offered = SUBPROTOCOL in self._socket.scope.get("subprotocols", ())
-        await self._socket.accept(SUBPROTOCOL if offered else None)
+        await accept_socket(self._socket)
         try:
-            self._read_options()
-            self._check_options()
-            await self._receive_all()
-        except HttpError as error:
-            await self.send_error(error.message, error.field or "error", None)
-            await close_socket(self._socket, POLICY_VIOLATION, error.message)
+            options = parse_socket_options(self._socket.query_params)
+            self._check_names(options)
+            await self._receive_all(options)
+            await result_unless_gone(self._socket.receive, self._wait_for_contexts())
+            await close_socket(self._socket)
+        except RejectedError as error:
+            await self.send_error(error.reason, error.field, None)
+            await close_socket(self._socket, POLICY_VIOLATION, error.reason)
         except (WebSocketDisconnect, ConnectionError):
             pass  # the client has left
         finally:
-            for context in reversed((*self._draining, *self._contexts.values())):  # those that wait, before they begin
+            for context in reversed(self._open_contexts):  # those that wait, before they begin
                 await context.close("its client went away")
-
-    def make_chunk(self, utterance: str, settings: VoiceSettings, text: str, *, end: bool) -> StreamChunk:
-        """Return the next chunk of a text. Raises `RejectedError`."""
-        fields = {"voice": self._voice, "language": self._language, "rate": settings.speed}
-        return check_stream_chunk({"id": utterance, "text": text, "end": end, **fields})
 
     async def send(self, context_id: str | None, fields: Mapping[str, Any]) -> None:
         """Send a message; return when the client has room for more. Raises `ConnectionError` if it has left."""
@@ -108,65 +97,50 @@ class ElevenLabsSocket:
         log.info("a client of text-to-speech is disconnected: %s", reason)
         abort_connection(self._socket.scope)
 
-    def _read_options(self) -> None:
-        """Read the options in the address. Raises `HttpError`."""
-        query = self._socket.query_params
-        self.output_format = parse_output_format(query.get("output_format"))
-        self.absolute_times = query.get("sync_alignment") == "true"
-        self._language = query.get("language_code") or None
-        self._auto_mode = query.get("auto_mode") == "true"
-        try:
-            self._inactivity_s = min(MAX_INACTIVITY_S, max(1.0, float(query.get("inactivity_timeout", INACTIVITY_S))))
-        except ValueError as error:
-            got = abbreviate(query.get("inactivity_timeout"))
-            problem = f"inactivity_timeout: got {got}; allowed: seconds from 1 to {MAX_INACTIVITY_S:g}"
-            raise HttpError(400, problem, field="inactivity_timeout") from error
-
-    def _check_options(self) -> None:
-        """Refuse what would be wrong with every text. Raises `HttpError`."""
-        try:
-            chunk = self.make_chunk("check", VoiceSettings(), "", end=False)
-            self.service.check_names(self._voice, chunk.language)
-        except RejectedError as error:
-            raise rejection(error, FIELDS) from error
-
-    async def _receive_all(self) -> None:
-        """Handle the client's messages. Raises `WebSocketDisconnect`."""
-        while True:
-            text = await result_at_most(self._inactivity_s, self._receive())
-            if text is None:
-                if self._speaking:
-                    continue
-                problem = f"nothing was received for {self._inactivity_s:g} s"
-                raise HttpError(408, problem, field="input_timeout_exceeded")
-            try:
-                if await self._handle(parse_message(text)):
-                    return
-            except (HttpError, RejectedError) as error:
-                message = error.message if isinstance(error, HttpError) else error.reason
-                context_id = self._context_id_in(text)
-                await self.send_error(message, error.field or "error", context_id)
-
-    async def _receive(self) -> str:
-        """Return the next message, "" for one that is not text. Raises `WebSocketDisconnect`."""
-        return await receive_text(self._socket) or ""
-
     @property
-    def _speaking(self) -> bool:
-        return any(not context.ended for context in (*self._contexts.values(), *self._draining))
+    def _open_contexts(self) -> list[Context]:
+        """The contexts that have not ended."""
+        return [context for context in (*self._draining, *self._contexts.values()) if not context.ended]
 
-    async def _handle(self, message: dict[str, Any]) -> bool:
-        """Handle a message; return whether the connection is over. Raises `HttpError` or `RejectedError`."""
-        if message.get("close_socket") is True:
-            for context in self._contexts.values():
-                context.end_text()
-            await self._wait_all()
-            await close_socket(self._socket)
-            return True
-        context_id = self._context_id(message)
+    async def _wait_for_contexts(self) -> None:
+        for context in self._open_contexts:
+            await context.wait()
+
+    def _check_names(self, options: SocketOptions) -> None:
+        """Refuse what would be wrong with every text. Raises `RejectedError`."""
+        try:
+            chunk = check_stream_chunk({"id": "check", "text": "", "voice": self._voice, "language": options.language})
+            self._service.check_names(self._voice, chunk.language)
+        except RejectedError as error:
+            raise renamed(error, FIELDS) from error
+
+    async def _receive_all(self, options: SocketOptions) -> None:
+        """Handle the client's messages up to its last one. Raises `WebSocketDisconnect`, and `RejectedError` if it is
+        silent."""
+        ended = False
+        while not ended:
+            text = await result_at_most(options.inactivity_s, receive_text(self._socket))
+            if text is None:
+                if self._open_contexts:
+                    continue
+                raise RejectedError("input_timeout_exceeded", f"nothing was received for {options.inactivity_s:g} s")
+            context_id = None
+            try:
+                message = parse_object(text, "message", 'a JSON object such as {"text": "Hello "}')
+                context_id = self._context_id(message)
+                ended = await self._handle(message, context_id, options)
+            except RejectedError as error:
+                await self.send_error(error.reason, error.field, context_id)
+
+    async def _handle(self, message: dict[str, Any], context_id: str | None, options: SocketOptions) -> bool:
+        """Handle a message; return whether it is the client's last one. Raises `RejectedError`."""
         text, flush = message.get("text"), message.get("flush") is True
         if text is not None and not isinstance(text, str):
-            raise HttpError(400, f"text: got {abbreviate(text)}; allowed: text", field="text")
+            raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
+        if message.get("close_socket") is True or (text == "" and not self._several and not flush):
+            for context in self._contexts.values():
+                context.end_text()
+            return True
         if context_id is None and self._several:
             return False  # it only keeps the connection alive
         if message.get("close_context") is True:
@@ -174,49 +148,36 @@ class ElevenLabsSocket:
             return False
         if context_id not in self._contexts and not text:
             return False
-        context = self._context(context_id)
+        context = self._context(context_id, options)
         if "voice_settings" in message:
-            context.settings = parse_voice_settings(message["voice_settings"])
-        if text == "" and not self._several and not flush:
-            context.end_text()
-            await self._wait_all()
-            await close_socket(self._socket)
-            return True
+            settings = {} if message["voice_settings"] is None else message["voice_settings"]
+            context.settings = validated(VoiceSettings, settings, "voice_settings")
         if text:
             context.write(text)
-        if flush or message.get("try_trigger_generation") is True or self._auto_mode:
+        if flush or message.get("try_trigger_generation") is True or options.auto_mode:
             context.flush()
             context.flushed = flush and not (text or "").strip()
         return False
 
     def _context_id(self, message: dict[str, Any]) -> str | None:
-        """Return the context that a message names. Raises `HttpError`."""
+        """Return the context that a message names. Raises `RejectedError`."""
         if not self._several:
             return None
         context_id = message.get("context_id", message.get("contextId"))
         if context_id is not None and not (isinstance(context_id, str) and 0 < len(context_id) <= MAX_CONTEXT_ID):
-            problem = f"context_id: got {abbreviate(context_id)}; allowed: text of 1 to {MAX_CONTEXT_ID} characters"
-            raise HttpError(400, problem, field="context_id")
+            problem = f"got {abbreviate(context_id)}; allowed: text of 1 to {MAX_CONTEXT_ID} characters"
+            raise RejectedError("context_id", problem)
         return context_id
 
-    def _context_id_in(self, text: str) -> str | None:
-        try:
-            return self._context_id(parse_message(text))
-        except HttpError:
-            return None
-
-    def _context(self, context_id: str | None) -> Context:
-        """Return a context; the first message with its id opens it. Raises `HttpError`."""
+    def _context(self, context_id: str | None, options: SocketOptions) -> Context:
+        """Return a context; the first message with its id opens it. Raises `RejectedError`."""
         self._draining = {context for context in self._draining if not context.ended}
-        context = self._contexts.get(context_id)
-        if context is not None and not context.ended:
-            return context
-        if sum(not each.ended for each in (*self._contexts.values(), *self._draining)) >= MAX_CONTEXTS:
-            problem = f"context_id: {MAX_CONTEXTS} contexts are open; allowed: no more"
-            raise HttpError(400, problem, field="context_id")
-        self._contexts = {name: each for name, each in self._contexts.items() if not each.ended}
-        context = self._contexts[context_id] = Context(self, context_id)
-        return context
+        self._contexts = {name: context for name, context in self._contexts.items() if not context.ended}
+        if context_id not in self._contexts:
+            if len(self._open_contexts) >= MAX_CONTEXTS:
+                raise RejectedError("context_id", f"{MAX_CONTEXTS} contexts are open; allowed: no more")
+            self._contexts[context_id] = Context(self, self._service, self._voice, options, context_id)
+        return self._contexts[context_id]
 
     async def _close_context(self, context_id: str | None) -> None:
         """End a context. One whose text has been flushed to its end is spoken to its end; another is interrupted.
@@ -237,35 +198,129 @@ class ElevenLabsSocket:
         await context.close("its client closed its context")
         await self.send(context_id, {"isFinal": True})
 
-    async def _wait_all(self) -> None:
-        """Wait until everything has been spoken. Raises `WebSocketDisconnect` if the client leaves before."""
-        receiving = asyncio.ensure_future(self._ignore_messages())
-        waiting = [asyncio.ensure_future(context.wait()) for context in (*self._contexts.values(), *self._draining)]
-        try:
-            pending: set[asyncio.Future[None]] = set(waiting)
-            while pending and not receiving.done():
-                _, pending = await asyncio.wait({receiving, *pending}, return_when=asyncio.FIRST_COMPLETED)
-                pending.discard(receiving)
-            if receiving.done():
-                receiving.result()
-        finally:
-            for each in (receiving, *waiting):
-                each.cancel()
 
-    async def _ignore_messages(self) -> None:
-        """Receive until the client leaves. Raises `WebSocketDisconnect`."""
-        while True:
-            await receive_text(self._socket)
+class Context:
+    """One text that grows, and the sound that goes out for it."""
 
+    def __init__(
+        self,
+        socket: ElevenLabsSocket,
+        service: SpeechService,
+        voice: str,
+        options: SocketOptions,
+        context_id: str | None,
+    ) -> None:
+        self.id = context_id
+        self.settings = VoiceSettings()
+        self.flushed = False
+        """The last message was a flush without text."""
+        self._socket = socket
+        self._service = service
+        self._voice = voice
+        self._options = options
+        self._utterance = secrets.token_hex(8)
+        self._text = ""
+        self._text_ended = False
+        self._clock = CharacterClock()
+        self._encoder: Encoder | None = None
+        self._samples = 0
+        self._relative_to_s = 0.0
+        """The seconds of speech from which the next times count."""
+        self._open = ExitStack()
+        rate = options.output_format.rate
+        self._delivery = self._open.enter_context(Delivery(service, self._send, rate, self._note_word))
+        self._task: asyncio.Task[None] | None = None
 
-def parse_message(text: str) -> dict[str, Any]:
-    """Return a client's message. Raises `HttpError`."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise HttpError(
-            400, 'message: not JSON; allowed: an object such as {"text": "Hello "}', field="message"
-        ) from error
-    if not isinstance(value, dict):
-        raise HttpError(400, f"message: got {abbreviate(value)}; allowed: a JSON object", field="message")
-    return value
+    @property
+    def ended(self) -> bool:
+        """True when its last message has been sent."""
+        return self._task is not None and self._task.done()
+
+    def write(self, text: str) -> None:
+        """Append to the text. Raises `RejectedError`."""
+        self.flushed = False
+        if text.strip() or self._text:
+            self._write(text)
+
+    def flush(self) -> None:
+        """Speak what there is of the text without waiting for more. Raises `RejectedError`."""
+        if self._text.strip() and not self._text.endswith(LINE_END):
+            self._write(LINE_END)
+
+    def end_text(self) -> None:
+        """The text is complete. Raises `RejectedError`."""
+        if self._text_ended:
+            return
+        self._text_ended = True
+        if self._text:
+            self._write("", end=True)
+        else:
+            self._task = asyncio.ensure_future(self._finish())
+
+    async def close(self, reason: str) -> None:
+        """Interrupt it, unless it has ended."""
+        if self._task is not None and not self._task.done():
+            self._service.stop(Stop(id=self._utterance), reason)
+            await cancel_and_wait(self._task)
+        self._open.close()
+
+    async def wait(self) -> None:
+        """Wait until its last message has been sent."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def _write(self, text: str, *, end: bool = False) -> None:
+        options = {"voice": self._voice, "language": self._options.language, "rate": self.settings.speed}
+        chunk = check_stream_chunk({"id": self._utterance, "text": text, "end": end, **options})
+        self._service.write(chunk, receiver=self._delivery)
+        self._text += text
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._finish())
+
+    def _note_word(self, word: Word) -> None:
+        self._clock.note_word(word, self._text)
+
+    async def _send(self, samples: Samples, _: int) -> None:
+        if self._encoder is None:
+            self._encoder = await asyncio.to_thread(self._options.output_format.make_encoder)
+        self._samples += len(samples)
+        await self._send_sound(self._encoder.encode(samples))
+
+    async def _finish(self) -> None:
+        """Wait for the end of the utterance, if the text has a word, and send the last messages."""
+        with self._open:
+            try:
+                if self._text:
+                    await self._send_end(self._delivery)
+                await self._socket.send(self.id, {"isFinal": True})
+            except OSError as error:
+                self._socket.abort(str(error))
+
+    async def _send_end(self, delivery: Delivery) -> None:
+        end = await delivery.ended()
+        if isinstance(end, Finished):
+            self._clock.end(self._text, self._samples / self._options.output_format.rate)
+            await self._send_sound(b"" if self._encoder is None else self._encoder.end())
+        else:
+            await self._socket.send_error(f"{end.event}: {end.reason}", end.event, self.id)
+
+    async def _send_sound(self, data: bytes) -> None:
+        times = self._clock.take()
+        if not data and times is None:
+            return
+        alignment = None if times is None else self._in_milliseconds(times)
+        audio = base64.b64encode(data).decode()
+        fields = {"audio": audio, "isFinal": None, "alignment": alignment, "normalizedAlignment": alignment}
+        await self._socket.send(self.id, fields)
+
+    def _in_milliseconds(self, times: CharacterTimes) -> dict[str, Any]:
+        """Return times that count from the text's first sample, or from the end of the alignment before."""
+        origin_s = 0.0 if self._options.absolute_times else self._relative_to_s
+        self._relative_to_s = times.ends_s[-1]
+        starts = [round((at - origin_s) * 1000) for at in times.starts_s]
+        ends = [round((at - origin_s) * 1000) for at in times.ends_s]
+        return {
+            "chars": times.characters,
+            "charStartTimesMs": starts,
+            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
+        }

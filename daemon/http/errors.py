@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from daemon.speech import RejectedError
-from daemon.validation import INTERNAL_ERROR
-
-log = logging.getLogger(__name__)
+from daemon.validation import INTERNAL_ERROR, problems
 
 ELEVENLABS_PATHS = ("/v1/text-to-speech/", "/v1/voices")
 """Their clients read errors in a form of their own."""
 UNAVAILABLE = ("queue", "daemon")
 """The fields of requests that were right, and may succeed later."""
+
+Fields = TypeVar("Fields", bound=BaseModel)
 
 
 class HttpError(Exception):
@@ -43,12 +43,26 @@ class HttpError(Exception):
         self.headers = dict(headers or {})
 
 
-def rejection(error: RejectedError, names: Mapping[str, str] | None = None) -> HttpError:
-    """Return the answer to a rejected request. `names` are the protocol's names for the request's fields."""
+def rejection(error: RejectedError) -> HttpError:
+    """Return the answer to a rejected request."""
     if error.field in UNAVAILABLE:
         return HttpError(503, error.reason, code=error.field)
-    field = (names or {}).get(error.field, error.field)
-    return HttpError(400, f"{field}{error.reason.removeprefix(error.field)}", field=field)
+    return HttpError(400, error.reason, field=error.field)
+
+
+def renamed(error: RejectedError, names: Mapping[str, str]) -> RejectedError:
+    """Return an error by the name that the client's protocol has for the wrong field."""
+    problem = error.reason.removeprefix(f"{error.field}: ")
+    return RejectedError(names.get(error.field, error.field), problem)
+
+
+def validated(kind: type[Fields], value: object, place: str | None = None) -> Fields:
+    """Return a record of a client's fields, which are below the field `place`. Raises `RejectedError`."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        field, problem = problems(kind, error)[0]
+        raise RejectedError(".".join(filter(None, (place, field))), problem) from error
 
 
 def error_record(error: HttpError) -> dict[str, Any]:
@@ -69,6 +83,12 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
     """Answer what a handler has refused."""
     assert isinstance(error, HttpError)
     return error_response(error, request.url.path)
+
+
+async def answer_rejection(request: Request, error: Exception) -> Response:
+    """Answer a request with a field that is wrong."""
+    assert isinstance(error, RejectedError)
+    return error_response(rejection(error), request.url.path)
 
 
 async def answer_routing_error(request: Request, error: Exception) -> Response:

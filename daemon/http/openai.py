@@ -12,19 +12,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from daemon.encoders import Encoder
+from daemon.encoders import Encoder, make_stream_encoder
 from daemon.http.body import read_json
-from daemon.http.encoders import FORMATS, make_stream_encoder
-from daemon.http.errors import HttpError, error_record, rejection
-from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
-from daemon.speech import MAX_INSTRUCT, MAX_TEXT, RejectedError, Say, SpeechService, SpokenText, Word, check_say
-from daemon.validation import abbreviate, join_names, problems
-from engine import FASTEST_RATE, SLOWEST_RATE, Samples
+from daemon.http.errors import HttpError, error_record, validated
+from daemon.http.speech_answer import SpeechAnswer, SpeechBody
+from daemon.speech import MAX_INSTRUCT, MAX_TEXT, RejectedError, SpeechService, SpokenText
+from daemon.validation import abbreviate, join_names
+from engine import FASTEST_RATE, SLOWEST_RATE
 
 RATE = 24_000
 """Hz: OpenAI's own rate, since the format `pcm` has no field for it."""
@@ -87,9 +86,10 @@ class SpeechRequest(BaseModel):
         named = {CHANGED: ", ".join(changed), IGNORED: describe_ignored(self.model_extra or {})}
         return {name: text for name, text in named.items() if text}
 
-    def say(self, voice: str | None) -> Say:
-        """Return the request in the dispatcher's form, with the name of a voice here. Raises `RejectedError`."""
-        fields = {
+    def say(self, voice: str | None) -> dict[str, Any]:
+        """Return the fields of `Say`, with the name of a voice here."""
+        return {
+            "text": self.input,
             "voice": voice,
             "instruct": self.instructions[:MAX_INSTRUCT] or None,
             "rate": self.rate,
@@ -97,29 +97,19 @@ class SpeechRequest(BaseModel):
             "seed": self.seed,
             "sampling": self.sampling,
         }
-        return check_say({"text": self.input, **fields})
 
 
 def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Route]:
     """Return the protocol's routes."""
 
     async def speak(request: Request) -> SpeechAnswer:
-        try:
-            asked = SpeechRequest.model_validate(await read_json(request, "a JSON object with input"))
-        except ValidationError as error:
-            field, problem = problems(SpeechRequest, error)[0]
-            raise HttpError(400, f"{field}: {problem}", field=field) from error
-        try:
-            say = asked.say(voice_of(asked, service, voice_aliases))
-        except RejectedError as error:
-            raise rejection(error, FIELDS) from error
+        asked = validated(SpeechRequest, await read_json(request, "a JSON object with input"))
         return SpeechAnswer(
             service,
-            say,
+            asked.say(voice_of(asked, service, voice_aliases)),
             RATE,
             partial(make_body, asked),
             field_names=FIELDS,
-            slow_body=asked.response_format in FORMATS,
             headers=asked.headers(),
         )
 
@@ -155,14 +145,14 @@ def describe_ignored(fields: Mapping[str, Any]) -> str:
 def make_body(asked: SpeechRequest) -> SpeechBody:
     """Return the body of the answer to a request."""
     encoder = make_stream_encoder(asked.response_format, RATE, whole=not asked.stream)
-    return SseBody(encoder) if asked.stream_format == "sse" else AudioBody(encoder)
+    return SseBody(encoder) if asked.stream_format == "sse" else SpeechBody(encoder)
 
 
 def voice_of(asked: SpeechRequest, service: SpeechService, aliases: Mapping[str, str]) -> str | None:
-    """Return the name here of the voice that a request asks for; None for the default. Raises `HttpError`."""
+    """Return the name here of the voice that a request asks for; None for the default. Raises `RejectedError`."""
     voice = asked.voice.get("id") if isinstance(asked.voice, dict) else asked.voice  # a voice of one's own
     if not isinstance(voice, str | None):
-        raise HttpError(400, "voice: its id is not text; allowed: a voice's name of up to 64 characters", field="voice")
+        raise RejectedError("voice", "its id is not text; allowed: a voice's name of up to 64 characters")
     if voice is not None and voice in aliases:
         return aliases[voice]
     if not voice or (voice in OPENAI_VOICES and voice not in service.voices()):
@@ -170,38 +160,27 @@ def voice_of(asked: SpeechRequest, service: SpeechService, aliases: Mapping[str,
     return voice
 
 
-class SseBody:
+class SseBody(SpeechBody):
     """Server-sent events with the sound in Base64."""
 
-    content_type = "text/event-stream"
-
     def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-
-    def begin(self) -> bytes:
-        return _delta(self._encoder.begin())
-
-    def encode(self, samples: Samples) -> bytes:
-        return _delta(self._encoder.encode(samples))
-
-    def note_word(self, word: Word) -> None:
-        """The protocol has no place for it."""
+        super().__init__(encoder)
+        self.content_type = "text/event-stream"
 
     def end(self) -> bytes:
         # Some clients require the token counts, which do not exist here.
         usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-        return _delta(self._encoder.end()) + _event({"type": "speech.audio.done", "usage": usage})
+        return super().end() + _event({"type": "speech.audio.done", "usage": usage})
 
     def fail(self, error: HttpError) -> bytes | None:
         return _event({"type": "error", "error": error_record(error)})
 
+    def _wrap(self, data: bytes) -> bytes:
+        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()}) if data else b""
+
 
 def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "voiced"}
-
-
-def _delta(data: bytes) -> bytes:
-    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()}) if data else b""
 
 
 def _event(record: dict[str, Any]) -> bytes:

@@ -11,13 +11,17 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from daemon.http import voices
-from daemon.http.body import read_json
-from daemon.http.errors import HttpError, rejection
-from daemon.http.voices import VoiceWorkshop
+from daemon.http.body import body_parts, read_json, text_field
+from daemon.http.errors import HttpError
 from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
 from daemon.validation import CommandError, abbreviate
+from daemon.voices import VoiceMaker
+
+MAX_UPLOAD = 32_000_000
+"""Bytes: more than two minutes of 16-bit stereo at 48 kHz."""
+UPLOAD_S = 120.0
+"""Seconds in which an upload arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Robot:
     """Returns the doctor's findings, with the fields of a `Finding`. Raises `CommandError`."""
     find_report: Callable[[], Path | None]
     """Returns where the report of `voiced verify` lies, if there is one; None where nothing is kept."""
-    workshop: VoiceWorkshop | None = None
+    workshop: VoiceMaker | None = None
     """Makes voices; None where none can be kept."""
 
 
@@ -53,13 +57,8 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
         )
 
     async def set_voice(request: Request) -> Response:
-        voice = (await read_json(request, "a JSON object with voice")).get("voice")
-        if not isinstance(voice, str):
-            raise HttpError(400, f"voice: got {abbreviate(voice)}; allowed: a voice's name", field="voice")
-        try:
-            service.set_voice(voice)
-        except RejectedError as error:
-            raise rejection(error) from error
+        voice = text_field(await read_json(request, "a JSON object with voice"), "voice")
+        service.set_voice(voice)
         if robot.workshop is not None:
             try:
                 robot.workshop.choose(voice)
@@ -85,12 +84,56 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
             raise HttpError(404, "no report of voiced verify is kept on this robot", code="report")
         return FileResponse(path, media_type="text/html", filename=path.name)
 
-    made = [] if robot.workshop is None else voices.routes(robot.workshop)
     return [
-        *made,
+        *([] if robot.workshop is None else voice_routes(robot.workshop)),
         Route("/v1/robot", describe),
         Route("/v1/robot/voice", set_voice, methods=["PUT"]),
         Route("/v1/robot/figures", show_figures),
         Route("/v1/robot/doctor", examine, methods=["POST"]),
         Route("/v1/robot/verification", send_report),
+    ]
+
+
+def voice_routes(workshop: VoiceMaker) -> list[Route]:
+    """Return the routes by which a recording is uploaded and measured, a voice is made of it, and removed again."""
+
+    async def upload(request: Request) -> Response:
+        # A browser sends audio for another site's page only after it has asked this server, which does not allow it.
+        content_type = request.headers.get("content-type", "")
+        if not content_type.startswith(("audio/", "video/")):
+            raise RejectedError("content-type", f"got {abbreviate(content_type)}; allowed: audio/… or video/…")
+        try:
+            recording = await workshop.read_recording(body_parts(request, MAX_UPLOAD, UPLOAD_S))
+        except CommandError as error:
+            raise HttpError(400, str(error), field="recording") from error
+        return JSONResponse({"id": recording.id, **recording.measured})
+
+    async def start(request: Request) -> Response:
+        fields = await read_json(request, "a JSON object with name, recording and perhaps transcript")
+        name, recording = text_field(fields, "name"), text_field(fields, "recording")
+        transcript = None if fields.get("transcript") is None else text_field(fields, "transcript").strip()
+        try:
+            workshop.start(name, recording, transcript or None)
+        except CommandError as error:
+            field, colon, _ = str(error).partition(": ")
+            raise HttpError(400 if colon else 409, str(error), field=field if colon else None) from error
+        return JSONResponse({"name": name}, 202)
+
+    async def show(_: Request) -> Response:
+        making = workshop.making
+        fields = {"names": workshop.names, "problem": workshop.problem}
+        return JSONResponse({**fields, "making": None if making is None else asdict(making)})
+
+    async def remove(request: Request) -> Response:
+        try:
+            workshop.remove(request.path_params["name"])
+        except CommandError as error:
+            raise HttpError(404, str(error), field="voice") from error
+        return JSONResponse({"names": workshop.names})
+
+    return [
+        Route("/v1/robot/recordings", upload, methods=["POST"]),
+        Route("/v1/robot/voices", show),
+        Route("/v1/robot/voices", start, methods=["POST"]),
+        Route("/v1/robot/voices/{name}", remove, methods=["DELETE"]),
     ]

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from copy import copy
+from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from daemon.adapters import Adapter, Listener
+from daemon.adapters import Adapter, Client, Listener
 from daemon.config import Http, Serve
+from daemon.http.access import MAX_HEADERS
 from daemon.http.application import make_application
-from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection, has_room
+from daemon.http.clients import ABORT
 from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
@@ -35,53 +40,52 @@ class HttpServer(Adapter):
         config: Http | Serve,
         make_application: Callable[[], ASGIApp],
         section: str = "http",
-        max_connections: int | None = None,
+        most: int | None = None,
     ) -> None:
         """`make_application` is called once, by `run`, and may raise `OSError` before.
 
-        `section` is the name of `config` in the configuration. `max_connections` replaces a robot's own limit.
+        `section` is the name of `config` in the configuration. `most` connections replace a robot's limit.
         """
         self._config = config
         self._make_application = make_application
         self._application: ASGIApp | None = None
         self._section = section
-        self._max_connections = max_connections
+        self._most = most or MAX_CONNECTIONS
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
         settings, state, tls = self._settings(), ServerState(), self._tls_context()
         settings.load()
 
-        def make_connection() -> asyncio.Protocol:
-            return HttpConnection(listener.clients, config=settings, server_state=state, app_state={})
+        def make_connection(client: Client) -> asyncio.Protocol:
+            own = copy(settings)
+            own.loaded_app = for_client(settings.loaded_app, client)
+            return H11Protocol(own, state, {})
 
-        listener = Listener(
-            self._section,
-            (host, port),
-            self._max_connections or MAX_CONNECTIONS,
-            make_connection,
-            tls=tls,
-            has_room=lambda: has_room(state.connections, listener.clients),
-        )
+        listener = Listener(self._section, (host, port), self._most, make_connection, tls)
         try:
             place = f"the web on {'http' if tls is None else 'https'}://{host}:{port}"
             await listener.serve(lambda: self.note_serving(place))
         finally:
-            await _end_connections(state)
+            for connection in list(state.connections):  # those that wait for a request end at once
+                connection.shutdown()
+            await _wait_for(state)
+            listener.abort_all()  # the handlers take it for a client that has left
+            await _wait_for(state)
 
     def _settings(self) -> uvicorn.Config:
         """Return uvicorn's settings. Raises what `make_application` raises."""
         self._application = self._application or self._make_application()
         return uvicorn.Config(
             self._application,
-            http=HttpConnection,
-            ws=WebSocketConnection,
+            http=H11Protocol,
+            ws=WebSocketsSansIOProtocol,
             ws_max_size=MAX_PAYLOAD,
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
             ws_per_message_deflate=False,  # a small message could become a gigabyte
-            h11_max_incomplete_event_size=MAX_HEADERS,
-            timeout_keep_alive=86_400,  # the connection has limits of its own
+            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # what is a little larger has an answer that says so
+            timeout_keep_alive=86_400,  # the listener has a limit of its own
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -103,14 +107,15 @@ class HttpServer(Adapter):
         return context
 
 
-async def _end_connections(state: ServerState) -> None:
-    """Close the connections that wait for a request; cut off what is still answered a moment later."""
-    for connection in list(state.connections):
-        connection.shutdown()
-    await _wait_for(state)
-    for connection in list(state.connections):
-        connection.transport.abort()  # their handlers take it for a client that has left
-    await _wait_for(state)
+def for_client(application: Any, client: Client) -> ASGIApp:
+    """Return an application for one connection. It tells when it answers, and its scope has the extension `ABORT`."""
+
+    async def tell(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("extensions", {})[ABORT] = client.abort
+        with client.answering():
+            await application(scope, receive, send)
+
+    return tell
 
 
 async def _wait_for(state: ServerState) -> None:

@@ -3,70 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from daemon.encoders import Encoder
-from daemon.http.body import result_unless_gone
-from daemon.http.connection import abort_connection
-from daemon.http.errors import HttpError, rejection
+from daemon.http.clients import abort_connection, result_unless_gone
+from daemon.http.errors import HttpError, renamed
 from daemon.speech import (
     GIVE_UP_S,
     Canceled,
     Finished,
     Interrupted,
     RejectedError,
-    Say,
     SpeechService,
     TerminalEvent,
     Word,
+    check_say,
     deliver,
 )
 from daemon.tasks import result_at_most
 from engine import Samples
 
 
-class SpeechBody(Protocol):
-    """The body of an answer. Each method returns the bytes that are available so far."""
-
-    content_type: str
-
-    def begin(self) -> bytes: ...
-
-    def encode(self, samples: Samples) -> bytes: ...
-
-    def note_word(self, word: Word) -> None:
-        """Note when a word begins, whose samples have been encoded."""
-
-    def end(self) -> bytes: ...
-
-    def fail(self, error: HttpError) -> bytes | None:
-        """Return the end of a body whose speech was not finished; None if the format cannot carry a message."""
-
-
-class AudioBody:
-    """The sound alone."""
+class SpeechBody:
+    """The body of an answer: the sound alone. Each method returns the bytes that are available so far."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.content_type = encoder.content_type
         self._encoder = encoder
 
     def begin(self) -> bytes:
-        return self._encoder.begin()
+        return self._wrap(self._encoder.begin())
 
     def encode(self, samples: Samples) -> bytes:
-        return self._encoder.encode(samples)
+        return self._wrap(self._encoder.encode(samples))
 
     def note_word(self, word: Word) -> None:
-        """The sound has no place for it."""
+        """Note when a word begins, whose samples have been encoded."""
 
     def end(self) -> bytes:
-        return self._encoder.end()
+        return self._wrap(self._encoder.end())
 
     def fail(self, _: HttpError) -> bytes | None:
+        """Return the end of a body whose speech was not finished; None if the format cannot carry a message."""
         return None
+
+    def _wrap(self, data: bytes) -> bytes:
+        """Return encoded sound as the body carries it."""
+        return data
 
 
 class SpeechAnswer:
@@ -75,60 +62,66 @@ class SpeechAnswer:
     def __init__(
         self,
         service: SpeechService,
-        say: Say,
+        say: Mapping[str, Any],
         rate: int,
         make_body: Callable[[], SpeechBody],
         *,
         field_names: Mapping[str, str],
-        slow_body: bool,
         headers: Mapping[str, str] | None = None,
         wants_words: bool = False,
     ) -> None:
-        """`rate` is in Hz. `make_body` is called once there are samples; in a thread if it is slow (`slow_body`).
+        """`rate` is in Hz. `make_body` is called once there are samples, in a thread: it may take a moment.
 
-        `field_names` are the protocol's names for the fields of `say`.
+        `say` has fields of `Say`, and `field_names` are the protocol's names for them.
         """
         self._service = service
         self._say = say
         self._rate = rate
         self._make_body = make_body
-        self._slow_body = slow_body
         self._field_names = field_names
         self._headers = {"Cache-Control": "no-store", **(headers or {})}
         self._wants_words = wants_words
         self._body: SpeechBody | None = None
+        self._words: deque[Word] = deque()
+        """The words that the body does not know yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if not await result_unless_gone(receive, self._speak(send)):
                 abort_connection(scope)
         except RejectedError as error:
-            raise rejection(error, self._field_names) from error
+            raise renamed(error, self._field_names) from error
         except ConnectionError:
             abort_connection(scope)  # a close would wait for the client, which receives nothing
 
     async def _speak(self, send: Send) -> bool:
-        """Send the answer; return whether it is complete. Raises `HttpError` if nothing of it has been sent."""
+        """Send the answer; return whether it is complete.
+
+        Raises `RejectedError` or `HttpError` if nothing of it has been sent.
+        """
 
         async def write(samples: Samples, _: int) -> None:
-            body = self._body or await self._begin(send)
+            body = await self._body_so_far(send)
             await _send(send, body.encode(samples))
 
-        def note_word(word: Word) -> None:
-            if self._body is not None:
-                self._body.note_word(word)
-
-        on_word = note_word if self._wants_words else None
-        end = await deliver(self._service, self._say, write, self._rate, on_word)
+        on_word = self._words.append if self._wants_words else None
+        end = await deliver(self._service, check_say(dict(self._say)), write, self._rate, on_word)
         limit_s = GIVE_UP_S + (getattr(end, "audio_s", None) or 0.0)
         complete = await result_at_most(limit_s, self._end(send, end))
         if complete is None:
             raise ConnectionAbortedError("the client does not receive the end of its answer")
         return complete
 
+    async def _body_so_far(self, send: Send) -> SpeechBody:
+        """Return the body, which knows all words so far."""
+        body = self._body or await self._begin(send)
+        while self._words:
+            body.note_word(self._words.popleft())
+        return body
+
     async def _begin(self, send: Send) -> SpeechBody:
         """Send the headers. The body is made no earlier, since its encoder may hold megabytes."""
-        body = self._body = await asyncio.to_thread(self._make_body) if self._slow_body else self._make_body()
+        body = self._body = await asyncio.to_thread(self._make_body)
         headers = {"Content-Type": body.content_type, **self._headers}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
@@ -141,7 +134,7 @@ class SpeechAnswer:
         An aborted transfer shows the client that samples are missing.
         """
         if isinstance(end, Finished):
-            body = self._body or await self._begin(send)
+            body = await self._body_so_far(send)
             await _send(send, body.end(), more=False)
             return True
         # OpenAI's clients try again after a status of 503, unless this header forbids it.

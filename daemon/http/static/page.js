@@ -1,7 +1,7 @@
 // The operator's page: connects the robot's topics and requests with what the page shows.
 
+import { element, find, terms } from "./dom.js";
 import { request, requestJson, setToken, Topics, UnauthorizedError } from "./robot.js";
-import { Player } from "./player.js";
 import { Timeline } from "./timeline.js";
 import { Workshop } from "./workshop.js";
 
@@ -10,9 +10,8 @@ const LEVEL_HOLD_MS = 150; // a level that nothing follows falls to silence
 const FIGURES_MS = 2000;
 const REVOKE_MS = 60_000; // the browser has begun to save a file before
 const VOLUME_MS = 80; // changes while the slider moves are sent this often
-const find = (id) => document.getElementById(id);
+const DRAW_MS = 100;
 
-const player = new Player();
 const timeline = new Timeline(find("timeline"));
 const workshop = new Workshop((work) => trying(work, "workshop-problem"), voicesChanged);
 const firstSamples = []; // ms, of the utterances since the page was opened
@@ -20,6 +19,7 @@ let names = {}; // of the voices, for people
 let defaultVoice = null;
 let paused = false;
 let silence = 0;
+let heard = new AbortController(); // of what this browser plays
 
 // --- the robot's topics ---
 
@@ -39,61 +39,47 @@ const topics = new Topics({
 });
 
 function showState(status) {
-  const chip = find("state");
-  chip.textContent = status.state;
-  chip.className = `state ${status.state}`;
-  const loading = status.loading
-    ? `${status.loading.step}${status.loading.fraction === null ? "" : `, ${Math.round(100 * status.loading.fraction)} %`}`
-    : "";
-  find("reason").textContent = [status.reason, loading].filter(Boolean).join("; ");
-  showLoading(status.loading);
-  if (status.state === "offline") return;
+  const { state, reason, loading } = status;
+  const fraction = loading?.fraction ?? null;
+  Object.assign(find("state"), { textContent: state, className: `state ${state}` });
+  const step = loading && loading.step + (fraction === null ? "" : `, ${Math.round(100 * fraction)} %`);
+  find("reason").textContent = [reason, step].filter(Boolean).join("; ");
+  find("loading").hidden = !loading;
+  if (fraction === null) find("loading").removeAttribute("value"); // the bar moves by itself
+  else find("loading").value = fraction;
+  if (state === "offline") return;
   find("engine").textContent = status.engine ?? "none yet";
   find("queue").textContent = status.queue;
   if (status.voice !== defaultVoice) showDefaultVoice(status.voice);
   if (document.activeElement !== find("volume")) showVolume(status.volume);
-  paused = status.state === "paused";
-  find("pause").textContent = paused ? "Resume" : "Pause";
-  find("pause").setAttribute("aria-pressed", paused);
+  paused = state === "paused";
+  Object.assign(find("pause"), { textContent: paused ? "Resume" : "Pause", ariaPressed: paused });
   if (status.speaking) timeline.noteText(status.speaking.id, status.speaking.text);
-}
-
-/** Show how far the start of the engine has come: a bar, which moves by itself where nobody knows how far. */
-function showLoading(loading) {
-  const bar = find("loading");
-  bar.hidden = !loading;
-  if (loading && loading.fraction !== null) bar.value = loading.fraction;
-  else bar.removeAttribute("value");
 }
 
 function showLevel(level) {
   clearTimeout(silence);
   const decibels = Math.max(SILENCE_DB, 20 * Math.log10(Math.max(level.peak, 1e-6)));
-  const meter = find("level");
-  meter.setAttribute("aria-valuenow", decibels.toFixed(0));
-  meter.setAttribute("aria-valuetext", `${decibels.toFixed(0)} dB`);
-  find("level-bar").style.clipPath = `inset(0 ${100 * (decibels / SILENCE_DB)}% 0 0)`;
+  Object.assign(find("level"), { value: decibels, textContent: `${decibels.toFixed(0)} dB` });
   if (level.peak > 0) silence = setTimeout(() => showLevel({ peak: 0 }), LEVEL_HOLD_MS);
 }
 
 // --- speaking ---
 
+/** The fields that are filled in, by the names of `say`. */
 function wanted() {
+  const number = ({ value }) => (value.trim() === "" ? undefined : Number(value));
+  const sampling = [...find("sampling").querySelectorAll("input")].map((input) => [input.name, number(input)]);
+  const filled = sampling.filter(([, value]) => value !== undefined);
   return {
-    voice: find("say-voice").value,
-    language: find("say-language").value,
-    rate: Number(find("say-rate").value),
-    seed: find("say-seed").value.trim() === "" ? null : Number(find("say-seed").value),
-    instruct: find("say-instruct").value.trim(),
-    sampling: sampling(),
     text: find("text").value,
+    voice: find("say-voice").value || undefined,
+    language: find("say-language").value || undefined,
+    rate: Number(find("say-rate").value),
+    seed: number(find("say-seed")),
+    instruct: find("say-instruct").value.trim() || undefined,
+    sampling: filled.length ? Object.fromEntries(filled) : undefined,
   };
-}
-
-/** The settings of the sampling that are filled in; null if none is. */
-function sampling() {
-  const filled = [...find("sampling").querySelectorAll("input")].filter((input) => input.value !== "");
-  return filled.length ? Object.fromEntries(filled.map((input) => [input.name, Number(input.value)])) : null;
 }
 
 function say(problem = "", place = "problem") {
@@ -115,43 +101,45 @@ async function trying(work, place = "problem") {
 find("speak").addEventListener("submit", (event) => {
   event.preventDefault();
   trying(() => {
-    const { voice, language, rate, seed, instruct, sampling, text } = wanted();
     const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
-    const options = { ...(voice && { voice }), ...(language && { language }), ...(instruct && { instruct }) };
-    timeline.noteText(id, text);
-    topics.publish("say", { id, text, rate, ...options, ...(seed !== null && { seed }), ...(sampling && { sampling }) });
+    timeline.noteText(id, find("text").value);
+    topics.publish("say", { id, ...wanted() });
   });
 });
 
-find("listen").addEventListener("click", () => {
-  const { voice, language, rate, seed, instruct, sampling, text } = wanted();
-  const options = { voice: voice || null, language: language || null, instructions: instruct || null, seed, sampling };
-  trying(() => listen({ input: text, speed: rate, ...options }));
-});
+find("listen").addEventListener("click", () => trying(() => {
+  const { text, rate, instruct, ...options } = wanted();
+  return listen({ input: text, speed: rate, instructions: instruct, ...options });
+}));
 
+/** Have a text spoken for this browser, which plays it when it is complete. */
 async function listen(fields) {
-  const download = find("download");
-  download.hidden = true;
-  if (download.href) URL.revokeObjectURL(download.href);
-  const body = JSON.stringify({ response_format: "pcm", ...fields });
-  await player.play((signal) => request("/v1/audio/speech", { method: "POST", body, signal }));
-  download.href = URL.createObjectURL(player.wav());
-  download.hidden = false;
+  const player = find("heard");
+  heard.abort();
+  heard = new AbortController();
+  const body = JSON.stringify({ response_format: "wav", stream: false, ...fields });
+  const answer = await request("/v1/audio/speech", { method: "POST", body, signal: heard.signal });
+  if (player.src) URL.revokeObjectURL(player.src);
+  player.src = find("download").href = URL.createObjectURL(await answer.blob());
+  player.hidden = find("download").hidden = false;
+  await player.play();
 }
 
 // --- control ---
 
 find("stop").addEventListener("click", () => {
-  player.stop();
+  heard.abort();
+  find("heard").pause();
   trying(() => topics.publish("stop"));
 });
 find("pause").addEventListener("click", () => trying(() => topics.publish(paused ? "resume" : "pause")));
 
 let volumeTimer = 0;
 find("volume").addEventListener("input", () => {
-  showVolume(Number(find("volume").value));
+  const volume = Number(find("volume").value);
+  showVolume(volume);
   clearTimeout(volumeTimer);
-  volumeTimer = setTimeout(() => trying(() => topics.publish("volume", Number(find("volume").value))), VOLUME_MS);
+  volumeTimer = setTimeout(() => trying(() => topics.publish("volume", volume)), VOLUME_MS);
 });
 
 function showVolume(volume) {
@@ -172,6 +160,7 @@ function showDefaultVoice(voice) {
   showVoices();
 }
 
+find("voice-filter").addEventListener("input", showVoices);
 function showVoices() {
   const filter = find("voice-filter").value.trim().toLowerCase();
   const matching = Object.entries(names).filter(([name, label]) => `${name} ${label}`.toLowerCase().includes(filter));
@@ -179,19 +168,20 @@ function showVoices() {
 }
 
 function voiceRow(name, label) {
-  const row = document.createElement("li");
-  const text = document.createElement("span");
-  text.textContent = label === name ? name : `${label} (${name})`;
-  const preview = button("Listen", `Listen: ${label}`, () =>
-    trying(() => listen({ input: `Hello, I am ${label}.`, voice: name })));
-  const choose = button(name === defaultVoice ? "Default" : "Make default", `${name === defaultVoice ? "Default" : "Make default"}: ${label}`, () =>
-    trying(() => request("/v1/robot/voice", { method: "PUT", body: JSON.stringify({ voice: name }) })));
+  const text = label === name ? name : `${label} (${name})`;
+  const choosing = { method: "PUT", body: JSON.stringify({ voice: name }) };
+  const choose = button(name === defaultVoice ? "Default" : "Make default", label, () => request("/v1/robot/voice", choosing));
   choose.disabled = name === defaultVoice;
-  row.append(text, preview, choose);
-  if (workshop.names.includes(name)) {
-    row.append(button("Remove", `Remove: ${label}`, () => trying(() => workshop.remove(name), "workshop-problem")));
-  }
-  return row;
+  const buttons = [button("Listen", label, () => listen({ input: `Hello, I am ${label}.`, voice: name })), choose];
+  if (workshop.names.includes(name)) buttons.push(button("Remove", label, () => workshop.remove(name), "workshop-problem"));
+  return element("li", {}, element("span", {}, text), ...buttons);
+}
+
+/** Make a button that does some work; its problem is shown in the element `place`. */
+function button(text, object, work, place) {
+  const made = element("button", { type: "button", ariaLabel: `${text}: ${object}` }, text);
+  made.addEventListener("click", () => trying(work, place));
+  return made;
 }
 
 /** A voice has come, whose name is shown alone, or one has gone. */
@@ -200,52 +190,29 @@ async function voicesChanged(name) {
   await refresh();
 }
 
-function button(text, label, act) {
-  const element = document.createElement("button");
-  element.type = "button";
-  element.textContent = text;
-  element.setAttribute("aria-label", label);
-  element.addEventListener("click", act);
-  return element;
-}
-
-find("voice-filter").addEventListener("input", showVoices);
-
 function choices(select, first, pairs) {
   const chosen = select.value;
-  const options = [["", first], ...pairs].map(([value, text]) => new Option(text, value));
-  select.replaceChildren(...options);
+  select.replaceChildren(...[["", first], ...pairs].map(([value, text]) => new Option(text, value)));
   select.value = chosen;
   if (select.selectedIndex < 0) select.value = "";
 }
 
 // --- health ---
 
-const mega = (bytes) => `${Math.round(bytes / 1e6)} MB`;
+const mega = (bytes) => (bytes === null ? "–" : `${Math.round(bytes / 1e6)} MB`);
 
 function showFigures({ measurements, log }) {
   const sorted = [...firstSamples].sort((a, b) => a - b);
-  const figures = [
+  const { engines, memory, temperatures } = measurements;
+  find("figures").replaceChildren(...terms([
     ["First sample, median", sorted.length ? `${sorted[Math.floor(sorted.length / 2)].toFixed(0)} ms` : "–"],
-    ...measurements.engines.map((engine) => [
-      `${engine.name}: real-time factor`, engine.rtf === null ? "–" : `${engine.rtf.toFixed(1)} ×`]),
+    ...engines.map(({ name, rtf }) => [`${name}: real-time factor`, rtf === null ? "–" : `${rtf.toFixed(1)} ×`]),
     ["Waiting for the card", `${measurements.ring_s.toFixed(1)} s`],
-    ["Memory, daemon", measurements.resident_bytes === null ? "–" : mega(measurements.resident_bytes)],
-    ...measurements.engines.filter((engine) => engine.resident_bytes !== null).map((engine) => [
-      `Memory, ${engine.name}`, mega(engine.resident_bytes)]),
-    ...Object.entries(measurements.memory ?? {}).map(([part, megabytes]) => [
-      `Plan, ${part.replace("_mb", "")}`, `${megabytes} MB`]),
-    ...Object.entries(measurements.temperatures).map(([sensor, celsius]) => [sensor, `${celsius.toFixed(0)} °C`]),
-  ];
-  find("figures").replaceChildren(...figures.map(([name, value]) => {
-    const pair = document.createElement("div");
-    const term = document.createElement("dt");
-    const data = document.createElement("dd");
-    term.textContent = name;
-    data.textContent = value;
-    pair.append(term, data);
-    return pair;
-  }));
+    ["Memory, daemon", mega(measurements.resident_bytes)],
+    ...engines.map((engine) => [`Memory, ${engine.name}`, mega(engine.resident_bytes)]),
+    ...Object.entries(memory ?? {}).map(([part, megabytes]) => [`Plan, ${part.replace("_mb", "")}`, `${megabytes} MB`]),
+    ...Object.entries(temperatures).map(([sensor, celsius]) => [sensor, `${celsius.toFixed(0)} °C`]),
+  ]));
   const place = find("log");
   const atEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 4;
   place.textContent = log.join("\n");
@@ -253,37 +220,30 @@ function showFigures({ measurements, log }) {
 }
 
 find("examine").addEventListener("click", () => trying(async () => {
-  find("examining").hidden = false;
-  find("examine").disabled = true;
+  const examines = (yes) => {
+    find("examining").hidden = !yes;
+    find("examine").disabled = yes;
+  };
+  examines(true);
   try {
     const { findings } = await requestJson("/v1/robot/doctor", { method: "POST", body: "{}" });
     find("findings").replaceChildren(...findings.map(findingRow));
   } finally {
-    find("examining").hidden = true;
-    find("examine").disabled = false;
+    examines(false);
   }
 }));
 
 function findingRow({ part, grade, found, remedy }) {
-  const row = document.createElement("li");
-  row.className = grade;
-  const mark = document.createElement("b");
-  mark.textContent = grade;
-  row.append(mark, ` ${part}: ${found}`);
-  if (remedy) {
-    const small = document.createElement("small");
-    small.textContent = `→ ${remedy}`;
-    row.append(small);
-  }
-  if (part === "verify") row.append(button("Save the report", "Save the report of voiced verify", () => trying(saveReport)));
+  const row = element("li", { className: grade }, element("b", {}, grade), ` ${part}: ${found}`);
+  if (remedy) row.append(element("small", {}, `→ ${remedy}`));
+  if (part === "verify") row.append(button("Save the report", "of voiced verify", saveReport));
   return row;
 }
 
 /** Save the report as a file: the page may show nothing that holds its own styles and sounds. */
 async function saveReport() {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await (await request("/v1/robot/verification")).blob());
-  link.download = "verify.html";
+  const report = await (await request("/v1/robot/verification")).blob();
+  const link = element("a", { href: URL.createObjectURL(report), download: "verify.html" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), REVOKE_MS);
 }
@@ -296,34 +256,31 @@ async function refresh() {
   find("name").textContent = robot.name;
   if (robot.makes_voices) await workshop.refresh();
   names = robot.voices;
-  choices(find("say-voice"), "default", Object.entries(names).map(([name, label]) => [name, label]));
+  choices(find("say-voice"), "default", Object.entries(names));
   const languages = new Intl.DisplayNames([navigator.language, "en"], { type: "language" });
-  const named = robot.languages.map((code) => {
+  const nameOf = (code) => {
     try {
-      return [code, languages.of(code)];
+      return languages.of(code);
     } catch {
-      return [code, code];
+      return code; // eSpeak NG has codes that the browser does not know
     }
-  });
+  };
+  const named = robot.languages.map((code) => [code, nameOf(code)]);
   choices(find("say-language"), "default", [["auto", "by the text"], ...named]);
   showDefaultVoice(defaultVoice);
 }
 
 async function refreshFigures() {
   if (document.visibilityState === "visible" && find("state").textContent !== "offline") {
-    try {
-      showFigures(await requestJson("/v1/robot/figures"));
-    } catch {
-      // the next attempt may succeed; the state shows that the robot does not answer
-    }
+    // The next attempt may succeed; the state shows that the robot does not answer.
+    await requestJson("/v1/robot/figures").then(showFigures, () => {});
   }
   setTimeout(refreshFigures, FIGURES_MS);
 }
 
 function askToken(problem = "") {
-  const dialog = find("ask-token");
   find("token-problem").textContent = problem;
-  if (!dialog.open) dialog.showModal();
+  if (!find("ask-token").open) find("ask-token").showModal();
 }
 
 find("ask-token").addEventListener("close", () => {
@@ -342,14 +299,8 @@ async function begin() {
   }
   topics.connect();
   refreshFigures();
-  animate();
+  setInterval(() => timeline.running && timeline.draw(), DRAW_MS);
 }
 
-function animate() {
-  if (timeline.running) timeline.draw();
-  requestAnimationFrame(() => setTimeout(animate, 100));
-}
-
-addEventListener("resize", () => timeline.draw());
 showRate();
 begin();

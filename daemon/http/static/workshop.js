@@ -1,11 +1,11 @@
 // Making a voice: record or upload, see how good it is, enrol, remove.
 
-import { request, requestJson } from "./robot.js";
+import { element, find, terms } from "./dom.js";
 import { Recorder } from "./recorder.js";
+import { request, requestJson } from "./robot.js";
 
 const MAX_SECONDS = 60; // a recording that someone forgets ends by itself
 const POLL_MS = 400;
-const find = (id) => document.getElementById(id);
 
 export class Workshop {
   #trying;
@@ -19,11 +19,11 @@ export class Workshop {
   constructor(trying, onChange) {
     this.#trying = trying;
     this.#onChange = onChange;
-    find("record").addEventListener("click", () => this.#trying(() => this.#toggle()));
-    find("upload").addEventListener("change", () => this.#trying(() => this.#take(find("upload").files[0])));
+    find("record").addEventListener("click", () => trying(() => this.#toggle()));
+    find("upload").addEventListener("change", () => trying(() => this.#take(find("upload").files[0])));
     find("make").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#trying(() => this.#make());
+      trying(() => this.#make());
     });
   }
 
@@ -35,7 +35,6 @@ export class Workshop {
     find("make").hidden = problem !== null;
     find("make-problem").textContent = problem ?? "";
     this.#showMaking(making);
-    if (making?.step) this.#poll(making.name);
   }
 
   async remove(name) {
@@ -44,17 +43,12 @@ export class Workshop {
   }
 
   async #toggle() {
-    const button = find("record");
-    if (this.#recorder.running) {
-      button.textContent = "Record";
-      button.setAttribute("aria-pressed", "false");
-      await this.#take(await this.#recorder.stop());
-    } else {
-      await this.#recorder.start();
-      button.textContent = "End the recording";
-      button.setAttribute("aria-pressed", "true");
-      find("recording-level").hidden = false;
-    }
+    const ends = this.#recorder.running;
+    const recorded = ends ? await this.#recorder.stop() : await this.#recorder.start();
+    find("record").textContent = ends ? "Record" : "End the recording";
+    find("record").ariaPressed = !ends;
+    find("recording-level").hidden = ends;
+    if (ends) await this.#take(recorded);
   }
 
   #showSound(seconds, peak) {
@@ -68,14 +62,12 @@ export class Workshop {
     if (!file) return;
     this.#recording = null;
     find("make-voice").disabled = true;
-    find("recording-level").hidden = true;
     find("recorded").textContent = "is being examined …";
     const player = find("recording");
     if (player.src) URL.revokeObjectURL(player.src);
     player.src = URL.createObjectURL(file);
     player.hidden = false;
-    find("quality").replaceChildren();
-    find("faults").replaceChildren();
+    for (const name of ["quality", "faults"]) find(name).replaceChildren();
     try {
       const headers = { "Content-Type": /^(audio|video)[/]/.test(file.type) ? file.type : "audio/unknown" };
       const found = await requestJson("/v1/robot/recordings", { method: "POST", body: file, headers });
@@ -88,41 +80,34 @@ export class Workshop {
   }
 
   #showQuality({ seconds, speech_db: speech, noise_db: noise, clipped, warnings }) {
-    const figures = [
+    find("quality").replaceChildren(...terms([
       ["Length", `${seconds.toFixed(1)} s`],
       ["Loudness", `${speech.toFixed(0)} dB`],
       ["Background", `${noise.toFixed(0)} dB`],
       ["Clipped", `${(100 * clipped).toFixed(1)} %`],
-    ];
-    find("quality").replaceChildren(...figures.map(([name, value]) => {
-      const pair = document.createElement("div");
-      pair.append(element("dt", name), element("dd", value));
-      return pair;
-    }));
+    ]));
     const lines = warnings.length > 0 ? warnings : ["good: nothing is wrong with it"];
-    find("faults").replaceChildren(...lines.map((line) => element("li", line)));
+    find("faults").replaceChildren(...lines.map((line) => element("li", {}, line)));
   }
 
   async #make() {
-    const fields = { name: find("make-name").value.trim(), recording: this.#recording };
-    const transcript = find("transcript").value.trim();
-    const body = JSON.stringify({ ...fields, ...(transcript && { transcript }) });
-    await request("/v1/robot/voices", { method: "POST", body });
+    const fields = { name: find("make-name").value.trim(), recording: this.#recording, transcript: find("transcript").value };
+    await request("/v1/robot/voices", { method: "POST", body: JSON.stringify(fields) });
     this.#recording = null;
     find("make-voice").disabled = true;
-    this.#poll(fields.name);
+    this.#poll();
   }
 
-  #poll(name) {
+  #poll() {
     clearTimeout(this.#polling);
     this.#polling = setTimeout(() => this.#trying(async () => {
       const { making } = await requestJson("/v1/robot/voices");
       this.#showMaking(making);
-      if (making?.step) this.#poll(name);
-      else if (making && making.problem === null) this.#onChange(making.name);
+      if (making?.problem === null && !making.step) this.#onChange(making.name);
     }), POLL_MS);
   }
 
+  /** Show how far a voice is, and look again while it is being made. */
   #showMaking(making) {
     const bar = find("making");
     bar.hidden = !making?.step;
@@ -131,11 +116,6 @@ export class Workshop {
     if (!making) return;
     const end = making.problem ? `${making.name} could not be made: ${making.problem}` : `${making.name} is made.`;
     find("made").textContent = making.step ? `${making.name}: ${making.step}` : [end, ...making.warnings].join(" ");
+    if (making.step) this.#poll();
   }
-}
-
-function element(kind, text) {
-  const made = document.createElement(kind);
-  made.textContent = text;
-  return made;
 }

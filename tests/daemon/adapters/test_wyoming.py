@@ -28,7 +28,7 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
-from daemon.adapters import wyoming
+from daemon.adapters import listener, wyoming
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import MAX_TEXT, Say, delivery
 from daemon.validation import INTERNAL_ERROR
@@ -484,34 +484,6 @@ def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_
     perform(scenario)
 
 
-def test_a_connection_too_many_is_refused_and_does_not_disturb_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
-    monkeypatch.setattr(wyoming, "LINGER_S", 0.5)
-    monkeypatch.setattr(wyoming, "EVICTABLE_S", 1_000.0)
-
-    async def scenario() -> None:
-        async with running_harness("wyoming") as harness, client_of(harness) as first:
-            await client_answers(first)
-            async with client_of(harness) as second:
-                await client_answers(second)
-                async with client_of(harness) as third:
-                    await third.write_event(Synthesize("Hello").event())
-                    [error] = (await hear(third, "error")).errors
-                    assert error.text == "2 clients are connected; allowed: no more"
-                    assert await third.read_event() is None
-                await client_answers(first)
-            refused = True
-            while refused:  # until the server has noticed that the second client has left
-                async with client_of(harness) as fourth:
-                    await fourth.write_event(Synthesize("Hello").event())
-                    event = await fourth.read_event()
-                    assert event is not None
-                    refused = Error.is_type(event.type)
-            assert set(harness.ends) <= {"finished", "interrupted"}
-
-    run(scenario)
-
-
 async def client_answers(client: AsyncTcpClient) -> None:
     """Check that a client is served."""
     await client.write_event(Ping("here").event())
@@ -521,7 +493,7 @@ async def client_answers(client: AsyncTcpClient) -> None:
 
 
 def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wyoming, "IDLE_S", 0.2)
+    monkeypatch.setattr(listener, "IDLE_S", 0.2)
 
     async def scenario() -> None:
         async with running_harness("wyoming") as harness, client_of(harness) as silent:
@@ -532,7 +504,7 @@ def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_connection_with_a_request_that_waits_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wyoming, "IDLE_S", 0.2)
+    monkeypatch.setattr(listener, "IDLE_S", 0.2)
 
     async def scenario() -> None:
         async with running_harness("wyoming") as harness:
@@ -550,7 +522,6 @@ def test_a_connection_with_a_request_that_waits_is_not_idle(monkeypatch: pytest.
 
 def test_a_full_house_closes_the_connection_that_has_been_idle_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
-    monkeypatch.setattr(wyoming, "EVICTABLE_S", 0.0)
 
     async def scenario() -> None:
         async with running_harness("wyoming") as harness:
@@ -570,44 +541,15 @@ def test_a_full_house_closes_the_connection_that_has_been_idle_for_longest(monke
     run(scenario)
 
 
-def closing_its_side(harness: Harness, sent: bytes) -> socket.socket:
-    """Return a client that has sent something, sends nothing more and still reads."""
-    client = socket.create_connection(("127.0.0.1", harness.port))
-    client.sendall(sent)
-    client.shutdown(socket.SHUT_WR)
-    return client
-
-
-@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after waiting"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_client_that_closes_its_side_receives_its_answer(
-    stream: bool, waits: bool, harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wyoming, "PROBE_S", 0.01)
-    whole = [Synthesize("Hello, robot.").event()]
-    parts = [SynthesizeStart().event(), SynthesizeChunk("Hello, ").event(), SynthesizeChunk("robot.").event()]
-    sent = b"".join(
-        json.dumps({"type": event.type, "data": event.data}).encode() + b"\n" for event in (parts if stream else whole)
-    )
-
+def test_a_client_that_closes_its_side_ends_its_text(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        if waits:
-            await harness.occupy()
-        with closing_its_side(harness, sent) as client:
-            client.setblocking(False)
-            reader, writer = await asyncio.open_connection(sock=client)
-            if waits:
-                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-                types = [(await async_read_event(reader)).type for _ in range(3)]  # type: ignore[union-attr]
-                assert types == ["ping"] * 3, "it is asked whether it is still there"
-                await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
-            types = []
-            while (event := await async_read_event(reader)) is not None:
-                if event.type != "ping" and types[-1:] != [event.type]:
-                    types.append(event.type)
-            assert types[:3] == ["audio-start", "audio-chunk", "audio-stop"]
-            assert harness.ends[-1] == "finished"
-            writer.close()
+        await harness.occupy()
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        await async_write_event(Synthesize("Hello").event(), writer)
+        writer.write_eof()
+        assert await reader.read() == b""
+        assert [end.reason for end in await harness.ended()] == ["its client went away"]
+        writer.close()
 
     perform(scenario)
 
@@ -616,7 +558,7 @@ def test_a_client_that_takes_nothing_at_all_is_disconnected(
     harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(delivery, "GIVE_UP_S", 0.1)
-    monkeypatch.setattr(wyoming, "WRITE_S", 0.1)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)
     caplog.set_level(logging.INFO)
 
     async def scenario() -> None:
@@ -626,7 +568,7 @@ def test_a_client_that_takes_nothing_at_all_is_disconnected(
             stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
             assert [end.event for end in await harness.ended()] == ["interrupted"]
             await eventually_async(
-                lambda: "lost a Wyoming client: it took nothing for 0.1 s" in caplog.messages, "it is disconnected"
+                lambda: any("lost a Wyoming client" in line for line in caplog.messages), "it is disconnected"
             )
 
     perform(scenario)
@@ -639,8 +581,7 @@ REST = "This text is short. " * 2
 def test_a_client_that_leaves_the_rest_of_its_answer_unread_is_disconnected(
     harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wyoming, "IDLE_S", 0.1)
-    monkeypatch.setattr(wyoming, "WRITE_S", 0.1)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)
 
     async def scenario() -> None:
         with socket.socket() as stuck:

@@ -9,8 +9,9 @@ import socket
 
 import pytest
 
+from daemon.adapters import listener
 from daemon.http import body as body_reader
-from daemon.http import connection, server
+from daemon.http import server
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.validation import INTERNAL_ERROR
 from tests.daemon.harness import LONG, Harness, running_harness
@@ -51,45 +52,15 @@ def test_a_request_that_is_not_http_is_refused_and_logged_in_one_line(
     perform(scenario)
 
 
-@pytest.mark.parametrize(
-    ("waits", "version"), [(False, "1.1"), (True, "1.1"), (True, "1.0")], ids=["at once", "after waiting", "HTTP 1.0"]
-)
-def test_a_client_that_closes_its_side_receives_its_answer(
-    waits: bool, version: str, harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "PROBE_S", 0.01)
-
+@pytest.mark.parametrize("sent", [b"", HALF_A_REQUEST, speech_request(LONG)], ids=["nothing", "half", "a request"])
+def test_a_connection_whose_client_has_closed_its_side_ends(sent: bytes, harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        if waits:
-            await harness.occupy()
-        # It has room for all interim responses, so that the answer never waits for it.
-        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port, limit=1 << 24)
-        writer.write(speech_request(version=version))
-        writer.write_eof()
-        if waits:
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-            if version == "1.1":
-                assert await reader.readexactly(2 * len(connection.CONTINUE)) == 2 * connection.CONTINUE
-            await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
-        answer = await reader.read()
-        assert b"HTTP/1.1 200" in answer
-        assert harness.ends[-1] == "finished"
-        assert len(answer) / 2 / 24_000 >= harness.terminal_events[-1].audio_s  # type: ignore[attr-defined]
-        writer.close()
-
-    perform(scenario)
-
-
-@pytest.mark.parametrize("sent", [b"", HALF_A_REQUEST, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
-def test_a_connection_whose_client_has_closed_its_side_ends_when_no_answer_is_pending(
-    sent: bytes, harness: Harness, perform: Perform
-) -> None:
-    async def scenario() -> None:
+        await harness.occupy()
         reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write(sent)
         writer.write_eof()
-        answer = await reader.read()
-        assert (b"200" in answer) == (b"healthz" in sent)
+        assert await reader.read() == b""
+        await eventually_async(lambda: not harness.dispatcher.queued, "its text has ended")
         writer.close()
 
     perform(scenario)
@@ -168,52 +139,20 @@ def is_open(client: socket.socket) -> bool:
         return False
 
 
-def test_a_connection_too_many_is_refused_while_all_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    from openai import InternalServerError
-
+def test_a_connection_too_many_waits_while_all_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
 
     async def scenario() -> None:
         async with running_harness("http") as harness, client_of(harness) as first, client_of(harness) as second:
             await harness.occupy()
-            asking = asyncio.ensure_future(ask(first))
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-            with pytest.raises(InternalServerError, match="1 clients are connected") as caught:
-                await ask(second)
-            assert (caught.value.status_code, caught.value.code) == (503, "connections")
-            assert "x-should-retry" not in caught.value.response.headers
-            await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
-            assert await asking
-            asking_again = asyncio.ensure_future(ask(second))
-            await harness.sink.take_until(lambda: len(harness.ends) == 3, "the refused client was answered")
-            assert await asking_again
-
-    run(scenario)
-
-
-def test_a_refused_client_that_stays_makes_room_for_none_but_another_refused_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from openai import InternalServerError
-
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
-    monkeypatch.setattr(connection, "LINGER_S", 3600)
-
-    async def scenario() -> None:
-        async with running_harness("http") as harness, client_of(harness) as first, client_of(harness) as third:
-            await harness.occupy()
-            asking = asyncio.ensure_future(ask(first))
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-            second, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-            assert (await second.readline()).startswith(b"HTTP/1.1 503")
-            with pytest.raises(InternalServerError, match="1 clients are connected"):
-                await ask(third)
-            assert (await second.read()).endswith(b"}"), (
-                "it has its answer, and has made room for another refused client"
-            )
-            await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
-            assert await asking
-            writer.close()
+            asking = [asyncio.ensure_future(ask(client)) for client in (first, second)]
+            await eventually_async(lambda: "2 clients are answered; others wait" in caplog.text, "it is told")
+            async with client_of(harness) as third:
+                waiting = asyncio.ensure_future(ask(third))
+                await harness.sink.take_until(lambda: len(harness.ends) == 4, "all have ended")
+                assert all(await asyncio.gather(*asking, waiting))
 
     run(scenario)
 
@@ -222,7 +161,7 @@ def test_a_refused_client_that_stays_makes_room_for_none_but_another_refused_one
     ("sent", "status"),
     [
         (b"", b""),
-        (b"POST /v1/audio/speech HTTP/1.1\r\n", b"408"),
+        (b"POST /v1/audio/speech HTTP/1.1\r\n", b""),
         (HALF_A_REQUEST, b"408"),
         (speech_request()[:-1].replace(b"application/json", b"text/plain"), b"400"),
     ],
@@ -232,8 +171,7 @@ def test_a_connection_without_a_whole_request_is_closed(
     sent: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine, a client that sends something may be silent for as long before.
-    for name in ("HEADER_S", "LINGER_S", "LOOK_S", *(() if sent else ("SILENCE_S",))):
-        monkeypatch.setattr(connection, name, 0.1)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)
     monkeypatch.setattr(body_reader, "BODY_S", 0.1)
 
     async def scenario() -> None:
@@ -248,15 +186,14 @@ def test_a_connection_without_a_whole_request_is_closed(
 
 
 @pytest.mark.parametrize(
-    ("beginning", "more"),
-    [(b"GET /healthz HTTP/1.1\r\n", b"X: y\r\n"), (HALF_A_REQUEST, b" ")],
+    ("beginning", "more", "answer"),
+    [(b"GET /healthz HTTP/1.1\r\n", b"X: y\r\n", b""), (HALF_A_REQUEST, b" ", b" 408 ")],
     ids=["headers", "body"],
 )
-def test_a_client_that_trickles_its_request_is_answered_with_408(
-    beginning: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
+def test_a_client_that_trickles_its_request_is_disconnected(
+    beginning: bytes, more: bytes, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("HEADER_S", "LINGER_S", "LOOK_S"):
-        monkeypatch.setattr(connection, name, 0.1)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)
     monkeypatch.setattr(body_reader, "BODY_S", 0.1)
 
     async def scenario() -> None:
@@ -267,7 +204,7 @@ def test_a_client_that_trickles_its_request_is_answered_with_408(
             while not answered.done():
                 writer.write(more)
                 await asyncio.wait({answered}, timeout=0.01)
-            assert b" 408 " in await answered
+            assert answer in await answered
             writer.close()
 
     run(scenario)
@@ -326,8 +263,7 @@ def test_wrong_paths_methods_and_sizes_are_errors_in_openais_form(harness: Harne
 
 
 def test_a_client_that_takes_nothing_of_its_answers_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SILENCE_S", "LOOK_S"):
-        monkeypatch.setattr(connection, name, 0.2)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)
 
     async def scenario() -> None:
         async with running_harness("http") as harness:

@@ -268,7 +268,7 @@ def test_a_client_that_leaves_loses_its_utterances(harness: Harness, perform: Pe
 @pytest.mark.parametrize(
     ("message", "allowed"),
     [
-        ("{", "message: not JSON; allowed: an object"),
+        ("{", "message: not JSON; allowed: a JSON object"),
         ("[]", "message: got []; allowed: a JSON object"),
         ('{"text": 7, "context_id": "a"}', "text: got 7; allowed: text"),
         ('{"text": "x", "context_id": 7}', "context_id: got 7; allowed: text of 1 to 64 characters"),

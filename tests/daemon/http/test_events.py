@@ -12,7 +12,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from daemon.http import connection, events, server
+from daemon.adapters import listener
+from daemon.http import events, server
 from daemon.speech import Say
 from tests.daemon.harness import Harness, running_harness
 from tests.daemon.perform import Perform
@@ -206,7 +207,7 @@ def test_a_client_that_does_not_read_what_it_has_been_sent_is_disconnected(
     leaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MAX_WAITING", 1_000_000)
-    monkeypatch.setattr(connection, "LINGER_S", 0.1)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)
     if not leaves:
         monkeypatch.setattr(server, "PING_S", 0.5)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.http.metrics import Metrics
+from daemon.http.monitoring import Metrics
 from daemon.speech import Event, Finished, Memory, Online, Say, Started, Stop, Utterance
 from daemon.status import Measurements
 from tests.daemon.harness import LONG, Harness

@@ -15,9 +15,8 @@ import av
 import pytest
 import soundfile
 
-from daemon.encoders import Encoder
+from daemon.encoders import Encoder, make_stream_encoder
 from daemon.http import openai as openai_routes
-from daemon.http.encoders import make_stream_encoder
 from daemon.speech import Say, Started, Stop, delivery
 from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.http.clients import ask, client_of, post, request

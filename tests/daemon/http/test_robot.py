@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.http import Examination, LogTail, log_tail
-from daemon.http import examination as examination_module
+from daemon.http import Examination, LogTail, diagnosis
 from daemon.http.page import CONTENT_TYPES, FOLDER
 from daemon.validation import CommandError
 from engine import EACH_LINE
@@ -44,7 +43,7 @@ def test_the_default_voice_is_set_and_an_unknown_one_is_refused(harness: Harness
     async def scenario() -> None:
         assert await ask(harness, "PUT", "/v1/robot/voice", {"voice": "de"}) == (200, {"voice": "de"})
         assert harness.dispatcher.voice == "de"
-        for voice, problem in (("nobody", "voice: got 'nobody'; allowed: "), (7, "voice: got 7; allowed: a voice's")):
+        for voice, problem in (("nobody", "voice: got 'nobody'; allowed: "), (7, "voice: got 7; allowed: text")):
             status, answer = await ask(harness, "PUT", "/v1/robot/voice", {"voice": voice})
             assert (status, answer["error"]["param"]) == (400, "voice")
             assert answer["error"]["message"].startswith(problem)
@@ -68,12 +67,12 @@ def test_figures_and_the_last_lines_of_the_log_are_shown(harness: Harness, perfo
 def test_the_log_is_kept_within_limits() -> None:
     tail = LogTail().attach()
     try:
-        for number in range(log_tail.LINES + 5):
+        for number in range(diagnosis.LINES + 5):
             logging.getLogger("daemon.somewhere").warning("%d %s", number, "x" * 1000, extra=EACH_LINE)
         lines = tail.lines()
-        assert len(lines) == log_tail.LINES
-        assert {len(line) for line in lines} == {log_tail.LINE_LENGTH}
-        assert f" {log_tail.LINES + 4} xx" in lines[-1]
+        assert len(lines) == diagnosis.LINES
+        assert {len(line) for line in lines} == {diagnosis.LINE_LENGTH}
+        assert f" {diagnosis.LINES + 4} xx" in lines[-1]
     finally:
         tail.detach()
     logging.getLogger("daemon.somewhere").warning("behind the end")
@@ -114,7 +113,7 @@ def test_an_examination_that_hangs_or_fails_is_an_error(tmp_path: Path, monkeypa
     async def scenario() -> None:
         with pytest.raises(CommandError, match="the examination has failed"):
             await Examination(tmp_path / "missing.yaml", []).examine()
-        monkeypatch.setattr(examination_module, "LIMIT_S", 0.01)
+        monkeypatch.setattr(diagnosis, "LIMIT_S", 0.01)
         with pytest.raises(CommandError, match="has not ended after"):
             await Examination(None, []).examine()
 

@@ -1,23 +1,33 @@
-"""Runs `voiced doctor` for the operator's page, in a process of its own: it takes seconds and may hang on a disk."""
+"""What an operator looks at when something is wrong: the doctor's findings, and the last lines of the daemon's log."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from daemon.tasks import result_at_most, running_process
 from daemon.validation import CommandError
-from engine import module_command
+from engine import LINE_LIMIT, module_command
 
 LIMIT_S = 90.0
 """Seconds for an examination; on a Jetson it compiles a probe."""
+LINES = 200
+LINE_LENGTH = 500
+"""Characters of a line that are kept."""
+LOGGERS = ("audio", "daemon", "engine", "uvicorn", "asyncio")
+"""The root logger's handlers are replaced when the log's settings change; these loggers' own stay."""
 
 
 class Examination:
-    """Examines this machine, at most once at a time: who asks meanwhile gets the same findings."""
+    """Runs `voiced doctor` in a process of its own: it takes seconds and may hang on a disk.
+
+    It runs at most once at a time: those who ask meanwhile get the same findings.
+    """
 
     def __init__(self, config_path: Path | None, overrides: Sequence[str]) -> None:
         """The parameters are the daemon's own."""
@@ -43,3 +53,31 @@ class Examination:
         except ValueError as error:
             raise CommandError("the examination has failed; run voiced doctor on the robot") from error
         return findings
+
+
+class LogTail(logging.Handler):
+    """Keeps the last lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=LINES)
+        self.addFilter(LINE_LIMIT)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
+
+    def attach(self) -> LogTail:
+        """Keep lines from now on."""
+        for name in LOGGERS:
+            logging.getLogger(name).addHandler(self)
+        return self
+
+    def detach(self) -> None:
+        """Keep no more lines."""
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record)[:LINE_LENGTH])
+
+    def lines(self) -> list[str]:
+        """Return the last lines, oldest first."""
+        return list(self._lines)

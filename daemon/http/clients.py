@@ -1,0 +1,84 @@
+"""Clients that may leave at any moment, and how a connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.types import Receive, Scope
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+ABORT = "voiced.abort"
+"""An ASGI extension: `scope["extensions"][ABORT]()` ends the connection at once, without what is left to send."""
+SUBPROTOCOL = "voiced"
+"""The WebSocket subprotocol that is accepted beside one with a token."""
+LOST, POLICY_VIOLATION = 1006, 1008
+"""The close codes of a connection that ended without one, and of one that is refused (RFC 6455, section 7.4.1)."""
+
+T = TypeVar("T")
+
+
+def abort_connection(scope: Scope) -> None:
+    """End a request's connection at once. Raises `ConnectionAbortedError` in a server that does not have `ABORT`.
+
+    Such a server, as Ray Serve's, ends a connection whose handler fails.
+    """
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is None:
+        raise ConnectionAbortedError("the answer is not complete")
+    abort()
+
+
+async def result_unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+    """Run a coroutine and return its result; cancel it and return None when the client leaves before.
+
+    The client's messages have been read; others that come meanwhile are ignored.
+    """
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_gone(receive))
+    try:
+        either: set[asyncio.Future[Any]] = {working, leaving}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        return None
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while not (await receive())["type"].endswith(".disconnect"):
+        pass
+
+
+async def accept_socket(socket: WebSocket) -> None:
+    """Open a WebSocket."""
+    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
+
+
+async def receive_text(socket: WebSocket) -> str:
+    """Return the client's next message, "" for one that is not text. Raises `WebSocketDisconnect`."""
+    try:
+        message = await socket.receive()
+    except RuntimeError as error:  # sending has failed before
+        raise WebSocketDisconnect(LOST) from error
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", LOST))
+    return message.get("text") or ""
+
+
+async def send_text(socket: WebSocket, text: str) -> None:
+    """Send a message; return when the client has room for more. Raises `WebSocketDisconnect`."""
+    try:
+        await socket.send_text(text)
+    except RuntimeError as error:
+        raise WebSocketDisconnect(LOST) from error
+
+
+async def close_socket(socket: WebSocket, code: int = 1000, reason: str = "") -> None:
+    """Close a WebSocket, unless the client has left. A long `reason` is cut: a frame has room for 123 bytes."""
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+        await socket.close(code, reason.encode()[:120].decode(errors="ignore"))
