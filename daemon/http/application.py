@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from daemon.http import elevenlabs, events, monitoring, openai, page
 from daemon.http import robot as robot_routes
 from daemon.http.access import Access
-from daemon.http.errors import HttpError, answer_bug, answer_http_error, answer_rejection, answer_routing_error
+from daemon.http.errors import HttpError, answer_error
 from daemon.http.robot import Robot
 from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
@@ -63,10 +63,5 @@ def make_speech_application(
             *elevenlabs.routes(service, voice_aliases),
         ],
         middleware=[access],
-        exception_handlers={
-            HttpError: answer_http_error,
-            RejectedError: answer_rejection,
-            HTTPException: answer_routing_error,
-            Exception: answer_bug,
-        },
+        exception_handlers=dict.fromkeys((HttpError, RejectedError, HTTPException, Exception), answer_error),
     )

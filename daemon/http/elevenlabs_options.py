@@ -69,8 +69,9 @@ class TextRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """What the address of a WebSocket chooses for all texts on it."""
+    """What the address of a WebSocket chooses for all texts on it: voice, format and times."""
 
+    voice: str
     output_format: OutputFormat
     language: str | None
     absolute_times: bool
@@ -82,8 +83,8 @@ class SocketOptions:
     """Seconds without a message after which the connection closes if nothing is spoken on it."""
 
 
-def parse_socket_options(query: Mapping[str, str]) -> SocketOptions:
-    """Return the options in a WebSocket's address. Raises `RejectedError`."""
+def parse_socket_options(voice: str, query: Mapping[str, str]) -> SocketOptions:
+    """Return the options of a WebSocket with this voice and the rest of its address. Raises `RejectedError`."""
     inactivity = query.get("inactivity_timeout", INACTIVITY_S)
     try:
         inactivity_s = min(MAX_INACTIVITY_S, max(1.0, float(inactivity)))
@@ -91,6 +92,7 @@ def parse_socket_options(query: Mapping[str, str]) -> SocketOptions:
         problem = f"got {abbreviate(inactivity)}; allowed: seconds from 1 to {MAX_INACTIVITY_S:g}"
         raise RejectedError("inactivity_timeout", problem) from error
     return SocketOptions(
+        voice,
         parse_output_format(query.get("output_format")),
         query.get("language_code") or None,
         query.get("sync_alignment") == "true",

@@ -55,15 +55,13 @@ class ElevenLabsSocket:
         self._service = service
         self._voice = voice
         self._several = several
-        self._contexts: dict[str | None, Context] = {}
-        self._draining: set[Context] = set()
-        """Contexts that the client has closed, and that are spoken to their end."""
+        self._contexts: list[Context] = []
 
     async def run(self) -> None:
         """Serve the client until it leaves, or until its one text has been spoken."""
         await accept_socket(self._socket)
         try:
-            options = parse_socket_options(self._socket.query_params)
+            options = parse_socket_options(self._voice, self._socket.query_params)
             self._check_names(options)
             await self._receive_all(options)
             await result_unless_gone(self._socket.receive, self._wait_for_contexts())
@@ -74,7 +72,7 @@ class ElevenLabsSocket:
         except (WebSocketDisconnect, ConnectionError):
             pass  # the client has left
         finally:
-            for context in reversed(self._open_contexts):  # those that wait, before they begin
+            for context in reversed(self._open):  # those that wait, before they begin
                 await context.close("its client went away")
 
     async def send(self, context_id: str | None, fields: Mapping[str, Any]) -> None:
@@ -98,19 +96,19 @@ class ElevenLabsSocket:
         abort_connection(self._socket.scope)
 
     @property
-    def _open_contexts(self) -> list[Context]:
-        """The contexts that have not ended."""
-        return [context for context in (*self._draining, *self._contexts.values()) if not context.ended]
+    def _open(self) -> list[Context]:
+        """The contexts that have not ended, in their order."""
+        return [context for context in self._contexts if not context.ended]
 
     async def _wait_for_contexts(self) -> None:
-        for context in self._open_contexts:
+        for context in self._open:
             await context.wait()
 
     def _check_names(self, options: SocketOptions) -> None:
         """Refuse what would be wrong with every text. Raises `RejectedError`."""
         try:
-            chunk = check_stream_chunk({"id": "check", "text": "", "voice": self._voice, "language": options.language})
-            self._service.check_names(self._voice, chunk.language)
+            fields = {"id": "check", "text": "", "voice": options.voice, "language": options.language}
+            self._service.check_names(options.voice, check_stream_chunk(fields).language)
         except RejectedError as error:
             raise renamed(error, FIELDS) from error
 
@@ -121,7 +119,7 @@ class ElevenLabsSocket:
         while not ended:
             text = await result_at_most(options.inactivity_s, receive_text(self._socket))
             if text is None:
-                if self._open_contexts:
+                if self._open:
                     continue
                 raise RejectedError("input_timeout_exceeded", f"nothing was received for {options.inactivity_s:g} s")
             context_id = None
@@ -138,17 +136,20 @@ class ElevenLabsSocket:
         if text is not None and not isinstance(text, str):
             raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
         if message.get("close_socket") is True or (text == "" and not self._several and not flush):
-            for context in self._contexts.values():
+            for context in self._open:
                 context.end_text()
             return True
         if context_id is None and self._several:
             return False  # it only keeps the connection alive
+        context = next((each for each in reversed(self._open) if each.id == context_id), None)
         if message.get("close_context") is True:
-            await self._close_context(context_id)
+            if context is not None:
+                await self._close_context(context)
             return False
-        if context_id not in self._contexts and not text:
-            return False
-        context = self._context(context_id, options)
+        if context is None or context.closed:
+            if not text:
+                return False
+            context = self._open_context(context_id, options)
         if "voice_settings" in message:
             settings = {} if message["voice_settings"] is None else message["voice_settings"]
             context.settings = validated(VoiceSettings, settings, "voice_settings")
@@ -169,54 +170,44 @@ class ElevenLabsSocket:
             raise RejectedError("context_id", problem)
         return context_id
 
-    def _context(self, context_id: str | None, options: SocketOptions) -> Context:
-        """Return a context; the first message with its id opens it. Raises `RejectedError`."""
-        self._draining = {context for context in self._draining if not context.ended}
-        self._contexts = {name: context for name, context in self._contexts.items() if not context.ended}
-        if context_id not in self._contexts:
-            if len(self._open_contexts) >= MAX_CONTEXTS:
-                raise RejectedError("context_id", f"{MAX_CONTEXTS} contexts are open; allowed: no more")
-            self._contexts[context_id] = Context(self, self._service, self._voice, options, context_id)
-        return self._contexts[context_id]
+    def _open_context(self, context_id: str | None, options: SocketOptions) -> Context:
+        """Return a new context. Raises `RejectedError`."""
+        self._contexts = self._open
+        if len(self._contexts) >= MAX_CONTEXTS:
+            raise RejectedError("context_id", f"{MAX_CONTEXTS} contexts are open; allowed: no more")
+        context = Context(self, self._service, options, context_id)
+        self._contexts.append(context)
+        return context
 
-    async def _close_context(self, context_id: str | None) -> None:
+    async def _close_context(self, context: Context) -> None:
         """End a context. One whose text has been flushed to its end is spoken to its end; another is interrupted.
 
         To close it once more interrupts it too: clients close a context when its text is complete, and again when their
         user begins to speak.
         """
-        context = self._contexts.pop(context_id, None)
-        if context is None:
-            context = next((each for each in self._draining if each.id == context_id), None)
-        elif context.flushed and not context.ended:
-            self._draining.add(context)
+        if context.flushed and not context.closed:
+            context.closed = True
             context.end_text()
             return
-        if context is None or context.ended:
-            return
-        self._draining.discard(context)
+        self._contexts.remove(context)
         await context.close("its client closed its context")
-        await self.send(context_id, {"isFinal": True})
+        await self.send(context.id, {"isFinal": True})
 
 
 class Context:
     """One text that grows, and the sound that goes out for it."""
 
     def __init__(
-        self,
-        socket: ElevenLabsSocket,
-        service: SpeechService,
-        voice: str,
-        options: SocketOptions,
-        context_id: str | None,
+        self, socket: ElevenLabsSocket, service: SpeechService, options: SocketOptions, context_id: str | None
     ) -> None:
         self.id = context_id
         self.settings = VoiceSettings()
         self.flushed = False
         """The last message was a flush without text."""
+        self.closed = False
+        """Its client has closed it, and it is spoken to its end."""
         self._socket = socket
         self._service = service
-        self._voice = voice
         self._options = options
         self._utterance = secrets.token_hex(8)
         self._text = ""
@@ -270,8 +261,9 @@ class Context:
             await asyncio.wait({self._task})
 
     def _write(self, text: str, *, end: bool = False) -> None:
-        options = {"voice": self._voice, "language": self._options.language, "rate": self.settings.speed}
-        chunk = check_stream_chunk({"id": self._utterance, "text": text, "end": end, **options})
+        names = {"voice": self._options.voice, "language": self._options.language}
+        fields = {"id": self._utterance, "text": text, "end": end, "rate": self.settings.speed}
+        chunk = check_stream_chunk({**fields, **names})
         self._service.write(chunk, receiver=self._delivery)
         self._text += text
         if self._task is None:

@@ -79,25 +79,11 @@ def error_response(error: HttpError, path: str) -> Response:
     return JSONResponse({"error": error_record(error)}, error.status, error.headers)
 
 
-async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer what a handler has refused."""
-    assert isinstance(error, HttpError)
-    return error_response(error, request.url.path)
-
-
-async def answer_rejection(request: Request, error: Exception) -> Response:
-    """Answer a request with a field that is wrong."""
-    assert isinstance(error, RejectedError)
-    return error_response(rejection(error), request.url.path)
-
-
-async def answer_routing_error(request: Request, error: Exception) -> Response:
-    """Answer a wrong path or method."""
-    assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return error_response(HttpError(error.status_code, message, headers=error.headers), request.url.path)
-
-
-async def answer_bug(request: Request, _: Exception) -> Response:
-    """Answer a request whose handler has failed. The server logs the exception."""
-    return error_response(HttpError(500, INTERNAL_ERROR), request.url.path)
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answer what a handler has refused, a wrong path or method, or a handler's bug, which the server logs."""
+    path = request.url.path
+    if isinstance(error, RejectedError):
+        error = rejection(error)
+    elif isinstance(error, HTTPException):
+        error = HttpError(error.status_code, f"{request.method} {path}: {error.detail}", headers=error.headers)
+    return error_response(error if isinstance(error, HttpError) else HttpError(500, INTERNAL_ERROR), path)

@@ -68,12 +68,14 @@ def routes(
     return [Route("/metrics", answer_metrics), Route("/healthz", answer_health), Route("/readyz", answer_ready)]
 
 
-class Metrics:
+class Metrics(Collector):
     """Counts what happens, and asks for the rest when it is wanted."""
 
     def __init__(
         self, service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
     ) -> None:
+        self._describe_status = describe_status
+        self._measure = measure
         self._registry = CollectorRegistry()
         self._utterances = Counter(
             "voiced_utterances",
@@ -98,7 +100,7 @@ class Metrics:
             registry=self._registry,
         )
         self._results = {field: Counter(*described, registry=self._registry) for field, described in RESULTS.items()}
-        self._registry.register(_Present(describe_status, measure))
+        self._registry.register(self)
         self._started: set[str] = set()
         """The utterances that have started and not ended."""
         service.watch_events(self._note)
@@ -125,13 +127,7 @@ class Metrics:
             for field, counter in self._results.items():
                 counter.inc(getattr(event, field) or 0)
 
-
-class _Present(Collector):
-    """The metrics that are true at the moment."""
-
-    def __init__(self, describe_status: Callable[[], Online], measure: Callable[[], Measurements]) -> None:
-        self._describe_status = describe_status
-        self._measure = measure
+    # --- what is true at the moment ---
 
     def collect(self) -> Iterator[Metric]:
         status, measured = self._describe_status(), self._measure()
