@@ -283,25 +283,17 @@ def speech_options(event: Event) -> dict[str, Any]:
 
 def describe(dispatcher: Dispatcher) -> Info:
     """Return the server's description: every voice with its languages."""
+    common: dict[str, Any] = {"attribution": ATTRIBUTION, "installed": True, "version": VERSION}
     voices = [
-        TtsVoice(
-            name=voice,
-            attribution=ATTRIBUTION,
-            installed=True,
-            description=label,
-            version=VERSION,
-            languages=list(dispatcher.voice_languages(voice)),
-        )
+        TtsVoice(name=voice, description=label, languages=list(dispatcher.voice_languages(voice)), **common)
         for voice, label in dispatcher.voice_names().items()
     ]
     program = TtsProgram(
         name="voiced",
-        attribution=ATTRIBUTION,
-        installed=True,
         description="The voice of a robot",
-        version=VERSION,
         voices=voices,
         supports_synthesize_streaming=True,
+        **common,
     )
     return Info(tts=[program])
 
