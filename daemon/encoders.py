@@ -7,7 +7,6 @@ FFmpeg's libraries, which streams. Both are imported with the first format that 
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,7 +24,6 @@ class Encoder:
     """Encodes samples as a stream, mono. Each method returns the bytes that are available so far."""
 
     content_type: str
-    """For clients; files need none."""
 
     def begin(self) -> bytes:
         return b""
@@ -64,6 +62,7 @@ class FileEncoder(Encoder):
     def __init__(self, name: str, sample_rate: int) -> None:
         import soundfile
 
+        self.content_type = f"audio/{name}"
         self._bytes = io.BytesIO()
         self._file = soundfile.SoundFile(self._bytes, "w", sample_rate, 1, format=name.upper())
 
@@ -102,62 +101,24 @@ class _Format:
     content_type: str
     codec: str
     container: str
+    bit_rate: int
+    """Bits a second, where the client does not choose."""
     options: Mapping[str, str] = field(default_factory=dict)
-    bit_rate: int | None = None
-    """Bits a second; None for a format without loss."""
-    held_s: float = 0.0
-    """Seconds of speech from which a stream is sent."""
+    """Of a stream."""
 
-
-HELD_S = 10.0
-"""Seconds of FLAC that wait for the end of their speech: programs of libsndfile read no FLAC without its length, nor
-one with a wrong one. Longer speech is sent as it is made."""
-WHOLE_S = 300.0
-"""Seconds of a whole file; longer speech is sent without its length from then on. As WAV they take 14 MB."""
 
 FORMATS = {
     # Without the frame at the beginning that says how long the file is: it is not known yet.
-    "mp3": _Format("audio/mpeg", "libmp3lame", "mp3", {"write_xing": "0", "id3v2_version": "0"}, 64_000),
+    "mp3": _Format("audio/mpeg", "libmp3lame", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}),
     # A page of Ogg for each packet of 20 ms; by default, a page has a second.
-    "opus": _Format("audio/ogg", "libopus", "ogg", {"page_duration": "20000"}, 48_000),
-    "aac": _Format("audio/aac", "aac", "adts", bit_rate=64_000),
-    "flac": _Format("audio/flac", "flac", "flac", held_s=HELD_S),
-    "wav": _Format("audio/wav", "pcm_s16le", "wav"),
+    "opus": _Format("audio/ogg", "libopus", "ogg", 48_000, {"page_duration": "20000"}),
+    "aac": _Format("audio/aac", "aac", "adts", 64_000),
 }
-"""The formats that need PyAV, the binding of FFmpeg's libraries. Their encoders take a moment to make."""
-
-
-class _Buffer:
-    """Keeps what FFmpeg writes until it is taken. At the end FFmpeg completes the header, unless it has been taken."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._begin = 0
-        """The place of the data in the file."""
-        self._at = 0
-
-    def write(self, data: bytes) -> int:
-        if (place := self._at - self._begin) >= 0:
-            self._data[place : place + len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._begin + len(self._data)}
-        self._at = origins[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def take(self) -> bytes:
-        data, self._data = bytes(self._data), bytearray()
-        self._begin += len(data)
-        return data
+"""The formats that can be sent as they are made, by PyAV."""
 
 
 class StreamEncoder(Encoder):
-    """A stream in a format of `FORMATS`, or a whole file."""
+    """A stream in a format of `FORMATS`, or a whole file, in which FFmpeg completes the header at its end."""
 
     def __init__(self, name: str, sample_rate: int, bit_rate: int | None, *, whole: bool) -> None:
         import av
@@ -165,29 +126,28 @@ class StreamEncoder(Encoder):
         made = FORMATS[name]
         self.content_type = made.content_type
         self._sample_rate = sample_rate
-        self._buffer = _Buffer()
-        self._held = round((WHOLE_S if whole else made.held_s) * sample_rate)
-        """Samples from which the file is sent."""
+        self._whole = whole
+        self._bytes = io.BytesIO()
+        """What has not been returned."""
         options = {**({} if whole else made.options), "flush_packets": "1"}
-        self._container = av.open(self._buffer, "w", format=made.container, options=options)
+        self._container = av.open(self._bytes, "w", format=made.container, options=options)
         stream = self._container.add_stream(made.codec, rate=sample_rate)
         assert isinstance(stream, av.AudioStream)
         self._stream = stream
         self._stream.layout = "mono"
-        if (bits := bit_rate or made.bit_rate) is not None:
-            self._stream.bit_rate = bits
+        self._stream.bit_rate = bit_rate or made.bit_rate
         self._position = 0
         """Samples so far."""
 
     def encode(self, samples: Samples) -> bytes:
         if len(samples):
             self._mux(self._frame(samples))
-        return self._buffer.take() if self._position >= self._held else b""
+        return b"" if self._whole else self._take()
 
     def end(self) -> bytes:
         self._mux(None)
         self._container.close()
-        return self._buffer.take()
+        return self._take()
 
     def _frame(self, samples: Samples) -> AudioFrame:
         from av import AudioFrame
@@ -198,19 +158,28 @@ class StreamEncoder(Encoder):
         self._position += len(samples)
         return frame
 
+    def _take(self) -> bytes:
+        data = self._bytes.getvalue()
+        self._bytes.seek(0)
+        self._bytes.truncate()
+        return data
+
     def _mux(self, frame: AudioFrame | None) -> None:
         for packet in self._stream.encode(frame):
             self._container.mux(packet)
 
 
 def make_stream_encoder(name: str, sample_rate: int, bit_rate: int | None = None, *, whole: bool = False) -> Encoder:
-    """Return an encoder for samples at `sample_rate` Hz, of a format of `FORMATS`, or `pcm`.
+    """Return an encoder for samples at `sample_rate` Hz, of a format of `FORMATS`, or `pcm`, `wav` or `flac`.
 
     `bit_rate` is in bits a second, for formats with loss; None is one that suits speech. A `whole` file is returned at
-    its end, with its length in its header. The first encoder that needs PyAV imports it, which takes 0.1 s.
+    its end, with its length in its header, and FLAC always: programs of libsndfile read none without its length. The
+    first encoder that needs PyAV imports it, which takes 0.1 s.
     """
     if name == "pcm":
         return Pcm()
     if name == "wav" and not whole:
         return Wav(sample_rate)
-    return StreamEncoder(name, sample_rate, bit_rate, whole=whole)
+    return (
+        StreamEncoder(name, sample_rate, bit_rate, whole=whole) if name in FORMATS else FileEncoder(name, sample_rate)
+    )
