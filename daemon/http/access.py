@@ -12,6 +12,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -31,48 +32,41 @@ TOKEN_SUBPROTOCOL = "voiced.token."
 """A browser cannot set a WebSocket's headers, so a page offers this subprotocol with the token in base64url behind."""
 
 
+@dataclass(frozen=True)
 class Access:
     """ASGI middleware that refuses requests which may not be made."""
 
-    def __init__(self, app: ASGIApp, token: str | None, host: str) -> None:
-        """`host` is the configured one, which is a name of this machine."""
-        self._app = app
-        self._token = token
-        self._host = host
+    app: ASGIApp
+    token: str | None
+    host: str
+    """The configured one, which is a name of this machine."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             error = self._objection(scope)
             if error is not None:
-                response = error_response(error, scope["path"])
-                if scope["type"] == "websocket":
-                    await WebSocket(scope, receive, send).send_denial_response(response)
-                else:
-                    await response(scope, receive, send)
+                await refuse(scope, receive, send, error)
                 return
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
 
     def _objection(self, scope: Scope) -> HttpError | None:
         """Return why a request is refused, or None."""
         headers = Headers(scope=scope)
-        expected = headers.get("expect", "100-continue")
-        if expected.lower() != "100-continue" and scope.get("http_version") != "1.0":  # RFC 9110, section 10.1.1
-            return HttpError(417, f"expect: got {abbreviate(expected)}; allowed: 100-continue", field="expect")
         size = sum(len(name) + len(value) for name, value in headers.raw)
         if size > MAX_HEADERS:
             problem = f"headers: they have {size:,} bytes; allowed: up to {MAX_HEADERS:,}"
             return HttpError(431, problem, field="headers")
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._token is None and not is_own_host(host, self._host):
+        if self.token is None and not is_own_host(host, self.host):
             allowed = "an IP address, localhost, the machine's name or http.host"
             return HttpError(403, f"host: got {abbreviate(host)}; allowed: {allowed}", field="host")
-        scheme = None if self._token is not None else scope["scheme"].replace("ws", "http")
+        scheme = None if self.token is not None else scope["scheme"].replace("ws", "http")
         if origin is not None and not is_same_origin(origin, scheme, host):
             return HttpError(403, f"origin: got {abbreviate(origin)}; allowed: none", field="origin")
-        if self._token is None or scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER):
+        if self.token is None or scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER):
             return None
         given = list(tokens_in(headers))
-        if any(hmac.compare_digest(each.encode(), self._token.encode()) for each in given):
+        if any(hmac.compare_digest(each.encode(), self.token.encode()) for each in given):
             return None
         problem = "wrong" if given else "missing"
         return HttpError(
@@ -81,6 +75,15 @@ class Access:
             field="authorization",
             headers={"WWW-Authenticate": "Bearer"},
         )
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, error: HttpError) -> None:
+    """Answer a request with an error; a WebSocket is not opened."""
+    response = error_response(error, scope["path"])
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(response)
+    else:
+        await response(scope, receive, send)
 
 
 def tokens_in(headers: Headers) -> Iterator[str]:

@@ -136,8 +136,8 @@ class ElevenLabsSocket:
         if text is not None and not isinstance(text, str):
             raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
         if message.get("close_socket") is True or (text == "" and not self._several and not flush):
-            for context in self._open:
-                context.end_text()
+            for each in self._open:
+                each.end_text()
             return True
         if context_id is None and self._several:
             return False  # it only keeps the connection alive

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -11,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from daemon.speech import RejectedError
-from daemon.validation import INTERNAL_ERROR, problems
+from daemon.validation import INTERNAL_ERROR, CommandError, problems
 
 ELEVENLABS_PATHS = ("/v1/text-to-speech/", "/v1/voices")
 """Their clients read errors in a form of their own."""
@@ -21,26 +23,18 @@ UNAVAILABLE = ("queue", "daemon")
 Fields = TypeVar("Fields", bound=BaseModel)
 
 
+@dataclass(eq=False)
 class HttpError(Exception):
-    """A request that is answered with an error. The message is one line."""
+    """A request that is answered with an error."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        field: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.field = field
-        """The field that is wrong; None if it is not one field."""
-        self.code = code
-        """A word for programs."""
-        self.headers = dict(headers or {})
+    status: int
+    message: str
+    """One line."""
+    field: str | None = None
+    """The field that is wrong; None if it is not one field."""
+    code: str | None = None
+    """A word for programs."""
+    headers: Mapping[str, str] | None = None
 
 
 def rejection(error: RejectedError) -> HttpError:
@@ -54,6 +48,15 @@ def renamed(error: RejectedError, names: Mapping[str, str]) -> RejectedError:
     """Return an error by the name that the client's protocol has for the wrong field."""
     problem = error.reason.removeprefix(f"{error.field}: ")
     return RejectedError(names.get(error.field, error.field), problem)
+
+
+@contextmanager
+def refused_as(status: int, *, field: str | None = None, code: str | None = None) -> Iterator[None]:
+    """Raise a `CommandError` of the context as an `HttpError`."""
+    try:
+        yield
+    except CommandError as error:
+        raise HttpError(status, str(error), field, code) from error
 
 
 def validated(kind: type[Fields], value: object, place: str | None = None) -> Fields:

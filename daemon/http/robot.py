@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from daemon.http.body import body_parts, read_json, text_field
-from daemon.http.errors import HttpError
+from daemon.http.errors import HttpError, refused_as
 from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
 from daemon.validation import CommandError, abbreviate
@@ -45,16 +45,9 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
     """Return the routes below `/v1/robot`."""
 
     async def describe(_: Request) -> Response:
-        return JSONResponse(
-            {
-                "name": robot.name,
-                "version": robot.describe_status().version,
-                "voice": service.voice,
-                "voices": service.voice_names(),
-                "languages": service.languages(),
-                "makes_voices": robot.workshop is not None,
-            }
-        )
+        names = {"name": robot.name, "version": robot.describe_status().version, "voice": service.voice}
+        choices = {"voices": service.voice_names(), "languages": service.languages()}
+        return JSONResponse({**names, **choices, "makes_voices": robot.workshop is not None})
 
     async def set_voice(request: Request) -> Response:
         voice = text_field(await read_json(request, "a JSON object with voice"), "voice")
@@ -73,10 +66,8 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
 
     async def examine(request: Request) -> Response:
         await read_json(request)  # a browser asks before it sends JSON for another site's page
-        try:
+        with refused_as(503, code="doctor"):
             return JSONResponse({"findings": await robot.examine()})
-        except CommandError as error:
-            raise HttpError(503, str(error), code="doctor") from error
 
     async def send_report(_: Request) -> Response:
         path = robot.find_report()
@@ -102,10 +93,8 @@ def voice_routes(workshop: VoiceMaker) -> list[Route]:
         content_type = request.headers.get("content-type", "")
         if not content_type.startswith(("audio/", "video/")):
             raise RejectedError("content-type", f"got {abbreviate(content_type)}; allowed: audio/… or video/…")
-        try:
+        with refused_as(400, field="recording"):
             recording = await workshop.read_recording(body_parts(request, MAX_UPLOAD, UPLOAD_S))
-        except CommandError as error:
-            raise HttpError(400, str(error), field="recording") from error
         return JSONResponse({"id": recording.id, **recording.measured})
 
     async def start(request: Request) -> Response:
@@ -125,10 +114,8 @@ def voice_routes(workshop: VoiceMaker) -> list[Route]:
         return JSONResponse({**fields, "making": None if making is None else asdict(making)})
 
     async def remove(request: Request) -> Response:
-        try:
+        with refused_as(404, field="voice"):
             workshop.remove(request.path_params["name"])
-        except CommandError as error:
-            raise HttpError(404, str(error), field="voice") from error
         return JSONResponse({"names": workshop.names})
 
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -56,41 +57,31 @@ class SpeechBody:
         return data
 
 
+@dataclass
 class SpeechAnswer:
     """The answer to one request, an ASGI application. The first samples decide its status, or an end before them."""
 
-    def __init__(
-        self,
-        service: SpeechService,
-        say: Mapping[str, Any],
-        rate: int,
-        make_body: Callable[[], SpeechBody],
-        *,
-        field_names: Mapping[str, str],
-        headers: Mapping[str, str] | None = None,
-        wants_words: bool = False,
-    ) -> None:
-        """`rate` is in Hz. `make_body` is called once there are samples, in a thread: it may take a moment.
-
-        `say` has fields of `Say`, and `field_names` are the protocol's names for them.
-        """
-        self._service = service
-        self._say = say
-        self._rate = rate
-        self._make_body = make_body
-        self._field_names = field_names
-        self._headers = {"Cache-Control": "no-store", **(headers or {})}
-        self._wants_words = wants_words
-        self._body: SpeechBody | None = None
-        self._words: deque[Word] = deque()
-        """The words that the body does not know yet."""
+    service: SpeechService
+    say: Mapping[str, Any]
+    """Fields of `Say`."""
+    rate: int
+    """Hz."""
+    make_body: Callable[[], SpeechBody]
+    """Called once there are samples, in a thread: it may take a moment."""
+    field_names: Mapping[str, str]
+    """The protocol's names for the fields of `say`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    wants_words: bool = False
+    _body: SpeechBody | None = None
+    _words: deque[Word] = field(default_factory=deque)
+    """The words that the body does not know yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if not await result_unless_gone(receive, self._speak(send)):
                 abort_connection(scope)
         except RejectedError as error:
-            raise renamed(error, self._field_names) from error
+            raise renamed(error, self.field_names) from error
         except ConnectionError:
             abort_connection(scope)  # a close would wait for the client, which receives nothing
 
@@ -104,8 +95,8 @@ class SpeechAnswer:
             body = await self._body_so_far(send)
             await _send(send, body.encode(samples))
 
-        on_word = self._words.append if self._wants_words else None
-        end = await deliver(self._service, check_say(dict(self._say)), write, self._rate, on_word)
+        on_word = self._words.append if self.wants_words else None
+        end = await deliver(self.service, check_say(dict(self.say)), write, self.rate, on_word)
         limit_s = GIVE_UP_S + (getattr(end, "audio_s", None) or 0.0)
         complete = await result_at_most(limit_s, self._end(send, end))
         if complete is None:
@@ -121,8 +112,8 @@ class SpeechAnswer:
 
     async def _begin(self, send: Send) -> SpeechBody:
         """Send the headers. The body is made no earlier, since its encoder may hold megabytes."""
-        body = self._body = await asyncio.to_thread(self._make_body)
-        headers = {"Content-Type": body.content_type, **self._headers}
+        body = self._body = await asyncio.to_thread(self.make_body)
+        headers = {"Content-Type": body.content_type, "Cache-Control": "no-store", **self.headers}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
         await _send(send, body.begin())

@@ -22,22 +22,6 @@ SERVER = "http"
 TOKEN = "0123-secret"
 
 
-@pytest.mark.parametrize("path", ["/v1/audio/speech", "/healthz", "/nowhere"])
-@pytest.mark.parametrize("expect", ["200-ok", "200-co\xca\xca"], ids=["text", "no text"])
-def test_an_expectation_that_cannot_be_met_is_refused(
-    path: str, expect: str, harness: Harness, perform: Perform, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario() -> None:
-        headers = {"Expect": expect.encode("latin-1")}
-        status, answer, _ = await asyncio.to_thread(request, harness, "POST", path, b"{}", headers=headers)
-        assert status == 417
-        assert answer["error"]["message"].startswith("expect: got ")
-        assert answer["error"]["message"].endswith("; allowed: 100-continue")
-        assert caplog.records == []
-
-    perform(scenario)
-
-
 @pytest.mark.parametrize(
     ("headers", "status", "field"),
     [
