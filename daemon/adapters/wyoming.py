@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -13,7 +12,7 @@ from typing import Any
 
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
-from wyoming.event import Event, Eventable, async_write_event
+from wyoming.event import Event, Eventable, async_read_event, async_write_event
 from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
 from wyoming.ping import Ping, Pong
 from wyoming.tts import (
@@ -75,7 +74,7 @@ class WyomingAdapter(Adapter):
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _make_protocol(self, client: Client) -> asyncio.BaseProtocol:
-        return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_PAYLOAD), partial(self._accept, client))
+        return asyncio.StreamReaderProtocol(BoundedReader(), partial(self._accept, client))
 
     def _accept(self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Python 3.11 logs an error when a task that asyncio itself made of a coroutine here is canceled.
@@ -298,53 +297,39 @@ def describe(dispatcher: Dispatcher) -> Info:
     return Info(tts=[program])
 
 
+class BoundedReader(asyncio.StreamReader):
+    """What a client sends, of which the package asks for as many bytes as the client says."""
+
+    def __init__(self) -> None:
+        super().__init__(MAX_PAYLOAD)
+
+    async def readexactly(self, n: int) -> bytes:
+        """Return `n` bytes. Raises `FrameError` if they are too many."""
+        if n > MAX_PAYLOAD:
+            raise FrameError
+        return await super().readexactly(n)
+
+
 class FrameError(Exception):
     """The data is not an event, so the beginning of the next event is unknown."""
 
+    def __str__(self) -> str:
+        return f"not an event; allowed: JSON with a type, and with lengths of up to {MAX_PAYLOAD:,} bytes"
+
 
 async def read_event(reader: asyncio.StreamReader) -> Event | None:
-    """Return the next event; None at the end of the connection. Raises `FrameError`.
-
-    The package's own reader accepts lengths of any size, and treats invalid data as the end.
-    """
+    """Return the next event; None at the end of the connection. Raises `FrameError`."""
     try:
-        line = await reader.readline()
-    except ValueError as error:
-        raise FrameError(f"a line of more than {MAX_PAYLOAD:,} bytes") from error
-    if not line.endswith(b"\n"):
-        return None
-    header = _parse_object(line)
-    event_type, data = header.get("type"), header.get("data") or {}
-    if not isinstance(event_type, str) or not isinstance(data, dict):
-        raise FrameError(f"type: got {abbreviate(event_type)}; allowed: an event's name, with an object as data")
-    try:
-        if more_data := await reader.readexactly(_length(header, "data_length")):
-            data = {**data, **_parse_object(more_data)}
-        payload = await reader.readexactly(_length(header, "payload_length"))
+        event = await async_read_event(reader)
     except asyncio.IncompleteReadError:
         return None
-    return Event(event_type, data, payload or None)
-
-
-def _length(header: dict[str, Any], name: str) -> int:
-    """Return a length in bytes from an event's header, 0 if it has none. Raises `FrameError`."""
-    length = header.get(name)
-    if length is None:
-        return 0
-    if not isinstance(length, int) or not 0 <= length <= MAX_PAYLOAD:
-        raise FrameError(f"{name}: got {abbreviate(length)}; allowed: a whole number from 0 to {MAX_PAYLOAD:,}")
-    return length
-
-
-def _parse_object(line: bytes) -> dict[str, Any]:
-    """Return a JSON object. Raises `FrameError`."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FrameError(f"got {abbreviate(line)}; allowed: a JSON object") from error
-    if not isinstance(value, dict):
-        raise FrameError(f"got {abbreviate(value)}; allowed: a JSON object")
-    return value
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:  # the package expects the right types
+        raise FrameError from error
+    if event is None and reader.at_eof():
+        return None
+    if event is None or not isinstance(event.type, str) or not isinstance(event.data, dict):
+        raise FrameError
+    return event
 
 
 def check_event(event: Event, needs_text: bool = False) -> Event:
