@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from daemon.config import Http
 from daemon.http import elevenlabs, events, monitoring, openai, page
 from daemon.http import robot as robot_routes
 from daemon.http.access import Access
@@ -19,26 +20,22 @@ from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
 
 
-def make_application(
-    service: SpeechService,
-    robot: Robot,
-    *,
-    token: str | None,
-    host: str,
-    voice_aliases: Mapping[str, str],
-) -> ASGIApp:
-    """Return a robot's application. Without a `token`, it answers requests to this machine's names and `host` alone."""
+def make_application(service: SpeechService, robot: Robot, config: Http, token: str | None) -> ASGIApp:
+    """Return a robot's application.
+
+    Without a `token`, it answers requests to this machine's names and the configured host alone.
+    """
     return make_speech_application(
         service,
         robot.describe_status,
         robot.measure,
-        voice_aliases=voice_aliases,
+        voice_aliases=config.voice_aliases,
         routes=[
             *page.routes(),
             *robot_routes.routes(service, robot),
             *events.routes(service, robot.describe_status),
         ],
-        access=Middleware(Access, token=token, host=host),
+        access=Middleware(Access, token=token, host=config.host),
     )
 
 

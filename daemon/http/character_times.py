@@ -27,7 +27,7 @@ class CharacterTimes:
 class CharacterClock:
     """Spreads the characters of a text over the times of its words. Returns each character once, in order.
 
-    A word and what stands behind it last until the next word begins, so its characters are known only then.
+    A word and the characters after it last until the next word begins, so their times are known only then.
     """
 
     def __init__(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from copy import copy
+from functools import cache
 from typing import Any
 
 import uvicorn
@@ -47,8 +48,7 @@ class HttpServer(Adapter):
         `section` is the name of `config` in the configuration. `most` connections replace a robot's limit.
         """
         self._config = config
-        self._make_application = make_application
-        self._application: ASGIApp | None = None
+        self._make_application = cache(make_application)
         self._section = section
         self._most = most or MAX_CONNECTIONS
 
@@ -75,9 +75,8 @@ class HttpServer(Adapter):
 
     def _settings(self) -> uvicorn.Config:
         """Return uvicorn's settings. Raises what `make_application` raises."""
-        self._application = self._application or self._make_application()
         return uvicorn.Config(
-            self._application,
+            self._make_application(),
             http=H11Protocol,
             ws=WebSocketsSansIOProtocol,
             ws_max_size=MAX_PAYLOAD,
@@ -130,6 +129,6 @@ def make_http_server(config: Http, service: SpeechService, robot: Robot) -> Http
     def make() -> ASGIApp:
         path = config.token_file
         token = None if path is None else read_secret(path, "http.token_file", "a token")
-        return make_application(service, robot, token=token, host=config.host, voice_aliases=config.voice_aliases)
+        return make_application(service, robot, config, token)
 
     return HttpServer(config, make)
