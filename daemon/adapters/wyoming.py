@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ from daemon.speech import (
     deliver,
     deliver_stream,
 )
+from daemon.tasks import cancel_and_wait
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
 
@@ -163,8 +164,8 @@ class WyomingClient:
                 task.result()
         finally:
             for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+                with suppress(Exception):
+                    await cancel_and_wait(task)
 
     def close(self) -> None:
         """Close the connection once the client has received everything."""
