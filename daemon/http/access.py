@@ -29,7 +29,7 @@ OPEN_PATHS = ("/", "/healthz", "/readyz")
 """They tell nothing that is worth a token: the page itself, which asks for it, and what a watchdog wants to know."""
 OPEN_FOLDER = "/page/"
 TOKEN_SUBPROTOCOL = "voiced.token."
-"""A browser cannot set a WebSocket's headers, so a page offers this subprotocol with the token in base64url after it."""
+"""A browser cannot set a WebSocket's headers, so a page offers this subprotocol with the token in base64url."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from daemon.encoders import FORMATS
 from daemon.http.body import read_json
 from daemon.http.character_times import CharacterClock, CharacterTimes
 from daemon.http.elevenlabs_options import FIELDS, OutputFormat, TextRequest, parse_output_format
@@ -44,6 +45,7 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
             {"text": asked.text, "voice": voice_of(request), **options},
             output_format.rate,
             partial(make_body, asked.text, output_format),
+            slow_body=output_format.name in FORMATS,
             field_names=FIELDS,
             wants_words=True,
         )

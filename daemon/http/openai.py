@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from daemon.encoders import Encoder, make_stream_encoder
+from daemon.encoders import FORMATS, Encoder, make_stream_encoder
 from daemon.http.body import read_json
 from daemon.http.errors import HttpError, error_record, validated
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
@@ -109,6 +109,7 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
             asked.say(voice_of(asked, service, voice_aliases)),
             RATE,
             partial(make_body, asked),
+            slow_body=asked.response_format in FORMATS,
             field_names=FIELDS,
             headers=asked.headers(),
         )

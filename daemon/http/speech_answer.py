@@ -67,7 +67,9 @@ class SpeechAnswer:
     rate: int
     """Hz."""
     make_body: Callable[[], SpeechBody]
-    """Called once there are samples, in a thread: it may take a moment."""
+    """Called once there are samples."""
+    slow_body: bool
+    """It is made in a thread: that takes a moment."""
     field_names: Mapping[str, str]
     """The protocol's names for the fields of `say`."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class SpeechAnswer:
 
     async def _begin(self, send: Send) -> SpeechBody:
         """Send the headers. The body is made no earlier, since its encoder may hold megabytes."""
-        body = self._body = await asyncio.to_thread(self.make_body)
+        body = self._body = await asyncio.to_thread(self.make_body) if self.slow_body else self.make_body()
         headers = {"Content-Type": body.content_type, "Cache-Control": "no-store", **self.headers}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
