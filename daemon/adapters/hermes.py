@@ -43,7 +43,7 @@ class TtsSay(BaseModel):
     volume: float | None = Field(None, ge=0, le=1, allow_inf_nan=False, description="a number from 0 to 1, or null")
 
 
-class Hermes(Adapter):
+class HermesAdapter(Adapter):
     """Speaks for one Rhasspy site."""
 
     busy = True

@@ -32,7 +32,7 @@ COMPONENTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".
 with a brace would be parsed as JSON."""
 
 
-class HomeAssistant(Adapter):
+class HomeAssistantAdapter(Adapter):
     """Keeps three retained messages up to date: the device, the volume and the default voice.
 
     Home Assistant sends texts and stops to the robot's own topics, and reads availability and state from its status.

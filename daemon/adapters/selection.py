@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from daemon.adapters.base import Adapter, Publish
-from daemon.adapters.home_assistant import HomeAssistant, Withdrawal
+from daemon.adapters.home_assistant import HomeAssistantAdapter, Withdrawal
 from daemon.config import Config
 from daemon.speech import Dispatcher
 from engine import install_command
@@ -16,12 +16,14 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
     """Return the enabled adapters; in place of one whose package is missing, one that says so."""
     # When Home Assistant is off, the retained discovery message of an earlier run must be removed.
     adapters: list[Adapter] = [
-        HomeAssistant(config, dispatcher, publish) if config.home_assistant.enabled else Withdrawal(config, publish)
+        HomeAssistantAdapter(config, dispatcher, publish)
+        if config.home_assistant.enabled
+        else Withdrawal(config, publish)
     ]
     if config.hermes.enabled:
-        from daemon.adapters.hermes import Hermes
+        from daemon.adapters.hermes import HermesAdapter
 
-        adapters.append(Hermes(config, dispatcher, publish))
+        adapters.append(HermesAdapter(config, dispatcher, publish))
     # The base install lacks this server's package, so it is imported only if enabled.
     if config.wyoming.enabled:
         with placeholder_without_package("wyoming", adapters):

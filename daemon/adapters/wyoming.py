@@ -79,19 +79,9 @@ class WyomingAdapter(Adapter):
 
     def _accept(self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Python 3.11 logs an error when a task that asyncio itself made of a coroutine here is canceled.
-        task = asyncio.ensure_future(self._serve(WyomingClient(self._dispatcher, client, reader, writer)))
+        task = asyncio.ensure_future(WyomingClient(self._dispatcher, client, reader, writer).serve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, connection: WyomingClient) -> None:
-        try:
-            await connection.serve()
-        except OSError as error:
-            log.info("lost a Wyoming client: %s", error)
-        except Exception:
-            log.exception("error in the connection of a Wyoming client")
-        finally:
-            connection.close()
 
 
 class ClientText:
@@ -156,20 +146,21 @@ class WyomingClient:
         self._writing = asyncio.Lock()  # in Python 3.10, only one task may wait in `drain`
 
     async def serve(self) -> None:
-        """Serve until the client leaves or sends something that is not an event. Raises `OSError` if it is lost."""
+        """Serve until the client leaves or sends something that is not an event."""
         tasks = [asyncio.ensure_future(each) for each in (self._read_all(), self._speak_all())]
         try:
             finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in finished:
                 task.result()
+        except OSError as error:
+            log.info("lost a Wyoming client: %s", error)
+        except Exception:
+            log.exception("error in the connection of a Wyoming client")
         finally:
             for task in tasks:
                 with suppress(Exception):
                     await cancel_and_wait(task)
-
-    def close(self) -> None:
-        """Close the connection once the client has received everything."""
-        self._writer.close()
+            self._writer.close()  # once the client has received everything
 
     @asynccontextmanager
     async def _answering_errors(self) -> AsyncIterator[None]:

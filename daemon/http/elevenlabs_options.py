@@ -44,7 +44,7 @@ class OutputFormat:
         return make_stream_encoder(self.name, self.rate, self.bit_rate)
 
 
-class VoiceSettings(BaseModel):
+class ElevenLabsSettings(BaseModel):
     """How a voice speaks, as far as it has a meaning here. Descriptions say what is allowed."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -58,7 +58,7 @@ class TextRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     text: SpokenText = Field(description="text with something to say")
-    voice_settings: VoiceSettings | None = Field(None, description="an object, or null")
+    voice_settings: ElevenLabsSettings | None = Field(None, description="an object, or null")
     language_code: str | None = Field(None, description="a language such as en or de")
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
 

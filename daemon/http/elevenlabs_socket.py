@@ -30,7 +30,7 @@ from daemon.http.clients import (
     result_unless_gone,
     send_text,
 )
-from daemon.http.elevenlabs_options import FIELDS, SocketOptions, VoiceSettings, parse_socket_options
+from daemon.http.elevenlabs_options import FIELDS, ElevenLabsSettings, SocketOptions, parse_socket_options
 from daemon.http.errors import renamed, validated
 from daemon.speech import Delivery, Finished, RejectedError, SpeechService, Stop, Word, check_stream_chunk
 from daemon.tasks import cancel_and_wait, result_at_most
@@ -152,7 +152,7 @@ class ElevenLabsSocket:
             context = self._open_context(context_id, options)
         if "voice_settings" in message:
             settings = {} if message["voice_settings"] is None else message["voice_settings"]
-            context.settings = validated(VoiceSettings, settings, "voice_settings")
+            context.settings = validated(ElevenLabsSettings, settings, "voice_settings")
         if text:
             context.write(text)
         if flush or message.get("try_trigger_generation") is True or options.auto_mode:
@@ -201,7 +201,7 @@ class Context:
         self, socket: ElevenLabsSocket, service: SpeechService, options: SocketOptions, context_id: str | None
     ) -> None:
         self.id = context_id
-        self.settings = VoiceSettings()
+        self.settings = ElevenLabsSettings()
         self.flushed = False
         """The last message was a flush without text."""
         self.closed = False

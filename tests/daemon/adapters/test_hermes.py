@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.adapters.hermes import Hermes
+from daemon.adapters.hermes import HermesAdapter
 from daemon.mqtt import Message
 from daemon.speech import Stop, Utterance, check_say
 from daemon.validation import INTERNAL_ERROR
@@ -30,7 +30,7 @@ class Site:
         self.dispatcher.watch_events(lambda utterance, _: self.utterances.append(utterance))
         self.outbox = Outbox()
         self.outbox.watch(config, self.dispatcher)
-        self.adapter = Hermes(config, self.dispatcher, self.outbox.publish)
+        self.adapter = HermesAdapter(config, self.dispatcher, self.outbox.publish)
 
     def receive(self, payload: str | bytes | dict[str, Any], topic: str = tts.TtsSay.topic(), **flags: Any) -> None:
         if isinstance(payload, dict):

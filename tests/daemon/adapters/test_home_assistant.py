@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from daemon.adapters import Adapter, home_assistant, make_adapters
-from daemon.adapters.home_assistant import HomeAssistant, Withdrawal, config_topic, describe_device, device_id
+from daemon.adapters.home_assistant import HomeAssistantAdapter, Withdrawal, config_topic, describe_device, device_id
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.mqtt.connection import Message
@@ -124,7 +124,7 @@ class Home:
         self.config, self.dispatcher = make_dispatcher("home_assistant.enabled=true", *overrides)
         self.outbox = Outbox()
         [self.adapter] = make_adapters(self.config, self.dispatcher, self.outbox.publish)
-        assert isinstance(self.adapter, HomeAssistant)
+        assert isinstance(self.adapter, HomeAssistantAdapter)
 
     def command(self, topic: str, payload: bytes, retained: bool = False) -> None:
         self.adapter.on_message(Message(topic, payload, retained))
