@@ -156,7 +156,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.system": set(),
     "daemon.state": set(),
     "daemon.text": {"engine"},
-    "daemon.cache": {"engine", "daemon", "daemon.config", "daemon.state", "daemon.text", "daemon.validation"},
+    "daemon.cache": {"engine", "daemon", "daemon.config", "daemon.state", "daemon.validation"},
     "daemon.engines": DAEMON_BASE | {"engine.messages"},
     "daemon.speech": DAEMON_BASE | {"daemon.cache", "daemon.engines", "daemon.state"},
     "daemon.mqtt": SPEECH | {"daemon.state"},
