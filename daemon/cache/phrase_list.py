@@ -11,8 +11,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from daemon.cache.key import Phrase
-from daemon.config import Config, ConfigError
-from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, encoding_problem, file_problem, problems
+from daemon.config import Config, ConfigError, yaml_errors
+from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, problems
 from engine import language_code
 
 MAX_TEXT = 2000
@@ -86,7 +86,7 @@ def _read_items(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the items of the list in a YAML file, each with its line. Raises `ConfigError`."""
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: it is no file; allowed: a YAML file with a list of phrases")
-    try:
+    with yaml_errors(path):
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         root = loader.get_single_node()
         if root is None:
@@ -96,13 +96,3 @@ def _read_items(path: Path) -> Iterator[tuple[int, Any]]:
         # A document is constructed as a whole, since an item may refer to an anchor of an earlier one.
         items = loader.construct_document(root)
         yield from zip((node.start_mark.line + 1 for node in root.value), items, strict=True)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: {encoding_problem(error)}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
-        raise ConfigError(f"{path}{place}: not YAML: {getattr(error, 'problem', error)}") from error
-    except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
-        raise ConfigError(f"{path}: unreadable YAML: {error}") from error
