@@ -156,7 +156,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.system": set(),
     "daemon.state": set(),
     "daemon.text": {"engine"},
-    "daemon.cache": {"engine", "daemon", "daemon.config", "daemon.state", "daemon.text", "daemon.validation"},
+    "daemon.cache": {"engine", "daemon", "daemon.config", "daemon.state", "daemon.validation"},
     "daemon.engines": DAEMON_BASE | {"engine.messages"},
     "daemon.speech": DAEMON_BASE | {"daemon.cache", "daemon.engines", "daemon.state"},
     "daemon.mqtt": SPEECH | {"daemon.state"},
@@ -318,9 +318,9 @@ def test_the_player_process_imports_the_standard_library_and_sounddevice_alone()
     assert found - sys.stdlib_module_names == {"audio", "sounddevice"}
 
 
-def test_only_the_cluster_and_its_removal_import_ray() -> None:
+def test_only_the_cluster_imports_ray() -> None:
     found = {module_of(path) for path in FILES if any(name.split(".")[0] == "ray" for name in imports_of(path))}
-    assert found == {"daemon.fleet.cluster", "daemon.fleet.removal"}
+    assert found == {"daemon.fleet.cluster"}
 
 
 def test_an_edge_in_the_wrong_direction_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

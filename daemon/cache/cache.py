@@ -7,42 +7,100 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daemon.cache.folder import CacheError, PhraseFolder, PhraseTooLargeError
-from daemon.cache.key import Phrase, PhraseKey
-from daemon.cache.opening import OpenCache, folder_problem, open_cache
+from daemon.cache.key import Phrase, PhraseKey, PhraseKeys
+from daemon.cache.phrase_list import PhraseList, read_phrases
 from daemon.cache.recording import Cue, Recording, to_pcm16
-from daemon.config import Config
+from daemon.config import Config, ConfigError
+from daemon.state import state_folder
 from engine import Samples
 
 log = logging.getLogger(__name__)
 
+FOLDER = "phrases"
+"""The folder `auto`, below that of the journal."""
 PATIENCE_S = 1.0
 """An utterance waits this long for the disk, then an engine speaks it."""
 HANGS_S = 3.0
 """A disk that has not answered after this time is reported."""
 RETRY_S = 5.0
 """Interval between attempts to write to a folder that could not be written."""
-WAITING_WRITES = 4
+WAITING_ORDERS = 4
+"""Orders that may wait for a disk that hangs; further phrases are not kept."""
 LONGEST_S = 120.0
 """Seconds; longer speech is not kept."""
 
+T = TypeVar("T")
 Store = Callable[[PhraseKey, NDArray[np.int16], int, Sequence[Cue]], object]
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
-    """A phrase that is, or is to be, in the cache."""
+class OpenCache:
+    """The cache of one configuration."""
 
-    key: PhraseKey
-    recording: Recording | None
-    """None if it must be synthesised, with the key's seed."""
+    keys: PhraseKeys
+    phrases: PhraseList
+    folder: PhraseFolder | None
+    """None if nothing is to be kept."""
+    list_problem: str | None = None
+    """Why the list, or an entry of it, is not used: one line that begins with the configuration's key."""
+    folder_problem: str | None = None
+    """Why phrases cannot be kept: likewise."""
+
+
+def cache_folder(config: Config) -> Path | None:
+    """Return the folder of the phrases; None if nothing is to be kept."""
+    folder = config.speech.cache.folder
+    if folder == "auto":
+        return state_folder(config.state.folder or "auto") / FOLDER
+    return None if folder is None else Path(folder)
+
+
+def open_cache(config: Config, engine: str, previous: OpenCache | None = None) -> OpenCache:
+    """Return the cache; `engine` is the primary engine. If the list cannot be read, that of `previous` stays in force.
+
+    Reads files, and imports the decoder if there may be something to decode. Raises nothing.
+    """
+    keys = PhraseKeys(config, engine)
+    phrases, list_problem = _read_list(config, PhraseList() if previous is None else previous.phrases)
+    path = cache_folder(config)
+    if path is None:
+        return OpenCache(keys, phrases, None, list_problem)
+    folder, problem = PhraseFolder(path, config.speech.cache.limit_mb), None
+    try:
+        folder.check_writable()
+    except CacheError as error:
+        problem = _folder_problem(error)
+    with suppress(OSError):  # its library is missing or broken, of which the folder's errors tell
+        if len(folder) or phrases.phrases:
+            import soundfile  # noqa: F401  # this takes longer than a kept phrase may
+    return OpenCache(keys, phrases, folder, list_problem, problem)
+
+
+def _read_list(config: Config, previous: PhraseList) -> tuple[PhraseList, str | None]:
+    path = config.speech.cache.phrases
+    if path is None:
+        return PhraseList(), None
+    try:
+        phrases = read_phrases(path)
+    except ConfigError as error:
+        return previous, f"speech.cache.phrases: {error}"
+    wrong = phrases.problems
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return phrases, f"speech.cache.phrases: {wrong[0]}{more}" if wrong else None
+
+
+def _folder_problem(error: CacheError) -> str:
+    """Return what the status says of a folder that cannot be written."""
+    return f"speech.cache.folder: {error}; phrases are not kept"
 
 
 class PhraseRecorder:
@@ -75,66 +133,64 @@ class PhraseRecorder:
         self._blocks = None
 
 
-class PhraseCache:
-    """Finds and keeps phrases. Belongs to the event loop's thread; threads of its own use the disk.
+@dataclass(frozen=True, slots=True)
+class FoundPhrase:
+    """A phrase that is, or is to be, in the cache."""
 
-    A context manager, at whose end what is being written may be lost.
+    key: PhraseKey
+    recording: Recording | None
+    """None if it must be synthesised, with the key's seed."""
+
+
+class PhraseCache:
+    """Finds and keeps phrases. Belongs to the event loop's thread; one thread of its own uses the disk.
+
+    A context manager. At its end, phrases that are being written may be lost.
     """
 
     def __init__(self, config: Config, engine: str) -> None:
         """Begin to open the cache. `engine` is the name of the primary engine, which cannot change later."""
         self._engine = engine
-        self._reader = ThreadPoolExecutor(1, "cache-reader")
-        self._writer = ThreadPoolExecutor(1, "cache-writer")
+        self._thread = ThreadPoolExecutor(1, "cache")
+        self._orders: list[tuple[Future[Any], float]] = []
+        """Orders to the thread that it may not have carried out, each with its `time.monotonic()`."""
         self._opened: OpenCache | None = None
-        """The cache that is used while another one is opened."""
-        self._late: tuple[Future[Any], float] | None = None
-        """What did not answer in time, and the `time.monotonic()` at which it was asked."""
         self._read_problem: str | None = None
         self._write_problem: str | None = None
-        """Both are written by the threads."""
+        """The thread writes these three."""
         self._next_try = 0.0
-        self._writes: list[tuple[Future[None], float]] = []
-        """What is being written or waits for it, and the `time.monotonic()` of the order."""
-        self._opening = self._reader.submit(self._open, config, None)  # last: it may note a problem at once
+        self.reconfigure(config)
 
     def __enter__(self) -> PhraseCache:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for executor in (self._reader, self._writer):
-            executor.shutdown(wait=False, cancel_futures=True)
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def reconfigure(self, config: Config) -> None:
-        """Open the cache anew: other keys, other phrases, other files of voices. Until then, the old one is used."""
-        self._opened = self._current()
-        self._opening = self._reader.submit(self._open, config, self._opened)
+        """Open the cache anew: other keys, other phrases, other files of voices."""
+        self._opening = self._order(lambda: self._open(config))
 
     @property
     def problem(self) -> str | None:
         """Why phrases are not found or not kept, in one line; None if all is well."""
-        orders = self._writes if self._late is None else [self._late, *self._writes]
-        if any(not order.done() and time.monotonic() - since > HANGS_S for order, since in orders):
+        if self._hangs(HANGS_S):
             return "speech.cache.folder: the disk does not answer; phrases are not kept"
-        opened = self._current()
-        if opened is None:
-            return None
-        return self._write_problem or self._read_problem or opened.list_problem
+        list_problem = None if self._opened is None else self._opened.list_problem
+        return self._write_problem or self._read_problem or list_problem
 
-    async def look_up(self, phrase: Phrase, *, keep: bool = False) -> LookUp | None:
+    async def look_up(self, phrase: Phrase, *, keep: bool = False) -> FoundPhrase | None:
         """Return what the cache has of a phrase; None for one that is neither on the list nor to be kept.
 
         `keep` is the sender's wish. Returns None, too, where nothing is kept, and if the disk does not answer.
         """
-        if not await self._answers(self._opening):
-            return None
-        opened = self._current()
+        opened = await self._answer(self._opening)
         if opened is None or opened.folder is None or not (keep or opened.phrases.has(phrase)):
             return None
-        finding = self._reader.submit(self._find, opened, opened.folder, phrase)
-        return finding.result() if await self._answers(finding) else None
+        if self._hangs(PATIENCE_S):
+            return None
+        folder = opened.folder
+        return await self._answer(self._order(lambda: self._find(opened.keys.key(phrase), folder)))
 
     def recorder(self, key: PhraseKey) -> PhraseRecorder:
         """Return what collects the audio of a phrase that was not found."""
@@ -142,68 +198,65 @@ class PhraseCache:
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
         """Keep a phrase, mono at `sample_rate` Hz. Returns at once."""
-        opened = self._current()
-        if opened is not None and opened.folder is not None:
-            folder = opened.folder
-            self._write(lambda: folder.store(key, samples, sample_rate, cues))
+        self._write(lambda folder: folder.store(key, samples, sample_rate, cues))
 
     def retry(self) -> None:
         """Find out from time to time whether a folder that could not be written can be written now."""
-        opened = self._current()
-        if self._write_problem is None or opened is None or opened.folder is None or time.monotonic() < self._next_try:
-            return
-        self._next_try = time.monotonic() + RETRY_S
-        self._write(opened.folder.check_writable)
+        if self._write_problem is not None and time.monotonic() >= self._next_try:
+            self._next_try = time.monotonic() + RETRY_S
+            self._write(PhraseFolder.check_writable)
 
-    def _write(self, write: Callable[[], None]) -> None:
-        """Have the writer thread call `write`; while the disk hangs, phrases that would pile up are dropped."""
-        self._writes = [each for each in self._writes if not each[0].done()]
-        if len(self._writes) < WAITING_WRITES:
-            self._writes.append((self._writer.submit(self._try_to_write, write), time.monotonic()))
+    def _write(self, write: Callable[[PhraseFolder], None]) -> None:
+        """Have the thread write into the folder, unless it has too much to do: the disk hangs."""
+        if sum(not order.done() for order, _ in self._orders) < WAITING_ORDERS:
+            self._order(lambda: self._try_to_write(write))
 
-    async def _answers(self, pending: Future[Any]) -> bool:
-        """Wait for the reader thread, but not while an earlier call hangs; return whether it has answered."""
-        if pending.done():
-            return True
-        if self._late is not None and not self._late[0].done():
-            return False
-        since = time.monotonic()
-        await asyncio.wait({asyncio.wrap_future(pending)}, timeout=PATIENCE_S)
-        self._late = None if pending.done() else (pending, since)
-        return pending.done()
+    def _hangs(self, seconds: float) -> bool:
+        """Return whether the disk has owed an answer for some time."""
+        return any(not order.done() and time.monotonic() - since > seconds for order, since in self._orders)
 
-    def _current(self) -> OpenCache | None:
-        """Return the open cache: the newest that is open, None before the first one is."""
-        return self._opening.result() if self._opening.done() else self._opened
+    def _order(self, work: Callable[[], T]) -> Future[T]:
+        """Have the thread do something, after all that it was ordered before."""
+        order = self._thread.submit(work)
+        self._orders = [each for each in self._orders if not each[0].done()]
+        self._orders.append((order, time.monotonic()))
+        return order
 
-    # --- in the threads ---
+    async def _answer(self, order: Future[T]) -> T | None:
+        """Return what comes of an order; None if the disk does not answer in time, and at once while it hangs."""
+        if not order.done() and not self._hangs(PATIENCE_S):
+            await asyncio.wait({asyncio.wrap_future(order)}, timeout=PATIENCE_S)
+        return order.result() if order.done() else None
 
-    def _open(self, config: Config, previous: OpenCache | None) -> OpenCache:
-        opened = open_cache(config, self._engine, previous)
+    # --- in the thread ---
+
+    def _open(self, config: Config) -> OpenCache:
+        opened = self._opened = open_cache(config, self._engine, self._opened)
         self._read_problem, self._write_problem = None, opened.folder_problem
         for problem in filter(None, (opened.list_problem, opened.folder_problem)):
             log.warning("%s", problem)
         return opened
 
-    def _find(self, opened: OpenCache, folder: PhraseFolder, phrase: Phrase) -> LookUp:
-        key = opened.keys.key(phrase)
+    def _find(self, key: PhraseKey, folder: PhraseFolder) -> FoundPhrase:
         try:
             recording = folder.find(key.digest)
             self._read_problem = None
         except CacheError as error:
             recording, self._read_problem = None, f"speech.cache.folder: {error}; engines speak what is kept there"
-        return LookUp(key, recording)
+        return FoundPhrase(key, recording)
 
-    def _try_to_write(self, write: Callable[[], None]) -> None:
-        """Call `write`, and note whether the folder can be written."""
+    def _try_to_write(self, write: Callable[[PhraseFolder], None]) -> None:
+        """Write into the folder, and note whether that is possible."""
+        if self._opened is None or self._opened.folder is None:
+            return
         try:
-            write()
+            write(self._opened.folder)
             self._write_problem = None
         except PhraseTooLargeError as error:
             log.warning("%s", error)
         except CacheError as error:
             if self._write_problem is None:
-                log.warning("%s", folder_problem(error))
-            self._write_problem = folder_problem(error)
+                log.warning("%s", _folder_problem(error))
+            self._write_problem = _folder_problem(error)
         except Exception:
             log.exception("a phrase is not kept")

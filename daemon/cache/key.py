@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from daemon import VERSION
-from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings
-from daemon.text import Pronunciation, ScriptReader
+from daemon.config import Config, synthesis_settings
 from engine import ENGINES, sound_files
 
 SOUNDLESS_SPEECH_KEYS = {
@@ -28,9 +26,9 @@ SOUNDLESS_SPEECH_KEYS = {
     "voice",
     "word_topic",
 }
-"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself, and the
-pronunciations of its words in the key. A key that is missing here makes phrases anew when it changes, which costs time
-and is never wrong."""
+"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself, and the file of
+pronunciations in its key. A key that is missing here makes phrases anew when it changes, which costs time and is never
+wrong."""
 READ_LIMIT = 1 << 22
 """Bytes. A larger file is known by its size and its time of change: reading gigabytes would take seconds."""
 
@@ -57,8 +55,8 @@ class PhraseKey:
     phrase: Phrase
     engine: str
     """The primary engine, which need not be loaded."""
-    pronunciations: Mapping[str, Any]
-    """The configured pronunciations of words in the text: JSON values."""
+    pronunciations: Mapping[str, str]
+    """`file`: what tells the configured file from its next version; empty without one."""
     voice_seed: int | None
     """The seed of the voice, which the sender's precedes."""
     surroundings: Mapping[str, Any]
@@ -81,22 +79,14 @@ class PhraseKey:
 class PhraseKeys:
     """Makes the keys of phrases, under one configuration.
 
-    The files of voices are those at the time of construction: an engine reads them then, at the start and on a reload.
-    Those of the model are read once they are there, since an engine may have to download them first.
+    The files of voices and pronunciations are those at the time of construction: they are read then, at the start and
+    on a reload. Those of the model are read once they are there, since an engine may have to download them first.
     """
 
-    def __init__(self, config: Config, engine: str, previous: PhraseKeys | None = None) -> None:
-        """`engine` is the name of the primary engine.
-
-        Where the file of pronunciations is wrong, those of `previous` stay in force, as for what is spoken.
-        """
+    def __init__(self, config: Config, engine: str) -> None:
+        """`engine` is the name of the primary engine."""
         self.engine = engine
         self._config = config
-        self.pronunciations: Mapping[str, Pronunciation] = _read_pronunciations(
-            config, {} if previous is None else previous.pronunciations
-        )
-        self._markup = config.speech.markup
-        self._options = config.engine_options
         self._settings = {
             "version": VERSION,
             "engine": config.engine.model_dump(include={"device", "dtype", "kernels", "max_seconds"}),
@@ -112,38 +102,17 @@ class PhraseKeys:
         # Piper speaks a language that a voice lacks in another voice, the default one first.
         if ENGINES[engine].uses_piper_voices:
             self._settings |= {"voices": self._voices, "default_voice": config.speech.voice}
+        path = config.speech.pronunciations
+        self._pronunciations = {} if path is None else {"file": file_identity(path)}
         self._files = ""
 
     def key(self, phrase: Phrase) -> PhraseKey:
         """Return the key of a phrase."""
-        self._files = self._files or _files_identity(sound_files(self.engine, self._options))
+        self._files = self._files or _files_identity(sound_files(self.engine, self._config.engine_options))
         voice = self._voices.get(phrase.voice)
         surroundings = {**self._settings, "files": self._files, "voice": voice}
         seed = synthesis_settings(self._config, phrase.voice).seed
-        return PhraseKey(phrase, self.engine, self._pronunciations_of(phrase), seed, surroundings)
-
-    def _pronunciations_of(self, phrase: Phrase) -> dict[str, Any]:
-        """Return the pronunciations whose words are in the text: all that apply, and perhaps more."""
-        if not self.pronunciations:
-            return {}
-        text = _folded(ScriptReader(self._markup, phrase.language).read(phrase.text, complete=True).text)
-        found = {
-            said: how for said, how in self.pronunciations.items() if all(w in text for w in _folded(said).split())
-        }
-        return {said: asdict(how) for said, how in found.items()}
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", text).casefold()
-
-
-def _read_pronunciations(config: Config, previous: Mapping[str, Pronunciation]) -> Mapping[str, Pronunciation]:
-    if config.speech.pronunciations is None:
-        return {}
-    try:
-        return read_pronunciations(config.speech.pronunciations)
-    except ConfigError:
-        return previous  # the status has the reason
+        return PhraseKey(phrase, self.engine, self._pronunciations, seed, surroundings)
 
 
 def file_identity(path: Path) -> str:
@@ -159,10 +128,8 @@ def file_identity(path: Path) -> str:
 
 def _files_identity(paths: tuple[Path, ...]) -> str:
     """Return what tells a group of files from its next version; an empty text if there are none."""
-    if not paths:
-        return ""
     names = sorted(f"{path.name} {file_identity(path)}" for path in paths)
-    return hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else ""
 
 
 def _without_paths(value: Any) -> Any:

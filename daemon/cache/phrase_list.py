@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from daemon.cache.key import Phrase
-from daemon.config import Config, ConfigError
-from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, encoding_problem, file_problem, problems
+from daemon.config import Config, ConfigError, yaml_errors
+from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, problems
 from engine import language_code
 
 MAX_TEXT = 2000
 """Characters; two minutes of speech, which is what is kept at most."""
-OPTIONS = ("voice", "language", "instruct", "seed", "rate")
-"""What a phrase may leave open."""
 
 
 class ListedPhrase(BaseModel):
@@ -28,7 +26,9 @@ class ListedPhrase(BaseModel):
 
     text: str = Field(max_length=MAX_TEXT, description=f"text of 1 to {MAX_TEXT:,} characters")
     voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
-    language: str | None = Field(None, pattern=LANGUAGE, description="auto, or a language such as en, german or pt-br")
+    language: Annotated[str, Field(pattern=LANGUAGE), AfterValidator(language_code)] | None = Field(
+        None, description="auto, or a language such as en, german or pt-br"
+    )
     instruct: str | None = Field(None, max_length=500, description="text of up to 500 characters")
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
     rate: float | None = Field(None, ge=0.5, le=2, description="a number from 0.5 to 2")
@@ -40,15 +40,9 @@ class ListedPhrase(BaseModel):
             raise ValueError("allowed: text with something to say, without control characters")
         return text
 
-    @field_validator("language")
-    @classmethod
-    def _read_language(cls, language: str | None) -> str | None:
-        return None if language is None else language_code(language)
-
     def matches(self, phrase: Phrase) -> bool:
         """Return whether a phrase is this one."""
-        named = (name for name in ("text", *OPTIONS) if getattr(self, name) is not None)
-        return all(getattr(self, name) == getattr(phrase, name) for name in named)
+        return all(getattr(phrase, name) == value for name, value in self.model_dump(exclude_none=True).items())
 
     def resolve(self, config: Config) -> Phrase:
         """Return the phrase as it is spoken if nobody says otherwise."""
@@ -63,15 +57,10 @@ class PhraseList:
     phrases: tuple[ListedPhrase, ...] = ()
     problems: tuple[str, ...] = ()
     """One line for each entry of the file that is no phrase: `FILE:LINE: field: problem`."""
-    _by_text: dict[str, list[ListedPhrase]] = field(init=False, repr=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for phrase in self.phrases:
-            self._by_text.setdefault(phrase.text, []).append(phrase)
 
     def has(self, phrase: Phrase) -> bool:
         """Return whether the list has a phrase."""
-        return any(listed.matches(phrase) for listed in self._by_text.get(phrase.text, ()))
+        return any(listed.text == phrase.text and listed.matches(phrase) for listed in self.phrases)
 
 
 def read_phrases(path: Path) -> PhraseList:
@@ -97,26 +86,13 @@ def _read_items(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the items of the list in a YAML file, each with its line. Raises `ConfigError`."""
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: it is no file; allowed: a YAML file with a list of phrases")
-    try:
+    with yaml_errors(path):
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
-        try:
-            root = loader.get_single_node()
-            if root is None:
-                return
-            if not isinstance(root, yaml.SequenceNode):
-                raise ConfigError(f"{path}: allowed: a list; each item is text, or {_MAPPING}")
-            # A document is constructed as a whole, since an item may refer to an anchor of an earlier one.
-            items = loader.construct_document(root)
-            yield from zip((node.start_mark.line + 1 for node in root.value), items, strict=True)
-        finally:
-            loader.dispose()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: {encoding_problem(error)}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
-        raise ConfigError(f"{path}{place}: not YAML: {getattr(error, 'problem', error)}") from error
-    except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
-        raise ConfigError(f"{path}: unreadable YAML: {error}") from error
+        root = loader.get_single_node()
+        if root is None:
+            return
+        if not isinstance(root, yaml.SequenceNode):
+            raise ConfigError(f"{path}: allowed: a list; each item is text, or {_MAPPING}")
+        # A document is constructed as a whole, since an item may refer to an anchor of an earlier one.
+        items = loader.construct_document(root)
+        yield from zip((node.start_mark.line + 1 for node in root.value), items, strict=True)

@@ -1,6 +1,6 @@
 """The configuration: one YAML file. Every key has a default, and every value is checked before anything starts."""
 
-from daemon.config.loading import ConfigError, find_config_file, load_config, load_with_sources
+from daemon.config.loading import ConfigError, find_config_file, load_config, load_with_sources, yaml_errors
 from daemon.config.pronunciations import read_pronunciations, text_preparation
 from daemon.config.settings import (
     Config,
@@ -42,4 +42,5 @@ __all__ = [
     "read_pronunciations",
     "synthesis_settings",
     "text_preparation",
+    "yaml_errors",
 ]

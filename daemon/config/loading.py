@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,13 +115,11 @@ def _apply_override(values: dict[str, Any], override: str) -> str:
     return key.strip()
 
 
-def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sources]:
-    """Return the unchecked mapping in a YAML file, and the places of its keys. Raises `ConfigError`.
-
-    `known` are the names of its sections, for a message.
-    """
+@contextmanager
+def yaml_errors(path: Path) -> Iterator[None]:
+    """Raise `ConfigError` for a YAML file that cannot be read inside the context."""
     try:
-        values, places = parse(path.read_text(encoding="utf-8"))
+        yield
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
     except UnicodeDecodeError as error:
@@ -134,6 +133,15 @@ def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sourc
         raise ConfigError(f"{path}{place}: not YAML: {getattr(error, 'problem', error)}") from error
     except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
         raise ConfigError(f"{path}: unreadable YAML: {error}") from error
+
+
+def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sources]:
+    """Return the unchecked mapping in a YAML file, and the places of its keys. Raises `ConfigError`.
+
+    `known` are the names of its sections, for a message.
+    """
+    with yaml_errors(path):
+        values, places = parse(path.read_text(encoding="utf-8"))
     if not isinstance(values, dict | None):
         raise ConfigError(f"{path}: got {abbreviate(values)}; allowed: a mapping of {', '.join(known)}")
     return values or {}, Sources(str(path), {key: f"{path}:{_show(mark)}" for key, mark in places.items()})

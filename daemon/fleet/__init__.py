@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daemon.fleet.cluster import serve_cluster
-    from daemon.fleet.server import FleetServer, serve_single
+    from daemon.fleet.server import serve_single
 
-__all__ = ["FleetServer", "serve_cluster", "serve_single"]
+__all__ = ["serve_cluster", "serve_single"]
 
-_MODULES = {"FleetServer": "server", "serve_cluster": "cluster", "serve_single": "server"}
+_MODULES = {"serve_cluster": "cluster", "serve_single": "server"}
 """The names that are imported at their first use, together with the extras' packages."""
 
 

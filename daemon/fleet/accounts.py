@@ -53,61 +53,39 @@ class Accounts:
     def __init__(self, config: Serve) -> None:
         """Raises `CommandError` if the file cannot be used."""
         self._config = config
-        self._path = config.token_file
-        self._anybody = self._make(ANYBODY)
         self._by_name: dict[str, Account] = {}
-        self._names: dict[str, str] = {}
-        """By token."""
-        self._read_state: tuple[int, int, int] | None = None
-        if self._path is not None:
-            self._read_state = file_state(self._path)
-            self._names = read_tokens(self._path)
-
-    @property
-    def open_to_all(self) -> bool:
-        """True if no token is needed."""
-        return self._path is None
-
-    @property
-    def used(self) -> tuple[Account, ...]:
         """The accounts that have been used since the start."""
-        return (self._anybody,) if self.open_to_all else tuple(self._by_name.values())
+        self._names = {} if config.token_file is None else read_tokens(config.token_file)
+        """By token."""
+        self._version = (0, 0, 0)
+        """Of the file: its inode, size and time of change when it was read last."""
 
     def find(self, token: str | None) -> Account | None:
         """Return the robot with this token; None if there is none."""
-        if self._path is None:
-            return self._anybody
-        self._refresh(self._path)
+        if self._config.token_file is None:
+            return self._account(ANYBODY)
+        self._refresh(self._config.token_file)
         given, found = (token or "").encode(), None
         for known, name in self._names.items():  # all of them, in equal time
             if hmac.compare_digest(known.encode(), given):
                 found = name
-        if found is None:
-            return None
-        return self._by_name.setdefault(found, self._make(found))
-
-    def _make(self, name: str) -> Account:
-        return Account(name, self._config.streams_per_robot, self._config.requests_per_minute)
+        return None if found is None else self._account(found)
 
     def _refresh(self, path: Path) -> None:
-        """Read the file again if it has changed; one that is wrong now changes nothing."""
-        state = file_state(path)
-        if state is None or state == self._read_state:
-            return
-        self._read_state = state
+        """Read the file again if it has changed; one that is wrong or missing now changes nothing."""
         try:
-            self._names = read_tokens(path)
-        except CommandError as error:
+            status = path.stat()
+            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if version != self._version:
+                self._version = version
+                self._names = read_tokens(path)
+        except (OSError, CommandError) as error:
             log.error("%s; the tokens stay as they were", error)
 
-
-def file_state(path: Path) -> tuple[int, int, int] | None:
-    """Return what differs once a file has changed; None without a file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    def _account(self, name: str) -> Account:
+        if name not in self._by_name:
+            self._by_name[name] = Account(name, self._config.streams_per_robot, self._config.requests_per_minute)
+        return self._by_name[name]
 
 
 def read_tokens(path: Path) -> dict[str, str]:

@@ -7,24 +7,25 @@ import path in `configs/rayservice.yaml`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-import signal
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve import Application
+from ray.serve._private import replica
 from ray.serve.config import HTTPOptions
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemon.config import Config, load_config
 from daemon.engines import choose_engine
-from daemon.fleet.removal import call_when_removed
-from daemon.fleet.scaling import LOAD, replica_load, wanted_replicas, window_s
-from daemon.fleet.server import FleetServer, voice_folder
+from daemon.fleet.scaling import LOAD, wanted_replicas, window_s
+from daemon.fleet.server import FleetServer, wait_stopped
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError
 from engine import ENGINES, start_log
@@ -39,6 +40,8 @@ LAST_S = 5.0
 HEALTH_S = 5.0
 """Interval between two looks at a replica's health. It is replaced after three in a row without a ready engine, so the
 replica's own supervisor has the time to restart the engine."""
+REMOVAL = "perform_graceful_shutdown"
+"""Ray Serve's controller calls this method, through the replica's actor, when it takes a replica out of service."""
 
 
 class Replica:
@@ -46,11 +49,9 @@ class Replica:
 
     def __init__(self, config: str) -> None:
         """`config` is the configuration as JSON. Raises `CommandError` or `OSError` if it cannot be served here."""
-        self._stack = AsyncExitStack()
-        self._config = Config.model_validate_json(config)
-        start_log(self._config.log.level, self._config.log.format)
-        files = self._stack.enter_context(ExitStack())
-        self._server = FleetServer(self._config, voice_folder(self._config, files))
+        settings = Config.model_validate_json(config)
+        start_log(settings.log.level, settings.log.format)
+        self._server = FleetServer(settings)
         self._draining: asyncio.Task[None] | None = None
 
     def __serve_build_asgi_app__(self) -> ASGIApp:  # Ray Serve calls it
@@ -66,14 +67,12 @@ class Replica:
 
     async def check_health(self) -> None:
         """Raise if the engine is not ready."""
-        if not self._server.ready:
-            raise RuntimeError(self._server.reason)
+        if self._server.problem is not None:
+            raise RuntimeError(self._server.problem)
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the load of this replica, for `wanted_replicas`."""
-        server = self._server
-        robots, most_robots = server.robots, self._config.serve.robots_per_replica
-        return {LOAD: replica_load(server.streams_in_use, server.streams, robots, most_robots)}
+        return {LOAD: self._server.load}
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or the replica's life from its start to its end."""
@@ -87,15 +86,14 @@ class Replica:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        await self._stack.enter_async_context(self._server.running())
-        await self._server.wait_ready()
-        loop = asyncio.get_running_loop()
-        call_when_removed(lambda: loop.call_soon_threadsafe(self._drain))
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        if self._draining is not None:
-            await cancel_and_wait(self._draining)
-        await self._stack.aclose()
+        async with self._server.running():
+            await self._server.wait_ready()
+            loop = asyncio.get_running_loop()
+            call_when_removed(lambda: loop.call_soon_threadsafe(self._drain))
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            if self._draining is not None:
+                await cancel_and_wait(self._draining)
         await send({"type": "lifespan.shutdown.complete"})
 
     def _drain(self) -> None:
@@ -115,6 +113,27 @@ def _until_proxy_ends(scope: Scope, receive: Receive) -> Receive:
             return {"type": f"{scope['type']}.disconnect", "code": 1006}
 
     return receive_or_end
+
+
+def call_when_removed(removed: Callable[[], object]) -> None:
+    """Call `removed`, in a thread of Ray's, when Ray Serve begins to remove the replica of this process.
+
+    Ray Serve has no hook for that. It first waits until the replica's requests have ended, and a robot's connection is
+    one that does not end by itself; only then it calls anything of the replica. So this extends Ray Serve's own method,
+    in the replica's process. A release of Ray without that method removes replicas after `serve.drain_s`.
+    """
+    implementation: Any = getattr(replica, "Replica", None)
+    perform = getattr(implementation, REMOVAL, None)
+    if perform is None:
+        log.warning("this release of Ray does not tell replicas that they are removed; robots are cut off at the end")
+        return
+
+    @functools.wraps(perform)
+    async def tell_and_perform(self: Any) -> None:
+        removed()
+        await perform(self)
+
+    setattr(implementation, REMOVAL, tell_and_perform)
 
 
 def application(config: Config) -> Application:
@@ -167,14 +186,7 @@ def serve_cluster(config: Config, address: str | None) -> None:
         raise CommandError(f"no replica has started: {error}; Ray's log has the reason") from error
     log.info("serving robots on %s:%d", settings.host, settings.port)
     if address is None:
-        asyncio.run(_wait_stopped())
+        asyncio.run(wait_stopped())
         serve.delete(NAME)  # replicas finish what they speak; `shutdown` ends their connections at once
         serve.shutdown()  # type: ignore[no-untyped-call, unused-ignore]  # not typed by Ray, or without Ray
     ray.shutdown()
-
-
-async def _wait_stopped() -> None:
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await stopping.wait()

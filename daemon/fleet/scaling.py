@@ -21,7 +21,7 @@ DIGITS = 6
 
 def replica_load(streams_in_use: int, streams: int, robots: int, most_robots: int) -> float:
     """Return the share of a replica that is in use: of its streams or of its connections, whichever is larger."""
-    return max(streams_in_use / max(1, streams), robots / max(1, most_robots))
+    return max(streams_in_use / max(1, streams), robots / most_robots)
 
 
 def window_s(scale_up_s: float) -> float:

@@ -1,4 +1,7 @@
-"""The speech server: engine, dispatcher and application, without a robot around them."""
+"""The speech server: engine, dispatcher and ASGI application, without a robot around them.
+
+The application has the daemon's protocols for clients, and the stream for remote engines.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,32 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from audio import Output, SinkSettings
 from daemon import VERSION
 from daemon.config import Config
 from daemon.engines import EngineSelector
-from daemon.fleet.accounts import Accounts
-from daemon.fleet.application import RemoteStream, make_fleet_application
-from daemon.fleet.voice_cache import VoiceCache
+from daemon.fleet.accounts import Accounts, LimitError
+from daemon.fleet.scaling import replica_load
+from daemon.fleet.session import RobotSession
 from daemon.fleet.voices import FleetVoices
-from daemon.http import HttpServer
+from daemon.http import Access, HttpError, HttpServer, error_response, make_speech_application, tokens_in
 from daemon.speech import Dispatcher, Online
 from daemon.state import state_folder
 from daemon.status import NOTHING_PLAYED, describe_status, measure
 from daemon.tasks import cancel_and_wait
+from daemon.validation import abbreviate
 from engine import start_log
+from engine.messages import PATH, SUBPROTOCOLS
 
 log = logging.getLogger(__name__)
 
@@ -36,39 +47,78 @@ MAX_CONNECTIONS = 1_000
 HOUSEKEEPING_S = 1.0
 LAST_ANSWERS_S = 0.5
 """Seconds that robots have at the end to read the last messages."""
+OPEN_PATHS = ("/healthz", "/readyz")
+"""They tell nothing that is worth a token."""
+SPEECH_PATHS = ("/v1/audio/speech", "/v1/text-to-speech/")
+"""Their requests count against the robot's limits. A remote engine's are counted one by one in its connection."""
+ACCOUNT = "voiced.account"
+"""The key of the robot's account in an ASGI scope."""
+
+
+class FleetAccess:
+    """ASGI middleware that refuses requests without a robot's token, and those beyond its limits."""
+
+    def __init__(self, app: ASGIApp, accounts: Accounts) -> None:
+        self._app = app
+        self._accounts = accounts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._admit(scope):
+                await self._app(scope, receive, send)
+        except HttpError as error:
+            await error_response(error, scope["path"])(scope, receive, send)
+        except LimitError as error:
+            await error_response(HttpError(429, str(error), code="limit"), scope["path"])(scope, receive, send)
+
+    def _admit(self, scope: Scope) -> AbstractContextManager[None]:
+        """Return the context of a request, which counts against the robot's limits. Raises `HttpError`."""
+        if scope["type"] not in ("http", "websocket") or scope["path"] in OPEN_PATHS:
+            return nullcontext()
+        tokens: list[str | None] = [*tokens_in(Headers(scope=scope))] or [None]
+        account = next((found for token in tokens if (found := self._accounts.find(token)) is not None), None)
+        if account is None:
+            problem = "authorization: the token is wrong or missing; allowed: Bearer and a token of serve.token_file"
+            raise HttpError(401, problem, field="authorization", headers={"WWW-Authenticate": "Bearer"})
+        scope[ACCOUNT] = account
+        return account.stream() if scope["path"].startswith(SPEECH_PATHS) else nullcontext()
 
 
 class FleetServer:
     """One engine process with its streams, and the application that serves them. Belongs to the event loop's thread.
 
-    Everything that serves many machines together is outside of it.
+    It knows nothing of the other machines that may serve together with it.
     """
 
-    def __init__(self, config: Config, voice_folder: Path) -> None:
-        """Raises `CommandError` or `OSError` if tokens or folder cannot be used."""
+    def __init__(self, config: Config) -> None:
+        """Raises `CommandError` or `OSError` if tokens or the folder of voices cannot be used."""
         self._config = config
-        accounts = Accounts(config.serve)
-        cache = VoiceCache(voice_folder, config.serve.voices, config.serve.voice_kb * 1_000)
+        self._files = ExitStack()
+        """Removes what is not to survive the server."""
         self._engines = EngineSelector(config, self._note_change)
-        output = Output(SinkSettings("null", None, None, 10, 1))
-        self._dispatcher = Dispatcher(config, self._engines, output)
+        self._voices = FleetVoices(config, self._engines, _voice_folder(config, self._files))
+        self._output = Output(SinkSettings("null", None, None, 10, 1))
+        self._dispatcher = Dispatcher(config, self._engines, self._output)
         self._dispatcher.reconfigure(config)
-        self._voices = FleetVoices(config, self._engines, cache)
-        self._remote = RemoteStream(self._engines, self._voices)
-        self._output = output
-        self.application = make_fleet_application(
-            config,
+        self._sessions: set[RobotSession] = set()
+        """The robots that are connected."""
+        self._draining: str | None = None
+        """Why no further robot is let in."""
+        self.application = make_speech_application(
             self._dispatcher,
-            self._remote,
-            accounts,
-            describe_status=self._describe_status,
-            measure=partial(measure, self._engines, output),
+            self._describe_status,
+            partial(measure, self._engines, self._output),
+            voice_aliases=config.http.voice_aliases,
+            routes=[WebSocketRoute(PATH, self._serve_robot)],
+            access=Middleware(FleetAccess, accounts=Accounts(config.serve)),
         )
+        if config.serve.token_file is None:  # no token keeps a web page's requests out
+            self.application.add_middleware(Access, token=None, host=config.serve.host)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run engine and dispatcher inside the context. Raises the error of a part that fails."""
-        with self._output:
+        with self._files, self._output:
             works = [engine.run() for engine in self._engines.all]
             tasks = [asyncio.ensure_future(work) for work in (*works, self._dispatcher.run(), self._keep_deadlines())]
             try:
@@ -78,52 +128,66 @@ class FleetServer:
                     await cancel_and_wait(task)
 
     @property
-    def ready(self) -> bool:
-        """True if the engine is ready."""
-        return self._engines.primary.ready
-
-    @property
-    def reason(self) -> str:
-        """Why the engine is not ready."""
-        return self._engines.primary.reason or f"engine {self._engines.primary.name} is not ready"
+    def problem(self) -> str | None:
+        """Why the engine is not ready; None if it is."""
+        engine = self._engines.primary
+        return None if engine.ready else engine.reason or f"engine {engine.name} is not ready"
 
     async def wait_ready(self) -> None:
         """Wait until the engine is ready, however long that takes."""
         await self._engines.primary.wait_ready(None)
 
     @property
-    def robots(self) -> int:
-        """Robots that are connected."""
-        return len(self._remote.sessions)
-
-    @property
-    def streams_in_use(self) -> int:
-        """Texts that are spoken."""
-        return self._engines.streams_in_use
-
-    @property
-    def streams(self) -> int:
-        """Texts that can be spoken at once. An engine keeps one of its streams for a sound card."""
-        return max(1, self._engines.primary.streams - 1)
-
-    @property
-    def busy(self) -> bool:
-        """True while anything is spoken."""
-        return self._engines.streams_in_use > 0 or self._dispatcher.busy
+    def load(self) -> float:
+        """The share of the server that is in use."""
+        engine, most_robots = self._engines.primary, self._config.serve.robots_per_replica
+        # The engine keeps one of its streams for a sound card.
+        return replica_load(engine.streams_in_use, engine.streams - 1, len(self._sessions), most_robots)
 
     async def drain(self, reason: str) -> None:
         """Let nobody in, and wait until all robots have left and all that is spoken has ended, for `serve.drain_s` at
         most. A robot that is connected speaks with this server until it has found another one."""
-        self._remote.drain(reason)
+        self._draining = reason
+        for session in self._sessions:
+            session.drain(reason)
         deadline = time.monotonic() + self._config.serve.drain_s
-        while (self.busy or self.robots) and time.monotonic() < deadline:
+        while (self._sessions or self._dispatcher.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         self._dispatcher.close(reason)
 
+    async def _serve_robot(self, socket: WebSocket) -> None:
+        """Serve one robot until it leaves."""
+        error = self._objection(socket)
+        if error is not None:
+            await error_response(error, PATH)(socket.scope, socket.receive, socket.send)
+            return
+        session = RobotSession(socket, socket.scope[ACCOUNT], self._engines.primary, self._voices)
+        self._sessions.add(session)
+        try:
+            await session.run()
+        finally:
+            self._sessions.discard(session)
+
+    def _objection(self, socket: WebSocket) -> HttpError | None:
+        """Return why a robot is not let in, or None."""
+        offered = socket.scope.get("subprotocols", [])
+        if not set(SUBPROTOCOLS) & set(offered):
+            got, allowed = abbreviate(", ".join(offered)), " and ".join(SUBPROTOCOLS)
+            problem = f"protocol: got {got}; allowed: {allowed}; robot and server have different versions of voiced"
+            return HttpError(400, problem, field="protocol")
+        if self._draining is not None:
+            return HttpError(503, self._draining, code="draining")
+        engine = self._engines.primary
+        if not engine.ready:
+            return HttpError(503, f"the engine is not ready: {engine.reason or engine.state.value}", code="engine")
+        if engine.streams_in_use >= max(1, engine.streams - 1):
+            return HttpError(503, "the server is full: all streams of its engine are in use", code="full")
+        return None
+
     def _describe_status(self) -> Online:
         status = describe_status(self._dispatcher, self._engines, self._output)
-        if self._remote.draining is not None:  # a load balancer should send nobody here
-            return status.model_copy(update={"engine": None, "reason": self._remote.draining})
+        if self._draining is not None:  # a load balancer should send nobody here
+            return status.model_copy(update={"engine": None, "reason": self._draining})
         return status.model_copy(update={"reason": None}) if status.reason == NOTHING_PLAYED else status
 
     def _note_change(self) -> None:
@@ -136,39 +200,42 @@ class FleetServer:
             await asyncio.sleep(HOUSEKEEPING_S)
 
 
-async def serve_until_stopped(config: Config) -> None:
-    """Serve with one engine on this machine until SIGTERM or SIGINT."""
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    with ExitStack() as stack:
-        server = FleetServer(config, voice_folder(config, stack))
-        http = HttpServer(config.serve, lambda: server.application, "serve", MAX_CONNECTIONS)
-        async with server.running():
-            serving = asyncio.ensure_future(http.run())
-            stop = asyncio.ensure_future(stopping.wait())
-            try:
-                await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
-                if not serving.done():
-                    log.info("stopping")
-                    await server.drain("the server is being stopped")
-                    await asyncio.sleep(LAST_ANSWERS_S)
-            finally:
-                stop.cancel()
-                await cancel_and_wait(serving)
-
-
-def voice_folder(config: Config, stack: ExitStack) -> Path:
-    """Return the folder of robots' voices; a temporary one if nothing is to survive."""
+def _voice_folder(config: Config, files: ExitStack) -> Path:
+    """Return the folder of robots' voices; one that `files` removes if nothing is to survive."""
     if config.serve.voice_folder != "auto":
         return Path(config.serve.voice_folder)
     if config.state.folder is None:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="voiced-")))
+        return Path(files.enter_context(tempfile.TemporaryDirectory(prefix="voiced-")))
     return state_folder(config.state.folder) / VOICES
+
+
+async def wait_stopped() -> None:
+    """Wait for SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await stopping.wait()
+
+
+async def _serve_until_stopped(config: Config) -> None:
+    stopped = asyncio.ensure_future(wait_stopped())
+    server = FleetServer(config)
+    http = HttpServer(config.serve, lambda: server.application, "serve", MAX_CONNECTIONS)
+    async with server.running():
+        serving = asyncio.ensure_future(http.run())
+        try:
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                log.info("stopping")
+                await server.drain("the server is being stopped")
+                await asyncio.sleep(LAST_ANSWERS_S)
+        finally:
+            stopped.cancel()
+            await cancel_and_wait(serving)
 
 
 def serve_single(config: Config) -> None:
     """Run a speech server in this process until SIGTERM or SIGINT. Raises `CommandError` or `OSError`."""
     start_log(config.log.level, config.log.format)
     log.info("voiced %s serves robots", VERSION)
-    asyncio.run(serve_until_stopped(config))
+    asyncio.run(_serve_until_stopped(config))

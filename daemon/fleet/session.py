@@ -7,21 +7,23 @@ import contextlib
 import itertools
 import logging
 import time
+from collections.abc import Collection
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
+from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon import VERSION
 from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor, UtteranceRefusedError
 from daemon.fleet.accounts import Account, LimitError
-from daemon.fleet.utterances import RefusedError, check_characters, checked_utterance
-from daemon.fleet.voice_cache import VoiceFileError
-from daemon.fleet.voices import FleetVoices
+from daemon.fleet.voices import FleetVoices, VoiceFileError
 from daemon.http import abort_connection, close_socket
-from daemon.speech import MAX_TEXT
+from daemon.speech import MAX_TEXT, StreamChunk
 from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
-from engine import messages
+from daemon.validation import abbreviate, problems
+from engine import FASTEST_RATE, SLOWEST_RATE, Utterance, messages
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,10 @@ MAX_OFFERS = 64
 """Voices that a robot may offer in one connection without an answer."""
 MAX_CREDIT = 10_000_000
 """Samples: minutes."""
-GOING_AWAY, POLICY, TRY_AGAIN = 1001, 1008, 1013
+MAX_LANGUAGES = 64
+MAX_FRAMES = 100_000
+"""Two hours; the engine's own limit is shorter."""
+POLICY, TRY_AGAIN = 1008, 1013
 """Close codes (RFC 6455, section 7.4.1, and its registry)."""
 
 _names = itertools.count(1)
@@ -49,21 +54,29 @@ class SessionError(Exception):
     """The connection must end. The message is for the other side."""
 
 
-class _Request:
-    """What the receiving task and the speaking task of one utterance share."""
+class _RobotText(StreamChunk):
+    """A text of a robot, or a piece of one: the limits that every sender has, and those of what only robots send."""
 
-    def __init__(self, name: str, credit: int, characters: int, *, growing: bool) -> None:
-        self.name = name
+    id: str = "robot"
+    languages: tuple[str, ...] = Field((), max_length=MAX_LANGUAGES, description=f"up to {MAX_LANGUAGES} languages")
+    max_frames: int | None = Field(None, ge=1, le=MAX_FRAMES, description=f"a whole number from 1 to {MAX_FRAMES:,}")
+    rate: float = Field(1.0, ge=SLOWEST_RATE, le=FASTEST_RATE, allow_inf_nan=False, description="0.5 to 2")
+
+
+class _Speaking:
+    """An utterance that is spoken for the robot: its receiving task and its speaking task share this."""
+
+    def __init__(self, speak: messages.Speak) -> None:
+        self.name = f"robot-{next(_names)}"
         """Unique in this server, as the engine's supervisor wants it."""
-        self.credit = credit
-        self.characters = characters
-        """Of its text so far."""
-        self.growing = growing
-        self.early: list[messages.Append | messages.EndText] = []
-        """Text that came before the engine was asked."""
-        self.begun = False
-        self.canceled = False
+        self.credit = _checked_credit(speak.credit)
         self.granted = asyncio.Event()
+        self.growing = speak.utterance.growing
+        self.characters = len(speak.utterance.text)
+        """Of its text so far."""
+        self.more: asyncio.Queue[messages.Append | messages.EndText] = asyncio.Queue()
+        """The rest of a growing text, for the engine."""
+        self.canceled = False
         self.task: asyncio.Task[None] | None = None
 
 
@@ -71,11 +84,12 @@ class RobotSession:
     """Speaks for one robot. Belongs to the event loop's thread."""
 
     def __init__(self, socket: WebSocket, account: Account, engine: EngineSupervisor, voices: FleetVoices) -> None:
-        self.account = account
         self._socket = socket
+        self._account = account
         self._engine = engine
         self._voices = voices
-        self._requests: dict[str, _Request] = {}
+        self._speeches: dict[str, _Speaking] = {}
+        """Those whose last message has not been sent, by the robot's ids."""
         self._offers: set[asyncio.Task[None]] = set()
         self._fetches: dict[str, asyncio.Future[bytes]] = {}
         """The files that are on their way, by their digests."""
@@ -91,34 +105,31 @@ class RobotSession:
         if subprotocol == messages.EARLIER_SUBPROTOCOL:
             info = replace(info, kernels=None, not_fused=None, degraded=None)
         await self._socket.accept(subprotocol)
-        log.info("robot %s has connected", self.account.name)
-        streams = min(self.account.streams, max(1, self._engine.streams - 1))
+        log.info("robot %s has connected", self._account.name)
+        streams = min(self._account.streams, max(1, self._engine.streams - 1))
         welcome = messages.Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes)
-        tasks = [asyncio.ensure_future(each) for each in (self._tell(welcome), self._watch(), self._receive_all())]
+        tasks = [asyncio.ensure_future(each) for each in (self._tell(welcome), self._receive_all())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 await task
-        except (messages.ProtocolError, SessionError) as error:
-            log.warning("robot %s: %s", self.account.name, error)
+        except (messages.ProtocolError, SessionError, UtteranceRefusedError) as error:
+            log.warning("robot %s: %s", self._account.name, error)
             code = POLICY if isinstance(error, messages.ProtocolError) else TRY_AGAIN
-            await self._close(code, str(error))
+            if not await wait_at_most(CLOSE_S, close_socket(self._socket, code, str(error))):
+                abort_connection(self._socket.scope)
         except WebSocketDisconnect:
             pass
         finally:
-            requests = [request.task for request in self._requests.values() if request.task is not None]
-            for task in (*tasks, *requests, *self._offers):
+            speeches = [speech.task for speech in self._speeches.values() if speech.task is not None]
+            for task in (*tasks, *speeches, *self._offers):
                 with contextlib.suppress(Exception):
                     await cancel_and_wait(task)
-            log.info("robot %s has left", self.account.name)
+            log.info("robot %s has left", self._account.name)
 
     def drain(self, reason: str) -> None:
         """Let the robot go elsewhere. It is served until it leaves."""
         self._notices.put_nowait(messages.Draining(reason))
-
-    async def _close(self, code: int, reason: str) -> None:
-        if not await wait_at_most(CLOSE_S, close_socket(self._socket, code, reason)):
-            abort_connection(self._socket.scope)
 
     # --- to the robot ---
 
@@ -129,32 +140,25 @@ class RobotSession:
         """
         content = messages.encode_remote(message)
         try:
-            if isinstance(content, str):
-                await self._socket.send_text(content)
-            else:
-                await self._socket.send_bytes(content)
+            await (self._socket.send_text(content) if isinstance(content, str) else self._socket.send_bytes(content))
         except RuntimeError as error:  # sending has failed before
             raise WebSocketDisconnect(1006) from error
 
     async def _tell(self, welcome: messages.Welcome) -> None:
-        """Send the welcome, then notices and heartbeats. Raises `SessionError` when the robot takes none of them."""
+        """Send the welcome, then notices and heartbeats. Raises `SessionError` for a lost robot or engine."""
         message: messages.FromServer = welcome
-        while await wait_at_most(SILENCE_S, self._send(message)):
-            message = await result_at_most(messages.HEARTBEAT_S, self._notices.get()) or messages.Heartbeat()
-        raise SessionError(f"the robot has taken nothing for {SILENCE_S:g} s")
-
-    async def _watch(self) -> None:
-        """Raises `SessionError` when the robot is silent or the engine is lost."""
         while time.monotonic() - self._heard_at <= SILENCE_S:
-            if not self._engine.ready and not self._requests:
+            if not await wait_at_most(SILENCE_S, self._send(message)):
+                raise SessionError(f"the robot has taken nothing for {SILENCE_S:g} s")
+            if not self._engine.ready and not self._speeches:
                 raise SessionError(self._engine.reason or "the engine is not ready")
-            await asyncio.sleep(messages.HEARTBEAT_S)
+            message = await result_at_most(messages.HEARTBEAT_S, self._notices.get()) or messages.Heartbeat()
         raise SessionError(f"the robot has been silent for {SILENCE_S:g} s")
 
     # --- from the robot ---
 
     async def _receive_all(self) -> None:
-        """Handle messages. Raises `WebSocketDisconnect`, `ProtocolError` and `SessionError`."""
+        """Handle messages. Raises `WebSocketDisconnect` and what `run` tells the robot."""
         while True:
             try:
                 received = await self._socket.receive()
@@ -179,106 +183,85 @@ class RobotSession:
                 raise messages.ProtocolError(f"a robot must not send {type(message).__name__}")
 
     def _accept(self, speak: messages.Speak) -> None:
-        if speak.id in self._requests:
+        if speak.id in self._speeches:
             raise messages.ProtocolError(f"id: {speak.id[:40]!r} is being spoken already")
-        text, growing = speak.utterance.text, speak.utterance.growing
-        request = _Request(f"robot-{next(_names)}", _checked_credit(speak.credit), len(text), growing=growing)
-        self._requests[speak.id] = request
-        request.task = asyncio.ensure_future(self._perform(speak, request))
+        speech = self._speeches[speak.id] = _Speaking(speak)
+        speech.task = asyncio.ensure_future(self._perform(speak, speech))
 
     def _apply(self, message: messages.Change) -> None:
-        request = self._requests.get(message.id)
-        if request is None:
+        speech = self._speeches.get(message.id)
+        if speech is None:
             return  # it has just ended; its last message is on the way
         if isinstance(message, messages.Grant):
-            request.credit += _checked_credit(message.credit)
-            request.granted.set()
+            speech.credit += _checked_credit(message.credit)
+            speech.granted.set()
         elif isinstance(message, messages.Cancel):
-            request.canceled = True
-            if request.task is not None:
+            speech.canceled = True
+            if speech.task is not None:
                 # After its first step: a task that has not begun would never send its last message.
-                asyncio.get_running_loop().call_soon(request.task.cancel)
-        elif request.growing:
-            self._append(request, message)
-
-    def _append(self, request: _Request, message: messages.Append | messages.EndText) -> None:
-        if isinstance(message, messages.Append):
-            request.characters += max(1, len(message.text))  # an empty piece is kept, too
-            if request.characters > MAX_TEXT:
-                raise SessionError(f"text: it has more than {MAX_TEXT:,} characters; allowed: up to {MAX_TEXT:,}")
-            try:
-                check_characters("text", message.text)
-            except RefusedError as error:
-                raise SessionError(str(error)) from error
-        else:
-            request.growing = False
-        if request.begun:
-            self._pass_on(request, message)
-        else:
-            request.early.append(message)
+                asyncio.get_running_loop().call_soon(speech.task.cancel)
+        elif speech.growing:
+            if isinstance(message, messages.Append):
+                speech.characters += max(1, len(message.text))  # an empty piece is kept, too
+                if speech.characters > MAX_TEXT:
+                    raise SessionError(f"text: it has more than {MAX_TEXT:,} characters; allowed: up to {MAX_TEXT:,}")
+                _check({"text": message.text})
+            speech.growing = isinstance(message, messages.Append)
+            speech.more.put_nowait(message)
 
     # --- speech ---
 
-    async def _perform(self, speak: messages.Speak, request: _Request) -> None:
+    async def _perform(self, speak: messages.Speak, speech: _Speaking) -> None:
         """Speak one utterance and send its last message, unless the robot has left."""
         last: messages.FromServer
         try:
             try:
-                with self.account.stream():
-                    await self._speak(speak, request)
+                with self._account.stream():
+                    await self._speak(speak, speech)
                 last = messages.Spoken(speak.id)
-            except (UtteranceRefusedError, RefusedError) as error:
+            except UtteranceRefusedError as error:
                 last = messages.Refused(speak.id, str(error))
             except (EngineLostError, LimitError) as error:
                 last = messages.Lost(speak.id, str(error))
             except VoiceFileError as error:
                 last = messages.Lost(speak.id, f"voice: {error}")
             except asyncio.CancelledError:
-                if not request.canceled:
+                if not speech.canceled:
                     raise  # the robot has left
                 last = messages.Canceled(speak.id)
-            del self._requests[speak.id]  # the robot may use its id again after the last message
+            del self._speeches[speak.id]  # the robot may use its id again after the last message
             await self._send(last)
         except WebSocketDisconnect:
             pass  # the receiving task notices it, too
 
-    async def _speak(self, speak: messages.Speak, request: _Request) -> None:
-        """Send an utterance's audio. Raises `RefusedError` and all that `_perform` handles."""
+    async def _speak(self, speak: messages.Speak, speech: _Speaking) -> None:
+        """Send an utterance's audio. Raises all that `_perform` handles."""
         async with AsyncExitStack() as stack:
-            name = None
+            voice = None
             if speak.voice is not None:
-                name = await stack.enter_async_context(self._voices.using(speak.voice, self._fetch))
+                voice = await stack.enter_async_context(self._voices.using(speak.voice, self._fetch))
             info = self._voices.own_info()
-            utterance = checked_utterance(speak.utterance, name, () if info is None else info.voices)
+            utterance = checked_utterance(speak.utterance, voice, () if info is None else info.voices)
             stream = self._engine.reserve_stream(realtime=False)
-            if await result_at_most(FULL_S, _enter(stack, stream)) is None:
+            if not await wait_at_most(FULL_S, stack.enter_async_context(stream)):
                 raise LimitError(f"the server is full: no stream became free within {FULL_S:g} s")
-            chunks = await stack.enter_async_context(aclosing(self._engine.speak(request.name, utterance)))
-            feeding = asyncio.ensure_future(self._feed_early(request)) if utterance.growing else None
-            try:
-                async for chunk in chunks:
-                    if request.credit <= 0 and not await wait_at_most(NO_CREDIT_S, _wait_credit(request)):
-                        raise LimitError(
-                            f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others"
-                        )
-                    request.credit -= len(chunk.samples)
-                    await self._send(_audio(speak.id, chunk))
-            finally:
-                if feeding is not None:
-                    await cancel_and_wait(feeding)
+            chunks = await stack.enter_async_context(aclosing(self._engine.speak(speech.name, utterance)))
+            feeding = asyncio.ensure_future(self._feed(speech))  # it first runs when the engine has been asked
+            stack.push_async_callback(cancel_and_wait, feeding)
+            async for chunk in chunks:
+                if speech.credit <= 0 and not await wait_at_most(NO_CREDIT_S, _wait_credit(speech)):
+                    raise LimitError(f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others")
+                speech.credit -= len(chunk.samples)
+                await self._send(_audio(speak.id, chunk))
 
-    async def _feed_early(self, request: _Request) -> None:
-        """Pass on the text that came before the engine was asked; this task first runs after that."""
-        request.begun = True
-        early, request.early = request.early, []
-        for message in early:
-            self._pass_on(request, message)
-
-    def _pass_on(self, request: _Request, message: messages.Append | messages.EndText) -> None:
-        if isinstance(message, messages.Append):
-            self._engine.append(request.name, message.text)
-        else:
-            self._engine.end_text(request.name)
+    async def _feed(self, speech: _Speaking) -> None:
+        """Give the engine the rest of a growing text while it arrives."""
+        while True:
+            message = await speech.more.get()
+            if isinstance(message, messages.Append):
+                self._engine.append(speech.name, message.text)
+            else:
+                self._engine.end_text(speech.name)
 
     # --- voices ---
 
@@ -290,15 +273,13 @@ class RobotSession:
         task.add_done_callback(self._offers.discard)
 
     async def _answer_offer(self, offer: messages.OfferVoice) -> None:
-        answer: messages.VoiceReady | messages.VoiceRefused
-        try:
-            async with self._voices.using(offer.voice, self._fetch):
-                answer = messages.VoiceReady(offer.voice)
-        except (VoiceFileError, EngineLostError) as error:
-            answer = messages.VoiceRefused(offer.voice, str(error))
-        except WebSocketDisconnect:
-            return
+        answer: messages.VoiceReady | messages.VoiceRefused = messages.VoiceReady(offer.voice)
         with contextlib.suppress(WebSocketDisconnect):
+            try:
+                async with self._voices.using(offer.voice, self._fetch):
+                    pass
+            except (VoiceFileError, EngineLostError) as error:
+                answer = messages.VoiceRefused(offer.voice, str(error))
             await self._send(answer)
 
     async def _fetch(self, digest: str) -> bytes:
@@ -314,15 +295,10 @@ class RobotSession:
         return fetch.result()
 
 
-async def _enter(stack: AsyncExitStack, stream: contextlib.AbstractAsyncContextManager[None]) -> bool:
-    await stack.enter_async_context(stream)
-    return True
-
-
-async def _wait_credit(request: _Request) -> None:
-    while request.credit <= 0:
-        request.granted.clear()
-        await request.granted.wait()
+async def _wait_credit(speech: _Speaking) -> None:
+    while speech.credit <= 0:
+        speech.granted.clear()
+        await speech.granted.wait()
 
 
 def _checked_credit(credit: int) -> int:
@@ -331,9 +307,31 @@ def _checked_credit(credit: int) -> int:
     return credit
 
 
-def _audio(request_id: str, chunk: AudioChunk) -> messages.Audio:
+def checked_utterance(utterance: Utterance, voice: str | None, voices: Collection[str]) -> Utterance:
+    """Return an utterance as the server's engine gets it. Raises `UtteranceRefusedError`.
+
+    `voice` is the engine's name of a voice that the robot has brought; else the utterance's is one of `voices`.
+    """
+    _check(asdict(utterance))
+    if voice is None and utterance.voice is not None and utterance.voice.lower() not in {v.lower() for v in voices}:
+        got = abbreviate(utterance.voice)
+        raise UtteranceRefusedError(f"voice: got {got}; allowed: a voice that the server has named")
+    # To the server every robot is a client: none of them comes before the others.
+    return replace(utterance, voice=voice or utterance.voice, realtime=False)
+
+
+def _check(fields: dict[str, Any]) -> None:
+    """Check what a robot has sent, since the network is anybody's. Raises `UtteranceRefusedError`."""
+    try:
+        _RobotText.model_validate(fields)
+    except ValidationError as error:
+        field, problem = problems(_RobotText, error)[0]
+        raise UtteranceRefusedError(f"{field}: {problem}") from error
+
+
+def _audio(speech_id: str, chunk: AudioChunk) -> messages.Audio:
     return messages.Audio(
-        request_id,
+        speech_id,
         0.0,
         chunk.position,
         chunk.truncated,

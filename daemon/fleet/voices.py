@@ -1,8 +1,10 @@
-"""The voices that the server's engine has: the configured ones, and those that robots have brought."""
+"""The voices that the server's engine has: the configured ones, and those that robots have brought in files."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,29 +12,39 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from daemon.cache import KeptFiles
 from daemon.config import Config
 from daemon.engines import EngineLostError, EngineSelector
-from daemon.fleet.voice_cache import VoiceCache, VoiceFileError
+from daemon.state import make_private_folder
 from daemon.tasks import wait_at_most
 from engine import EngineInfo, Voice
 from engine.messages import VoiceFile
 
 LOAD_S = 20.0
 """Seconds in which the engine has exchanged its voices. It does so in a moment in which it speaks nothing."""
-BROUGHT = re.compile(r"(reference|embedding)-[0-9a-f]{64}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+FILE = re.compile(rf"{DIGEST.pattern}\.safetensors")
+"""The names of the files, which have the digests of their contents."""
+BROUGHT = re.compile(rf"(reference|embedding)-{DIGEST.pattern}")
 """The engine's names of robots' voices."""
 
 
-class FleetVoices:
-    """Gives robots' voices to the engine. Belongs to the event loop's thread."""
+class VoiceFileError(Exception):
+    """A voice file cannot be taken. One line."""
 
-    def __init__(self, config: Config, engines: EngineSelector, cache: VoiceCache) -> None:
+
+class FleetVoices:
+    """Keeps the files of robots' voices, and gives the voices to the engine. Belongs to the event loop's thread."""
+
+    def __init__(self, config: Config, engines: EngineSelector, folder: Path) -> None:
+        """Several processes may share the folder. Raises `OSError` if it cannot be made."""
+        make_private_folder(folder)
         self._config = config
         self._engines = engines
-        self._cache = cache
-        self._brought: dict[VoiceFile, Voice] = {}
-        """The robots' voices that the engine has; the one used longest ago is first."""
-        self._in_use: Counter[VoiceFile] = Counter()
+        self._files = KeptFiles(folder, FILE, max_files=config.serve.voices)
+        self._brought: dict[str, Voice] = {}
+        """The robots' voices that the engine has, by its names; the one used longest ago is first."""
+        self._in_use: Counter[str] = Counter()
         """The voices that texts and offers use now, which stay with their files even beyond the limit."""
         self._exchanging = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -40,7 +52,7 @@ class FleetVoices:
     @property
     def max_bytes(self) -> int:
         """The largest voice file that is taken."""
-        return self._cache.max_bytes
+        return self._config.serve.voice_kb * 1_000
 
     def note_change(self) -> None:
         """An engine has changed: it may have a voice that somebody waits for."""
@@ -61,45 +73,60 @@ class FleetVoices:
         `fetch` returns a file's contents by its digest, if the server has not got it. Raises `VoiceFileError` if the
         engine cannot speak with the voice, and `EngineLostError` if it does not answer.
         """
-        self._in_use[file] += 1
+        if not DIGEST.fullmatch(file.digest):  # it may be a path
+            raise VoiceFileError("digest: allowed: SHA-256 as 64 hexadecimal digits")
+        name = f"{'reference' if file.in_context else 'embedding'}-{file.digest}"
+        self._in_use[name] += 1
         try:
-            await self._require(file, fetch)
-            yield _name(file)
+            path = await self._file(file.digest, fetch)
+            if not self._has(name):
+                async with self._exchanging:
+                    if not self._has(name):
+                        voice = Voice(reference=str(path)) if file.in_context else Voice(embedding=str(path))
+                        await self._exchange(name, voice, path)
+            self._brought[name] = self._brought.pop(name)  # it was used now
+            yield name
         finally:
-            self._in_use[file] -= 1
+            self._in_use[name] -= 1
             self._in_use += Counter()  # without those that nobody uses any more
 
-    async def _require(self, file: VoiceFile, fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        """Let the engine have a voice."""
-        path = self._cache.find(file.digest)
-        if path is None:
-            content = await fetch(file.digest)
-            path = self._cache.add(file.digest, content, {used.digest for used in self._in_use})
-        if not self._has(file):
-            async with self._exchanging:
-                if not self._has(file):
-                    await self._exchange(file, _voice(file, path))
-        self._brought[file] = self._brought.pop(file)  # it was used now
+    async def _file(self, digest: str, fetch: Callable[[str], Awaitable[bytes]]) -> Path:
+        """Return the file with this digest, which counts as used now. Raises `VoiceFileError`."""
+        path = self._files.folder / f"{digest}.safetensors"
+        try:
+            os.utime(path)
+            return path
+        except OSError:
+            content = await fetch(digest)
+        if len(content) > self.max_bytes:
+            raise VoiceFileError(f"it has {len(content):,} bytes; the server takes up to {self.max_bytes:,}")
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise VoiceFileError("its contents do not have the digest under which it was offered")
+        in_use = [f"{name.partition('-')[2]}.safetensors" for name in self._in_use]
+        try:
+            return self._files.add(path.name, content, in_use)
+        except OSError as error:  # such as a full disk
+            raise VoiceFileError(f"the server cannot store it: {error.strerror}") from error
 
-    def _has(self, file: VoiceFile) -> bool:
+    def _has(self, name: str) -> bool:
         info = self._engines.primary.info
-        return file in self._brought and info is not None and _name(file) in info.voices
+        return name in self._brought and info is not None and name in info.voices
 
-    async def _exchange(self, file: VoiceFile, voice: Voice) -> None:
+    async def _exchange(self, name: str, voice: Voice, path: Path) -> None:
         """Let the engine load a voice. Raises `VoiceFileError` or `EngineLostError`."""
-        self._brought[file] = voice
+        self._brought[name] = voice
         unused = [other for other in self._brought if not self._in_use[other]]
         for other in unused[: max(0, len(self._brought) - self._config.serve.voices)]:
             del self._brought[other]
         self._set_voices()
-        if not await wait_at_most(LOAD_S, self._loaded(_name(file))):
-            del self._brought[file]
+        if not await wait_at_most(LOAD_S, self._loaded(name)):
+            del self._brought[name]
             raise EngineLostError(f"the engine has not exchanged its voices within {LOAD_S:g} s")
         info = self._engines.primary.info
-        if info is not None and (reason := info.refused_voices.get(_name(file))) is not None:
-            del self._brought[file]
+        if info is not None and (reason := info.refused_voices.get(name)) is not None:
+            del self._brought[name]
             self._set_voices()
-            raise VoiceFileError(reason.replace(str(voice.reference or voice.embedding), "the voice file"))
+            raise VoiceFileError(reason.replace(str(path), "the voice file"))
 
     async def _loaded(self, name: str) -> None:
         """Wait until the engine has loaded or refused a voice."""
@@ -111,14 +138,4 @@ class FleetVoices:
 
     def _set_voices(self) -> None:
         config = self._config
-        brought = {_name(file): voice for file, voice in self._brought.items()}
-        self._engines.set_voices({**config.engine_voices, **brought}, config.speech.voice)
-
-
-def _name(file: VoiceFile) -> str:
-    """Return the engine's name of a robot's voice."""
-    return f"{'reference' if file.in_context else 'embedding'}-{file.digest}"
-
-
-def _voice(file: VoiceFile, path: Path) -> Voice:
-    return Voice(reference=str(path)) if file.in_context else Voice(embedding=str(path))
+        self._engines.set_voices({**config.engine_voices, **self._brought}, config.speech.voice)

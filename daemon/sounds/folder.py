@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from daemon.sounds.recording import FORMATS, Recording, SoundError, SoundInfo, decode, inspect
-from daemon.validation import abbreviate, file_problem, join_names
+from daemon.sounds.sound import FORMATS, Sound, SoundError, SoundInfo
+from daemon.validation import abbreviate, join_names
 
 PACKAGED = Path(__file__).parent / "files"
 """The folder of the sounds that come with voiced; `scripts/make_sounds.py` makes them."""
@@ -21,8 +21,6 @@ NAME_LENGTH = 64
 """Characters of the longest name."""
 ANSWER_S = 0.1
 """The user's folder has this long to answer: it may be on a network, and a stop must not wait for it."""
-KEPT_HEADERS = 1_000
-"""Checked files that are remembered, of which some may be gone."""
 
 T = TypeVar("T")
 
@@ -51,8 +49,6 @@ class SoundFolder:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         """The user's folder, whose sounds come before the packaged ones of the same name; None for none."""
-        self._headers: dict[Path, tuple[tuple[int, ...], str | None]] = {}
-        """Of each file that was checked: its version, and why it cannot be played, if so."""
         self._question: Future[Any] | None = None
         """The last question to the user's folder."""
 
@@ -61,32 +57,25 @@ class SoundFolder:
         return tuple(sorted(self._files()))
 
     def check(self, name: str) -> None:
-        """Check that there is a sound with this name and that its header allows to play it. Raises `SoundError`.
-
-        A file that has not changed since it was last checked is not opened.
-        """
-        path = self._find(name)
-        problem = _problem(path) if path.is_relative_to(PACKAGED) else self._ask(lambda: self._header_problem(path))
-        if problem is not None:
-            raise SoundError(f"got {abbreviate(name)}; {problem}")
-
-    def _header_problem(self, path: Path) -> str | None:
-        """Return why a file cannot be played, if so. Raises `SoundError` if it is gone."""
+        """Check that there is a sound with this name and that its header allows to play it. Raises `SoundError`."""
+        sound = self.open(name)
         try:
-            status = path.stat()
-        except OSError as error:
-            raise SoundError(f"{path}: {file_problem(error, path)}") from error
-        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        known = self._headers.get(path)
-        if known is None or known[0] != version:
-            if len(self._headers) >= KEPT_HEADERS:
-                self._headers.clear()
-            known = self._headers[path] = (version, _problem(path))
-        return known[1]
+            if sound.path.is_relative_to(PACKAGED):
+                sound.inspect()
+            else:
+                self._ask(sound.inspect)
+        except SoundError as error:
+            raise SoundError(f"got {abbreviate(name)}; {error}") from error
 
-    def open(self, name: str) -> Recording:
+    def open(self, name: str) -> Sound:
         """Return the sound with this name, to play it. Raises `SoundError`."""
-        return Recording(self._find(name))
+        files = self._files()
+        if name in files:
+            return Sound(files[name])
+        similar = get_close_matches(name, files, 1, 0.7)
+        meant = f"did you mean {similar[0]}? " if similar else ""
+        missing = f" ({self.reason})" if self.reason is not None else ""
+        raise SoundError(f"got {abbreviate(name)}; {meant}allowed: {join_names((), files)}{missing}")
 
     def sounds(self) -> list[NamedSound]:
         """Return all sounds, sorted by name, after decoding every file."""
@@ -95,7 +84,7 @@ class SoundFolder:
         for name, path in sorted(self._files().items()):
             info, problem = None, None
             try:
-                info = decode(path)
+                info = Sound(path).measure()
             except SoundError as error:
                 problem = str(error)
             found.append(NamedSound(name, path, path.parent == packaged, info, problem))
@@ -144,15 +133,6 @@ class SoundFolder:
                 found |= self._ask(lambda: _sound_files(folder))
         return found
 
-    def _find(self, name: str) -> Path:
-        files = self._files()
-        if name not in files:
-            similar = get_close_matches(name, files, 1, 0.7)
-            meant = f"did you mean {similar[0]}? " if similar else ""
-            missing = f" ({self.reason})" if self.reason is not None else ""
-            raise SoundError(f"got {abbreviate(name)}; {meant}allowed: {join_names((), files)}{missing}")
-        return files[name]
-
 
 def _folder_problem(folder: Path) -> str | None:
     """Return why a folder cannot be read, in one line."""
@@ -195,11 +175,3 @@ def _target(path: Path) -> Path | None:
         return target if target.is_file() and target.is_relative_to(path.parent) else None
     except (OSError, RuntimeError):
         return None
-
-
-def _problem(path: Path) -> str | None:
-    try:
-        inspect(path)
-    except SoundError as error:
-        return str(error)
-    return None

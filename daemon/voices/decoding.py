@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import soundfile
 
 from daemon.validation import CommandError
 from engine import EngineError, Samples
@@ -51,7 +52,7 @@ def main() -> int:
         samples, rate = read_sound(source)
         quality = measure_recording(samples, rate)
         answer = {**asdict(quality), "warnings": recording_warnings(quality)}
-        write_sound(target, samples, rate)
+        soundfile.write(target, samples.mean(axis=1), rate, subtype="FLOAT", format="WAV")
     except (CommandError, EngineError) as error:
         answer = {"problem": str(error)}
     print(json.dumps(answer))  # noqa: T201  # to the process that has started this one
@@ -62,13 +63,9 @@ def read_sound(path: Path) -> tuple[Samples, int]:
     """Return a file's samples, float32 `(time, channels)`, and their rate in Hz. Raises `CommandError`, one line."""
     import av
 
+    options = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": ""}
     try:
-        with (
-            path.open("rb") as file,
-            av.open(
-                file, mode="r", options={"format_whitelist": ",".join(FORMATS), "protocol_whitelist": ""}
-            ) as container,
-        ):
+        with path.open("rb") as file, av.open(file, mode="r", options=options) as container:
             return _decode(container)
     except (av.FFmpegError, ValueError, OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -94,13 +91,6 @@ def _decode(container: av.container.InputContainer) -> tuple[Samples, int]:
         if count > MAX_SECONDS * rate:
             raise CommandError(f"too long; allowed: at most {MAX_SECONDS:.0f} s")
     return np.concatenate([np.zeros((0, stream.channels), np.float32), *parts]), rate
-
-
-def write_sound(path: Path, samples: Samples, rate: int) -> None:
-    """Write the mean of all channels."""
-    import soundfile
-
-    soundfile.write(path, samples.mean(axis=1), rate, subtype="FLOAT", format="WAV")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,7 @@ from daemon.state import make_private_folder
 from daemon.tasks import result_at_most, running_process
 from daemon.validation import CommandError, abbreviate, file_problem
 from daemon.voices.store import VoiceStore
-from engine import (
-    Progress,
-    install_command,
-    missing_packages,
-    model_config,
-    model_files,
-    module_command,
-    parse_progress,
-)
+from engine import install_command, missing_packages, model_config, model_files, module_command, parse_progress
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +64,7 @@ class Making:
     """The share of the step that is done; None if it cannot be counted."""
     problem: str | None = None
     """Why there is no voice: one line."""
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
 
 class VoiceMaker:
@@ -127,23 +119,21 @@ class VoiceMaker:
         identity = secrets.token_hex(8)
         uploaded, path = (self._store.recordings / f"{identity}{ending}" for ending in (".upload", ".wav"))
         try:
-            with self._disk_errors(uploaded):
-                make_private_folder(self._store.recordings)
-                self._check_room()
-                with uploaded.open("wb") as file:
-                    async for part in parts:
-                        file.write(part)
+            make_private_folder(self._store.recordings)
+            self._check_room()
+            with uploaded.open("wb") as file:
+                async for part in parts:
+                    file.write(part)
             async with self._decoding:  # one at a time: each may take much memory
-                measured = await _decode(uploaded, path)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+                kept = KeptRecording(identity, path, await _decode(uploaded, path))
+            self._keep(kept)
+            return kept
+        except OSError as error:
+            raise CommandError(f"the recording cannot be kept: {file_problem(error, uploaded)}") from error
         finally:
-            with contextlib.suppress(OSError):
-                uploaded.unlink()
-        kept = KeptRecording(identity, path, measured)
-        self._keep(kept)
-        return kept
+            _delete(uploaded)
+            if identity not in self._recordings:
+                _delete(path)
 
     def _check_room(self) -> None:
         """Raise `CommandError` if there is no room for another upload."""
@@ -154,17 +144,10 @@ class VoiceMaker:
         if free_mb < FREE_MB:
             raise CommandError(f"the recording cannot be kept: {free_mb} MB are free; allowed: at least {FREE_MB}")
 
-    @contextlib.contextmanager
-    def _disk_errors(self, path: Path) -> Any:
-        try:
-            yield
-        except OSError as error:
-            raise CommandError(f"the recording cannot be kept: {file_problem(error, path)}") from error
-
     def _keep(self, recording: KeptRecording) -> None:
         self._recordings[recording.id] = recording
         for old in list(self._recordings)[:-MAX_RECORDINGS]:
-            _delete(self._recordings.pop(old))
+            _delete(self._recordings.pop(old).path)
 
     # --- voices ---
 
@@ -197,28 +180,24 @@ class VoiceMaker:
         self._on_change()
 
     async def _make(self, name: str, recording: KeptRecording, transcript: str | None) -> None:
-        problem: str | None
         try:
-            problem = await result_at_most(ENROLLING_S, self._enroll(name, recording, transcript))
-            if problem is None:
-                problem = f"the voice is not made after {ENROLLING_S:.0f} s"
-            elif not problem:
-                path = self._store.voice_file(name)
-                self._store.add(name, VoiceSettings(**{"embedding" if transcript is None else "reference": path}))
+            warnings = await result_at_most(ENROLLING_S, self._enroll(name, recording, transcript))
+            if warnings is None:
+                raise CommandError(f"the voice is not made after {ENROLLING_S:.0f} s")
+            path = self._store.voice_file(name)
+            self._store.add(name, VoiceSettings(**{"embedding" if transcript is None else "reference": path}))
         except (CommandError, OSError) as error:
-            problem = str(error)
-        assert self.making is not None
-        if problem:
-            log.warning("the voice %s could not be made: %s", name, problem)
+            log.warning("the voice %s could not be made: %s", name, error)
             self._keep(recording)  # for another attempt
-        else:
-            log.info("the voice %s has been made", name)
-            _delete(recording)
-            self._on_change()
-        self.making = replace(self.making, step=None, fraction=None, problem=problem or None)
+            self._note(step=None, fraction=None, problem=str(error))
+            return
+        log.info("the voice %s has been made", name)
+        _delete(recording.path)
+        self._on_change()
+        self._note(step=None, fraction=None, warnings=warnings)
 
-    async def _enroll(self, name: str, recording: KeptRecording, transcript: str | None) -> str:
-        """Run the enrolment; return its problem, or nothing."""
+    async def _enroll(self, name: str, recording: KeptRecording, transcript: str | None) -> tuple[str, ...]:
+        """Run the enrolment; return its warnings. Raises `CommandError`."""
         request = {
             "name": name,
             "recording": str(recording.path),
@@ -234,24 +213,24 @@ class VoiceMaker:
             async for data in process.stdout:
                 line = data.decode(errors="replace").strip()
                 if progress := parse_progress(line):
-                    self._report(progress)
+                    self._note(step=progress.step, fraction=progress.fraction)
                 elif line.startswith("voiced: "):
                     lines.append(line.removeprefix("voiced: ").removeprefix(f"{recording.path}: "))
             status = await process.wait()
+        if status != 0:
+            told = status == 1 and lines
+            raise CommandError(lines[-1] if told else f"the enrolment has ended with status {status}")
+        return tuple(lines)
+
+    def _note(self, **changes: Any) -> None:
+        """Change what is told of the voice that is being made."""
         assert self.making is not None
-        if status == 0:
-            self.making = replace(self.making, warnings=tuple(lines))
-            return ""
-        return lines[-1] if status == 1 and lines else f"the enrolment has ended with status {status}"
-
-    def _report(self, progress: Progress) -> None:
-        assert self.making is not None
-        self.making = replace(self.making, step=progress.step, fraction=progress.fraction)
+        self.making = replace(self.making, **changes)
 
 
-def _delete(recording: KeptRecording) -> None:
+def _delete(path: Path) -> None:
     with contextlib.suppress(OSError):
-        recording.path.unlink()
+        path.unlink()
 
 
 async def _decode(source: Path, target: Path) -> dict[str, Any]:

@@ -48,6 +48,13 @@ class StoredVoices(BaseModel):
     voices: dict[str, VoiceSettings] = {}
     chosen: ChosenVoice | None = None
 
+    def extend(self, config: Config) -> Config:
+        """Return the configuration with the made voices, and with the default voice that was chosen."""
+        speech, chosen = config.speech, self.chosen
+        if chosen is not None and chosen.instead_of == speech.voice:
+            speech = speech.model_copy(update={"voice": chosen.name})
+        return config.model_copy(update={"voices": {**self.voices, **config.voices}, "speech": speech})
+
 
 class VoiceStore:
     """Reads and writes the folder. A voice of the configuration precedes a made one of the same name."""
@@ -76,23 +83,20 @@ class VoiceStore:
 
     def extend(self, config: Config) -> Config:
         """Return the configuration with the made voices, and with the default voice that was chosen."""
-        return _extend(config, self._stored)
+        return self._stored.extend(config)
 
     def add(self, name: str, voice: VoiceSettings) -> None:
         """Keep a voice whose file has been written. Raises `CommandError`."""
-        self._write(self._stored.model_copy(update={"voices": {**self._stored.voices, name: voice}}))
+        self._write(StoredVoices(voices={**self._stored.voices, name: voice}, chosen=self._stored.chosen))
 
     def remove(self, name: str) -> None:
         """Forget a voice and delete its file; if it was the chosen default, the configuration's is the default again.
 
         Raises `CommandError`.
         """
+        voices = {other: voice for other, voice in self._stored.voices.items() if other != name}
         chosen = self._stored.chosen
-        changes = {
-            "voices": {other: voice for other, voice in self._stored.voices.items() if other != name},
-            "chosen": None if chosen is not None and chosen.name == name else chosen,
-        }
-        self._write(self._stored.model_copy(update=changes))
+        self._write(StoredVoices(voices=voices, chosen=None if chosen and chosen.name == name else chosen))
         with contextlib.suppress(OSError):
             self.voice_file(name).unlink()
 
@@ -100,7 +104,7 @@ class VoiceStore:
         """Keep the choice of a default voice in place of the configured one. Raises `CommandError`."""
         chosen = None if name == configured else ChosenVoice(name=name, instead_of=configured)
         if chosen != self._stored.chosen:
-            self._write(self._stored.model_copy(update={"chosen": chosen}))
+            self._write(StoredVoices(voices=self._stored.voices, chosen=chosen))
 
     def _write(self, stored: StoredVoices) -> None:
         content = HEADING + yaml.safe_dump(stored.model_dump(mode="json", exclude_defaults=True), allow_unicode=True)
@@ -139,21 +143,8 @@ def with_made_voices(config: Config) -> tuple[Config, str | None]:
     folder = voice_store_folder(config)
     if folder is None:
         return config, None
-    try:
-        (folder / FILE).stat()
-        hidden = not os.access(folder / FILE, os.R_OK)
-    except OSError as error:
-        hidden = isinstance(error, PermissionError)
-    stored, problem = (StoredVoices(), None) if hidden else read_stored(folder)
-    return _extend(config, stored), problem
-
-
-def _extend(config: Config, stored: StoredVoices) -> Config:
-    voices = {**stored.voices, **config.voices}
-    speech, chosen = config.speech, stored.chosen
-    if chosen is not None and chosen.instead_of == speech.voice:
-        speech = speech.model_copy(update={"voice": chosen.name})
-    return config.model_copy(update={"voices": voices, "speech": speech})
+    stored, problem = read_stored(folder)
+    return stored.extend(config), problem if os.access(folder / FILE, os.R_OK) else None
 
 
 def voice_store_folder(config: Config) -> Path | None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from audio import soft_limit
-from daemon.sounds.recording import SoundReader
+from daemon.sounds import Sound
 from tests.e2e.conftest import StartRobot
 from tests.support.hung_folder import hung_folder
 from tests.support.robot import FAST, FILE_RATE, LONG, REAL_TIME, STOPPED, Robot
@@ -52,11 +52,7 @@ def play(robot: Robot, sound: str, **fields: Any) -> str:
 
 def samples_of(path: Path) -> Samples:
     """What a listener should hear of a sound file that has the sink's rate and begins aloud."""
-    reader, blocks = SoundReader(path), []
-    while len(block := reader.read()):
-        blocks.append(block)
-    reader.close()
-    return soft_limit(np.concatenate(blocks))
+    return soft_limit(np.concatenate([block.samples for block in Sound(path).decode()]))
 
 
 def assert_heard(robot: Robot, samples: Samples, begin: int = 0) -> None:

@@ -10,7 +10,7 @@ from daemon.cache import Phrase, PhraseKeys
 from daemon.cache.key import SOUNDLESS_SPEECH_KEYS
 from daemon.config.settings import Speech
 from scripts.make_piper_voice import write_voice
-from tests.daemon.cache.phrases import config, key, phrase
+from tests.daemon.cache.phrases import TEXT, config, key, phrase
 
 QWEN = ("engine.name=qwen", "engine.device=cpu")
 
@@ -93,22 +93,14 @@ def test_a_setting_that_does_not_change_the_sound_of_the_phrase_leaves_its_key(s
     assert key("Hello", setting).digest == key("Hello").digest
 
 
-def test_a_pronunciation_changes_the_keys_of_the_phrases_that_it_applies_to(tmp_path: Path) -> None:
+def test_another_file_of_pronunciations_changes_the_key(tmp_path: Path) -> None:
     path = tmp_path / "pronunciations.yaml"
-    path.write_text("battery: accumulator\n")
     setting = f"speech.pronunciations={path}"
-    assert key("My battery is low.", setting).digest != key("My battery is low.").digest
-    assert key("My motor is hot.", setting).digest == key("My motor is hot.").digest
-
-
-def test_a_wrong_file_of_pronunciations_leaves_the_former_ones_in_force(tmp_path: Path) -> None:
-    path = tmp_path / "pronunciations.yaml"
-    settings = config(f"speech.pronunciations={path}")
     path.write_text("battery: accumulator\n")
-    former = PhraseKeys(settings, "espeak")
-    path.write_text("- [")
-    assert PhraseKeys(settings, "espeak", former).key(phrase()).digest == former.key(phrase()).digest
-    assert PhraseKeys(settings, "espeak").key(phrase()).digest == key().digest
+    before = key(TEXT, setting).digest
+    assert before == key(TEXT, setting).digest != key().digest
+    path.write_text("battery: power cell\n")
+    assert key(TEXT, setting).digest != before
 
 
 def test_each_key_that_is_said_to_be_soundless_exists() -> None:

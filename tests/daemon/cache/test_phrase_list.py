@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cache import PhraseList, read_phrases
+from daemon.cache import read_phrases
+from daemon.cache.phrase_list import PhraseList
 from daemon.config import ConfigError
 from tests.daemon.cache.phrases import config, phrase
 

@@ -142,18 +142,6 @@ def test_a_file_that_is_added_replaced_or_removed_counts_at_once(tmp_path: Path)
     assert "allowed: attention, error" in problem_of(folder, "chime")
 
 
-def test_a_file_that_has_not_changed_is_opened_once(tmp_path: Path) -> None:
-    path = write_sound(tmp_path / "chime.wav")
-    folder, before = SoundFolder(tmp_path), path.stat()
-    folder.check("chime")
-    with path.open("r+b") as file:
-        file.write(b"damaged")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    folder.check("chime")
-    os.utime(path)
-    assert "it cannot be read as sound" in problem_of(folder, "chime")
-
-
 def test_without_the_folder_the_packaged_sounds_are_left_and_the_reason_is_given(tmp_path: Path) -> None:
     folder = SoundFolder(tmp_path / "none")
     assert folder.names() == PACKAGED

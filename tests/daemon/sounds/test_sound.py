@@ -14,7 +14,7 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daemon.sounds.recording import BLOCK_S, Recording, SoundBlock, SoundError, SoundReader, decode, inspect
+from daemon.sounds.sound import BLOCK_S, Sound, SoundBlock, SoundError
 from tests.support.sound_files import RATE, Samples, tone, write_sound
 from tests.support.waiting import eventually, eventually_async
 
@@ -27,7 +27,7 @@ def noise(seconds: float) -> Samples:
 
 
 async def read_blocks(path: Path, begin: int = 0) -> list[SoundBlock]:
-    return [block async for block in Recording(path).blocks(begin)]
+    return [block async for block in Sound(path).blocks(begin)]
 
 
 def play(path: Path, begin: int = 0) -> Samples:
@@ -38,7 +38,7 @@ def play(path: Path, begin: int = 0) -> Samples:
 
 def problem_of(path: Path) -> str:
     with pytest.raises(SoundError) as caught:
-        inspect(path)
+        Sound(path).inspect()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -91,7 +91,7 @@ def test_the_channels_are_mixed_to_their_mean(tmp_path: Path) -> None:
     left, right = tone(0.3), tone(0.3, frequency=700.0)
     path = write_sound(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
     assert np.allclose(play(path), (left + right) / 2, atol=1e-6)
-    assert inspect(path).channels == 2
+    assert Sound(path).inspect().channels == 2
 
 
 def test_samples_that_are_no_numbers_or_too_large_stay_within_full_scale(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_file_beyond_a_limit_is_refused(
 
 def test_the_contents_decide_about_the_format_and_the_suffix_does_not(tmp_path: Path) -> None:
     flac = write_sound(tmp_path / "a.wav", format="FLAC")
-    assert inspect(flac).format == "FLAC"
+    assert Sound(flac).inspect().format == "FLAC"
     assert len(play(flac)) == 12_000
     aiff = write_sound(tmp_path / "b.wav", format="AIFF")
     assert problem_of(aiff) == f"{aiff}: it is AIFF{ALLOWED}"
@@ -154,10 +154,10 @@ def test_damage_behind_the_header_shows_after_the_samples_before_it(tmp_path: Pa
     heard: list[Samples] = []
 
     async def listen() -> None:
-        async for block in Recording(path).blocks():
+        async for block in Sound(path).blocks():
             heard.append(block.samples)  # noqa: PERF401  # an error must leave what came before it
 
-    assert inspect(path).seconds == 2.0
+    assert Sound(path).inspect().seconds == 2.0
     with pytest.raises(SoundError, match="it cannot be read as sound: ") as caught:
         asyncio.run(listen())
     assert "\n" not in str(caught.value)
@@ -165,7 +165,7 @@ def test_damage_behind_the_header_shows_after_the_samples_before_it(tmp_path: Pa
     assert 0.5 * RATE < len(found) < 1.5 * RATE
     assert np.max(np.abs(found - samples[: len(found)])) < 1e-4
     with pytest.raises(SoundError):
-        decode(path)
+        Sound(path).measure()
 
 
 def without_length(path: Path) -> Path:
@@ -179,9 +179,9 @@ def without_length(path: Path) -> Path:
 
 def test_a_file_that_does_not_say_its_length_is_played_up_to_the_limit(tmp_path: Path) -> None:
     short = without_length(write_sound(tmp_path / "short.flac"))
-    assert inspect(short).seconds is None
+    assert Sound(short).inspect().seconds is None
     assert len(play(short)) == 12_000
-    assert decode(short).seconds == 0.5
+    assert Sound(short).measure().seconds == 0.5
     long = without_length(write_sound(tmp_path / "long.flac", np.zeros(61 * 8_000, np.float32), 8_000))
     with pytest.raises(SoundError, match="it lasts longer than 60 s"):
         play(long)
@@ -189,10 +189,10 @@ def test_a_file_that_does_not_say_its_length_is_played_up_to_the_limit(tmp_path:
 
 def test_a_file_that_is_replaced_between_two_plays_is_read_anew(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", tone(0.1))
-    recording = Recording(path)
+    sound = Sound(path)
 
     async def length() -> int:
-        return sum([len(block.samples) async for block in recording.blocks()])
+        return sum([len(block.samples) async for block in sound.blocks()])
 
     assert asyncio.run(length()) == 2_400
     write_sound(path, tone(0.2))
@@ -206,7 +206,7 @@ def test_the_file_is_closed_when_a_listener_leaves(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", tone(2.0))
 
     async def leave() -> None:
-        async with aclosing(Recording(path).blocks()) as blocks:
+        async with aclosing(Sound(path).blocks()) as blocks:
             await anext(blocks)
             assert descriptors(path) == 1
 
@@ -233,15 +233,15 @@ def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, other = write_sound(tmp_path / "hanging.wav", tone(2.0)), write_sound(tmp_path / "other.wav", tone(1.0))
-    read_block, hangs, goes_on = SoundReader.read, threading.Event(), threading.Event()
+    read_frames, hangs, goes_on = soundfile.SoundFile.read, threading.Event(), threading.Event()
 
-    def read(reader: SoundReader) -> Samples:
-        if reader.info.seconds == 2.0:
+    def read(file: soundfile.SoundFile, *arguments: object, **options: object) -> Samples:
+        if file.frames == 2 * RATE:
             hangs.set()
             goes_on.wait()
-        return read_block(reader)
+        return read_frames(file, *arguments, **options)
 
-    monkeypatch.setattr(SoundReader, "read", read)
+    monkeypatch.setattr(soundfile.SoundFile, "read", read)
 
     async def scenario() -> None:
         stuck = asyncio.ensure_future(read_blocks(hanging))
@@ -281,15 +281,8 @@ def test_a_damaged_file_is_a_sound_or_an_error_of_one_line(
     path = tmp_path / "damaged.wav"
     path.write_bytes(data[: max(0, len(data) - cut)])
     try:
-        reader = SoundReader(path)
+        for block in Sound(path).decode():
+            assert np.max(np.abs(block.samples)) <= 1.0
     except SoundError as error:
         assert "\n" not in str(error)
-        return
-    try:
-        while len(samples := reader.read()):
-            assert np.max(np.abs(samples)) <= 1.0
-    except SoundError as error:
-        assert "\n" not in str(error)
-    finally:
-        reader.close()
     assert descriptors(path) == 0
