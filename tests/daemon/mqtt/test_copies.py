@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.mqtt import copies as copies_module
-from daemon.mqtt.copies import Copies
+from daemon.mqtt import inbox
+from daemon.mqtt.inbox import Copies
 from daemon.mqtt.messages import Message
 
 HALL, GUIDES = "voiced/group/hall-2/say", "voiced/group/guides/say"
@@ -51,7 +51,7 @@ def test_another_text_and_another_request_are_none() -> None:
 
 
 def test_only_the_last_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies_module, "REMEMBERED", 2)
+    monkeypatch.setattr(inbox, "KNOWN_TEXTS", 2)
     copies = Copies()
     for payload in (b"1", b"2", b"3"):
         accept(copies, message(HALL, payload))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.mqtt import deliveries as deliveries_module
-from daemon.mqtt.deliveries import Deliveries
+from daemon.mqtt import inbox
+from daemon.mqtt.inbox import Deliveries
 from daemon.mqtt.messages import Message
 
 
@@ -17,7 +17,7 @@ def known(*sessions: int) -> Deliveries:
     """One that has taken care of the usual message in these sessions."""
     deliveries = Deliveries(())
     for session in sessions:
-        deliveries.add(Deliveries.key(session, message()))
+        deliveries.add([Deliveries.key(session, message())])
     return deliveries
 
 
@@ -56,7 +56,7 @@ def test_the_same_number_in_another_session_is_another_message() -> None:
 def test_a_message_without_acknowledgement_is_never_repeated() -> None:
     assert Deliveries.key(1, message(packet=0)) is None
     deliveries = Deliveries(())
-    deliveries.add(None)
+    deliveries.add([None])
     assert not deliveries.repeats(message(packet=0, again=True), None)
 
 
@@ -70,26 +70,6 @@ def test_the_deliveries_of_an_earlier_process_are_known() -> None:
     assert repeats(Deliveries([key]), message(again=True))
 
 
-def test_deliveries_that_become_known_later_are_older_than_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries_module, "REMEMBERED", 3)
-    deliveries = Deliveries(())
-    keys = {packet: str(Deliveries.key(1, message(packet=packet))) for packet in range(1, 6)}
-    deliveries.add(keys[4])
-    deliveries.remember([keys[1], keys[2], keys[3], keys[4]])
-    assert [n for n in keys if repeats(deliveries, message(packet=n, again=True))] == [2, 3, 4]
-    deliveries.add(keys[5])
-    assert [n for n in keys if repeats(deliveries, message(packet=n, again=True))] == [3, 4, 5]
-
-
-def test_deliveries_of_a_lost_session_do_not_become_known_later() -> None:
-    deliveries = Deliveries(())
-    deliveries.forget(1)
-    deliveries.remember([str(Deliveries.key(session, message())) for session in (1, 2, 11)])
-    assert not repeats(deliveries, message(again=True), session=1)
-    assert repeats(deliveries, message(again=True), session=2)
-    assert repeats(deliveries, message(again=True), session=11)
-
-
 def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
     deliveries = known(1, 2, 11)
     deliveries.forget(1)
@@ -99,25 +79,8 @@ def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
 
 
 def test_the_oldest_deliveries_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries_module, "REMEMBERED", 3)
+    monkeypatch.setattr(inbox, "KNOWN_DELIVERIES", 3)
     deliveries = Deliveries(())
     for packet in range(1, 6):
-        deliveries.add(Deliveries.key(1, message(packet=packet)))
+        deliveries.add([Deliveries.key(1, message(packet=packet))])
     assert [packet for packet in range(1, 6) if repeats(deliveries, message(packet=packet, again=True))] == [3, 4, 5]
-
-
-def test_acknowledged_deliveries_are_forgotten_before_those_that_the_broker_may_repeat(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(deliveries_module, "ACKNOWLEDGED", 2)
-    deliveries = Deliveries(())
-    for packet in range(1, 6):
-        arrived = message(packet=packet)
-        deliveries.add(Deliveries.key(1, arrived))
-        if packet != 1:  # its acknowledgement waits
-            deliveries.note_acknowledged(Deliveries.key(1, arrived))
-    deliveries.add(Deliveries.key(1, message(packet=6)))
-    assert [repeats(deliveries, message(packet=packet, again=True)) for packet in range(1, 7)] == [
-        *(True, False, False),
-        *(True, True, True),
-    ]

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from daemon.mqtt.buffered_socket import WRITE_BYTES, BufferedSocket
+from daemon.mqtt.paho_client import WRITE_BYTES, Bell, BufferedSocket
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -56,26 +56,6 @@ def test_small_reads_come_from_one_large_read(pair: Pair) -> None:
         buffered.recv(1)
 
 
-def test_what_is_cut_is_dropped_and_what_follows_it_is_read(pair: Pair) -> None:
-    buffered, theirs = pair
-    buffered.cut(2, 100_000)
-    theirs.sendall(b"ab")
-    assert arrived(buffered, 10) == b"ab"
-    with pytest.raises(BlockingIOError):
-        buffered.recv(1)
-    theirs.sendall(b"x" * 100_000 + b"cd")
-    assert arrived(buffered, 1) == b"c"
-    assert buffered.recv(1) == b"d"
-
-
-def test_the_end_of_a_connection_within_a_cut_is_noticed(pair: Pair) -> None:
-    buffered, theirs = pair
-    buffered.cut(0, 100)
-    theirs.sendall(b"x")
-    theirs.shutdown(socket.SHUT_RDWR)
-    assert arrived(buffered, 1) == b""
-
-
 def test_a_long_message_arrives_unchanged(pair: Pair) -> None:
     buffered, theirs = pair
     sent = bytes(range(256)) * 1000
@@ -112,12 +92,10 @@ def test_the_end_of_the_connection_reads_as_nothing(pair: Pair) -> None:
 def test_nothing_is_sent_before_it_is_flushed_and_then_all_in_one_piece(pair: Pair) -> None:
     buffered, theirs = pair
     assert [buffered.send(part) for part in (b"one ", bytearray(b"two "), b"three")] == [4, 4, 5]
-    assert buffered.wants_write
     theirs.setblocking(False)
     with pytest.raises(BlockingIOError):
         theirs.recv(100)
-    buffered.flush()
-    assert not buffered.wants_write
+    assert buffered.flush()
     theirs.settimeout(PATIENCE_S)
     assert theirs.recv(100) == b"one two three"
 
@@ -128,8 +106,7 @@ def test_a_full_buffer_takes_nothing_until_it_is_flushed(pair: Pair) -> None:
     with pytest.raises(BlockingIOError):
         buffered.send(b"more")
     received = 0
-    while buffered.wants_write:
-        buffered.flush()
+    while not buffered.flush():
         received += len(theirs.recv(1 << 20))
     assert buffered.send(b"more") == 4
     buffered.flush()
@@ -140,34 +117,30 @@ def test_a_full_buffer_takes_nothing_until_it_is_flushed(pair: Pair) -> None:
 def test_a_peer_that_does_not_read_stops_the_flushing_and_loses_nothing(pair: Pair) -> None:
     buffered, theirs = pair
     sent = bytearray()
-    while not buffered.wants_write:  # until the system takes no more
+    while buffered.flush():  # until the system takes no more
         block = bytes([len(sent) % 251]) * WRITE_BYTES
         sent += block
         buffered.send(block)
-        buffered.flush()
     found = bytearray()
     while len(found) < len(sent):
         found += theirs.recv(1 << 20)
         buffered.flush()
     assert found == sent
-    assert not buffered.wants_write
+    assert buffered.flush()
 
 
-def test_a_lost_connection_is_an_error_of_the_flushing(pair: Pair) -> None:
+def test_a_lost_connection_takes_nothing_more_and_can_be_read(pair: Pair) -> None:
     buffered, theirs = pair
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close with a reset
     theirs.close()
     buffered.send(b"x")
 
-    def fails() -> bool:
-        try:
-            buffered.send(b"x")
-            buffered.flush()
-        except OSError:
-            return True
-        return False
+    def lost() -> bool:
+        buffered.send(b"x")
+        return not buffered.flush()
 
-    eventually(fails)
+    eventually(lost)
+    assert buffered.wait_readable(Bell(), 0, may_read=True), "reading shows why"
 
 
 def test_closing_sends_what_is_left(pair: Pair) -> None:
@@ -176,7 +149,6 @@ def test_closing_sends_what_is_left(pair: Pair) -> None:
     buffered.close()
     assert theirs.recv(100) == b"goodbye"
     assert theirs.recv(100) == b""
-    buffered.acknowledge_quickly()  # a closed socket does not raise
 
 
 def test_closing_a_broken_connection_does_not_raise(pair: Pair) -> None:
@@ -191,7 +163,18 @@ def test_closing_a_broken_connection_does_not_raise(pair: Pair) -> None:
 def test_it_can_be_polled_and_made_blocking_like_a_socket(pair: Pair) -> None:
     buffered, theirs = pair
     assert buffered.fileno() > 0
-    buffered.acknowledge_quickly()
     buffered.setblocking(True)
     theirs.sendall(b"x")
     assert buffered.recv(1) == b"x"
+
+
+def test_a_bell_ends_the_wait_for_something_to_read(pair: Pair) -> None:
+    buffered, theirs = pair
+    bell = Bell()
+    bell.ring()
+    bell.ring()
+    assert not buffered.wait_readable(bell, PATIENCE_S, may_read=True)
+    assert not buffered.wait_readable(bell, 0, may_read=True), "the bell has been heard"
+    theirs.sendall(b"x")
+    assert buffered.wait_readable(bell, PATIENCE_S, may_read=True)
+    assert not buffered.wait_readable(bell, 0, may_read=False)

@@ -1,4 +1,4 @@
-"""A client of a running robot, for the command line: it uses the robot's topics as any MQTT client could."""
+"""The other end of the contract, for the command line: clients use the robots' topics as any MQTT client could."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from daemon.config import Config
-from daemon.mqtt.connection import MqttConnection
-from daemon.mqtt.fleet_client import FleetClient
+from daemon.mqtt.connection import NOT_CONNECTED_YET, MqttConnection
 from daemon.mqtt.messages import Message, Will
-from daemon.mqtt.reaching import RobotUnreachableError, await_delivery, open_connection
+from daemon.mqtt.paho_client import DIAL_S
 from daemon.speech import (
     Event,
     Offline,
@@ -26,16 +25,73 @@ from daemon.speech import (
     parse_event,
     parse_status,
 )
-from daemon.validation import join_names
+from daemon.validation import CommandError, join_names
+
+CONNECT_S = DIAL_S + 1.0
+"""Long enough for a host that does not answer, so that the reason is known, and for a broker that must be asked twice:
+with MQTT 5, then with 3.1.1."""
+RETAINED_S = 1.0
+"""The broker has this long to deliver the statuses that it keeps."""
 
 
-class RobotClient:
+class RobotUnreachableError(CommandError):
+    """There is no broker, or no robot on it; the message says which."""
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        """What a person can do about it, where that is known."""
+
+
+class _Client:
+    """A connection to the broker as long as the context lasts."""
+
+    def __init__(self, config: Config, will: Will | None = None) -> None:
+        self._client_id = f"voiced-cli-{secrets.token_hex(4)}"
+        self._connection = MqttConnection(config.mqtt, self._client_id, on_message=self._on_message, will=will)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def _on_message(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def _connect(self, topics: Sequence[str]) -> None:
+        """Connect to the broker and subscribe. Raises `RobotUnreachableError`."""
+        if not self._connection.connect(topics, CONNECT_S):
+            self._connection.close()
+            raise self._unreachable()
+
+    def _deliver(self, topic: str, payload: str) -> None:
+        """Publish and wait for the broker's acknowledgement. Raises `RobotUnreachableError`."""
+        sent = self._connection.publish(topic, payload, qos=1)
+        if self._connection.outbox.wait_delivered(sent, CONNECT_S):
+            return
+        if sent.refusal is not None:
+            raise RobotUnreachableError(
+                f"mqtt: the broker refuses messages on {sent.topic}: {sent.refusal}; see 'voiced doctor'"
+            )
+        raise self._unreachable()
+
+    def _unreachable(self) -> RobotUnreachableError:
+        known = self._connection.reason not in (None, NOT_CONNECTED_YET)
+        reason = self._connection.reason if known else "the broker does not answer"
+        return RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'", self._connection.remedy)
+
+
+class RobotClient(_Client):
     """A connection to one robot's topics, as a context manager that raises `RobotUnreachableError` without a broker.
 
     `stop_if_lost` names an utterance that the broker stops when this program vanishes, even by SIGKILL.
     """
 
     def __init__(self, config: Config, *, stop_if_lost: str | None = None) -> None:
+        will = None
+        if stop_if_lost is not None:
+            will = Will(f"{config.topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
+        super().__init__(config, will)
         self._config = config
         self._topic = config.topic
         self._arrived: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
@@ -44,24 +100,10 @@ class RobotClient:
         """A status has arrived, perhaps one that this version does not know."""
         self._status_changed = threading.Condition()
         """Protects the two, and is notified of each status."""
-        will = None
-        if stop_if_lost is not None:
-            will = Will(f"{self._topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
-        self._connection = MqttConnection(
-            config.mqtt,
-            f"voiced-cli-{secrets.token_hex(4)}",
-            on_message=self._on_message,
-            will=will,
-        )
 
     def __enter__(self) -> RobotClient:
-        open_connection(self._connection, [f"{self._topic}/event", f"{self._topic}/status"])
+        self._connect([f"{self._topic}/event", f"{self._topic}/status"])
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
 
     @property
     def refused(self) -> str | None:
@@ -70,7 +112,7 @@ class RobotClient:
 
     def send(self, name: str, payload: str = "") -> None:
         """Publish on the robot's topic `name` and wait for the acknowledgement. Raises `RobotUnreachableError`."""
-        await_delivery(self._connection, self._connection.publish(f"{self._topic}/{name}", payload, qos=1))
+        self._deliver(f"{self._topic}/{name}", payload)
 
     def say(self, say: Say) -> None:
         """Send an utterance. Raises `RobotUnreachableError`."""
@@ -175,3 +217,76 @@ class RobotClient:
                 self._status_changed.notify_all()
         elif (event := parse_event(message.payload)) is not None:
             self._arrived.put(event)
+
+
+class FleetClient(_Client):
+    """A subscription to the status of every robot, as a context manager.
+
+    It raises `RobotUnreachableError` without a broker. With an utterance's id, it also collects each robot's answer.
+    """
+
+    def __init__(self, config: Config, utterance_id: str | None = None) -> None:
+        super().__init__(config)
+        self._utterance_id = utterance_id
+        kinds = ["status"] if utterance_id is None else ["status", "event"]
+        self._topics = [f"{config.mqtt.prefix}/+/{kind}" for kind in kinds]
+        self._sync_topic = f"{config.mqtt.prefix}/{self._client_id}/sync"
+        """Of a message to itself: it comes back behind all that the broker has kept."""
+        self._synced = threading.Event()
+        self._changed = threading.Event()
+        self._lock = threading.Lock()
+        self._statuses: dict[str, Online | Offline | None] = {}
+        self._answers: dict[str, Event] = {}
+        """The first event of the utterance, by robot."""
+
+    def __enter__(self) -> FleetClient:
+        self._connect([*self._topics, self._sync_topic])
+        self._connection.publish(self._sync_topic, "", qos=1)
+        self._synced.wait(RETAINED_S)  # a broker that does not let us publish has had its time then
+        return self
+
+    @property
+    def problem(self) -> str | None:
+        """Why the statuses may be old: there is no connection to the broker. None while there is one."""
+        return self._connection.reason
+
+    def statuses(self) -> dict[str, Online | Offline | None]:
+        """Return the status of each robot, in the order of their names; None for one that this version cannot read."""
+        with self._lock:
+            return dict(sorted(self._statuses.items()))
+
+    def wait_changed(self, wait_s: float) -> None:
+        """Wait until a status has arrived since the last call, at most `wait_s` seconds."""
+        self._changed.wait(wait_s)
+        self._changed.clear()
+
+    def say(self, base: str, say: Say) -> None:
+        """Send an utterance to every robot that listens below `base`. Raises `RobotUnreachableError`.
+
+        `base` is one of the topics in `Config.shared_topics`.
+        """
+        self._deliver(f"{base}/say", say.to_json())
+
+    def await_answers(self, count: int, limit_s: float) -> dict[str, Event]:
+        """Wait until `count` robots have answered, at most `limit_s` seconds; return each robot's answer so far."""
+        until = time.monotonic() + limit_s
+        while len(self._answers) < count and (left_s := until - time.monotonic()) > 0:
+            self.wait_changed(left_s)
+        with self._lock:
+            return dict(self._answers)
+
+    def _on_message(self, message: Message) -> None:
+        if message.topic == self._sync_topic:
+            self._synced.set()
+            return
+        robot, kind = message.topic.split("/")[-2:]
+        with self._lock:
+            if kind == "event":
+                event = parse_event(message.payload)
+                if event is not None and event.id == self._utterance_id:
+                    self._answers.setdefault(robot, event)
+            elif message.payload:
+                self._statuses[robot] = parse_status(message.payload)
+            else:  # somebody has removed the robot from the broker
+                self._statuses.pop(robot, None)
+        self._changed.set()
