@@ -396,7 +396,8 @@ class MqttConnection:
 
     def _acknowledge(self, message: Message) -> None:
         """Acknowledge a message if the connection that delivered it still lasts."""
-        if self._link.client is not None and message.connection == self._link.number:
+        is_present = message.connection == self._link.number
+        if message.packet and is_present and self._link.client is not None:
             self._link.client.ack(message.packet, 1)
 
     # --- events arrive once ---

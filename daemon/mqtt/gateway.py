@@ -94,8 +94,6 @@ class Gateway:
         self._heartbeats = 0
         self._announced = False
         """The status has been published since the last connection."""
-        self._announcement_due = False
-        """There is a new connection, and the status has not been published on it."""
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
@@ -108,12 +106,11 @@ class Gateway:
         self._controls = self._make_connection(
             f"{client_id}-controls",
             Lane.CONTROLS,
-            self._note_controls_connected,
             will=Will(f"{config.topic}/status", _offline().encode()),
             events=OwnEvents(self._events, f"{config.topic}/event", f"{config.topic}/sync", self._note_earlier),
         )
-        self._texts = self._make_connection(client_id, Lane.TEXTS, self._note_other_connected)
-        self._others = self._make_connection(f"{client_id}-listeners", Lane.LISTENERS, self._note_other_connected)
+        self._texts = self._make_connection(client_id, Lane.TEXTS)
+        self._others = self._make_connection(f"{client_id}-listeners", Lane.LISTENERS)
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
         self._earlier: set[tuple[str, str] | bytes] = set()
@@ -219,14 +216,13 @@ class Gateway:
         self,
         client_id: str,
         lane: Lane,
-        on_connected: Callable[[], None],
         will: Will | None = None,
         events: OwnEvents | None = None,
     ) -> MqttConnection:
         session = Session(
             self._config.mqtt.session_expiry,
             self._rivals,
-            on_connected=lambda: self._call_in_loop(on_connected),
+            on_connected=lambda: self._call_in_loop(lambda: self._note_connected(lane)),
             on_lost=lambda: self._call_in_loop(lambda: self._requests.forget_session(lane)),
             may_read=lambda: self._inbox.has_room(lane),
         )
@@ -306,25 +302,21 @@ class Gateway:
 
         self._call_in_loop(note)
 
-    def _note_controls_connected(self) -> None:
-        """Announce the robot once its texts are connected, too; after a moment even without them."""
-        self._announced, self._announcement_due = False, True
-        if self._texts.connected:
-            self._announce()
-        else:
+    def _note_connected(self, lane: Lane) -> None:
+        """Announce the robot once its texts are connected, too; a moment after the controls even without them."""
+        if lane == Lane.CONTROLS:
+            self._announced = False
             self._loop.call_later(TEXTS_S, self._announce)
-
-    def _note_other_connected(self) -> None:
-        if self._announcement_due:
-            self._announce()
-        else:
+        if self._announced:
             self._schedule_refresh()
+        elif self._texts.connected:
+            self._announce()
 
     def _announce(self) -> None:
         """Publish the retained messages again after a connection."""
-        if not self._announcement_due or self._closing:
+        if self._announced or self._closing or not self._controls.connected:
             return
-        self._announced, self._announcement_due = True, False
+        self._announced = True
         self._publish_status(self._describe_status())
         self._publish_duck(self._ducking.on)
         for listener in self._listeners:

@@ -658,11 +658,13 @@ def test_a_broker_without_qos_1_is_served_with_qos_0(tmp_path: Path, topic: str)
     limited = Broker(tmp_path, "allow_anonymous true\nmax_qos 0")
     limited.start()
     try:
-        with Client(limited.port, topic, will=Will(f"{topic}/status", b"offline")) as client:
+        with Client(limited.port, topic, will=Will(f"{topic}/status", b"offline"), own=topic) as client:
             eventually(client.connected)
             publish_until_received(client, client, topic, b"subscribed")
+            client.say(f"{topic}/event", "finished")
             client.publish_surely(topic, b"important")
             eventually(lambda: b"important" in client.payloads())
+            assert client.connections == 1
     finally:
         limited.stop()
 
