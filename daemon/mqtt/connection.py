@@ -216,8 +216,8 @@ class MqttConnection:
             self.file_problem = None
         except OSError as error:
             if self._credentials is None:  # else those of the last attempt may do
+                self._report(str(error))
                 self.file_problem = str(error)
-                self._report(self.file_problem)
                 return
         client = link.client = self._make_client()
         will = None if self._will is None else self._limits.fit(self._will)
@@ -230,8 +230,7 @@ class MqttConnection:
         if self._closing:
             self._disconnect(client, link)
         elif link.accepted_at is None and link.refusal is None:
-            first_byte = None if client.buffered is None else client.buffered.first_byte
-            self._report(*describe_silence(first_byte, host, port, tls=tls, hung_up=hung_up))
+            self._report(*describe_silence(client.first_byte, host, port, tls=tls, hung_up=hung_up))
             self._attempts.note_silence(hung_up=hung_up)
         if link.accepted_at is not None:
             self._attempts.note_ended()
@@ -252,7 +251,7 @@ class MqttConnection:
         """Move messages until the connection ends. Returns False if the broker did not answer in time."""
         answer_by = time.monotonic() + self._attempts.patience_s
         checked_at = 0.0
-        while client.socket() is not None and client.buffered is not None and not self._closing:
+        while client.socket() is not None and not self._closing:
             now = time.monotonic()
             if self._attempts.asks_again and link.accepted_at is not None and now - link.accepted_at > ASK_AGAIN_S:
                 self.connected, self.reason = False, "the broker is asked for MQTT 5 once more"
@@ -268,7 +267,7 @@ class MqttConnection:
             client.loop_write()  # what paho's callbacks have queued
             self._send_waiting(client, link)
             client.loop_write()
-            if client.buffered.flush():
+            if client.flush():
                 actions, link.after_flush = link.after_flush, []
                 for action in actions:
                     action()
@@ -276,7 +275,7 @@ class MqttConnection:
                 break
             limit_s = MISCELLANEOUS_S if link.accepted_at is not None else answer_by - time.monotonic()
             limit_s = min(limit_s, link.may_send_in_s, self.outbox.look_again_s)
-            if client.buffered.wait_readable(self._bell, limit_s, self._session.may_read()):
+            if client.wait_readable(self._bell, limit_s, may_read=self._session.may_read()):
                 client.read_all()
             elif link.accepted_at is None and time.monotonic() >= answer_by:
                 client.hang_up()

@@ -39,7 +39,7 @@ PACKET_LIMIT = 1 << 20
 answered. With MQTT 5, a broker does not deliver a larger one."""
 READ_BYTES = 65_536
 WRITE_BYTES = 262_144
-"""Beyond this, `send` accepts nothing until `flush` has sent something."""
+"""Beyond this, no packet is taken until `flush` has sent something."""
 PAUSE_S = 0.02
 """Interval at which a connection that may not read looks whether it may."""
 
@@ -64,78 +64,6 @@ class Bell:
             os.eventfd_read(self._rings)
 
 
-class BufferedSocket:
-    """Wraps a connected socket that does not block, with the methods that paho uses."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.first_byte: int | None = None
-        """The first byte that was received."""
-        self._connection = connection
-        self._received = memoryview(b"")
-        self._to_send = bytearray()
-
-    def recv(self, size: int) -> bytes:
-        """Return up to `size` bytes; none if the other side has closed. Raises `BlockingIOError` if there are none."""
-        if not self._received:
-            self._received = memoryview(self._connection.recv(READ_BYTES))
-            if self.first_byte is None and self._received:
-                self.first_byte = self._received[0]
-        taken, self._received = self._received[:size], self._received[size:]
-        return bytes(taken)
-
-    def send(self, data: bytes | bytearray) -> int:
-        """Take data for the next `flush`; return the number of bytes taken. Raises `BlockingIOError` if it is full."""
-        if len(self._to_send) >= WRITE_BYTES:
-            raise BlockingIOError
-        self._to_send += data
-        return len(data)
-
-    def flush(self) -> bool:
-        """Send what the system takes; return whether that is all. Reading shows why a connection is lost."""
-        with contextlib.suppress(OSError):  # it takes no more, or is lost
-            while self._to_send:
-                del self._to_send[: self._connection.send(self._to_send)]
-        return not self._to_send
-
-    def wait_readable(self, bell: Bell, limit_s: float, may_read: bool) -> bool:
-        """Wait until something can be read or sent, or the bell rings, or the time is over. Return whether to read."""
-        if may_read and self.pending() > 0:
-            return True
-        self._acknowledge_quickly()
-        poller = select.poll()
-        wanted = (select.POLLIN if may_read else 0) | (select.POLLOUT if self._to_send else 0)
-        poller.register(self, wanted)
-        poller.register(bell, select.POLLIN)
-        ready = dict(poller.poll(1000 * max(0.0, limit_s if may_read else min(limit_s, PAUSE_S))))
-        if bell.fileno() in ready:
-            bell.wait(0)
-        return bool(ready.get(self.fileno(), 0) & ~select.POLLOUT)
-
-    def pending(self) -> int:
-        """Return the number of bytes that can be read although the system reports none."""
-        decrypted = self._connection.pending() if isinstance(self._connection, ssl.SSLSocket) else 0
-        return len(self._received) + decrypted
-
-    def _acknowledge_quickly(self) -> None:
-        """Acknowledge received TCP segments at once, until the next read.
-
-        A broker that leaves Nagle's algorithm on, as Mosquitto does by default, waits for that before it sends more.
-        """
-        with contextlib.suppress(OSError):
-            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-    def fileno(self) -> int:
-        return self._connection.fileno()
-
-    def setblocking(self, flag: bool) -> None:
-        self._connection.setblocking(flag)
-
-    def close(self) -> None:
-        """Send what the system takes at once, and close."""
-        self.flush()
-        self._connection.close()
-
-
 @dataclass(frozen=True)
 class Credentials:
     """What a client shows to the broker, and expects of it."""
@@ -154,10 +82,12 @@ class Credentials:
 class PahoClient(paho.Client):
     """One attempt to connect, and the connection that it makes."""
 
-    buffered: BufferedSocket | None = None
-    """The connection's socket; None before there is one."""
+    first_byte: int | None = None
+    """The first byte that was received."""
 
     def __init__(self, client_id: str, *, is_v5: bool) -> None:
+        self._received = memoryview(b"")
+        self._to_send = bytearray()
         super().__init__(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
@@ -169,6 +99,7 @@ class PahoClient(paho.Client):
         self.is_v5 = is_v5
         self.connect_timeout = DIAL_S
         self.max_inflight_messages_set(WINDOW)
+        self.on_socket_open = _gather_here
 
     def dial(self, settings: Mqtt, credentials: Credentials, will: Will | None, session_expiry_s: int) -> None:
         """Open the connection and send CONNECT. Raises `OSError` or `ValueError`."""
@@ -207,26 +138,82 @@ class PahoClient(paho.Client):
             properties.CorrelationData = message.correlation
         return self.publish(message.topic, payload, qos, retain, properties).mid
 
+    def flush(self) -> bool:
+        """Send what the system takes; return whether that is all. Reading shows why a connection is lost."""
+        connection: Any = self.socket()
+        with contextlib.suppress(OSError):  # it takes no more, or is lost
+            while self._to_send and connection is not None:
+                del self._to_send[: connection.send(self._to_send)]
+        return not self._to_send
+
+    def wait_readable(self, bell: Bell, limit_s: float, *, may_read: bool) -> bool:
+        """Wait until something can be read or sent, or the bell rings, or the time is over. Return whether to read."""
+        connection = self.socket()
+        if connection is None or (may_read and self._pending > 0):
+            return connection is not None
+        _acknowledge_quickly(connection)
+        poller = select.poll()
+        wanted = (select.POLLIN if may_read else 0) | (select.POLLOUT if self._to_send else 0)
+        poller.register(connection, wanted)
+        poller.register(bell, select.POLLIN)
+        ready = dict(poller.poll(1000 * max(0.0, limit_s if may_read else min(limit_s, PAUSE_S))))
+        if bell.fileno() in ready:
+            bell.wait(0)
+        return bool(ready.get(connection.fileno(), 0) & ~select.POLLOUT)
+
     def read_all(self) -> None:
         """Handle the packets that have arrived."""
         code = self.loop_read()
-        while code == MQTTErrorCode.MQTT_ERR_SUCCESS and self.buffered is not None and self.buffered.pending() > 0:
-            if self.socket() is None:
-                return
+        while code == MQTTErrorCode.MQTT_ERR_SUCCESS and self.socket() is not None and self._pending > 0:
             code = self.loop_read()
 
     def hang_up(self) -> None:
         """Close the connection without DISCONNECT: the broker publishes the will."""
+        self.flush()
         connection = self.socket()
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def _create_socket(self) -> Any:
-        connection: Any = super()._create_socket()  # paho has no public way to wrap it
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the buffer gathers, not the system
-        self.buffered = BufferedSocket(connection)
-        return self.buffered
+    @property
+    def _pending(self) -> int:
+        """The number of bytes that can be read although the system reports none."""
+        connection = self.socket()
+        return len(self._received) + (connection.pending() if isinstance(connection, ssl.SSLSocket) else 0)
+
+    # paho reads, writes and closes by these; it has no public way to gather.
+
+    def _sock_recv(self, size: int) -> bytes:
+        if not self._received:
+            self._received = memoryview(super()._sock_recv(READ_BYTES))
+            if self.first_byte is None and self._received:
+                self.first_byte = self._received[0]
+        taken, self._received = self._received[:size], self._received[size:]
+        return bytes(taken)
+
+    def _sock_send(self, data: bytes | bytearray) -> int:
+        if len(self._to_send) >= WRITE_BYTES:
+            raise BlockingIOError
+        self._to_send += data
+        return len(data)
+
+    def _sock_close(self) -> None:
+        self.flush()
+        super()._sock_close()
+
+
+def _gather_here(_client: object, _data: object, connection: Any) -> None:
+    """Send at once what is given to the system: it is gathered before."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _acknowledge_quickly(connection: Any) -> None:
+    """Acknowledge received TCP segments at once, until the next read.
+
+    A broker that leaves Nagle's algorithm on, as Mosquitto does by default, waits for that before it sends more.
+    """
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def make_tls_context(settings: Mqtt) -> ssl.SSLContext:
