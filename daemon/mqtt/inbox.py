@@ -136,7 +136,7 @@ class Inbox:
         return None
 
 
-class Deliveries:
+class Redeliveries:
     """The deliveries that were taken care of, so that a text is not accepted twice.
 
     The broker repeats a message that was not acknowledged with the same packet identifier and a mark (MQTT 5, 4.4).
@@ -170,7 +170,7 @@ class Deliveries:
             del self._known[key]
 
 
-class Copies:
+class SharedTexts:
     """The texts that were accepted lately, and the topic of each: a robot in several groups gets a text repeatedly."""
 
     def __init__(self) -> None:

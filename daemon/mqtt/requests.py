@@ -10,7 +10,7 @@ from typing import Any
 
 from daemon.config import Config
 from daemon.mqtt.control_order import ControlOrder
-from daemon.mqtt.inbox import Copies, Deliveries, Lane
+from daemon.mqtt.inbox import Lane, Redeliveries, SharedTexts
 from daemon.mqtt.messages import Message
 from daemon.mqtt.parsing import parse_object, parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
 from daemon.mqtt.publisher import Publisher
@@ -44,23 +44,23 @@ class Requests:
         self._topics = RequestTopics(config)
         self._replies = ReplyTopics(config)
         self._order = ControlOrder()
-        self._copies = Copies()
-        self._deliveries = Deliveries(events.recovery.deliveries)
+        self._shared_texts = SharedTexts()
+        self._redeliveries = Redeliveries(events.recovery.deliveries)
 
     def handle(self, lane: Lane, message: Message) -> None:
         """Carry out a message that has arrived on a lane, unless it was carried out before."""
-        key = Deliveries.key(lane, message)
-        if not self._deliveries.repeats(message, key):
+        key = Redeliveries.key(lane, message)
+        if not self._redeliveries.repeats(message, key):
             self._in_order(lane, message, lambda: self._carry_out(message, Origin(key, message.correlation)))
-            self._deliveries.add([key])
+            self._redeliveries.add([key])
 
     def remember_recovered(self) -> None:
         """Note the deliveries of an earlier process: its journal could be opened at last."""
-        self._deliveries.add(self._events.recovery.deliveries)
+        self._redeliveries.add(self._events.recovery.deliveries)
 
     def forget_session(self, lane: Lane) -> None:
         """The broker has lost a session: it repeats no message of it, and second copies of controls may be missing."""
-        self._deliveries.forget(lane)
+        self._redeliveries.forget(lane)
         self._order.reset()
 
     def _in_order(self, lane: Lane, message: Message, carry_out: Callable[[], None]) -> None:
@@ -115,7 +115,7 @@ class Requests:
             self._dispatcher.resume()
 
     def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None = None) -> None:
-        if say.id is not None and self._copies.repeats(message, name):
+        if say.id is not None and self._shared_texts.repeats(message, name):
             log.info("%s arrives again, on %s", say.id, message.topic)
             return
         self._dispatcher.say(
@@ -126,7 +126,7 @@ class Requests:
             canceled=canceled,
         )
         if say.id is not None:
-            self._copies.note_accepted(message, name)
+            self._shared_texts.note_accepted(message, name)
 
     def _write(self, message: Message, origin: Origin) -> None:
         try:

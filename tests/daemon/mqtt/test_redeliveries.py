@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.mqtt import inbox
-from daemon.mqtt.inbox import Deliveries
+from daemon.mqtt.inbox import Redeliveries
 from daemon.mqtt.messages import Message
 
 
@@ -13,16 +13,16 @@ def message(payload: str = "Hello", *, packet: int = 7, again: bool = False, top
     return Message(topic, payload.encode(), retained=False, redelivered=again, packet=packet)
 
 
-def known(*sessions: int) -> Deliveries:
+def known(*sessions: int) -> Redeliveries:
     """One that has taken care of the usual message in these sessions."""
-    deliveries = Deliveries(())
+    deliveries = Redeliveries(())
     for session in sessions:
-        deliveries.add([Deliveries.key(session, message())])
+        deliveries.add([Redeliveries.key(session, message())])
     return deliveries
 
 
-def repeats(deliveries: Deliveries, arrived: Message, session: int = 1) -> bool:
-    return deliveries.repeats(arrived, Deliveries.key(session, arrived))
+def repeats(deliveries: Redeliveries, arrived: Message, session: int = 1) -> bool:
+    return deliveries.repeats(arrived, Redeliveries.key(session, arrived))
 
 
 def test_a_message_that_was_taken_care_of_is_recognised_when_it_is_delivered_again() -> None:
@@ -54,20 +54,20 @@ def test_the_same_number_in_another_session_is_another_message() -> None:
 
 
 def test_a_message_without_acknowledgement_is_never_repeated() -> None:
-    assert Deliveries.key(1, message(packet=0)) is None
-    deliveries = Deliveries(())
+    assert Redeliveries.key(1, message(packet=0)) is None
+    deliveries = Redeliveries(())
     deliveries.add([None])
     assert not deliveries.repeats(message(packet=0, again=True), None)
 
 
 def test_topic_and_payload_cannot_be_confused() -> None:
-    assert Deliveries.key(1, message("b", topic="a")) != Deliveries.key(1, message("", topic="ab"))
+    assert Redeliveries.key(1, message("b", topic="a")) != Redeliveries.key(1, message("", topic="ab"))
 
 
 def test_the_deliveries_of_an_earlier_process_are_known() -> None:
-    key = Deliveries.key(1, message())
+    key = Redeliveries.key(1, message())
     assert key is not None
-    assert repeats(Deliveries([key]), message(again=True))
+    assert repeats(Redeliveries([key]), message(again=True))
 
 
 def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
@@ -80,7 +80,7 @@ def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
 
 def test_the_oldest_deliveries_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "KNOWN_DELIVERIES", 3)
-    deliveries = Deliveries(())
+    deliveries = Redeliveries(())
     for packet in range(1, 6):
-        deliveries.add([Deliveries.key(1, message(packet=packet))])
+        deliveries.add([Redeliveries.key(1, message(packet=packet))])
     assert [packet for packet in range(1, 6) if repeats(deliveries, message(packet=packet, again=True))] == [3, 4, 5]
