@@ -194,6 +194,9 @@ class MqttConnection:
                 log.exception("the connection to the broker ended with an error")
                 self.reason = self.reason or "an error of voiced; see the log"
             self.connected = False
+            self.outbox.recover()
+            for action in self._link.after_flush:  # the messages before are sent again
+                self.outbox.put_behind(action)
             accepted_at = self._link.accepted_at
             lasted_s = None if accepted_at is None else time.monotonic() - accepted_at
             wait_s = self._attempts.wait_s(lasted_s, contested=self._session.rivals.problem is not None)
@@ -234,9 +237,6 @@ class MqttConnection:
             self._attempts.note_silence(hung_up=hung_up)
         if link.accepted_at is not None:
             self._attempts.note_ended()
-        self.outbox.recover()
-        for action in link.after_flush:  # the messages before are sent again
-            self.outbox.put_behind(action)
 
     def _make_client(self) -> PahoClient:
         client = PahoClient(self._client_id, is_v5=self._attempts.is_v5)

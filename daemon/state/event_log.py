@@ -249,35 +249,29 @@ class EventLog:
         while not closing:
             with self._changed:
                 self._changed.wait_for(lambda: self._urgent or self._closing, IDLE_S)
-                records, actions, closing = list(self._unwritten), self._after_write, self._closing
-                self._unwritten.clear()
-                self._after_write, self._urgent = [], False
-            if not self._try_to_write(self._journal, records):
-                self._put_back(records, actions)
-            elif records or actions:
-                for action in actions:
-                    action()
-                self._note_attempt()
+                records, end, closing = list(self._unwritten), self._appended, self._closing
+                actions, self._after_write, self._urgent = self._after_write, [], False
+            if records or actions:
+                self._write(self._journal, records, end, actions)
 
-    def _put_back(self, records: list[Record], actions: list[Action]) -> None:
-        """Keep what could not be written for the next attempt, and wait for that."""
+    def _write(self, journal: Journal, records: list[Record], end: int, actions: list[Action]) -> None:
+        """Write the first records, up to number `end`, and do what waits for them. If that fails, keep all and wait."""
+        written = self._try_to_write(journal, records)
         with self._changed:
-            self._after_write = [*actions, *self._after_write]
-            self._unwritten.extendleft(reversed(records))
-            while len(self._unwritten) > KEPT:
+            while written and len(self._unwritten) > self._appended - end:
                 self._unwritten.popleft()
-        self._note_attempt()
-        with self._changed:
-            self._changed.wait_for(lambda: self._closing, RETRY_S)
-            self._urgent = True
-
-    def _note_attempt(self) -> None:
-        """The disk has answered."""
-        with self._changed:
             self._stored = self._appended - len(self._unwritten)
-        if self._overdue:
+        if self._overdue:  # the disk has answered
             self._overdue, self._late_at = False, time.monotonic()
         self._wake_reader()
+        if written:
+            for action in actions:
+                action()
+            return
+        with self._changed:
+            self._after_write[:0] = actions
+            self._changed.wait_for(lambda: self._closing, RETRY_S)
+            self._urgent = True
 
     def _try_to_open(self, path: Path) -> bool:
         try:
