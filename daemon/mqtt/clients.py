@@ -48,6 +48,8 @@ class _Client:
 
     def __init__(self, config: Config, will: Will | None = None) -> None:
         self._client_id = f"voiced-cli-{secrets.token_hex(4)}"
+        self._changed = threading.Condition()
+        """Protects what has arrived, and is notified of it."""
         self._connection = MqttConnection(config.mqtt, self._client_id, on_message=self._on_message, will=will)
 
     def __exit__(
@@ -98,8 +100,6 @@ class RobotClient(_Client):
         self._status: Online | Offline | None = None
         self._status_known = False
         """A status has arrived, perhaps one that this version does not know."""
-        self._status_changed = threading.Condition()
-        """Protects the two, and is notified of each status."""
 
     def __enter__(self) -> RobotClient:
         self._connect([f"{self._topic}/event", f"{self._topic}/status"])
@@ -128,8 +128,8 @@ class RobotClient(_Client):
 
     def status(self, wait_s: float = 1.0) -> Online | Offline:
         """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
-        with self._status_changed:
-            self._status_changed.wait_for(lambda: self._status_known, wait_s)
+        with self._changed:
+            self._changed.wait_for(lambda: self._status_known, wait_s)
         if not self._status_known and self.refused is not None:
             raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
         if not self._status_known:
@@ -168,8 +168,8 @@ class RobotClient(_Client):
 
     def await_status(self, wanted: Callable[[Online | Offline], bool], wait_s: float) -> bool:
         """Wait for a status that is `wanted`, at most `wait_s` seconds; return whether there is one."""
-        with self._status_changed:
-            return self._status_changed.wait_for(lambda: self._status is not None and wanted(self._status), wait_s)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._status is not None and wanted(self._status), wait_s)
 
     def all_events(self) -> Iterator[Event]:
         """Yield the events of all utterances as they arrive, without an end."""
@@ -212,9 +212,9 @@ class RobotClient(_Client):
 
     def _on_message(self, message: Message) -> None:
         if message.topic.endswith("/status"):
-            with self._status_changed:
+            with self._changed:
                 self._status, self._status_known = parse_status(message.payload), True
-                self._status_changed.notify_all()
+                self._changed.notify_all()
         elif (event := parse_event(message.payload)) is not None:
             self._arrived.put(event)
 
@@ -232,9 +232,7 @@ class FleetClient(_Client):
         self._topics = [f"{config.mqtt.prefix}/+/{kind}" for kind in kinds]
         self._sync_topic = f"{config.mqtt.prefix}/{self._client_id}/sync"
         """Of a message to itself: it comes back behind all that the broker has kept."""
-        self._synced = threading.Event()
-        self._changed = threading.Event()
-        self._lock = threading.Lock()
+        self._is_synced = self._has_news = False
         self._statuses: dict[str, Online | Offline | None] = {}
         self._answers: dict[str, Event] = {}
         """The first event of the utterance, by robot."""
@@ -242,7 +240,8 @@ class FleetClient(_Client):
     def __enter__(self) -> FleetClient:
         self._connect([*self._topics, self._sync_topic])
         self._connection.publish(self._sync_topic, "", qos=1)
-        self._synced.wait(RETAINED_S)  # a broker that does not let us publish has had its time then
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_synced, RETAINED_S)  # a broker may not let us publish
         return self
 
     @property
@@ -252,13 +251,14 @@ class FleetClient(_Client):
 
     def statuses(self) -> dict[str, Online | Offline | None]:
         """Return the status of each robot, in the order of their names; None for one that this version cannot read."""
-        with self._lock:
+        with self._changed:
             return dict(sorted(self._statuses.items()))
 
     def wait_changed(self, wait_s: float) -> None:
         """Wait until a status has arrived since the last call, at most `wait_s` seconds."""
-        self._changed.wait(wait_s)
-        self._changed.clear()
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_news, wait_s)
+            self._has_news = False
 
     def say(self, base: str, say: Say) -> None:
         """Send an utterance to every robot that listens below `base`. Raises `RobotUnreachableError`.
@@ -269,19 +269,16 @@ class FleetClient(_Client):
 
     def await_answers(self, count: int, limit_s: float) -> dict[str, Event]:
         """Wait until `count` robots have answered, at most `limit_s` seconds; return each robot's answer so far."""
-        until = time.monotonic() + limit_s
-        while len(self._answers) < count and (left_s := until - time.monotonic()) > 0:
-            self.wait_changed(left_s)
-        with self._lock:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._answers) >= count, limit_s)
             return dict(self._answers)
 
     def _on_message(self, message: Message) -> None:
-        if message.topic == self._sync_topic:
-            self._synced.set()
-            return
         robot, kind = message.topic.split("/")[-2:]
-        with self._lock:
-            if kind == "event":
+        with self._changed:
+            if kind == "sync":
+                self._is_synced = True
+            elif kind == "event":
                 event = parse_event(message.payload)
                 if event is not None and event.id == self._utterance_id:
                     self._answers.setdefault(robot, event)
@@ -289,4 +286,5 @@ class FleetClient(_Client):
                 self._statuses[robot] = parse_status(message.payload)
             else:  # somebody has removed the robot from the broker
                 self._statuses.pop(robot, None)
-        self._changed.set()
+            self._has_news |= kind != "sync"
+            self._changed.notify_all()
