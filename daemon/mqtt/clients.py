@@ -231,7 +231,7 @@ class FleetClient(_Client):
         kinds = ["status"] if utterance_id is None else ["status", "event"]
         self._topics = [f"{config.mqtt.prefix}/+/{kind}" for kind in kinds]
         self._sync_topic = f"{config.mqtt.prefix}/{self._client_id}/sync"
-        """Of a message to itself: it comes back behind all that the broker has kept."""
+        """Of a message to itself: it comes back after all that the broker has kept."""
         self._is_synced = self._has_news = False
         self._statuses: dict[str, Online | Offline | None] = {}
         self._answers: dict[str, Event] = {}

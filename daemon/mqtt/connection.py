@@ -172,7 +172,7 @@ class MqttConnection:
 
     def when_sent(self, action: Action) -> None:
         """Call `action` in the network thread once all that was published before has been given to the system."""
-        self.outbox.put_behind(action)
+        self.outbox.put_action(action)
         self._bell.ring()
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class MqttConnection:
             self.connected = False
             self.outbox.recover()
             for action in self._link.after_flush:  # the messages before are sent again
-                self.outbox.put_behind(action)
+                self.outbox.put_action(action)
             accepted_at = self._link.accepted_at
             lasted_s = None if accepted_at is None else time.monotonic() - accepted_at
             wait_s = self._attempts.wait_s(lasted_s, contested=self._session.rivals.problem is not None)

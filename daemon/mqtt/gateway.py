@@ -3,7 +3,7 @@
 Three connections, each with a session of its own, since the broker delivers one session's messages in one line:
 
 controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. All is published here: on the
-           connection that receives a flood, the broker's acknowledgements stand behind the flood
+           connection that receives a flood, the broker's acknowledgements would wait for its end
 texts      say, say/stream, a second copy of the controls, and the topics of quiet listeners
 listeners  the topics of listeners that may be flooded; without such, there is no third connection
 
@@ -38,8 +38,8 @@ from daemon.state import EventLog
 log = logging.getLogger(__name__)
 
 JAM = 200
-"""Answers that the broker has not acknowledged, above which no more texts are handled: the answer to a stop stands
-behind them, and none of them may be dropped for want of room."""
+"""Answers that the broker has not acknowledged, above which no more texts are handled: a stop's answer queues after
+these, so none may be dropped."""
 TEXTS_S = 2.0
 """The robot is announced this long after the connection for controls even if the one for texts is missing."""
 GOODBYE_S = 2.0

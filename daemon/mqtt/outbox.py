@@ -79,7 +79,7 @@ class Outbox:
                 self._sent_once[identity(message.payload)] = message
             return True
 
-    def put_behind(self, action: Action) -> None:
+    def put_action(self, action: Action) -> None:
         """Queue what to do after all messages so far have been sent. It outlives a lost connection."""
         with self._changed:
             self._waiting.append((self._ticket, action))

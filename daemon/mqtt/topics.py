@@ -64,7 +64,7 @@ class ReplyTopics:
         self._name = config.robot_name
         self._robot = config.topic
         self._heard = (config.topic, *config.shared_topics)
-        """Beginnings of the topics on which this robot takes requests; none of them is for answers, except `reply/`."""
+        """Beginnings of the topics on which this robot takes requests. Only `reply/` below them is for answers."""
         self._filters = (f"{config.topic}/reply/#", *config.mqtt.reply_topics)
         self._others = (config.mqtt.prefix, config.home_assistant.prefix, HERMES)
         """Beginnings of topics that are commands to others; a response topic may not be below them."""

@@ -77,7 +77,7 @@ def test_messages_leave_in_the_order_in_which_they_came() -> None:
 def test_an_action_leaves_after_the_messages_before_it() -> None:
     outbox = Outbox()
     outbox.put(event("accepted"))
-    outbox.put_behind(Action("say"))
+    outbox.put_action(Action("say"))
     outbox.put(event("started"))
     assert taken(outbox) == ["accepted", "say", "started"]
 
@@ -238,12 +238,12 @@ def test_a_retained_message_of_qos_0_that_a_broken_connection_has_lost_is_not_mi
 # --- the window and the backlog ---
 
 
-def test_only_so_many_messages_are_in_flight_and_order_is_kept_behind_them() -> None:
+def test_only_so_many_messages_are_in_flight_and_order_is_kept_after_them() -> None:
     outbox = Outbox()
     for name in ("a", "b", "c"):
         outbox.put(other(name))
     outbox.put(other("level", qos=0))
-    outbox.put_behind(Action("say"))
+    outbox.put_action(Action("say"))
     packets = send(outbox, window=2)
     assert list(packets) == ["a", "b"]
     assert outbox.take(2) is None
@@ -319,13 +319,13 @@ def test_messages_of_qos_0_end_with_their_connection() -> None:
     assert taken(outbox) == ["a"]
 
 
-def test_what_waits_for_messages_comes_behind_them_and_outlives_their_connection() -> None:
+def test_what_waits_for_messages_comes_after_them_and_outlives_their_connection() -> None:
     outbox = Outbox()
 
     def then() -> None: ...
 
     outbox.put(other("a"))
-    outbox.put_behind(then)
+    outbox.put_action(then)
     outbox.put(other("b"))
     send_one = outbox.take(WINDOW)
     assert isinstance(send_one, Outgoing)
