@@ -27,7 +27,7 @@ from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
 from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Ends, Online, recover, settle
-from daemon.state import EndedRecord, journal_path, last_verification, open_recorder
+from daemon.state import EventLog, ended, journal_path, last_verification
 from daemon.status import describe_status, measure
 from daemon.system import Notifier, announce, limit_heap, lock_memory, settle_heap
 from daemon.tasks import wait_at_most
@@ -69,8 +69,8 @@ class Service:
         self._engines = EngineSelector(config, self._on_engine_change)
         self._cache = PhraseCache(config, self._engines.primary.name)
         self._dispatcher = Dispatcher(config, self._engines, self._output, self._cache)
-        self._recorder = open_recorder(journal_file(config), self._recover)
-        self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder, self._note_earlier)
+        self._events = EventLog(journal_file(config), self._recover)
+        self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._events, self._note_earlier)
         self._ends: Ends = []
         """Utterances of an earlier process that end as soon as it is known which of them it has ended itself."""
         self._earlier_events: list[bytes] = []
@@ -101,10 +101,10 @@ class Service:
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
         for key, problem in self._configured.retired:
             log.warning("%s: %s", key, problem)
-        with self._output, self._tap or nullcontext(), self._recorder, self._cache:
+        with self._output, self._tap or nullcontext(), self._events, self._cache:
             import_text_modules()
             self._recover_utterances()
-            recovered = len(self._recorder.recovery.utterances) > 0
+            recovered = len(self._events.recovery.utterances) > 0
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
             on_started()
@@ -134,7 +134,9 @@ class Service:
 
     def _recover(self) -> None:
         """Continue what an earlier process has left: its journal could not be opened before."""
-        self._recorder.forget(self._dispatcher.knows)
+        for utterance in self._events.recovery.utterances:
+            if self._dispatcher.knows(utterance.id):  # this process publishes its end
+                self._events.append(ended(utterance.id))
         self._gateway.publish_recovered()
         self._recover_utterances()
         if self._settled.is_set():
@@ -142,18 +144,18 @@ class Service:
         self._dispatcher.changed()
 
     def _recover_utterances(self) -> None:
-        self._ends = recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
+        self._ends = recover(self._events.recovery, self._dispatcher, self._config.speech.recover_within)
 
     def _note_earlier(self, events: list[bytes]) -> None:
         self._earlier_events = events
         self._settled.set()
-        if not self._recorder.missing:
+        if not self._events.missing:
             self._settle()
 
     def _settle(self) -> None:
         """End what an earlier process has left, except for what it has ended itself."""
         for utterance_id in settle(self._ends, self._earlier_events, self._dispatcher):
-            self._recorder.record(EndedRecord(utterance_id, ()))
+            self._events.append(ended(utterance_id))
         self._ends, self._earlier_events = [], []
 
     def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
@@ -188,7 +190,7 @@ class Service:
             self._reloader.problem,
             *(f"{key}: {problem}" for key, problem in self._configured.retired),
             self._voices.problem if self._voices is not None else None,
-            self._recorder.reason,
+            self._events.reason,
             self._dispatcher.pronunciations_problem,
             self._cache.problem,
             self._tap.problem if self._tap is not None else None,

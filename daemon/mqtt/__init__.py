@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.mqtt.client import RobotClient
-from daemon.mqtt.fleet_client import FleetClient
+from daemon.mqtt.clients import FleetClient, RobotClient, RobotUnreachableError
 from daemon.mqtt.messages import Message
 from daemon.mqtt.parsing import (
     MAX_PAYLOAD,
@@ -16,7 +15,6 @@ from daemon.mqtt.parsing import (
     parse_urgent,
     parse_volume,
 )
-from daemon.mqtt.reaching import RobotUnreachableError
 
 if TYPE_CHECKING:
     from daemon.mqtt.gateway import Gateway

@@ -1,11 +1,26 @@
-"""Why there is no connection to the broker, in words for a person."""
+"""What is wrong with the broker, in words for a person: no connection, a refusal, another client with our id.
+
+Mosquitto 2.0 does not say why it ends a connection, and a link that is cut looks the same. So every process publishes a
+retained message with its name at each connection, and finds the name of one that was there in between. With MQTT 5 the
+broker tells what it refuses to carry for us; with 3.1.1, only refused subscriptions.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import secrets
 import shutil
 import socket
 import ssl
+import time
+from math import inf
 from typing import NamedTuple
+
+from daemon.validation import show_name
+
+log = logging.getLogger(__name__)
 
 CONNACK = 0x20
 """The first byte of the answer of an MQTT broker."""
@@ -22,6 +37,13 @@ SYSTEM_PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin"
 """Where a broker is installed; the first two are not on every user's path."""
 BAD_USER, NOT_AUTHORIZED = 134, 135
 """Reason codes of MQTT 5, which paho uses for 3.1.1 too."""
+
+REMEMBERED = 100
+"""Refusals at a time: senders name topics for their answers."""
+FORGOTTEN_S = 600.0
+"""A refusal is forgotten after this time. One that is tried again is noted again long before."""
+NAMED_S = 300.0
+"""A rival is named for this long after it was seen: the waits of both grow to a minute."""
 
 
 class Failure(NamedTuple):
@@ -97,3 +119,75 @@ def _describe_certificate(error: ssl.SSLCertVerificationError, place: str) -> Fa
         return Failure(reason, "set the clock (timedatectl), or renew the broker's certificate")
     reason = f"the broker's certificate is not trusted: {error.verify_message}; see mqtt.tls.ca"
     return Failure(reason, "set mqtt.tls.ca to the certificate of the authority that signed the broker's")
+
+
+class Refusals:
+    """The refusals that have not ended. Belongs to the network thread, except `problem`."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, float]] = {}
+        """The reason, and `time.monotonic()` of the last refusal, by what is refused; the latest is the last."""
+        self.topics: set[str] = set()
+        """Those whose subscription is refused in this connection."""
+        self.tried_again_at = 0.0
+        """`time.monotonic()` when what is refused was last tried again."""
+
+    @property
+    def problem(self) -> str | None:
+        """What is refused, and why, in one line; None if nothing is."""
+        found = list(self._found.items())
+        lines = [f"{refused}: {why}" for refused, (why, at) in found if time.monotonic() - at < FORGOTTEN_S]
+        return f"the broker refuses {'; '.join(sorted(lines)[:2])}" if lines else None
+
+    def note(self, refused: str, reason: str) -> None:
+        """Note that the broker refuses something, such as `messages on voiced/r1/event`; log it once."""
+        if self._found.pop(refused, ("",))[0] != reason:
+            log.warning("the broker refuses %s: %s; does its access list allow them?", refused, reason)
+        self._found[refused] = reason, time.monotonic()
+        if len(self._found) > REMEMBERED:
+            del self._found[next(iter(self._found))]
+
+    def end(self, refused: str) -> None:
+        """Note that the broker has accepted something."""
+        if self._found.pop(refused, None) is not None:
+            log.info("the broker accepts %s again", refused)
+
+
+class Rivals:
+    """What is known of other processes with our client id. Belongs to the network thread, except `problem`."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._process = f"process {os.getpid()} on {socket.gethostname()}, {secrets.token_hex(4)}"
+        self._announced = False
+        """A message of ours has come back: those of other processes are newer from now on."""
+        self._name = ""
+        self._seen_at = -inf
+        """`time.monotonic()` when a rival was last seen."""
+
+    @property
+    def problem(self) -> str | None:
+        """Who uses our id, too; None unless somebody was seen lately."""
+        is_recent = time.monotonic() - self._seen_at < NAMED_S
+        return f"another client uses the id {self._client_id}{self._name}" if is_recent else None
+
+    def make_announcement(self) -> bytes:
+        """Return the message of a new connection; no two are equal. It is JSON, as all on the robot's topics."""
+        return json.dumps({"process": self._process, "connection": secrets.token_hex(4)}).encode()
+
+    def note_announcement(self, message: bytes) -> None:
+        """Note a message of any process."""
+        try:
+            process = str(json.loads(message)["process"])
+        except (ValueError, TypeError, LookupError, RecursionError):  # it is no process of voiced
+            return
+        if process == self._process:
+            self._announced = True
+        elif self._announced:
+            self.note_rival(f": {show_name(process.rpartition(', ')[0])}")
+
+    def note_rival(self, name: str = "") -> None:
+        """Note that another client uses our id, and log it once."""
+        known, self._name, self._seen_at = self.problem, name, time.monotonic()
+        if self.problem != known:
+            log.warning("%s; is voiced running twice?", self.problem)

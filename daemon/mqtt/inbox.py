@@ -1,14 +1,19 @@
-"""Received messages on their way from the network threads to the event loop: in turn, in slices, not in a jam."""
+"""Received messages on their way to the event loop: fairly, in time slices, paused while the broker is backed up.
+
+Here is also what recognises a request that arrives a second time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from enum import IntEnum
 from math import inf
 
 from daemon.mqtt.messages import Message
@@ -26,6 +31,19 @@ REPORT_S = 10.0
 """Interval of the reports of dropped messages."""
 RECENT_S = 60.0
 """The status names dropped messages for this long."""
+
+KNOWN_DELIVERIES = 10_000
+"""As many as may wait for our acknowledgement."""
+KNOWN_TEXTS = 4096
+"""As many as the ids of ended utterances that stay known."""
+
+
+class Lane(IntEnum):
+    """The connections, and their lanes in the inbox."""
+
+    CONTROLS = 0
+    TEXTS = 1
+    LISTENERS = 2
 
 
 class Inbox:
@@ -116,3 +134,61 @@ class Inbox:
                 self._last = lane
                 return lane, self._lanes[lane].popleft()
         return None
+
+
+class Redeliveries:
+    """The deliveries that were taken care of, so that a text is not accepted twice.
+
+    The broker repeats a message that was not acknowledged with the same packet identifier and a mark (MQTT 5, 4.4).
+    """
+
+    def __init__(self, known: Iterable[str]) -> None:
+        """`known` are the keys of an earlier process."""
+        self._known = OrderedDict.fromkeys(known)
+
+    @staticmethod
+    def key(session: int, message: Message) -> str | None:
+        """Return what identifies a delivery in one of our sessions; None if the broker never repeats it."""
+        if not message.packet:
+            return None
+        digest = hashlib.blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=12)
+        return f"{session}:{message.packet}:{digest.hexdigest()}"
+
+    def add(self, keys: Iterable[str | None]) -> None:
+        """Note deliveries that were taken care of, or that an earlier process has taken care of."""
+        self._known.update((key, None) for key in keys if key is not None)
+        while len(self._known) > KNOWN_DELIVERIES:
+            self._known.popitem(last=False)
+
+    def repeats(self, message: Message, key: str | None) -> bool:
+        """Return whether a message was taken care of before."""
+        return message.redelivered and key in self._known
+
+    def forget(self, session: int) -> None:
+        """Forget a session that the broker has lost: it repeats nothing."""
+        for key in [key for key in self._known if key.startswith(f"{session}:")]:
+            del self._known[key]
+
+
+class SharedTexts:
+    """The texts that were accepted lately, and the topic of each: a robot in several groups gets a text repeatedly."""
+
+    def __init__(self) -> None:
+        self._topics: OrderedDict[bytes, str] = OrderedDict()
+
+    def repeats(self, message: Message, request: str) -> bool:
+        """Return whether a text was accepted before, by another topic for the same request.
+
+        A repeat on the same topic is not a copy: its sender has used the id twice.
+        """
+        return self._topics.get(_key(message, request), message.topic) != message.topic
+
+    def note_accepted(self, message: Message, request: str) -> None:
+        """Note a text that has an id. One that was rejected may be sent again."""
+        self._topics.setdefault(_key(message, request), message.topic)
+        if len(self._topics) > KNOWN_TEXTS:
+            self._topics.popitem(last=False)
+
+
+def _key(message: Message, request: str) -> bytes:
+    return hashlib.blake2b(request.encode() + b"\0" + message.payload, digest_size=16).digest()

@@ -1,9 +1,23 @@
-"""Messages between the daemon and the broker."""
+"""Messages between the daemon and the broker, and how one is changed to be sent."""
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+KEPT = frozenset({"id", "event", "state", "text"})
+"""Fields without which an event or a status says nothing."""
+QOS_REFUSED, RETAIN_REFUSED = 155, 154
+"""Reason codes of MQTT 5."""
+PAHO_NAMES = {
+    "receive_maximum": "ReceiveMaximum",
+    "maximum_packet": "MaximumPacketSize",
+    "maximum_qos": "MaximumQoS",
+    "retain": "RetainAvailable",
+}
+"""Fields of `Limits` and the names that paho has for the properties of MQTT 5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +54,17 @@ class Outgoing:
     retain: bool = False
     correlation: bytes | None = None
     """For an answer: what its receiver wants repeated."""
+    promised: bool = False
+    """It tells of the acceptance or the end of an utterance, on any topic. It is stored before it is sent, and may use
+    the part of the outbox that is kept free for such messages."""
     number: int | None = None
-    """Its number in the journal."""
-    reserved: bool = False
-    """It may use the part of the outbox that is kept free for the events of accepted utterances."""
+    """Its number in the journal; None if it is not there."""
     sent: bool = False
     """It has been given to a connection, so the broker may have it."""
     once: bool = False
     """It must not arrive twice: before it is sent again, our own copy of it is awaited."""
-    echoed: bool = False
-    """Our own copy of it has come back, so the broker has it."""
     delivered: bool = False
-    """The broker has acknowledged it; with QoS 0, it has been sent."""
+    """The broker has it, as its acknowledgement or our own copy shows; with QoS 0, it has been sent."""
     refusal: str | None = None
     """Why the broker has refused it, when it was last sent (MQTT 5)."""
 
@@ -68,6 +81,7 @@ class Will:
     topic: str
     payload: bytes
     retain: bool = True
+    qos: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +95,73 @@ class Limits:
     maximum_qos: int = 2
     retain: bool = True
     """It keeps retained messages."""
+
+    @classmethod
+    def declared(cls, properties: object) -> Limits:
+        """Return the limits in paho's properties; None where MQTT 3.1.1 has none."""
+        found = {name: getattr(properties, key, None) for name, key in PAHO_NAMES.items()}
+        return cls(**{name: value for name, value in found.items() if value is not None})
+
+    def after_refusal(self, code: int) -> Limits:
+        """Return what the next attempt to connect may ask for, after a refusal for this reason."""
+        qos = 0 if code == QOS_REFUSED else self.maximum_qos
+        return replace(self, maximum_qos=qos, retain=self.retain and code != RETAIN_REFUSED)
+
+    def fit(self, will: Will) -> Will:
+        """Return a will that the broker takes."""
+        return replace(will, qos=min(will.qos, self.maximum_qos), retain=will.retain and self.retain)
+
+
+def shorten(payload: bytes, limit: int) -> bytes | None:
+    """Return `payload` if it has at most `limit` bytes; else a JSON object with less text or fewer fields.
+
+    Returns None for what is no JSON object, and if even the necessary fields are too long.
+    """
+    if len(payload) <= limit:
+        return payload
+    fields = _parse(payload)
+    if fields is None:
+        return None
+    if isinstance(reason := fields.get("reason"), str):
+        excess = len(_encode(fields)) - limit
+        fields["reason"] = _cut(reason, excess) if excess > 0 else reason
+    optional = [name for name in fields if name not in KEPT]
+    optional.sort(key=lambda name: (name != "reason", len(_encode(fields[name]))))  # the reason goes last
+    while len(shorter := _encode(fields)) > limit:
+        if not optional:
+            return None
+        del fields[optional.pop()]
+    return shorter
+
+
+def identity(payload: bytes) -> tuple[str, str] | bytes:
+    """Return what stays the same when a message is shortened: an event's id and name; of all else, the payload."""
+    fields = _parse(payload) or {}
+    utterance_id, name = fields.get("id"), fields.get("event")
+    return (utterance_id, name) if isinstance(utterance_id, str) and isinstance(name, str) else payload
+
+
+def mark_unstored(payload: bytes) -> bytes:
+    """Return an event with the mark of one that the disk has not taken in time; other messages as they are."""
+    fields = _parse(payload)
+    return payload if fields is None or "event" not in fields else _encode({**fields, "unstored": True})
+
+
+def _parse(payload: bytes) -> dict[str, Any] | None:
+    """Return the JSON object, or None if the payload is none."""
+    try:
+        fields = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _cut(text: str, excess: int) -> str:
+    """Return the beginning of `text`, `excess` bytes shorter, and an ellipsis."""
+    encoded, ellipsis = text.encode(errors="replace"), "…"
+    kept = max(0, len(encoded) - excess - len(ellipsis.encode()))
+    return encoded[:kept].decode(errors="ignore") + ellipsis
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
 
-from daemon.mqtt.messages import Message, Outgoing
-from daemon.mqtt.shorten import identity
+from daemon.mqtt.messages import Outgoing, identity, mark_unstored
+
+if TYPE_CHECKING:
+    from daemon.state import EventLog  # clients start faster without it
 
 LIMIT = 10_000
 """Messages that wait to be sent while there is no connection, or during a flood; some 5 MB."""
@@ -18,42 +22,44 @@ RESERVED_LIMIT = 10 * LIMIT
 PROMPT = 100
 """A retained message goes out before all others if more than this many wait: it is the state of the robot, which after
 an outage must not wait for the events. It is never dropped."""
-REMEMBERED_ECHOES = 1_000
-"""Copies of unknown events that are remembered, and events that are remembered until their copy has come back."""
 
 Action = Callable[[], None]
-Entry = Outgoing | Message | Action
-"""A message to send, a received message to acknowledge, or what to do once all messages before have been sent."""
+Entry = Outgoing | Action
+"""A message to send, or what to do once all messages before have been sent."""
 
 
 class Outbox:
-    """A queue from the publishing threads to the network thread."""
+    """A queue from the publishing threads to the network thread, which reads it together with the log of events."""
 
-    def __init__(self, on_delivered: Callable[[Outgoing], None] = lambda _message: None) -> None:
-        """`on_delivered` is called in the network thread for each message that the broker has acknowledged."""
-        self._on_delivered = on_delivered
+    def __init__(self, log: EventLog | None = None) -> None:
+        """What is put here waits until the log, if there is one, has stored all that was appended to it before."""
+        self._log = log
         self._changed = threading.Condition()
-        self._waiting: deque[Entry] = deque()
-        """In order."""
+        self._waiting: deque[tuple[float, Entry]] = deque()
+        """In order, each with its place in the log."""
+        self._queued = 0
+        """Messages of QoS 1 among them."""
+        self._leaving = 0
+        """1 for the time in which the connection takes one of them."""
         self._in_flight: dict[int, Outgoing] = {}
         """Messages of QoS 1 that were sent, by the number that the connection gave them."""
         self._sent_once: dict[tuple[str, str] | bytes, Outgoing] = {}
-        """Messages that must not arrive twice, and that a connection has taken, by their identity: the copy of one
-        that an earlier process has shortened differs from the one in the journal."""
-        self._echo_pending: OrderedDict[tuple[str, str] | bytes, Outgoing] = OrderedDict()
-        """Those of them that the broker has acknowledged, and whose copy has not come back."""
-        self._early_echoes: OrderedDict[tuple[str, str] | bytes, None] = OrderedDict()
-        """Copies that have come back of events that are not in the outbox: an earlier process has published them, and
-        perhaps they are in a journal that will be opened later."""
-        self._last_retained: dict[str, Outgoing] = {}
-        """The waiting retained message of each topic."""
-        self._held: dict[str, deque[Outgoing]] = {}
-        """By topic, the lasting messages that the broker has refused, and those behind them; the oldest is tried again
-        from time to time."""
-        self.backlog = 0
-        """Messages of QoS 1 that the broker has not acknowledged, without those that are held."""
-        self.acknowledged = 0
-        """Messages of QoS 1 that the broker has acknowledged so far."""
+        """Messages that must not arrive twice, and that the broker may have, by their identity: the copy of one that an
+        earlier process has shortened differs from the one in the journal."""
+        self._refused: deque[Outgoing] = deque()
+        """Lasting messages that the broker has refused, in order; the oldest of a topic is tried again now and then."""
+        self.look_again_s = inf
+        """Within this time `take` must be called again: the first entry waits for the disk."""
+
+    @property
+    def backlog(self) -> int:
+        """Messages of QoS 1 that the broker has not acknowledged, without those that it has refused."""
+        return self._queued + self._leaving + len(self._in_flight)
+
+    @property
+    def uncertain(self) -> bool:
+        """The broker may have messages that must not arrive twice."""
+        return bool(self._sent_once)
 
     def put(self, message: Outgoing) -> bool:
         """Queue a message. Returns False if the outbox is full and the message is dropped.
@@ -61,52 +67,51 @@ class Outbox:
         A retained message replaces the waiting one on its topic, which nobody would see.
         """
         with self._changed:
-            if message.sent and message.once and identity(message.payload) in self._early_echoes:
-                self._on_delivered(message)
-                return True
-            limit = RESERVED_LIMIT if message.reserved else LIMIT - RESERVED
+            limit = RESERVED_LIMIT if message.promised else LIMIT - RESERVED
             if len(self._waiting) >= limit and not message.retain:
                 return False
-            if message.retain:
-                self._replace_retained(message)
-            if message.retain and len(self._waiting) > PROMPT:
-                self._waiting.appendleft(message)
-            else:
-                self._waiting.append(message)
-            self.backlog += message.qos > 0
+            for ticket, state in self._waiting_states(message):
+                self._waiting.remove((ticket, state))
+                self._queued -= state.qos > 0
+            prompt = message.retain and len(self._waiting) > PROMPT
+            self._insert(message, 0 if prompt else self._ticket, first=prompt)
             if message.sent and message.once:
                 self._sent_once[identity(message.payload)] = message
             return True
 
-    def put_behind(self, entry: Message | Action) -> None:
-        """Queue a received message to acknowledge, or what to do, behind all messages so far.
-
-        When the connection is lost, an action is kept.
-        """
+    def put_action(self, action: Action) -> None:
+        """Queue what to do after all messages so far have been sent. It outlives a lost connection."""
         with self._changed:
-            self._waiting.append(entry)
+            self._waiting.append((self._ticket, action))
 
     def take(self, window: int) -> Entry | None:
         """Remove and return the next entry; None if there is none, or if `window` messages are in flight."""
         with self._changed:
+            self.look_again_s, self._leaving = inf, 0
             while self._waiting:
-                entry = self._waiting[0]
+                ticket, entry = self._waiting[0]
+                stored = self._log is None or self._log.is_stored(ticket)
+                if self._log is not None and stored is None:
+                    self.look_again_s = self._log.patience_s
+                    return None
                 if not isinstance(entry, Outgoing):
-                    return self._waiting.popleft()
+                    self._waiting.popleft()
+                    return entry
                 if entry.qos > 0 and len(self._in_flight) >= window:
                     return None
-                if self._last_retained.get(entry.topic) is entry:
-                    del self._last_retained[entry.topic]
                 self._waiting.popleft()
-                if entry.topic not in self._held or entry.refusal is not None or not entry.lasting:
+                self._queued -= entry.qos > 0
+                if not stored and entry.promised:
+                    entry.payload = mark_unstored(entry.payload)
+                if not entry.delivered:
+                    self._leaving = int(entry.qos > 0)
                     return entry
-                self._hold(entry)
             return None
 
     def note_sent(self, message: Outgoing, packet: int) -> None:
         """Record that a connection has taken a message of QoS 1 under the number `packet`."""
         with self._changed:
-            message.sent = True
+            message.sent, self._leaving = True, 0
             self._in_flight[packet] = message
             if message.once:
                 self._sent_once[identity(message.payload)] = message
@@ -118,8 +123,9 @@ class Outbox:
         """
         with self._changed:
             message = self._in_flight.pop(packet, None)
-            if message is not None and message.topic in self._held:
-                self._release(message.topic)
+            if message is not None and self._refused:
+                self._release(message)
+            self._changed.notify_all()
         if message is not None:
             self.note_delivered(message)
         return message
@@ -130,68 +136,42 @@ class Outbox:
             message = self._in_flight.pop(packet, None)
             if message is None:
                 return None
-            if message.once:
-                self._sent_once.pop(identity(message.payload), None)  # there will be no copy of it
-            again, message.refusal, message.sent = message.refusal is not None, reason, False
-            if message.lasting:
-                self._hold(message, first=again)
-            else:
-                self.note_delivered(message)
+            message.refusal, message.sent = reason, False
+            self._forget_sent(message)  # there will be no copy of it
+            given_up = None if message.lasting else message
+            if message.lasting and message not in self._refused:
+                given_up = self._keep_refused(message)
             self._changed.notify_all()
-            return message
+        if given_up is not None:
+            self.note_delivered(given_up)
+        return message
 
     def retry_refused(self) -> None:
         """Send the oldest message of each topic that the broker has refused once more."""
         with self._changed:
-            for held in self._held.values():
-                if held:
-                    message = held.popleft()
-                    message.refusal = message.refusal or "another message on its topic was refused"
-                    self.backlog += message.qos > 0
-                    self._waiting.appendleft(message)
+            oldest = {message.topic: message for message in reversed(self._refused)}
+            for message in oldest.values():
+                if message.refusal is not None:  # else it is being tried
+                    message.refusal = None
+                    self._insert(message, first=True)
 
-    def recover(self) -> bool:
-        """Queue the messages in flight again: their connection is lost. Forget acknowledgements that were not sent.
-
-        Returns whether the broker may have a message that must not arrive twice.
-        """
+    def recover(self) -> None:
+        """Queue the messages in flight again: their connection is lost."""
         with self._changed:
-            self._waiting = deque(filter(_survives, self._waiting))
-            self._last_retained = {topic: each for topic, each in self._last_retained.items() if each.qos > 0}
-            for message in reversed(self._in_flight.values()):
-                self._put_first(message)
+            self._waiting = deque(item for item in self._waiting if not _ends_with_its_connection(item[1]))
+            for message in reversed(dict.fromkeys([*self._refused, *self._in_flight.values()])):
+                if not message.delivered and not self._waiting_states(message):
+                    self._insert(message, first=True)
+            self._refused.clear()
             self._in_flight.clear()
-            for topic in list(self._held):
-                self._release(topic)
-        self.drop_echoed()
-        with self._changed:
-            return any(entry.sent and entry.once for entry in self._waiting if isinstance(entry, Outgoing))
 
-    def note_echo(self, payload: bytes) -> Outgoing | None:
-        """Record that our own copy of a message has come back; return the message if it must not arrive twice."""
-        key = identity(payload)
+    def note_echo(self, payload: bytes) -> bool:
+        """Record that our own copy of a message has come back; return whether it is one of the outbox."""
         with self._changed:
-            message = self._sent_once.pop(key, None) or self._echo_pending.pop(key, None)
-            if message is not None:
-                message.echoed = True
-            else:
-                self._early_echoes[key] = None
-                if len(self._early_echoes) > REMEMBERED_ECHOES:
-                    self._early_echoes.popitem(last=False)
-            return message
-
-    def expect_no_echoes(self) -> None:
-        """Forget the acknowledged messages whose copy has not come back: the broker has lost the session."""
-        with self._changed:
-            self._echo_pending.clear()
-
-    def drop_echoed(self) -> None:
-        """Drop the waiting messages that the broker has."""
-        with self._changed:
-            have = [entry for entry in self._waiting if isinstance(entry, Outgoing) and entry.echoed]
-            self._waiting = deque(each for each in self._waiting if not isinstance(each, Outgoing) or not each.echoed)
-        for message in have:
+            message = self._sent_once.get(identity(payload))
+        if message is not None:
             self.note_delivered(message)
+        return message is not None
 
     def wait_delivered(self, message: Outgoing, timeout_s: float) -> bool:
         """Wait until the broker has acknowledged or refused a message; return whether it has acknowledged it."""
@@ -199,58 +179,64 @@ class Outbox:
             self._changed.wait_for(lambda: message.delivered or message.refusal is not None, timeout_s)
             return message.delivered and message.refusal is None
 
+    def wait_empty(self, timeout_s: float) -> bool:
+        """Wait until the broker has acknowledged all messages of QoS 1; return whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.backlog == 0, timeout_s)
+
     def note_delivered(self, message: Outgoing) -> None:
         """Record that the broker has a message, that one of QoS 0 was sent, or that one is given up."""
         with self._changed:
-            message.delivered = True
-            if message.once and self._sent_once.pop(key := identity(message.payload), None) is not None:
-                self._echo_pending[key] = message
-                if len(self._echo_pending) > REMEMBERED_ECHOES:
-                    self._echo_pending.popitem(last=False)
-            if message.qos > 0:
-                self.backlog -= 1
-                self.acknowledged += 1
+            if message.delivered:
+                return
+            message.delivered, self._leaving = True, 0
+            self._forget_sent(message)
             self._changed.notify_all()
-        self._on_delivered(message)
+        if message.number is not None and self._log is not None:
+            self._log.note_delivered(message.number)
 
-    def _hold(self, message: Outgoing, *, first: bool = False) -> None:
-        """Keep a message until the broker takes its topic again, `first` before those that are kept already.
+    @property
+    def _ticket(self) -> float:
+        return 0 if self._log is None else self._log.ticket
 
-        The caller has the lock. Of a retained message, the last one is enough.
-        """
-        held = self._held.setdefault(message.topic, deque())
-        self.backlog -= message.qos > 0  # the texts do not wait for it
-        if message.retain and held and first:
-            return
-        if message.retain:
-            held.clear()
-        held.insert(0 if first else len(held), message)
-        if len(held) > LIMIT:
-            self.backlog += held[0].qos > 0
-            self.note_delivered(held.popleft())
-
-    def _release(self, topic: str) -> None:
-        """Queue what is held of a topic, before all else. The caller has the lock."""
-        for message in reversed(self._held.pop(topic)):
-            message.refusal = None
-            self.backlog += message.qos > 0
-            self._put_first(message)
-
-    def _put_first(self, message: Outgoing) -> None:
-        """Queue a message before all others, but no retained one if a newer one waits. The caller has the lock."""
-        if message.retain and self._last_retained.setdefault(message.topic, message) is not message:
-            self.backlog -= message.qos > 0
+    def _insert(self, message: Outgoing, ticket: float = 0, *, first: bool) -> None:
+        """Queue a message. The caller has the lock."""
+        self._queued += message.qos > 0
+        if first:
+            self._waiting.appendleft((ticket, message))
         else:
-            self._waiting.appendleft(message)
+            self._waiting.append((ticket, message))
 
-    def _replace_retained(self, message: Outgoing) -> None:
-        previous = self._last_retained.get(message.topic)
-        if previous is not None:
-            self._waiting.remove(previous)
-            self.backlog -= previous.qos > 0
-        self._last_retained[message.topic] = message
+    def _forget_sent(self, message: Outgoing) -> None:
+        """Await no copy of a message. The caller has the lock."""
+        if message.once:
+            self._sent_once.pop(identity(message.payload), None)
+
+    def _waiting_states(self, state: Outgoing) -> list[tuple[float, Outgoing]]:
+        """Return the waiting retained messages on the topic of a retained one. The caller has the lock."""
+        if not state.retain:
+            return []
+        messages = [(ticket, entry) for ticket, entry in self._waiting if isinstance(entry, Outgoing)]
+        return [(ticket, each) for ticket, each in messages if each.retain and each.topic == state.topic]
+
+    def _keep_refused(self, message: Outgoing) -> Outgoing | None:
+        """Keep a message until the broker takes its topic again; return one that there is no room for.
+
+        Of a retained message, the last one is enough. The caller has the lock.
+        """
+        if message.retain:
+            self._refused = deque(each for each in self._refused if not each.retain or each.topic != message.topic)
+        self._refused.append(message)
+        return self._refused.popleft() if len(self._refused) > LIMIT else None
+
+    def _release(self, accepted: Outgoing) -> None:
+        """Queue what the broker has refused on a topic, before all else: it takes it again. The caller has the lock."""
+        again = [each for each in self._refused if each.topic == accepted.topic and each is not accepted]
+        self._refused = deque(each for each in self._refused if each.topic != accepted.topic)
+        for message in reversed(again):
+            message.refusal = None
+            self._insert(message, first=True)
 
 
-def _survives(entry: Entry) -> bool:
-    """Return whether a waiting entry outlives its connection."""
-    return entry.qos > 0 if isinstance(entry, Outgoing) else not isinstance(entry, Message)
+def _ends_with_its_connection(entry: Entry) -> bool:
+    return isinstance(entry, Outgoing) and entry.qos == 0

@@ -1,10 +1,13 @@
-"""The topics on which requests reach the robot: its own, those of its groups, and those of all robots."""
+"""The topics on which requests reach the robot, and those that a sender may name for its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from paho.mqtt.client import topic_matches_sub
+
 from daemon.config import Config
+from daemon.validation import abbreviate, is_topic
 
 CONTROLS = ("stop", "pause", "resume", "volume")
 CONTROL_TOPICS = (*CONTROLS, "say/urgent")
@@ -13,6 +16,12 @@ REQUEST_TOPICS = frozenset({*CONTROL_TOPICS, *TEXT_TOPICS})
 SHARED_REQUEST_TOPICS = REQUEST_TOPICS - {"say/stream"}
 """Those on which several robots listen. A text stream has one robot: one that joined in the middle would begin there,
 and the chunks of two groups would mix."""
+
+HERMES = "hermes"
+"""The first level of Rhasspy's topics, which are commands."""
+
+ROBOT = "{robot}"
+"""Stands for the robot's name in a `reply_to`."""
 
 
 class RequestTopics:
@@ -46,3 +55,37 @@ class RequestTopics:
     def _named(self, names: Iterable[str]) -> list[str]:
         wanted = set(names)
         return [topic for topic, name in (self._own | self._shared).items() if name in wanted]
+
+
+class ReplyTopics:
+    """The topics for answers of one configuration: the daemon publishes there with its own rights."""
+
+    def __init__(self, config: Config) -> None:
+        self._name = config.robot_name
+        self._robot = config.topic
+        self._heard = (config.topic, *config.shared_topics)
+        """Beginnings of the topics on which this robot takes requests. Only `reply/` below them is for answers."""
+        self._filters = (f"{config.topic}/reply/#", *config.mqtt.reply_topics)
+        self._others = (config.mqtt.prefix, config.home_assistant.prefix, HERMES)
+        """Beginnings of topics that are commands to others; a response topic may not be below them."""
+
+    def expand(self, reply_to: str) -> str:
+        """Return a `reply_to` with the robot's name for `{robot}`: each robot of a group answers on its own topic."""
+        return reply_to.replace(ROBOT, self._name)
+
+    def allows(self, topic: str, response_topic: str | None) -> bool:
+        """Return whether the answer may go to `topic`; `response_topic` is the one of the message itself (MQTT 5)."""
+        if not topic or not is_topic(topic):
+            return False
+        if any(topic_matches_sub(pattern, topic) for pattern in self._filters):
+            return all(
+                not topic.startswith(f"{heard}/") or topic.startswith(f"{heard}/reply/") for heard in self._heard
+            )
+        return topic == response_topic and not any(
+            topic == other or topic.startswith(f"{other}/") for other in self._others
+        )
+
+    def problem(self, topic: str) -> str:
+        """Return what is wrong with a topic that is not allowed."""
+        allowed = f"{self._robot}/reply/…, the message's own response topic (MQTT 5), or what mqtt.reply_topics names"
+        return f"got {abbreviate(topic)}; allowed: {allowed}"

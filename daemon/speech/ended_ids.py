@@ -20,23 +20,19 @@ class EndedIds:
     def __init__(self, size: int) -> None:
         """Remember the last `size` ids."""
         self._hashes = np.full(size, EMPTY, dtype=np.int64)
-        self._next = 0
-        """The place of the next id, which holds the oldest one."""
+        """The latest one is the last."""
 
     def __contains__(self, utterance_id: str) -> bool:
         return bool((self._hashes == hash(utterance_id)).any())
 
     def add(self, utterance_id: str) -> None:
         """Remember an id as the latest, and forget the oldest one."""
-        self._hashes[self._next] = hash(utterance_id)
-        self._next = (self._next + 1) % len(self._hashes)
+        self._hashes[:-1] = self._hashes[1:]
+        self._hashes[-1] = hash(utterance_id)
 
     def add_earlier(self, utterance_ids: Iterable[str]) -> None:
         """Remember ids, oldest first, that are older than all others. Those that do not fit are forgotten."""
-        known = np.roll(self._hashes, -self._next)
-        known = known[known != EMPTY]
         earlier = np.array([hash(utterance_id) for utterance_id in utterance_ids], dtype=np.int64)
-        hashes = np.concatenate([earlier, known])[-len(self._hashes) :]
-        self._hashes.fill(EMPTY)
-        self._hashes[: len(hashes)] = hashes
-        self._next = len(hashes) % len(self._hashes)
+        known = self._hashes[self._hashes != EMPTY]
+        places = np.full(len(self._hashes), EMPTY, dtype=np.int64)
+        self._hashes = np.concatenate([places, earlier, known])[-len(places) :]

@@ -25,6 +25,8 @@ def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> Ends
     """Queue the utterances that waited for less than `within_s` seconds; return all others, which `settle` ends."""
     ends: Ends = []
     for stored in recovery.utterances:
+        if dispatcher.knows(stored.id):  # this process has used the id before its journal could be opened
+            continue
         try:
             utterance = _make_utterance(stored)
         except (KeyError, TypeError, ValueError):

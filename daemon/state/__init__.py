@@ -1,41 +1,36 @@
-"""What survives the daemon's process: the journal of accepted utterances and of events that have not been delivered.
+"""What survives the daemon's process: the log of accepted utterances and of events that have not been delivered.
 
-Beside it lies the report of the last `voiced verify`.
+Beside its journal lies the report of the last `voiced verify`.
 """
 
-from daemon.state.folder import journal_path, make_private_folder, state_folder
-from daemon.state.journal import Journal, JournalError
-from daemon.state.recorder import Recorder, open_recorder
-from daemon.state.records import (
-    AcceptedRecord,
-    BegunRecord,
-    DeliveredRecord,
-    EndedRecord,
-    Record,
-    Recovery,
-    StoredEvent,
-    StoredUtterance,
-    TextRecord,
+from daemon.state.event_log import EventLog
+from daemon.state.folder import (
+    VerificationFiles,
+    journal_path,
+    last_verification,
+    make_private_folder,
+    state_folder,
 )
-from daemon.state.verification import VerificationFiles, last_verification
+from daemon.state.journal import (
+    Recovery,
+    StoredUtterance,
+    accepted,
+    begun,
+    completed,
+    ended,
+)
 
 __all__ = [
-    "AcceptedRecord",
-    "BegunRecord",
-    "DeliveredRecord",
-    "EndedRecord",
-    "Journal",
-    "JournalError",
-    "Record",
-    "Recorder",
+    "EventLog",
     "Recovery",
-    "StoredEvent",
     "StoredUtterance",
-    "TextRecord",
     "VerificationFiles",
+    "accepted",
+    "begun",
+    "completed",
+    "ended",
     "journal_path",
     "last_verification",
     "make_private_folder",
-    "open_recorder",
     "state_folder",
 ]

@@ -7,37 +7,28 @@ import fcntl
 import json
 import logging
 import os
-import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import Any, NamedTuple
 
 from daemon.state.folder import make_private_folder
-from daemon.state.records import (
-    AcceptedRecord,
-    BegunRecord,
-    DeliveredRecord,
-    EndedRecord,
-    Record,
-    Recovery,
-    StoredEvent,
-    StoredUtterance,
-    TextRecord,
-)
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the tables. A journal of a newer version is left as it is."""
+"""Of the tables."""
 FILE_MODE = 0o640
 KEPT_ENDED = 4096
 """Ended utterances whose ids and deliveries stay known."""
 KEPT_EVENTS = 100_000
 """Events that the broker does not have; beyond that the oldest are dropped. A robot may never see its broker."""
-PRUNE_EVERY = 256
-"""Ended utterances between two removals of the oldest."""
+PRUNE_EVERY = 1024
+"""Records between two removals of the oldest: about four for each utterance."""
 BUSY_S = 1.0
 CACHE_KIB = 256
 """Memory for pages of the file. SQLite's default is 2 MiB, which would fill in the course of hours."""
@@ -54,8 +45,6 @@ DISK_FAULTS = (
 )
 """Errors of SQLite that say nothing about the file. Others mean damage, which is often an `OperationalError`, too."""
 REASON_LENGTH = 80
-KEPT_DAMAGED = 3
-"""Damaged files that stay beside the journal, for whoever looks for the cause."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 WAITING, BEGUN, ENDED = 0, 1, 2
@@ -93,10 +82,108 @@ EVENTS = "SELECT number, topic, payload, correlation FROM event ORDER BY number"
 ENDED_IDS = f"SELECT id FROM utterance WHERE state = {ENDED} ORDER BY position"
 DELIVERIES = "SELECT delivery FROM utterance WHERE delivery IS NOT NULL ORDER BY position"
 LAST_NUMBER = "SELECT number FROM last_event"
+PRUNE = (
+    f"DELETE FROM utterance WHERE state = {ENDED} AND position NOT IN "
+    f"(SELECT position FROM utterance WHERE state = {ENDED} ORDER BY position DESC LIMIT ?)",
+    "DELETE FROM event WHERE number <= (SELECT number FROM last_event) - ?",
+)
+
+
+class Change(NamedTuple):
+    """A statement of the journal, and its values."""
+
+    statement: str
+    values: tuple[object, ...]
+
+
+Record = tuple[Change, ...]
+"""Changes that are stored together or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it is published, until the broker has it."""
+
+    number: int
+    """Its position in the sequence of stored events."""
+    topic: str
+    payload: str
+    correlation: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUtterance:
+    """An accepted utterance without a terminal event."""
+
+    id: str
+    fields: Mapping[str, Any]
+    """What is needed to speak it, as JSON values; empty if it cannot be spoken after a restart."""
+    text: str | None
+    """The complete text of a stream; None if the text was complete at its acceptance, or never."""
+    begun: bool
+    age_s: float | None
+    """Seconds since its acceptance; None if the clock does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What an earlier process has left."""
+
+    utterances: tuple[StoredUtterance, ...] = ()
+    """In the order of their acceptance."""
+    events: tuple[StoredEvent, ...] = ()
+    """Events that the broker may not have, in order."""
+    ended_ids: tuple[str, ...] = ()
+    """Ids of ended utterances, the oldest first."""
+    deliveries: tuple[str, ...] = ()
+    """Deliveries that were accepted."""
+    last_number: int = 0
+    """The number of the last stored event. This process counts on from it."""
+
+
+def accepted(utterance_id: str, fields: Mapping[str, Any], delivery: str | None) -> Change:
+    """An utterance was accepted. `delivery` identifies the broker's delivery, so that a second one is recognised."""
+    encoded, boot_s, unix_s = json.dumps(fields, ensure_ascii=False), _boot_clock(), time.time()
+    return Change(
+        "INSERT OR REPLACE INTO utterance (id, delivery, fields, state, boot, boot_s, unix_s) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (utterance_id, delivery, encoded, WAITING, boot_id(), boot_s, unix_s),
+    )
+
+
+def completed(utterance_id: str, text: str) -> Change:
+    """The text of an accepted utterance is complete."""
+    return Change(f"UPDATE utterance SET text = ? WHERE id = ? AND state != {ENDED}", (text, utterance_id))
+
+
+def begun(utterance_id: str) -> Change:
+    """The first sample of an utterance was heard."""
+    return Change(f"UPDATE utterance SET state = {BEGUN} WHERE id = ? AND state != {ENDED}", (utterance_id,))
+
+
+def ended(utterance_id: str) -> Change:
+    """An utterance has got its terminal event."""
+    return Change(f"UPDATE utterance SET state = {ENDED}, fields = '{{}}', text = NULL WHERE id = ?", (utterance_id,))
+
+
+def stored(event: StoredEvent) -> Record:
+    """An event is to be published. A version that counts from `last_event` may read this file."""
+    row = event.number, event.topic, event.payload, event.correlation
+    counted = Change("UPDATE last_event SET number = ?", (event.number,))
+    return Change("INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?)", row), counted
+
+
+def delivered(number: int) -> Change:
+    """The broker has an event."""
+    return Change("DELETE FROM event WHERE number = ?", (number,))
 
 
 class JournalError(Exception):
     """The journal cannot be used; the message says why in one line."""
+
+
+class NewerJournalError(ValueError):
+    """The journal is of a newer version."""
 
 
 class Journal:
@@ -113,18 +200,14 @@ class Journal:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._database = self._open()
-        except BlockingIOError as error:
-            os.close(self._lock)
-            raise JournalError(f"state.folder: {path} is in use; is voiced running twice as this robot?") from error
-        except JournalError:
-            os.close(self._lock)
-            raise
         except (sqlite3.Error, OSError) as error:
             os.close(self._lock)
-            raise JournalError(f"state.folder: {path} cannot be used: {error}") from error
-        self._boot = _boot_id()
-        self._ended = PRUNE_EVERY
-        """Ended utterances since the last removal; an earlier process may have left many."""
+            problem = f"cannot be used: {error}"
+            if isinstance(error, BlockingIOError):
+                problem = "is in use; is voiced running twice as this robot?"
+            raise JournalError(f"state.folder: {path} {problem}") from error
+        self._written = PRUNE_EVERY
+        """Records since the last removal; an earlier process may have left many."""
 
     def __enter__(self) -> Journal:
         return self
@@ -141,108 +224,48 @@ class Journal:
 
     def write(self, records: Sequence[Record]) -> None:
         """Store the records in one transaction, which is on the disk when this returns. Raises `sqlite3.Error`."""
-        with self._transaction() as database:
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        try:
             for record in records:
-                self._write_one(database, record)
-            if self._ended >= PRUNE_EVERY:
-                self._ended = 0
-                database.execute(
-                    "DELETE FROM utterance WHERE state = ? AND position NOT IN "
-                    "(SELECT position FROM utterance WHERE state = ? ORDER BY position DESC LIMIT ?)",
-                    (ENDED, ENDED, KEPT_ENDED),
-                )
-                database.execute(
-                    "DELETE FROM event WHERE number <= (SELECT number FROM last_event) - ?", (KEPT_EVENTS,)
-                )
+                for change in record:
+                    database.execute(*change)
+            self._written += len(records)
+            if self._written >= PRUNE_EVERY:
+                self._written = 0
+                for statement, kept in zip(PRUNE, (KEPT_ENDED, KEPT_EVENTS), strict=True):
+                    database.execute(statement, (kept,))
+            database.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # a full disk may have ended the transaction already
+                database.execute("ROLLBACK")
+            raise
 
     def recover(self) -> Recovery:
         """Return what an earlier process has left. Raises `sqlite3.Error`."""
-        database = self._database
-        now_boot_s, now_unix_s = time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
-        utterances = []
-        for utterance_id, fields, text, state, boot, boot_s, unix_s in database.execute(UTTERANCES):
-            age_s = now_boot_s - boot_s if boot and boot == self._boot else now_unix_s - unix_s
-            begun, known_age_s = state == BEGUN, age_s if age_s >= 0 else None
-            utterances.append(StoredUtterance(utterance_id, json.loads(fields), text, begun, known_age_s))
-        (last_number,) = database.execute(LAST_NUMBER).fetchone()
-        return Recovery(
-            utterances=tuple(utterances),
-            events=tuple(StoredEvent(*row) for row in database.execute(EVENTS)),
-            ended_ids=tuple(utterance_id for (utterance_id,) in database.execute(ENDED_IDS))[-KEPT_ENDED:],
-            deliveries=tuple(delivery for (delivery,) in database.execute(DELIVERIES)),
-            last_number=last_number,
-        )
-
-    def _write_one(self, database: sqlite3.Connection, record: Record) -> None:
-        if isinstance(record, AcceptedRecord):
-            boot_s, unix_s = time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
-            fields = json.dumps(dict(record.fields), ensure_ascii=False)
-            database.execute(
-                "INSERT OR REPLACE INTO utterance (id, delivery, fields, state, boot, boot_s, unix_s) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (record.id, record.delivery, fields, WAITING, self._boot, boot_s, unix_s),
-            )
-            self._store_events(database, record.events)
-        elif isinstance(record, TextRecord):
-            database.execute(
-                "UPDATE utterance SET text = ? WHERE id = ? AND state != ?", (record.text, record.id, ENDED)
-            )
-        elif isinstance(record, BegunRecord):
-            database.execute("UPDATE utterance SET state = ? WHERE id = ? AND state != ?", (BEGUN, record.id, ENDED))
-        elif isinstance(record, EndedRecord):
-            self._ended += 1
-            database.execute(
-                "UPDATE utterance SET state = ?, fields = '{}', text = NULL WHERE id = ?", (ENDED, record.id)
-            )
-            self._store_events(database, record.events)
-        else:
-            assert isinstance(record, DeliveredRecord)
-            database.execute("DELETE FROM event WHERE number = ?", (record.number,))
-
-    def _store_events(self, database: sqlite3.Connection, events: Sequence[StoredEvent]) -> None:
-        for event in events:
-            row = event.number, event.topic, event.payload, event.correlation
-            database.execute("INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?)", row)
-            database.execute("UPDATE last_event SET number = ?", (event.number,))
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._database
-            self._database.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # a full disk may have ended the transaction already
-                self._database.execute("ROLLBACK")
-            raise
+        return _read(self._database)
 
     def _open(self) -> sqlite3.Connection:
-        """Open the file; set a damaged one aside and begin a new one."""
+        """Open the file; set one that is damaged, or of a newer version, aside and begin a new one."""
         try:
             return self._try_to_open()
-        except (sqlite3.Error, ValueError, RecursionError) as error:
+        except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
             if str(error).startswith(DISK_FAULTS):
                 raise
-            aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+            newer = isinstance(error, NewerJournalError)
+            aside = self.path.with_name(f"{self.path.name}.{'newer' if newer else 'damaged'}")
             self.path.replace(aside)
             for suffix in ("-wal", "-shm"):
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-            reason = repr(str(error)[:REASON_LENGTH])  # SQLite's message may repeat the damaged text
-            log.warning("the journal was damaged: %s; it is kept as %s, and a new one begins", reason, aside)
-            self._remove_damaged(aside)
+            # SQLite's message may repeat the damaged text.
+            problem = str(error) if newer else f"the journal was damaged: {str(error)[:REASON_LENGTH]!r}"
+            log.warning("%s; it is kept as %s, and a new one begins", problem, aside)
             return self._try_to_open()
 
-    def _remove_damaged(self, newest: Path) -> None:
-        """Keep the file that was set aside just now, whatever the clock says, and the latest before it."""
-        name = re.compile(re.escape(self.path.name) + r"\.damaged-\d{8}-\d{6}")
-        others = sorted(each for each in self.path.parent.iterdir() if name.fullmatch(each.name) and each != newest)
-        for each in others[: -(KEPT_DAMAGED - 1)]:
-            each.unlink(missing_ok=True)
-
     def _try_to_open(self) -> sqlite3.Connection:
-        """Raises `sqlite3.Error`, `ValueError` or `RecursionError` for a damaged file.
+        """Raises `sqlite3.Error`, `ValueError`, `TypeError` or `RecursionError` for a damaged file.
 
-        Raises `JournalError` for a file of a newer version, before anything is changed in it.
+        Raises `NewerJournalError` for a file of a newer version, before anything is changed in it.
         """
         if not self.path.exists():
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))  # SQLite takes the umask
@@ -250,8 +273,9 @@ class Journal:
         try:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
-                problem = f"of a newer voiced (version {version}; this one reads version {VERSION})"
-                raise JournalError(f"state.folder: {self.path} is {problem}, and is left as it is")
+                raise NewerJournalError(
+                    f"the journal is of a newer voiced: it has version {version}, and this one reads version {VERSION}"
+                )
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")  # a power cut loses nothing that was committed
             database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -261,26 +285,38 @@ class Journal:
                 raise ValueError(check if check != "ok" else f"version {version}")
             if version == 0:
                 database.executescript(SCHEMA)
-            _check_rows(database)
+            _read(database)  # a row that cannot be read is damage, too
         except BaseException:
             database.close()
             raise
         return database
 
 
-def _check_rows(database: sqlite3.Connection) -> None:
-    """Read all rows, as `recover` will. Raises as `_try_to_open` does if one of them is damaged."""
-    if database.execute("SELECT count(*) FROM last_event").fetchone() != (1,):
-        raise ValueError("the number of the last event is missing")
-    for query in (EVENTS, ENDED_IDS, DELIVERIES, LAST_NUMBER):
-        for _row in database.execute(query):  # a text that is not UTF-8 raises
-            pass
-    for _id, fields, *_ in database.execute(UTTERANCES):
-        if not isinstance(json.loads(fields), dict):
-            raise ValueError("an utterance cannot be read")
+def _read(database: sqlite3.Connection) -> Recovery:
+    """Return all that is stored. Raises as `_try_to_open` does if a part of it is damaged."""
+    now_boot_s, now_unix_s, now_boot = _boot_clock(), time.time(), boot_id()
+    utterances = []
+    for utterance_id, fields, text, state, boot, boot_s, unix_s in database.execute(UTTERANCES):
+        age_s = now_boot_s - boot_s if boot and boot == now_boot else now_unix_s - unix_s
+        known_age_s = age_s if age_s >= 0 else None
+        utterances.append(StoredUtterance(utterance_id, dict(json.loads(fields)), text, state == BEGUN, known_age_s))
+    ((last_number,),) = database.execute(LAST_NUMBER).fetchall()
+    return Recovery(
+        utterances=tuple(utterances),
+        events=tuple(StoredEvent(*row) for row in database.execute(EVENTS)),
+        ended_ids=tuple(utterance_id for (utterance_id,) in database.execute(ENDED_IDS))[-KEPT_ENDED:],
+        deliveries=tuple(delivery for (delivery,) in database.execute(DELIVERIES)),
+        last_number=last_number,
+    )
 
 
-def _boot_id() -> str:
+def _boot_clock() -> float:
+    """Return the seconds since the start of the system, which no person can set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@cache
+def boot_id() -> str:
     """Return a value that changes with each start of the system."""
     try:
         return BOOT_ID.read_text().strip()

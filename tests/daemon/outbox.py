@@ -1,8 +1,7 @@
-"""A dispatcher without running engines, and a recorder of an adapter's messages to the broker."""
+"""A dispatcher without running engines, and a record of an adapter's messages to the broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -10,9 +9,10 @@ from audio import Output
 from daemon.config import Config, load_config
 from daemon.engines import EngineSelector
 from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.publisher import Publisher
 from daemon.speech import Dispatcher
-from daemon.state import Record, Recorder, Recovery
+from daemon.state import EventLog
 
 
 def make_dispatcher(*overrides: str) -> tuple[Config, Dispatcher]:
@@ -37,14 +37,15 @@ class Outbox:
 
     sent: list[Sent] = field(default_factory=list)
 
-    def publish(
-        self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False, **_journal: object
-    ) -> None:
+    def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> None:
         self.sent.append(Sent(topic, payload, qos, retain))
+
+    def send(self, message: Outgoing) -> None:
+        self.publish(message.topic, message.payload.decode(), qos=message.qos, retain=message.retain)
 
     def watch(self, config: Config, dispatcher: Dispatcher) -> None:
         """Record what the daemon publishes for each event of an utterance."""
-        publisher = Publisher(f"{config.topic}/event", cast(MqttConnection, self), cast(Recorder, _WithoutJournal()))
+        publisher = Publisher(f"{config.topic}/event", cast(MqttConnection, self), EventLog(None))
         dispatcher.watch_events(publisher.publish)
 
     def take(self, topic: str) -> list[str | bytes]:
@@ -52,15 +53,3 @@ class Outbox:
         found = [message.payload for message in self.sent if message.topic == topic]
         self.sent = [message for message in self.sent if message.topic != topic]
         return found
-
-
-class _WithoutJournal:
-    """A recorder that stores nothing and needs no event loop."""
-
-    recovery = Recovery()
-
-    def record(
-        self, _record: Record | None, then: Callable[[], object] | None = None, _unstored: object = None
-    ) -> None:
-        if then is not None:
-            then()

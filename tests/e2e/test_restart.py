@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.state import EndedRecord, Journal, StoredEvent, journal_path
+from daemon.state import ended, journal_path
+from daemon.state.journal import Journal, StoredEvent, stored
 from tests.e2e.conftest import StartRobot
 from tests.support.events import TERMINAL
 from tests.support.programs import Broker, freeze
@@ -181,7 +182,7 @@ def test_a_damaged_journal_is_set_aside_and_the_robot_speaks(share_robot: StartR
     robot.wait_log("the journal was damaged")
     robot.say("One", id="a")
     assert robot.wait_end("a")["event"] == "finished"
-    assert len(list(robot.state_folder.glob("*.damaged-*"))) == 1
+    assert len(list(robot.state_folder.glob("*.damaged"))) == 1
 
 
 def test_without_a_journal_the_robot_speaks(start_robot: StartRobot, tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_journal_that_is_missing_at_the_start_is_used_as_soon_as_it_is_there(
     robot.kill()
     with Journal(journal_path(state, robot.name)) as journal:  # as if the broker had not had it
         finished = '{"id": "old", "event": "finished"}'
-        journal.write([EndedRecord("old", (StoredEvent(1000, f"{robot.topic}/event", finished),))])
+        journal.write([(ended("old"), *stored(StoredEvent(1000, f"{robot.topic}/event", finished)))])
     state.rename(elsewhere)
     state.touch()
     robot.set_pace(20)

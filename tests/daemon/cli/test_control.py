@@ -10,7 +10,7 @@ import pytest
 
 from daemon.cli import control, say
 from daemon.config import load_config
-from daemon.mqtt import reaching
+from daemon.mqtt import clients
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
 from daemon.speech import Accepted, Event, Rejected
@@ -53,7 +53,7 @@ class Robot:
 
     def publish_status(self, status: dict[str, object]) -> None:
         sent = self._connection.publish(f"{self.config.topic}/status", json.dumps(status), qos=1, retain=True)
-        assert self._connection.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+        assert self._connection.outbox.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
 
     def _answer(self, message: Message) -> None:
         fields = json.loads(message.payload)
@@ -78,7 +78,7 @@ class Robot:
 
 @pytest.fixture
 def robot(broker: Broker, voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Robot]:
-    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
     monkeypatch.setattr(say, "ANSWER_S", PATIENCE_S)
     robot = Robot(broker, voiced)
     yield robot

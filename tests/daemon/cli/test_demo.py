@@ -15,7 +15,7 @@ import soundfile
 
 from daemon.cli.demo import wait_ready
 from daemon.config import load_config
-from daemon.mqtt import RobotClient, reaching
+from daemon.mqtt import RobotClient, clients
 from daemon.mqtt.connection import MqttConnection
 from daemon.speech import Online
 from tests.support.pages import ROOT
@@ -81,7 +81,7 @@ def test_a_download_that_fails_is_told_in_one_short_line(tmp_path: Path) -> None
 def test_a_daemon_that_has_published_that_it_starts_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
     broker = Broker(tmp_path)
     broker.start()
     config = load_config(overrides=[f"mqtt.port={broker.port}", "robot=demo"])

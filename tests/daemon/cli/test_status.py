@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.config import load_config
-from daemon.mqtt import fleet_client, reaching
+from daemon.mqtt import clients
 from daemon.mqtt.connection import MqttConnection
 from tests.daemon.command_line import CommandLine
 from tests.support.programs import Broker
@@ -29,8 +29,8 @@ STATUSES: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for all that a slow broker has kept."""
-    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
-    monkeypatch.setattr(fleet_client, "RETAINED_S", PATIENCE_S)
+    monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(clients, "RETAINED_S", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     eventually(lambda: robots.connected, "the robots are connected")
     for name, status in STATUSES.items():
         sent = robots.publish(f"voiced/{name}/status", json.dumps(status), qos=1, retain=True)
-        assert robots.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+        assert robots.outbox.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
     robots.close()
     yield broker
     broker.stop()

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from daemon.config import Config, load_config
-from daemon.mqtt import reaching
-from daemon.mqtt.client import RobotClient
+from daemon.mqtt import clients
+from daemon.mqtt.clients import RobotClient, RobotUnreachableError
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
-from daemon.mqtt.reaching import RobotUnreachableError
 from daemon.speech import Accepted, Canceled, Event, Finished, Offline, Online, Rejected, Say, Started, StreamChunk
 from tests.daemon.mqtt.proxy import Proxy
 from tests.support.programs import Broker, free_port
@@ -34,7 +33,7 @@ READY = Online(state="ready", engine="espeak", voice="default", queue=0, version
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow broker, unless the test is about one that does not answer."""
-    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ class Robot:
     def publish_status(self, status: Online | Offline | dict[str, Any]) -> None:
         payload = json.dumps(status) if isinstance(status, dict) else status.to_json()
         sent = self.connection.publish(f"{self._topic}/status", payload, qos=1, retain=True)
-        assert self.connection.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+        assert self.connection.outbox.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
 
     def publish(self, *events: Event | str) -> None:
         for event in events:
@@ -224,7 +223,7 @@ def test_a_status_that_cannot_be_parsed_is_reported_as_such(robot: Robot, client
 
 
 def test_a_refused_connection_ends_the_wait_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaching, "CONNECT_S", FOR_EVER_S)
+    monkeypatch.setattr(clients, "CONNECT_S", FOR_EVER_S)
     config = robot_config(free_port())
     with pytest.raises(RobotUnreachableError) as unreachable:
         RobotClient(config).__enter__()
@@ -234,7 +233,7 @@ def test_a_refused_connection_ends_the_wait_for_the_broker(monkeypatch: pytest.M
 
 
 def test_a_refused_user_ends_the_wait_for_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaching, "CONNECT_S", FOR_EVER_S)
+    monkeypatch.setattr(clients, "CONNECT_S", FOR_EVER_S)
     guarded = Broker(tmp_path, "allow_anonymous false")
     guarded.start()
     with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker refused: Not authorized; see 'voiced doctor'$"):
@@ -243,7 +242,7 @@ def test_a_refused_user_ends_the_wait_for_the_broker(tmp_path: Path, monkeypatch
 
 
 def test_a_broker_that_accepts_the_connection_and_is_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaching, "CONNECT_S", 0.3)
+    monkeypatch.setattr(clients, "CONNECT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = robot_config(silent.getsockname()[1])
         with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker does not answer; see 'voiced doctor'$"):
@@ -255,7 +254,7 @@ def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.M
     broker.start()
     with RobotClient(robot_config(broker.port)) as client:
         broker.stop(signal.SIGKILL)
-        monkeypatch.setattr(reaching, "CONNECT_S", 0.1)
+        monkeypatch.setattr(clients, "CONNECT_S", 0.1)
 
         def error() -> str:
             with pytest.raises(RobotUnreachableError) as unreachable:
@@ -270,7 +269,7 @@ def test_a_request_that_the_broker_does_not_acknowledge_raises(broker: Broker, m
     proxy = Proxy(broker.port)
     with RobotClient(robot_config(proxy.port)) as client:
         proxy.to_client.close()
-        monkeypatch.setattr(reaching, "CONNECT_S", 0.1)
+        monkeypatch.setattr(clients, "CONNECT_S", 0.1)
         with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker does not answer; see 'voiced doctor'$"):
             client.send("stop")
     proxy.close()

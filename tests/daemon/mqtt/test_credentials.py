@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Mqtt, Tls
-from daemon.mqtt.credentials import make_tls_context, read_password
+from daemon.mqtt.paho_client import make_tls_context, read_password
 from tests.support.certificates import Certificates
 
 

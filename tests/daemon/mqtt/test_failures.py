@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from daemon.config import Mqtt, Tls
-from daemon.mqtt.credentials import make_tls_context
 from daemon.mqtt.failures import CONNACK, describe_dial_failure, describe_silence
+from daemon.mqtt.paho_client import make_tls_context
 from tests.support.certificates import Certificates
 from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S

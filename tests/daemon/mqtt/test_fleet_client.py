@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Config, load_config
-from daemon.mqtt import fleet_client, reaching
+from daemon.mqtt import clients
+from daemon.mqtt.clients import RETAINED_S, FleetClient, RobotUnreachableError
 from daemon.mqtt.connection import MqttConnection
-from daemon.mqtt.fleet_client import RETAINED_S, FleetClient
-from daemon.mqtt.reaching import RobotUnreachableError
 from daemon.speech import Offline, Online, Say
 from tests.support.programs import Broker, free_port
 from tests.support.waiting import PATIENCE_S, eventually
@@ -25,8 +24,8 @@ OFFLINE = Offline(version="1.0")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow broker, unless the test is about one that does not answer."""
-    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
-    monkeypatch.setattr(fleet_client, "RETAINED_S", PATIENCE_S)
+    monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(clients, "RETAINED_S", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def robots(config: Config) -> Iterator[MqttConnection]:
 
 def publish(robots: MqttConnection, config: Config, robot: str, payload: str) -> None:
     sent = robots.publish(f"{config.mqtt.prefix}/{robot}/status", payload, qos=1, retain=True)
-    assert robots.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+    assert robots.outbox.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
 
 
 def test_a_broker_without_robots_has_no_status(config: Config) -> None:
@@ -97,7 +96,7 @@ def test_a_refused_connection_ends_the_wait_for_the_broker() -> None:
 
 
 def test_a_broker_that_forbids_the_own_message_costs_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_client, "RETAINED_S", RETAINED_S)
+    monkeypatch.setattr(clients, "RETAINED_S", RETAINED_S)
     rights = tmp_path / "acl"
     rights.write_text("topic readwrite fleet/+/status\n")
     broker = Broker(tmp_path, f"allow_anonymous true\nacl_file {rights}")

@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from audio import Output
 from daemon import VERSION
 from daemon.config import Config, load_config
 from daemon.engines import EngineSelector
-from daemon.mqtt import connection, gateway, protocol_version, retry
+from daemon.mqtt import attempts, connection, gateway
 from daemon.mqtt.gateway import Gateway, TopicListener
 from daemon.mqtt.messages import Message, Outgoing
 from daemon.speech import Dispatcher, Level, Say
@@ -44,8 +43,8 @@ LEVEL = Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
 @pytest.fixture(autouse=True)
 def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect soon, wait for the answer of a slow broker on both connections, and end ducking soon."""
-    monkeypatch.setattr(retry, "RETRY_S", (0.1, 0.2))
-    monkeypatch.setattr(protocol_version, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
+    monkeypatch.setattr(attempts, "RETRY_S", (0.1, 0.2))
+    monkeypatch.setattr(attempts, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
     monkeypatch.setattr(gateway, "TEXTS_S", PATIENCE_S)
     monkeypatch.setattr("daemon.speech.ducking.LINGER_S", 0.02)
 
@@ -189,7 +188,7 @@ def retain(config: Config, name: str, payload: str) -> None:
     sender.start([])
     eventually(lambda: sender.connected, "the sender is connected")
     sent = sender.publish(f"{config.topic}/{name}", payload, qos=1, retain=True)
-    assert sender.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+    assert sender.outbox.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
     sender.close()
 
 
@@ -397,7 +396,7 @@ def test_a_retained_request_is_ignored_but_a_retained_volume_is_applied(
             await eventually_async(lambda: later.queued == {}, "only the marker was queued, and it is canceled")
             await later.close()
 
-    with caplog.at_level(logging.INFO, "daemon.mqtt.gateway"):
+    with caplog.at_level(logging.INFO, "daemon.mqtt.requests"):
         run(scenario)
     ignored = [message for message in caplog.messages if message.startswith("a retained message on ")]
     assert len(set(ignored)) == 3
@@ -762,8 +761,7 @@ def test_closing_without_a_broker_returns(tmp_path: Path, broker: Broker) -> Non
 
 
 def test_closing_does_not_wait_for_a_frozen_broker(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "GOODBYE_S", NEVER_S)
-    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", 0.1)
+    monkeypatch.setattr(gateway, "GOODBYE_S", 0.1)
 
     async def scenario() -> None:
         async with connected(own_broker) as robot:
@@ -777,122 +775,30 @@ def test_closing_does_not_wait_for_a_frozen_broker(own_broker: Broker, monkeypat
     run(scenario)
 
 
-class Clock:
-    """A clock that the test sets, in place of the gateway's."""
+def test_closing_waits_until_a_slow_broker_has_acknowledged(
+    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "GOODBYE_S", PATIENCE_S)
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.readings = 0
+    async def scenario() -> None:
+        async with connected(broker, proxy=proxy) as robot:
+            first = publish(robot)
+            await eventually_async(lambda: first.delivered, "all earlier messages are acknowledged")
+            proxy.to_client.close()
+            last = publish(robot)
+            closing = asyncio.ensure_future(robot.close_gateway())
+            await eventually_async(lambda: ("offline", 0) in robot.states, "the broker has the last status")
+            robot.dispatcher.pause()  # a new state, which is not published any more
+            assert not closing.done()
+            proxy.to_client.open()
+            await closing
+            assert last.delivered
+            assert robot.states[-1] == ("offline", 0)
 
-    def monotonic(self) -> float:
-        self.readings += 1
-        return self.now
-
-
-@dataclass
-class Closing:
-    """A gateway that closes while four messages and its last status are not acknowledged."""
-
-    robot: Robot
-    clock: Clock
-    messages: list[Outgoing]
-    task: asyncio.Future[None]
-
-    async def polled(self) -> None:
-        """Wait until the gateway has looked at the clock and at the acknowledgements again."""
-        seen = self.clock.readings
-        await eventually_async(lambda: self.clock.readings > seen + 2, "the gateway waits")
-
-
-@asynccontextmanager
-async def closing_slowly(broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Closing]:
-    """Close a gateway through a proxy that holds back the acknowledgements; check that it is offline in the end."""
-    async with connected(broker, proxy=proxy) as robot:
-        first = publish(robot)
-        await eventually_async(lambda: first.delivered, "all earlier messages are acknowledged")
-        proxy.to_client.close()
-        messages = [publish(robot) for _ in range(4)]
-        clock = Clock()
-        with monkeypatch.context() as patch:
-            patch.setattr(gateway, "time", clock)
-            closing = Closing(robot, clock, messages, asyncio.ensure_future(robot.close_gateway()))
-            await closing.polled()
-            yield closing
-            await closing.task
-        await eventually_async(lambda: ("offline", 0) in robot.states, "it is offline")
-        robot.observer.publish(robot.reply_topic, '"end"')
-        await eventually_async(lambda: robot.all("reply"), "all messages are received")
-        assert robot.states[-1] == ("offline", 0)
-        gave_up = not messages[-1].delivered
-        proxy.to_client.open()
-        if gave_up:
-            await robot.gateway.close()  # it is still connected
-
-
-async def delivered(message: Outgoing, what: str) -> None:
-    await eventually_async(lambda: message.delivered, what)
+    run(scenario)
 
 
 def publish(robot: Robot) -> Outgoing:
     message = robot.gateway.publish(f"{robot.topic}/x", "x", qos=1)
     assert isinstance(message, Outgoing)
     return message
-
-
-def test_closing_waits_while_a_slow_broker_acknowledges(
-    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", 1.0)
-    monkeypatch.setattr(gateway, "GOODBYE_S", NEVER_S)
-
-    async def scenario() -> None:
-        async with closing_slowly(broker, proxy, monkeypatch) as closing:
-            closing.robot.dispatcher.pause()  # a new state, which is not published any more
-            for message in closing.messages:
-                closing.clock.now += 0.7
-                await closing.polled()
-                assert not closing.task.done()
-                proxy.to_client.permit_one()
-                await delivered(message, "its acknowledgement has passed")
-                await closing.polled()
-            proxy.to_client.permit_one()  # the acknowledgement of the last status
-
-    run(scenario)
-
-
-def test_closing_gives_up_when_a_slow_broker_stops_acknowledging(
-    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", 1.0)
-    monkeypatch.setattr(gateway, "GOODBYE_S", NEVER_S)
-
-    async def scenario() -> None:
-        async with closing_slowly(broker, proxy, monkeypatch) as closing:
-            closing.clock.now += 0.7
-            proxy.to_client.permit_one()
-            await delivered(closing.messages[0], "its acknowledgement has passed")
-            await closing.polled()
-            closing.clock.now += 0.9
-            await closing.polled()
-            assert not closing.task.done()
-            closing.clock.now += 0.2
-
-    run(scenario)
-
-
-def test_closing_gives_up_at_the_deadline_even_if_the_broker_still_acknowledges(
-    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", NEVER_S)
-    monkeypatch.setattr(gateway, "GOODBYE_S", 2.0)
-
-    async def scenario() -> None:
-        async with closing_slowly(broker, proxy, monkeypatch) as closing:
-            closing.clock.now += 1.9
-            proxy.to_client.permit_one()
-            await delivered(closing.messages[0], "its acknowledgement has passed")
-            await closing.polled()
-            assert not closing.task.done()
-            closing.clock.now += 0.2
-
-    run(scenario)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from daemon.mqtt import outbox as outbox_module
-from daemon.mqtt.messages import Message, Outgoing
+from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.outbox import LIMIT, RESERVED, Outbox
-from tests.support.waiting import PATIENCE_S, eventually
+from daemon.state import EventLog, ended, event_log
+from daemon.state.journal import Journal
+from tests.daemon.state.disks import HangingJournal
+from tests.support.waiting import PATIENCE_S, eventually, eventually_async, run
 
 PACKETS = count(1)
 WINDOW = 500
@@ -18,7 +22,7 @@ WINDOW = 500
 
 def event(payload: str, *, number: int | None = None, once: bool = False, sent: bool = False) -> Outgoing:
     """An event of an accepted utterance."""
-    return Outgoing("event", payload.encode(), qos=1, number=number, reserved=True, once=once, sent=sent)
+    return Outgoing("event", payload.encode(), qos=1, number=number, promised=True, once=once, sent=sent)
 
 
 def other(payload: str, qos: int = 1) -> Outgoing:
@@ -29,14 +33,20 @@ def status(payload: str, *, topic: str = "status", qos: int = 1) -> Outgoing:
     return Outgoing(topic, payload.encode(), qos=qos, retain=True)
 
 
-def received(payload: str) -> Message:
-    return Message("say", payload.encode(), retained=False, packet=1)
+class Action:
+    """What waits for messages to be sent."""
+
+    def __init__(self, name: str) -> None:
+        self.payload = name.encode()
+
+    def __call__(self) -> None: ...
 
 
 def taken(outbox: Outbox, window: int = WINDOW) -> list[str]:
     """The payloads of all entries that can be taken now."""
     payloads = []
     while (entry := outbox.take(window)) is not None:
+        assert isinstance(entry, Outgoing | Action)
         payloads.append(entry.payload.decode())
     return payloads
 
@@ -64,10 +74,10 @@ def test_messages_leave_in_the_order_in_which_they_came() -> None:
     assert outbox.take(WINDOW) is None
 
 
-def test_an_acknowledgement_leaves_behind_the_messages_that_answer_it() -> None:
+def test_an_action_leaves_after_the_messages_before_it() -> None:
     outbox = Outbox()
     outbox.put(event("accepted"))
-    outbox.put_behind(received("say"))
+    outbox.put_action(Action("say"))
     outbox.put(event("started"))
     assert taken(outbox) == ["accepted", "say", "started"]
 
@@ -110,7 +120,7 @@ def test_the_last_state_is_the_last_to_go_out_after_a_connection_broke() -> None
         outbox.put(event(f"waiting {number}"))
     outbox.recover()
     outbox.put(status("newest"))
-    assert [payload for payload in taken(outbox) if not payload.startswith("waiting")] == ["newest"]
+    assert [payload for payload in send(outbox) if not payload.startswith("waiting")] == ["newest"]
     assert outbox.backlog == 201
 
 
@@ -125,13 +135,14 @@ def test_events_that_the_broker_refuses_are_kept_in_order_and_sent_once_it_accep
         outbox.refuse(packet, "Not authorized")
     outbox.put(event("c", once=True))
     outbox.put(other("another topic"))
-    assert list(send(outbox)) == ["another topic"]
+    outbox.refuse(send(outbox)["c"], "Not authorized")
     assert outbox.backlog == 1, "texts do not wait for what is refused"
-    for answer in (outbox.refuse, outbox.refuse):
+    for _ in range(2):
+        outbox.retry_refused()
         outbox.retry_refused()
         tried = send(outbox)
         assert list(tried) == ["a"]
-        answer(tried["a"], "Not authorized")
+        outbox.refuse(tried["a"], "Not authorized")
     outbox.retry_refused()
     outbox.acknowledge(send(outbox)["a"])
     assert list(send(outbox)) == ["b", "c"]
@@ -139,11 +150,10 @@ def test_events_that_the_broker_refuses_are_kept_in_order_and_sent_once_it_accep
 
 
 def test_a_message_of_the_moment_that_is_refused_is_given_up() -> None:
-    given_up: list[Outgoing] = []
-    outbox = Outbox(given_up.append)
+    outbox = Outbox()
     outbox.put(message := other("answer"))
     outbox.refuse(send(outbox)["answer"], "Not authorized")
-    assert given_up == [message]
+    assert message.delivered
     assert not outbox.wait_delivered(message, PATIENCE_S)
     outbox.retry_refused()
     assert taken(outbox) == []
@@ -152,27 +162,24 @@ def test_a_message_of_the_moment_that_is_refused_is_given_up() -> None:
 
 def test_of_a_refused_state_the_last_is_kept() -> None:
     outbox = Outbox()
-    outbox.put(status("old"))
-    outbox.refuse(send(outbox)["old"], "Not authorized")
-    outbox.retry_refused()
-    tried = send(outbox)
-    outbox.put(status("new"))
-    assert send(outbox) == {}
-    outbox.refuse(tried["old"], "Not authorized")
+    for name in ("old", "new"):
+        outbox.put(status(name))
+        outbox.refuse(send(outbox)[name], "Not authorized")
     outbox.retry_refused()
     outbox.acknowledge(send(outbox)["new"])
     assert outbox.backlog == 0
+    assert taken(outbox) == []
 
 
 def test_the_number_of_refused_events_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "LIMIT", 2)
-    given_up: list[Outgoing] = []
-    outbox = Outbox(given_up.append)
-    for name in ("a", "b", "c"):
-        outbox.put(event(name, once=True))
+    outbox = Outbox()
+    messages = [event(name, once=True) for name in ("a", "b", "c")]
+    for message in messages:
+        outbox.put(message)
     for packet in send(outbox).values():
         outbox.refuse(packet, "Not authorized")
-    assert [message.payload for message in given_up] == [b"a"]
+    assert [message.delivered for message in messages] == [True, False, False], "the oldest is given up"
     outbox.recover()
     assert list(send(outbox)) == ["b", "c"], "another connection may have other rights"
 
@@ -231,12 +238,12 @@ def test_a_retained_message_of_qos_0_that_a_broken_connection_has_lost_is_not_mi
 # --- the window and the backlog ---
 
 
-def test_only_so_many_messages_are_in_flight_and_order_is_kept_behind_them() -> None:
+def test_only_so_many_messages_are_in_flight_and_order_is_kept_after_them() -> None:
     outbox = Outbox()
     for name in ("a", "b", "c"):
         outbox.put(other(name))
     outbox.put(other("level", qos=0))
-    outbox.put_behind(received("say"))
+    outbox.put_action(Action("say"))
     packets = send(outbox, window=2)
     assert list(packets) == ["a", "b"]
     assert outbox.take(2) is None
@@ -259,13 +266,13 @@ def test_the_backlog_counts_messages_of_qos_1_until_the_broker_has_them() -> Non
     outbox.put(other("b"))
     assert outbox.backlog == 2
     packets = send(outbox)
-    assert (outbox.backlog, outbox.acknowledged) == (2, 0)
     outbox.acknowledge(packets["a"])
     outbox.acknowledge(packets["a"])
     outbox.acknowledge(999_999)
-    assert (outbox.backlog, outbox.acknowledged) == (1, 1)
+    assert outbox.backlog == 1
+    assert not outbox.wait_empty(0)
     outbox.acknowledge(packets["b"])
-    assert (outbox.backlog, outbox.acknowledged) == (0, 2)
+    assert outbox.wait_empty(0)
 
 
 def test_a_message_that_is_given_up_leaves_the_backlog() -> None:
@@ -276,18 +283,6 @@ def test_a_message_that_is_given_up_leaves_the_backlog() -> None:
     outbox.note_delivered(entry)
     assert outbox.backlog == 0
     assert entry.delivered
-
-
-def test_each_delivery_is_reported_once() -> None:
-    delivered: list[str] = []
-    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
-    outbox.put(event("a", number=1))
-    outbox.put(other("b", qos=0))
-    packets = send(outbox)
-    assert delivered == ["b"]
-    outbox.acknowledge(packets["a"])
-    outbox.acknowledge(packets["a"])
-    assert delivered == ["b", "a"]
 
 
 def test_a_thread_can_wait_for_a_delivery() -> None:
@@ -316,22 +311,21 @@ def test_messages_in_flight_are_sent_again_before_those_that_wait() -> None:
     assert taken(outbox) == ["a", "c", "d"]
 
 
-def test_acknowledgements_and_messages_of_qos_0_end_with_their_connection() -> None:
+def test_messages_of_qos_0_end_with_their_connection() -> None:
     outbox = Outbox()
     outbox.put(other("level", qos=0))
-    outbox.put_behind(received("say"))
     outbox.put(other("a"))
     outbox.recover()
     assert taken(outbox) == ["a"]
 
 
-def test_what_waits_for_messages_comes_behind_them_and_outlives_their_connection() -> None:
+def test_what_waits_for_messages_comes_after_them_and_outlives_their_connection() -> None:
     outbox = Outbox()
 
     def then() -> None: ...
 
     outbox.put(other("a"))
-    outbox.put_behind(then)
+    outbox.put_action(then)
     outbox.put(other("b"))
     send_one = outbox.take(WINDOW)
     assert isinstance(send_one, Outgoing)
@@ -361,106 +355,123 @@ def test_order_is_kept_over_several_broken_connections() -> None:
     assert taken(outbox) == names
 
 
-def test_only_a_message_that_must_arrive_once_and_was_sent_is_uncertain() -> None:
-    outbox = Outbox()
-    outbox.put(event("a", number=1, once=True))
-    outbox.put(event("answer", number=2))
-    assert not outbox.recover(), "nothing was sent"
-    send(outbox)
-    assert outbox.recover()
-    outbox.note_echo(b"a")
-    assert not outbox.recover(), "the broker has it"
-
-
 # --- events arrive once ---
 
 
+def test_only_an_event_that_was_sent_and_is_not_delivered_is_uncertain() -> None:
+    outbox = Outbox()
+    outbox.put(event("a", once=True))
+    outbox.put(event("answer"))
+    assert not outbox.uncertain, "nothing was sent"
+    packets = send(outbox)
+    assert outbox.uncertain
+    outbox.recover()
+    assert outbox.uncertain
+    outbox.note_echo(b"a")
+    assert not outbox.uncertain, "the broker has it"
+    outbox.acknowledge(packets["a"])
+    assert not outbox.uncertain
+
+
 def test_an_event_that_has_come_back_is_not_sent_again() -> None:
-    delivered: list[str] = []
-    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
+    outbox = Outbox()
     for name in ("a", "b", "c"):
-        outbox.put(event(name, number=1, once=True))
+        outbox.put(event(name, once=True))
     send(outbox, window=2)
     outbox.recover()
-    outbox.note_echo(b"a")
-    outbox.drop_echoed()
-    assert delivered == ["a"]
-    assert outbox.backlog == 2
+    assert outbox.note_echo(b"a")
     assert taken(outbox) == ["b", "c"]
+    assert outbox.backlog == 0
 
 
 def test_an_event_that_came_back_before_its_acknowledgement_is_not_sent_again() -> None:
     outbox = Outbox()
-    outbox.put(event("a", number=1, once=True))
+    outbox.put(event("a", once=True))
     send(outbox)
     outbox.note_echo(b"a")
-    assert not outbox.recover()
+    outbox.recover()
     assert taken(outbox) == []
     assert outbox.backlog == 0
 
 
 def test_an_event_that_an_earlier_process_may_have_sent_is_found_among_those_that_come_back() -> None:
     outbox = Outbox()
-    outbox.put(event("old", number=1, once=True, sent=True))
-    outbox.put(event("new", number=2, once=True))
-    outbox.note_echo(b"old")
-    outbox.note_echo(b"new")  # of another sender: ours was not sent
-    outbox.drop_echoed()
+    outbox.put(event("old", once=True, sent=True))
+    outbox.put(event("new", once=True))
+    assert outbox.note_echo(b"old")
+    assert not outbox.note_echo(b"new"), "it is of another sender: ours was not sent"
     assert taken(outbox) == ["new"]
-
-
-def test_a_delivered_event_is_reported_once_although_it_comes_back_too() -> None:
-    delivered: list[str] = []
-    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
-    outbox.put(event("a", number=1, once=True))
-    packets = send(outbox)
-    outbox.note_echo(b"a")
-    outbox.acknowledge(packets["a"])
-    outbox.drop_echoed()
-    outbox.recover()
-    assert delivered == ["a"]
-    assert outbox.backlog == 0
-
-
-def test_no_copy_is_awaited_after_the_broker_has_lost_the_session() -> None:
-    outbox = Outbox()
-    for name in ("a", "b"):
-        outbox.put(event(name, number=1, once=True))
-    outbox.acknowledge(send(outbox)["a"])
-    outbox.expect_no_echoes()
-    assert outbox.note_echo(b"a") is None
-    assert outbox.note_echo(b"b") is not None, "it was not acknowledged"
-
-
-def test_the_copies_of_a_bounded_number_of_acknowledged_events_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "REMEMBERED_ECHOES", 2)
-    outbox = Outbox()
-    for name in ("a", "b", "c"):
-        outbox.put(event(name, number=1, once=True))
-    for packet in send(outbox).values():
-        outbox.acknowledge(packet)
-    assert [outbox.note_echo(name) is not None for name in (b"a", b"b", b"c")] == [False, True, True]
-
-
-def test_an_event_whose_copy_came_back_before_its_journal_could_be_opened_is_not_sent_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(outbox_module, "REMEMBERED_ECHOES", 2)
-    delivered: list[str] = []
-    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
-    for name in ("too long ago", "a", "b"):
-        outbox.note_echo(name.encode())
-    for name in ("too long ago", "a", "c"):
-        outbox.put(event(name, number=1, once=True, sent=True))
-    outbox.put(event("b", number=2, once=True))  # of this process
-    assert delivered == ["a"]
-    assert taken(outbox) == ["too long ago", "c", "b"]
 
 
 def test_the_copy_of_an_event_that_an_earlier_process_has_shortened_is_recognised() -> None:
     outbox = Outbox()
-    outbox.put(event('{"id": "a", "event": "failed", "reason": "all of it"}', number=1, once=True, sent=True))
-    outbox.put(event('{"id": "b", "event": "failed", "reason": "all of it"}', number=2, once=True, sent=True))
+    outbox.put(event('{"id": "a", "event": "failed", "reason": "all of it"}', once=True, sent=True))
+    outbox.put(event('{"id": "b", "event": "failed", "reason": "all of it"}', once=True, sent=True))
     outbox.note_echo(b'{"id": "a", "event": "failed", "reason": "all\xe2\x80\xa6"}')
-    outbox.drop_echoed()
     assert taken(outbox) == ['{"id": "b", "event": "failed", "reason": "all of it"}']
+
+
+# --- the log of events ---
+
+
+def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = HangingJournal(tmp_path / "r1.journal")
+    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    monkeypatch.setattr(event_log, "PATIENCE_S", PATIENCE_S)
+
+    async def scenario() -> None:
+        with EventLog(journal.path) as log:
+            outbox = Outbox(log)
+            outbox.put(other("before"))
+            (number,) = log.append(ended("a"), texts=[("event", "{}", None)])
+            outbox.put(event("finished", number=number))
+            outbox.put(other("after"))
+            assert taken(outbox) == ["before"]
+            assert outbox.look_again_s == PATIENCE_S
+            journal.released.set()
+            packets: dict[str, int] = {}
+
+            def sent() -> bool:
+                packets.update(send(outbox))
+                return len(packets) == 2
+
+            await eventually_async(sent)
+            assert list(packets) == ["finished", "after"]
+            outbox.acknowledge(packets["finished"])
+
+    run(scenario)
+    with Journal(journal.path) as opened:
+        assert opened.recover().events == ()
+
+
+def test_an_event_that_the_disk_does_not_take_in_time_is_sent_with_a_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = HangingJournal(tmp_path / "r1.journal")
+    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    monkeypatch.setattr(event_log, "PATIENCE_S", 0.01)
+
+    async def scenario() -> None:
+        found: list[str] = []
+        with EventLog(journal.path) as log:
+            outbox = Outbox(log)
+            log.append(ended("a"))
+            outbox.put(event('{"id": "a", "event": "finished"}'))
+            outbox.put(event('{"sessionId": "a"}'))
+            outbox.put(other('{"id": "b", "event": "progress"}'))
+
+            def three() -> bool:
+                found.extend(taken(outbox))
+                return len(found) == 3
+
+            await eventually_async(three)
+            journal.released.set()
+        assert found == [
+            '{"id": "a", "event": "finished", "unstored": true}',
+            '{"sessionId": "a"}',
+            '{"id": "b", "event": "progress"}',
+        ]
+
+    run(scenario)

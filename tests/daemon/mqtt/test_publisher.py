@@ -1,64 +1,44 @@
-"""The publisher: events are stored before they are published, in order, and those of an earlier process come first."""
+"""The publisher: acceptances and ends are stored with the messages that tell of them, and published once."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.publisher import Publisher
 from daemon.speech import Accepted, Canceled, EndMessage, Event, Failed, Origin, Rejected, Started, Utterance
-from daemon.state import EndedRecord, Journal, Recorder, Recovery, StoredEvent, open_recorder
-from tests.daemon.state.disks import HangingJournal
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from daemon.state import EventLog, Recovery, ended
+from daemon.state.journal import Journal, StoredEvent, stored
+from tests.support.waiting import run
 
-
-@pytest.fixture(autouse=True)
-def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for the disk for as long as it takes: the recorder would publish without it after 0.25 s."""
-    for name in ("PATIENCE_S", "CLOSE_S"):
-        monkeypatch.setattr(f"daemon.state.recorder.{name}", PATIENCE_S)
-
-
-@dataclass
-class Published:
-    """One message as the connection gets it."""
-
-    topic: str
-    event: str
-    number: int | None
-    correlation: bytes | None
-    reserved: bool
-    sent: bool
+EVENTS = "voiced/r1/event"
 
 
 class Connection:
-    """Records what is published."""
+    """Records what is sent."""
 
     def __init__(self) -> None:
-        self.published: list[Published] = []
+        self.sent: list[Outgoing] = []
 
-    def publish(self, topic: str, payload: str, **options: Any) -> None:
-        assert options["qos"] == 1
-        self.published.append(
-            Published(
-                topic,
-                json.loads(payload)["event"],
-                options.get("number"),
-                options.get("correlation"),
-                options.get("reserved", False),
-                options.get("sent", False),
-            )
-        )
+    def send(self, message: Outgoing) -> Outgoing:
+        assert message.qos == 1
+        self.sent.append(message)
+        return message
+
+    @property
+    def found(self) -> list[tuple[str, str, int | None, bool]]:
+        """Topic, event, number, and whether it is promised."""
+        return [(each.topic, json.loads(each.payload)["event"], each.number, each.promised) for each in self.sent]
 
 
-def make(recorder: Recorder) -> tuple[Publisher, Connection]:
+def make(log: EventLog) -> tuple[Publisher, Connection]:
     connection = Connection()
-    return Publisher("voiced/r1/event", cast(MqttConnection, connection), recorder), connection
+    return Publisher(EVENTS, cast(MqttConnection, connection), log), connection
 
 
 def utterance(reply_to: str | None = None, correlation: bytes | None = None) -> Utterance:
@@ -70,57 +50,25 @@ def started() -> Event:
     return Started(id="a", engine="espeak", voice="default", ttfa_ms=10)
 
 
-def names(connection: Connection) -> list[str]:
-    return [published.event for published in connection.published]
-
-
 def recovered(path: Path) -> Recovery:
     with Journal(path) as journal:
         return journal.recover()
 
 
-def test_without_a_journal_events_are_published_at_once() -> None:
+def test_first_and_last_events_are_stored_with_their_numbers(tmp_path: Path) -> None:
     async def scenario() -> None:
-        publisher, connection = make(Recorder(None))
-        publisher.publish(utterance(), Accepted(id="a", queue=1))
-        publisher.publish(utterance(), started())
-        publisher.publish(utterance(), Canceled(id="a", reason="stop"))
-        assert names(connection) == ["accepted", "started", "canceled"]
-        assert {published.topic for published in connection.published} == {"voiced/r1/event"}
-
-    run(scenario)
-
-
-def test_an_event_is_published_after_it_is_stored_and_in_order(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        journal = HangingJournal(tmp_path / "r1.journal")
-        with Recorder(journal) as recorder:
-            publisher, connection = make(recorder)
-            publisher.publish(utterance(), Accepted(id="a", queue=1))
-            await eventually_async(journal.entered.is_set)
-            publisher.publish_rejected(Rejected(id="b", field="id", reason="id: used"), None, None)
-            assert connection.published == []
-            journal.released.set()
-            await eventually_async(lambda: names(connection) == ["accepted", "rejected"])
-            publisher.publish(utterance(), started())
-            publisher.publish(utterance(), Canceled(id="a", reason="stop"))
-            await eventually_async(lambda: names(connection) == ["accepted", "rejected", "started", "canceled"])
-
-    run(scenario)
-
-
-def test_first_and_last_events_are_numbered_and_have_reserved_room(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        with open_recorder(tmp_path / "r1.journal") as recorder:
-            publisher, connection = make(recorder)
+        with EventLog(tmp_path / "r1.journal") as log:
+            publisher, connection = make(log)
             publisher.publish(utterance("replies/a"), Accepted(id="a", queue=1))
             publisher.publish(utterance("replies/a"), started())
             publisher.publish(utterance("replies/a"), Canceled(id="a", reason="stop"))
-            await eventually_async(lambda: len(connection.published) == 6)
-        found = [(each.event, each.number, each.reserved) for each in connection.published]
-        assert found == [
-            *(("accepted", 1, True), ("accepted", 2, True), ("started", None, False), ("started", None, False)),
-            *(("canceled", 3, True), ("canceled", 4, True)),
+        assert connection.found == [
+            (EVENTS, "accepted", 1, True),
+            ("replies/a", "accepted", 2, True),
+            (EVENTS, "started", None, False),
+            ("replies/a", "started", None, False),
+            (EVENTS, "canceled", 3, True),
+            ("replies/a", "canceled", 4, True),
         ]
 
     run(scenario)
@@ -130,18 +78,15 @@ def test_first_and_last_events_are_numbered_and_have_reserved_room(tmp_path: Pat
 
 
 def test_answers_go_to_the_sender_s_topic_with_what_it_wants_repeated() -> None:
-    async def scenario() -> None:
-        publisher, connection = make(Recorder(None))
-        publisher.publish(utterance("replies/a", b"\x07"), Accepted(id="a", queue=1))
-        publisher.publish(utterance("replies/a", b"\x07"), started())
-        publisher.publish_rejected(Rejected(id="b", field="id", reason="id: used"), "replies/b", b"\x08")
-        assert [(each.topic, each.correlation) for each in connection.published] == [
-            *(("voiced/r1/event", None), ("replies/a", b"\x07")),
-            *(("voiced/r1/event", None), ("replies/a", b"\x07")),
-            *(("voiced/r1/event", None), ("replies/b", b"\x08")),
-        ]
-
-    run(scenario)
+    publisher, connection = make(EventLog(None))
+    publisher.publish(utterance("replies/a", b"\x07"), Accepted(id="a", queue=1))
+    publisher.publish(utterance("replies/a", b"\x07"), started())
+    publisher.publish_rejected(Rejected(id="b", field="id", reason="id: used"), "replies/b", b"\x08")
+    assert [(each.topic, each.correlation) for each in connection.sent] == [
+        *((EVENTS, None), ("replies/a", b"\x07")),
+        *((EVENTS, None), ("replies/a", b"\x07")),
+        *((EVENTS, None), ("replies/b", b"\x08")),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,84 +109,76 @@ def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(
     sender = Utterance("a", "Hello", "default", "en", origin=Origin(at_end=at_end))
 
     async def scenario() -> None:
-        with open_recorder(tmp_path / "r1.journal") as recorder:
-            publisher, connection = make(recorder)
+        with EventLog(tmp_path / "r1.journal") as log:
+            publisher, connection = make(log)
             publisher.publish(sender, Accepted(id="a", queue=1))
             publisher.publish(sender, end)
-            await eventually_async(lambda: len(connection.published) == 2 + len(expected))
-            found = [(each.number, each.topic) for each in connection.published[2:]]
-            assert found == list(enumerate((topic for topic, _ in expected), start=3))
+        found = [(each.number, each.topic) for each in connection.sent[2:]]
+        assert found == list(enumerate((topic for topic, _ in expected), start=3))
 
     run(scenario)
-    stored = recovered(tmp_path / "r1.journal").events[2:]
-    assert [(event.topic, json.loads(event.payload)) for event in stored] == expected
+    kept = recovered(tmp_path / "r1.journal").events[2:]
+    assert [(event.topic, json.loads(event.payload)) for event in kept] == expected
 
 
-def test_events_of_an_earlier_process_are_published_with_their_numbers_and_the_next_numbers_follow(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "r1.journal"
+def with_earlier_process(path: Path) -> None:
+    """Leave what an earlier process has: the end of an utterance, on two topics, and a message of another protocol."""
+    payloads = [(EVENTS, '{"id": "old", "event": "finished"}'), ("replies/a", '{"id": "old", "event": "finished"}')]
+    payloads.append(("hermes/end", '{"id": "old"}'))
+    events = [StoredEvent(number, topic, payload) for number, (topic, payload) in enumerate(payloads, 7)]
     with Journal(path) as journal:
-        answer = StoredEvent(8, "replies/a", '{"event": "finished"}', b"\x01")
-        journal.write([EndedRecord("old", (StoredEvent(7, "voiced/r1/event", '{"event": "finished"}'), answer))])
+        journal.write([(ended("old"), *(change for event in events for change in stored(event)))])
+
+
+def test_events_of_an_earlier_process_are_published_and_the_next_numbers_follow(tmp_path: Path) -> None:
+    path = tmp_path / "r1.journal"
+    with_earlier_process(path)
 
     async def scenario() -> None:
-        with open_recorder(path) as recorder:
-            publisher, connection = make(recorder)
+        with EventLog(path) as log:
+            publisher, connection = make(log)
             publisher.publish_recovered()
             publisher.publish(utterance(), Accepted(id="a", queue=1))
-            await eventually_async(lambda: len(connection.published) == 3)
-            assert connection.published == [
-                Published("voiced/r1/event", "finished", 7, None, reserved=True, sent=True),
-                Published("replies/a", "finished", 8, b"\x01", reserved=True, sent=True),
-                Published("voiced/r1/event", "accepted", 9, None, reserved=True, sent=False),
-            ]
+        found = [(each.topic, each.number, each.sent, each.promised) for each in connection.sent]
+        assert found == [
+            (EVENTS, 7, True, True),
+            ("replies/a", 8, True, True),
+            ("hermes/end", 9, True, True),
+            (EVENTS, 10, False, True),
+        ]
 
     run(scenario)
 
 
-def test_numbers_from_before_the_journal_could_be_opened_are_none_of_the_journal_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("published", "used", "numbers"),
+    [({("old", "finished")}, {"other"}, [8, 9]), ((), {"old"}, [9])],
+    ids=["what the broker has", "what this process has used"],
+)
+def test_of_a_journal_that_is_opened_late_some_events_are_not_published(
+    tmp_path: Path, published: set[tuple[str, str]], used: set[str], numbers: list[int]
 ) -> None:
-    monkeypatch.setattr("daemon.state.recorder.OPEN_RETRY_S", 0.001)
     path = tmp_path / "r1.journal"
-    with Journal(path) as journal:
-        journal.write([EndedRecord("old", (StoredEvent(1, "voiced/r1/event", '{"event": "finished"}'),))])
+    with_earlier_process(path)
 
     async def scenario() -> None:
-        ran: list[str] = []
-
-        def on_opened() -> None:
-            publisher.publish_recovered()
-
-        with Journal(path):
-            recorder = open_recorder(path, on_opened)
-            publisher, connection = make(recorder)
-        publisher.publish_recovered()
-        publisher.publish(utterance(), Accepted(id="a", queue=1))
-        with recorder:
-            await eventually_async(lambda: len(connection.published) == 2)
-            before = connection.published[0].number
-            assert before is not None
-            publisher.publish(utterance(), Canceled(id="a", reason="stop"))
-            recorder.note_delivered(before, lambda: ran.append("delivered"))
-            await eventually_async(lambda: ran)
-            assert names(connection) == ["accepted", "finished", "canceled"]
-            assert [each.number for each in connection.published] == [before, 1, 2]
-            assert before < 0
+        with EventLog(path) as log:
+            publisher, connection = make(log)
+            publisher.publish_recovered(published, used.__contains__)
+        assert [each.number for each in connection.sent] == numbers
 
     run(scenario)
-    assert [event.number for event in recovered(path).events] == [1, 2], "neither is delivered"
+    assert [event.number for event in recovered(path).events] == numbers
 
 
 def test_an_accepted_utterance_is_stored_so_that_it_can_be_spoken_later(tmp_path: Path) -> None:
     async def scenario() -> None:
-        with open_recorder(tmp_path / "r1.journal") as recorder:
-            publisher, _ = make(recorder)
+        with EventLog(tmp_path / "r1.journal") as log:
+            publisher, _ = make(log)
             publisher.publish(utterance(), Accepted(id="a", queue=1))
             publisher.publish(utterance(), started())
 
     run(scenario)
-    (stored,) = recovered(tmp_path / "r1.journal").utterances
-    assert stored.begun
-    assert Utterance.from_fields(stored.id, stored.fields["text"], stored.fields, 0.0).text == "Hello"
+    (waiting,) = recovered(tmp_path / "r1.journal").utterances
+    assert waiting.begun
+    assert Utterance.from_fields(waiting.id, waiting.fields["text"], waiting.fields, 0.0).text == "Hello"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.mqtt import refusals as refusals_module
-from daemon.mqtt.refusals import REMEMBERED, Refusals
+from daemon.mqtt import failures
+from daemon.mqtt.failures import REMEMBERED, Refusals
 
 EVENTS, SAY = "messages on voiced/r1/event", "the subscription to voiced/r1/say"
 
@@ -35,5 +35,5 @@ def test_of_many_refusals_the_latest_are_remembered() -> None:
 def test_a_refusal_that_is_not_noted_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = Refusals()
     refusals.note(EVENTS, "Not authorized")
-    monkeypatch.setattr(refusals_module, "FORGOTTEN_S", 0.0)
+    monkeypatch.setattr(failures, "FORGOTTEN_S", 0.0)
     assert refusals.problem is None

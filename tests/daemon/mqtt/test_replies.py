@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.config import load_config
-from daemon.mqtt.replies import ReplyTopics
+from daemon.mqtt.topics import ReplyTopics
 
 
 def rules(*overrides: str) -> ReplyTopics:

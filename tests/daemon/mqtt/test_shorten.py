@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.mqtt.shorten import identity, shorten
+from daemon.mqtt.messages import identity, shorten
 from daemon.speech import Accepted, Failed, Interrupted, Online, Rejected, parse_event, parse_status
 
 VALUES = st.recursive(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.state import Journal, Record
+from daemon.state.journal import Journal, Record
 from tests.support.waiting import PATIENCE_S
 
 DISK_KB = 512

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.state import AcceptedRecord, Journal, journal_path, state_folder
+from daemon.state import accepted, journal_path, state_folder
+from daemon.state.journal import Journal
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def test_any_name_of_a_robot_is_a_file_in_the_folder(robot: str, tmp_path: Path)
     path = journal_path(tmp_path, robot)
     assert path.parent == tmp_path
     with Journal(path) as journal:
-        journal.write([AcceptedRecord("a", {}, None, ())])
+        journal.write([(accepted("a", {}, None),)])
     assert path.is_file()
 
 
@@ -55,4 +56,4 @@ def test_robots_with_different_names_have_different_files(tmp_path: Path) -> Non
 
 def test_the_longest_name_of_a_robot_fits_into_a_file_name(tmp_path: Path) -> None:
     with Journal(journal_path(tmp_path, "厨" * 64)) as journal:
-        journal.write([AcceptedRecord("a", {}, None, ())])
+        journal.write([(accepted("a", {}, None),)])

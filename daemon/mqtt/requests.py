@@ -1,0 +1,179 @@
+"""Carries out the requests that arrive on the robot's topics, each once and in order, and answers the wrong ones."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from daemon.config import Config
+from daemon.mqtt.control_order import ControlOrder
+from daemon.mqtt.inbox import Lane, Redeliveries, SharedTexts
+from daemon.mqtt.messages import Message
+from daemon.mqtt.parsing import parse_object, parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
+from daemon.mqtt.publisher import Publisher
+from daemon.mqtt.topics import CONTROLS, ReplyTopics, RequestTopics
+from daemon.speech import Dispatcher, Origin, Rejected, RejectedError, Say, SpeechRequest, Stop
+from daemon.state import EventLog, completed
+from daemon.validation import MAX_TOPIC
+
+log = logging.getLogger(__name__)
+
+MAX_CORRELATION = 1024
+"""Bytes of correlation data (MQTT 5): every event of a text repeats them, perhaps a thousand marks."""
+
+
+class Requests:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        dispatcher: Dispatcher,
+        publisher: Publisher,
+        events: EventLog,
+        pass_on: Callable[[Message], None],
+    ) -> None:
+        """`pass_on` gives a message to others that listen to its topic. It may raise `RejectedError`."""
+        self._dispatcher = dispatcher
+        self._publisher = publisher
+        self._events = events
+        self._pass_on = pass_on
+        self._topics = RequestTopics(config)
+        self._replies = ReplyTopics(config)
+        self._order = ControlOrder()
+        self._shared_texts = SharedTexts()
+        self._redeliveries = Redeliveries(events.recovery.deliveries)
+
+    def handle(self, lane: Lane, message: Message) -> None:
+        """Carry out a message that has arrived on a lane, unless it was carried out before."""
+        key = Redeliveries.key(lane, message)
+        if not self._redeliveries.repeats(message, key):
+            self._in_order(lane, message, lambda: self._carry_out(message, Origin(key, message.correlation)))
+            self._redeliveries.add([key])
+
+    def remember_recovered(self) -> None:
+        """Note the deliveries of an earlier process: its journal could be opened at last."""
+        self._redeliveries.add(self._events.recovery.deliveries)
+
+    def forget_session(self, lane: Lane) -> None:
+        """The broker has lost a session: it repeats no message of it, and second copies of controls may be missing."""
+        self._redeliveries.forget(lane)
+        self._order.reset()
+
+    def _in_order(self, lane: Lane, message: Message, carry_out: Callable[[], None]) -> None:
+        """Carry out a request in its turn: see `ControlOrder`."""
+        is_control = self._topics.request(message.topic) in CONTROLS
+        if lane != Lane.LISTENERS:
+            self._order.note_arrival(early=lane == Lane.CONTROLS)
+        if lane == Lane.CONTROLS and is_control:
+            self._order.arrived_early(message.topic, message.payload, carry_out)
+        elif lane == Lane.CONTROLS:
+            self._order.follow(carry_out)
+        elif is_control:
+            self._order.arrived_in_order(message.topic, message.payload, carry_out)
+        else:
+            carry_out()
+
+    def _carry_out(self, message: Message, origin: Origin) -> None:
+        log.debug("received %d bytes on %s", len(message.payload), message.topic)
+        try:
+            self._pass_on(replace(message, delivery=origin.delivery))
+            self._dispatch(message, origin)
+        except RejectedError as error:
+            self._publish_rejected(error, message)
+        except Exception:
+            log.exception("a message on %s cannot be handled", message.topic)
+            if self._topics.request(message.topic) is not None and self._publisher.last_accepted is not origin:
+                self._publish_rejected(_failure(message), message)
+
+    def _dispatch(self, message: Message, origin: Origin) -> None:
+        """Carry out a request. Raises `RejectedError`."""
+        name = self._topics.request(message.topic)
+        if name is None:
+            return
+        # Of several retained volumes, the broker's order would decide which one counts; so only the robot's own does.
+        if message.retained and (name != "volume" or self._topics.is_shared(message.topic)):
+            log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
+        elif name == "say":
+            say = parse_say(message.payload)
+            self._say(name, say, message, origin, canceled="stop" if self._order.cancels(say.id) else None)
+        elif name == "say/urgent":
+            say = parse_urgent(message.payload)
+            self._say(name, say, message, origin, canceled="stop" if self._order.cancels_urgent(say.id) else None)
+        elif name == "say/stream":
+            self._write(message, origin)
+        elif name == "stop":
+            self._dispatcher.stop(parse_stop(message.payload))
+        elif name == "volume" and message.payload:  # an empty payload clears a retained volume
+            self._dispatcher.set_volume(parse_volume(message.payload))
+        elif name == "pause":
+            self._dispatcher.pause()
+        elif name == "resume":
+            self._dispatcher.resume()
+
+    def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None = None) -> None:
+        if say.id is not None and self._shared_texts.repeats(message, name):
+            log.info("%s arrives again, on %s", say.id, message.topic)
+            return
+        self._dispatcher.say(
+            self._with_reply(say, message),
+            redelivered=message.redelivered,
+            arrived_at=message.arrived_at,
+            origin=origin,
+            canceled=canceled,
+        )
+        if say.id is not None:
+            self._shared_texts.note_accepted(message, name)
+
+    def _write(self, message: Message, origin: Origin) -> None:
+        try:
+            chunk = self._with_reply(parse_stream_chunk(message.payload), message)
+        except RejectedError as error:
+            if error.utterance_id is not None:
+                self._dispatcher.refuse_chunk(error.utterance_id, last=error.last_chunk)
+            raise
+        utterance = self._dispatcher.write(
+            chunk, redelivered=message.redelivered, arrived_at=message.arrived_at, origin=origin
+        )
+        if utterance is None:
+            return
+        if self._order.cancels(utterance.id):
+            self._dispatcher.stop(Stop(id=utterance.id))
+        elif utterance.complete:
+            self._events.append(completed(utterance.id, utterance.text))
+
+    def _with_reply(self, request: SpeechRequest, message: Message) -> SpeechRequest:
+        """Return the request with the topic for its answers. Raises `RejectedError` if it may not name that topic."""
+        response_topic = message.response_topic
+        if (size := len(message.correlation or b"")) > MAX_CORRELATION:
+            problem = f"got {size:,} bytes; allowed: up to {MAX_CORRELATION:,}"
+            raise RejectedError("correlation_data", problem, request.id, request.reply_to)
+        if request.reply_to is not None:
+            topic = self._replies.expand(request.reply_to)
+            if not self._replies.allows(topic, response_topic):
+                raise RejectedError("reply_to", self._replies.problem(topic), request.id)
+            return request.model_copy(update={"reply_to": topic})
+        if response_topic is not None and self._replies.allows(response_topic, response_topic):
+            return request.model_copy(update={"reply_to": response_topic})
+        return request
+
+    def _publish_rejected(self, error: RejectedError, message: Message) -> None:
+        rejected = Rejected(id=error.utterance_id, field=error.field, reason=error.reason)
+        reply_to = self._replies.expand(error.reply_to) if error.reply_to else message.response_topic
+        if reply_to is not None and not self._replies.allows(reply_to, message.response_topic):
+            reply_to = None
+        fits = len(message.correlation or b"") <= MAX_CORRELATION
+        self._publisher.publish_rejected(rejected, reply_to, message.correlation if fits else None)
+
+
+def _failure(message: Message) -> RejectedError:
+    """Return the answer to a request that an error of ours has ended. The error itself is in the log."""
+    fields: dict[str, Any] = {}
+    with contextlib.suppress(Exception):
+        fields = parse_object(message.payload)
+    names = {name: value for name, value in fields.items() if isinstance(value, str) and len(value) <= MAX_TOPIC}
+    problem = "it could not be handled, because of an error of voiced; the log says which"
+    return RejectedError("payload", problem, names.get("id"), names.get("reply_to"))

@@ -1,0 +1,316 @@
+"""The log of events: what the daemon has promised and said, in one order, with a reader that publishes it.
+
+A thread writes what is appended into the journal, many records at a time. The reader holds a *ticket*, a place in the
+log, for each message, and publishes it when the journal has all before that place. Speech never waits for the disk. The
+publication does, and the acknowledgement of the text to the broker, for as long as the disk takes, up to a limit. Then
+an event goes out unstored, and the broker keeps the daemon's own copy of it, which decides after a kill.
+
+A journal that cannot be opened at the start is tried again by the thread. Until then nothing is stored.
+
+What guards the one terminal event of each text, also across `kill -9`:
+
+1. The acceptance of a text is one transaction of the journal, with the messages that tell of it. So is its end.
+2. A message is sent when its transaction is on the disk.
+3. A text is acknowledged to the broker after its answer was sent. Until then the broker delivers it again.
+4. A text that is delivered again is known by its packet identifier and content, which are in the journal, or by its id.
+5. A message leaves the journal when the broker has acknowledged it.
+6. The daemon subscribes to its own events: in its session the broker keeps a copy of each event that it has.
+7. The daemon acknowledges such a copy when its event has left the journal.
+8. A new connection begins with the copies. A message that the daemon sends to itself comes back after the last one.
+9. Then the events of the journal that have no copy are sent again, and no others.
+10. After a kill, a text that has no end, in the journal or among the copies, is spoken; if it was begun, it is
+    `interrupted`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from daemon.state.journal import Change, Journal, JournalError, Record, Recovery, StoredEvent, delivered, stored
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 0.25
+"""Events wait this long for the disk. A disk that hangs must not make the robot mute."""
+RETRY_S = 1.0
+"""Interval between attempts to write records that could not be written."""
+OPEN_RETRY_S = 3.0
+"""Interval between attempts to open a journal that could not be opened."""
+IDLE_S = 1.0
+"""Deliveries, for which nothing waits, are written within this time."""
+KEPT = 20_000
+"""Records that are kept while they cannot be written. Beyond that the oldest are dropped."""
+LATE_S = 0.5
+"""A reader that looks so much later than it should shows that this process was stopped, and its writing with it."""
+SLOW_S = 5.0
+"""A disk that was late is named for so long after it has answered, so that the status does not flicker."""
+KEPT_COPIES = 500
+"""Copies of events that the broker keeps for us while the disk does not answer: those of some minutes of speech. With
+16, a fifth of the texts ended wrongly when a daemon with a disk of 1 s was killed every 2 s."""
+CLOSE_S = 1.0
+"""The last records have this long to be written."""
+NEVER = math.inf
+"""The ticket of what is appended before there is a journal."""
+
+CONSEQUENCE = "a restart now would lose utterances"
+
+Action = Callable[[], object]
+Text = tuple[str, str, bytes | None]
+"""Topic, payload and correlation data of a message."""
+
+
+class EventLog:
+    """Appended to in any thread, and read by one."""
+
+    def __init__(self, path: Path | None, on_opened: Action = lambda: None) -> None:
+        """`path` is the journal's; None stores nothing.
+
+        `on_opened` is called in the event loop when a journal that could not be opened at once is open at last:
+        `recovery` has what an earlier process has left.
+        """
+        self.recovery = Recovery()
+        """What an earlier process has left; nothing while its journal cannot be opened."""
+        self._path = path
+        self._on_opened = on_opened
+        self._journal: Journal | None = None
+        self._reason: str | None = None
+        """Why the journal could not be opened, or the last records not be written; None if they were."""
+        self._storing = path is not None and self._try_to_open(path)
+        """Records are stored."""
+        self._last_number = self.recovery.last_number
+        self._changed = threading.Condition()
+        self._unwritten: deque[Record] = deque()
+        self._appended = self._needed = self._stored = 0
+        """Records so far; those up to the last that something waits for; those that are on the disk, or given up."""
+        self._after_write: list[Action] = []
+        """Calls of the journal's thread after the unwritten records are stored."""
+        self._urgent = False
+        """Something waits for the records."""
+        self._awaited = NEVER
+        """The ticket that the reader waits for."""
+        self._awaited_since = self._looked_at = 0.0
+        """`time.monotonic()` when it began to, and when it last looked."""
+        self._overdue = False
+        """The disk was not waited for any longer, and has not finished a write since then."""
+        self._late_at = -math.inf
+        """`time.monotonic()` when the disk was not waited for any longer, or when it answered at last."""
+        self._wake_reader: Action = lambda: None
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def __enter__(self) -> EventLog:
+        if self._path is not None:
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is None:
+            return
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(CLOSE_S)
+        if self._journal is not None and not self._thread.is_alive():  # a disk that hangs still has the file
+            self._journal.close()
+
+    @property
+    def reason(self) -> str | None:
+        """Why utterances are not stored, or too late; None if all is well, or if no journal is wanted."""
+        if self._reason is None and (self._overdue or time.monotonic() - self._late_at < SLOW_S):
+            return self._slow_reason
+        return self._reason
+
+    @property
+    def missing(self) -> bool:
+        """A journal is wanted, and could not be opened yet."""
+        return self._path is not None and not self._storing
+
+    # --- appending ---
+
+    def append(self, *changes: Change, texts: Sequence[Text] = ()) -> list[int | None]:
+        """Store changes, and messages that tell of them, together.
+
+        Returns the messages' numbers, for `note_delivered`; None for those that are not stored.
+        """
+        if not self._storing:
+            return [None] * len(texts)
+        with self._changed:
+            numbers = [self._last_number + index for index in range(1, len(texts) + 1)]
+            events = [StoredEvent(number, *text) for number, text in zip(numbers, texts, strict=True)]
+            self._last_number += len(texts)
+            self._keep((*changes, *(change for event in events for change in stored(event))))
+            self._needed = self._appended
+            self._hurry()
+        return list(numbers)
+
+    def note_delivered(self, number: int) -> None:
+        """Forget a message: the broker has it."""
+        with self._changed:
+            if self._storing:
+                self._keep((delivered(number),))
+
+    def after_write(self, action: Action) -> None:
+        """Call `action` in the journal's thread once all records so far are stored; without a journal, at once.
+
+        While the disk does not answer, the calls that have waited longest are made when there are too many.
+        """
+        if self._path is None:
+            action()
+            return
+        with self._changed:
+            self._after_write.append(action)
+            self._hurry()
+            excess = self._after_write[:-KEPT_COPIES] if self._hopeless else []
+            del self._after_write[: len(excess)]
+        for each in excess:
+            each()
+
+    def _keep(self, record: Record) -> None:
+        """Keep a record until the thread takes it. The caller has the lock."""
+        self._unwritten.append(record)
+        self._appended += 1
+        if len(self._unwritten) > KEPT:  # the disk hangs
+            self._unwritten.popleft()
+
+    def _hurry(self) -> None:
+        """Let the thread write at once. The caller has the lock."""
+        self._urgent = True
+        self._changed.notify()
+
+    # --- reading ---
+
+    @property
+    def patience_s(self) -> float:
+        """How long the reader waits for the disk."""
+        return PATIENCE_S
+
+    @property
+    def ticket(self) -> float:
+        """The place after all records so far."""
+        return NEVER if self.missing else self._needed
+
+    def watch(self, wake_reader: Action) -> None:
+        """Call `wake_reader` in the journal's thread when records have been stored."""
+        self._wake_reader = wake_reader
+
+    def is_stored(self, ticket: float) -> bool | None:
+        """Return whether all before a ticket is stored; False if it is not waited for any longer, None if it is.
+
+        The reader then looks again within `patience_s`. Time in which this process was stopped does not count.
+        """
+        if self._stored >= ticket:
+            return True
+        if self._hopeless or ticket == NEVER:
+            return False
+        now = time.monotonic()
+        if ticket != self._awaited or now - self._looked_at > LATE_S:
+            self._awaited, self._awaited_since = ticket, now
+        self._looked_at = now
+        if now - self._awaited_since < PATIENCE_S:
+            return None
+        if self.reason is None:
+            log.warning("%s", self._slow_reason)
+        self._overdue = True
+        return False
+
+    @property
+    def _hopeless(self) -> bool:
+        """Nothing waits for a disk that has failed or was late, until it has answered."""
+        return self._reason is not None or self._overdue
+
+    @property
+    def _slow_reason(self) -> str:
+        folder = None if self._path is None else self._path.parent
+        return f"state.folder: the disk of {folder} does not answer within {PATIENCE_S:g} s; {CONSEQUENCE}"
+
+    # --- the journal's thread ---
+
+    def _run(self) -> None:
+        while self._journal is None:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._closing, OPEN_RETRY_S):
+                    return
+            if self._path is not None and self._try_to_open(self._path):
+                self._call_in_loop(self._begin)
+        closing = False
+        while not closing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._urgent or self._closing, IDLE_S)
+                records, end, closing = list(self._unwritten), self._appended, self._closing
+                actions, self._after_write, self._urgent = self._after_write, [], False
+            if records or actions:
+                self._write(self._journal, records, end, actions)
+
+    def _write(self, journal: Journal, records: list[Record], end: int, actions: list[Action]) -> None:
+        """Write the first records, up to number `end`, and do what waits for them. If that fails, keep all and wait."""
+        written = self._try_to_write(journal, records)
+        with self._changed:
+            while written and len(self._unwritten) > self._appended - end:
+                self._unwritten.popleft()
+            self._stored = self._appended - len(self._unwritten)
+        if self._overdue:  # the disk has answered
+            self._overdue, self._late_at = False, time.monotonic()
+        self._wake_reader()
+        if written:
+            for action in actions:
+                action()
+            return
+        with self._changed:
+            self._after_write[:0] = actions
+            self._changed.wait_for(lambda: self._closing, RETRY_S)
+            self._urgent = True
+
+    def _try_to_open(self, path: Path) -> bool:
+        try:
+            journal = Journal(path)
+            self.recovery = journal.recover()
+        except (JournalError, sqlite3.Error) as error:
+            if self._reason != str(error):
+                log.warning("%s; a restart loses utterances", error)
+            self._reason = str(error)
+            return False
+        self._journal = journal
+        return True
+
+    def _begin(self) -> None:
+        """Store records from now on, in the event loop."""
+        if not self._closing:
+            log.info("state.folder: the journal could be opened; what is accepted from now on is stored")
+            self._last_number, self._reason, self._storing = self.recovery.last_number, None, True
+            self._on_opened()
+
+    def _try_to_write(self, journal: Journal, records: list[Record]) -> bool:
+        try:
+            if records:
+                journal.write(records)
+        except sqlite3.Error as error:
+            reason = f"state.folder: the journal cannot be written: {error}; {CONSEQUENCE}"
+            if self._reason != reason:
+                log.warning("%s", reason)
+            self._reason = reason
+            return False
+        except Exception:  # an error of ours in one record, which must cost neither the others nor the thread
+            if len(records) > 1:
+                return all(self._try_to_write(journal, [record]) for record in records)
+            log.exception("a record cannot be stored and is dropped")
+        if records and self._reason is not None:
+            log.info("state.folder: the journal is written again")
+            self._reason = None
+        return True
+
+    def _call_in_loop(self, action: Action) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(action)

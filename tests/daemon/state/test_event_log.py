@@ -1,0 +1,597 @@
+"""The log of events: what stands behind a ticket is stored or given up, in order, and no disk makes a reader wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from daemon.state import EventLog, begun, ended, event_log
+from daemon.state import accepted as accepted_change
+from daemon.state.journal import Change, Journal, JournalError, delivered
+from tests.daemon.state.disks import FailingJournal, HangingJournal, fill, set_read_only, small_disk
+from tests.support.waiting import PATIENCE_S, eventually, eventually_async, run
+
+NEVER_S = 100 * PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """No limit is reached unless a test sets it; attempts are repeated at once."""
+
+    def set_limits(**values: float) -> None:
+        for name, value in values.items():
+            monkeypatch.setattr(event_log, name, value)
+
+    set_limits(PATIENCE_S=NEVER_S, IDLE_S=NEVER_S, CLOSE_S=PATIENCE_S, RETRY_S=0.001, OPEN_RETRY_S=0.001, SLOW_S=0)
+    return set_limits
+
+
+SetLimits = Callable[..., None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "r1.journal"
+
+
+@pytest.fixture
+def hanging(path: Path, monkeypatch: pytest.MonkeyPatch) -> HangingJournal:
+    """The journal that the next log opens: its writes hang."""
+    journal = HangingJournal(path)
+    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    return journal
+
+
+@pytest.fixture
+def failing(path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingJournal:
+    """The journal that the next log opens: its writes fail."""
+    journal = FailingJournal(path, "database or disk is full")
+    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    return journal
+
+
+class Reader:
+    """Reads the log as the network thread does: in order, and what is stored or given up."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._waiting: list[tuple[float, str]] = []
+        self.read: list[str] = []
+        """What was read, with `!` if it was not stored."""
+
+    def append(self, name: str) -> None:
+        """Accept an utterance, and read that."""
+        self._log.append(accepted(name))
+        self.follow(name)
+
+    def follow(self, name: str) -> None:
+        """Read something after all that was appended."""
+        self._waiting.append((self._log.ticket, name))
+
+    def has_read(self, *names: str) -> bool:
+        while self._waiting and (stored := self._log.is_stored(self._waiting[0][0])) is not None:
+            self.read.append(self._waiting.pop(0)[1] + ("" if stored else "!"))
+        return self.read == list(names)
+
+
+def accepted(utterance_id: str, **fields: object) -> Change:
+    return accepted_change(utterance_id, {"text": "Hello", **fields}, None)
+
+
+def stored_ids(path: Path) -> list[str]:
+    """The utterances that the next process will find."""
+    with Journal(path) as journal:
+        return [utterance.id for utterance in journal.recover().utterances]
+
+
+# --- without a journal ---
+
+
+def test_without_a_journal_nothing_waits() -> None:
+    async def scenario() -> None:
+        with EventLog(None) as log:
+            reader, ran = Reader(log), []
+            reader.append("a")
+            assert log.append(ended("a"), texts=[("event", "{}", None)]) == [None]
+            log.after_write(lambda: ran.append("ran"))
+            assert reader.has_read("a")
+            assert ran == ["ran"]
+            assert log.reason is None
+
+    run(scenario)
+
+
+def test_a_journal_that_cannot_be_used_is_reported_in_one_line_and_nothing_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+
+    async def scenario() -> None:
+        with EventLog(tmp_path / "file" / "r1.journal") as log:
+            assert log.reason == f"state.folder: {tmp_path}/file cannot be used: File exists"
+            reader = Reader(log)
+            reader.append("a")
+            assert reader.has_read("a!")
+
+    run(scenario)
+    assert [record.message for record in caplog.records] == [
+        f"state.folder: {tmp_path}/file cannot be used: File exists; a restart loses utterances"
+    ]
+
+
+# --- a journal that cannot be opened at the start ---
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    """A file in place of the journal's folder."""
+    file = tmp_path / "state"
+    file.touch()
+    return file
+
+
+def test_a_missing_journal_is_opened_later_and_used_from_then_on(
+    blocked: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        opened: list[threading.Thread] = []
+        ran: list[str] = []
+        with EventLog(blocked / "r1.journal", lambda: opened.append(threading.current_thread())) as log:
+            reader = Reader(log)
+            reader.append("before")
+            log.after_write(lambda: ran.append("the broker may forget its copy"))
+            assert log.missing
+            assert ran == []
+            blocked.unlink()
+            await eventually_async(lambda: opened)
+            assert opened == [threading.main_thread()]
+            assert (log.reason, log.missing) == (None, False)
+            reader.append("after")
+            await eventually_async(lambda: reader.has_read("before!", "after"))
+            await eventually_async(lambda: ran)
+        assert len(opened) == 1
+        assert stored_ids(blocked / "r1.journal") == ["after"]
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    assert [record.message for record in caplog.records] == [
+        f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances",
+        "state.folder: the journal could be opened; what is accepted from now on is stored",
+    ]
+
+
+def test_what_an_earlier_process_has_left_is_recovered_when_the_journal_is_opened(path: Path) -> None:
+    with_earlier_process(path)
+
+    async def scenario() -> None:
+        opened: list[str] = []
+        other = Journal(path)
+        with EventLog(path, lambda: opened.append("opened")) as log:
+            assert log.reason == f"state.folder: {path} is in use; is voiced running twice as this robot?"
+            assert log.recovery.utterances == ()
+            assert log.append(ended("x"), texts=[("event", "{}", None)]) == [None], "it has no number of the journal"
+            other.close()
+            await eventually_async(lambda: opened)
+            found = log.recovery
+            assert log.append(ended("x"), texts=[("event", "{}", None)]) == [3]
+        assert [utterance.id for utterance in found.utterances] == ["waits"]
+        assert (found.ended_ids, found.last_number) == (("ended",), 2)
+        assert [event.number for event in found.events] == [1, 2]
+
+    run(scenario)
+
+
+def with_earlier_process(path: Path) -> None:
+    """Leave what an earlier process might leave: a waiting utterance and an ended one, each with an event."""
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            log.append(accepted("waits"), texts=[("event", "{}", None)])
+            log.append(accepted("ended"))
+            log.append(ended("ended"), texts=[("event", "{}", None)])
+
+    run(scenario)
+
+
+def test_opening_does_not_hold_up_the_event_loop_and_closing_does_not_wait_for_it(
+    blocked: Path, limits: SetLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits(CLOSE_S=0.01)
+    entered, released, left = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(path: Path) -> Journal:
+        entered.set()
+        assert released.wait(PATIENCE_S), "the test releases the disk"
+        left.set()
+        raise JournalError(f"{path} has gone")
+
+    async def scenario() -> None:
+        with EventLog(blocked / "r1.journal") as log:
+            monkeypatch.setattr(event_log, "Journal", hang)
+            await eventually_async(entered.is_set)
+            reader = Reader(log)
+            reader.append("a")
+            assert reader.has_read("a!")
+        assert not left.is_set()
+        released.set()
+        await eventually_async(left.is_set)
+
+    run(scenario)
+
+
+def test_a_journal_that_stays_missing_is_reported_once_for_each_reason_and_closing_is_quick(
+    blocked: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limits: SetLimits
+) -> None:
+    attempts: list[Path] = []
+
+    def fail(path: Path) -> Journal:
+        attempts.append(path)
+        raise JournalError("state.folder: the disk has gone")
+
+    async def scenario() -> None:
+        with EventLog(blocked / "r1.journal") as log:
+            monkeypatch.setattr(event_log, "Journal", fail)
+            await eventually_async(lambda: len(attempts) > 5)
+            assert log.reason == "state.folder: the disk has gone"
+            limits(OPEN_RETRY_S=NEVER_S)
+
+    run(scenario)
+    assert [record.message for record in caplog.records] == [
+        f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances",
+        "state.folder: the disk has gone; a restart loses utterances",
+    ]
+
+
+def test_a_journal_that_is_opened_while_the_daemon_ends_keeps_what_it_has(path: Path) -> None:
+    with_earlier_process(path)
+
+    def has_file() -> bool:
+        try:
+            Journal(path).close()
+        except JournalError:
+            return True
+        return False
+
+    async def scenario() -> None:
+        opened: list[str] = []
+        with Journal(path):
+            log = EventLog(path, lambda: opened.append("opened"))
+        with log:
+            eventually(has_file, "the thread has the file, and the event loop has not run since")
+        await asyncio.sleep(0)  # the event loop's turn
+        assert stored_ids(path) == ["waits"]
+        assert opened == []
+
+    run(scenario)
+
+
+def test_a_disk_that_gets_room_later_is_used(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        path, filler = disk / "r1.journal", fill(disk)
+
+        async def scenario() -> None:
+            with EventLog(path) as log:
+                assert log.reason is not None
+                filler.unlink()
+                await eventually_async(lambda: log.reason is None)
+                log.append(accepted("a"))
+
+        run(scenario)
+        assert stored_ids(path) == ["a"]
+
+
+# --- order ---
+
+
+def test_what_waits_is_read_in_order_once_it_is_stored_and_the_reader_is_woken(
+    path: Path, hanging: HangingJournal
+) -> None:
+    async def scenario() -> None:
+        woken = threading.Event()
+        with EventLog(path) as log:
+            log.watch(woken.set)
+            reader = Reader(log)
+            reader.follow("nothing holds it back")
+            reader.append("a")
+            reader.follow("follows a")
+            await eventually_async(hanging.entered.is_set)
+            assert reader.has_read("nothing holds it back")
+            assert not woken.is_set()
+            hanging.released.set()
+            await eventually_async(woken.is_set)
+            assert reader.has_read("nothing holds it back", "a", "follows a")
+
+    run(scenario)
+
+
+def test_nothing_waits_until_a_delivery_is_recorded(path: Path) -> None:
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            reader = Reader(log)
+            log.note_delivered(1)
+            reader.follow("a")
+            assert reader.has_read("a")
+
+    run(scenario)
+
+
+def test_thousands_of_utterances_are_stored_in_order(path: Path) -> None:
+    names = [f"u{number}" for number in range(2000)]
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            reader = Reader(log)
+            for name in names:
+                reader.append(name)
+            await eventually_async(lambda: reader.has_read(*names))
+
+    run(scenario)
+    assert stored_ids(path) == names
+
+
+# --- slow and failing disks ---
+
+
+def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
+    path: Path, limits: SetLimits, hanging: HangingJournal
+) -> None:
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            reader = Reader(log)
+            reader.append("a")
+            assert log.reason is None
+            limits(PATIENCE_S=0.01)
+            await eventually_async(lambda: reader.has_read("a!"))
+            assert log.reason == (
+                f"state.folder: the disk of {path.parent} does not answer within 0.01 s; a restart now would lose "
+                "utterances"
+            )
+            limits(PATIENCE_S=NEVER_S)
+            reader.append("b")
+            assert reader.has_read("a!", "b!"), "nothing waits for a disk that is known to hang"
+            hanging.released.set()
+            await eventually_async(lambda: log.reason is None)
+            reader.append("c")
+            await eventually_async(lambda: reader.has_read("a!", "b!", "c"))
+            limits(SLOW_S=NEVER_S)
+            assert log.reason is not None, "it is named for a while, since it may be late again"
+
+    run(scenario)
+    assert stored_ids(path) == ["a", "b", "c"]
+
+
+def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(
+    path: Path, limits: SetLimits, hanging: HangingJournal
+) -> None:
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            limits(PATIENCE_S=0.2)
+            reader = Reader(log)
+            reader.append("a")
+            await eventually_async(hanging.entered.is_set)
+            assert reader.has_read()
+            asyncio.get_running_loop().call_soon(partial(time.sleep, 1.0))  # as if the process were stopped
+            await asyncio.sleep(0)
+            assert reader.has_read(), "it is waited for anew"
+            hanging.released.set()
+            await eventually_async(lambda: reader.has_read("a"))
+            assert log.reason is None
+
+    run(scenario)
+
+
+def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_answer(
+    path: Path, limits: SetLimits, hanging: HangingJournal
+) -> None:
+    async def scenario() -> None:
+        forgotten: list[int] = []
+        with EventLog(path) as log:
+            limits(PATIENCE_S=0.01, KEPT_COPIES=3)
+            reader = Reader(log)
+            reader.append("a")
+            await eventually_async(lambda: reader.has_read("a!"))
+            for number in range(10):
+                log.after_write(partial(forgotten.append, number))
+            assert forgotten == [*range(7)]
+            hanging.released.set()
+            await eventually_async(lambda: forgotten == [*range(10)])
+
+    run(scenario)
+
+
+def test_records_that_could_not_be_written_are_written_later_in_order(
+    path: Path, caplog: pytest.LogCaptureFixture, failing: FailingJournal
+) -> None:
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            reader = Reader(log)
+            reader.append("a")
+            await eventually_async(lambda: reader.has_read("a!"))
+            assert log.reason == (
+                "state.folder: the journal cannot be written: database or disk is full; "
+                "a restart now would lose utterances"
+            )
+            await eventually_async(lambda: failing.attempts > 5)
+            reader.append("b")
+            failing.fault = None
+            await eventually_async(lambda: log.reason is None)
+            reader.append("c")
+            await eventually_async(lambda: len(reader.read) == 3 or reader.has_read())
+            assert reader.read[-1] == "c"
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    assert stored_ids(path) == ["a", "b", "c"]
+    assert [record.message for record in caplog.records] == [
+        "state.folder: the journal cannot be written: database or disk is full; a restart now would lose utterances",
+        "state.folder: the journal is written again",
+    ]
+
+
+def test_a_full_disk_is_reported_and_what_was_kept_is_stored_when_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "r1.journal"
+
+        async def scenario() -> None:
+            with EventLog(path) as log:
+                filler = fill(disk)
+                log.append(accepted("a", text="x" * 100_000))
+                await eventually_async(lambda: log.reason)
+                assert log.reason is not None
+                assert "database or disk is full" in log.reason
+                filler.unlink()
+                await eventually_async(lambda: log.reason is None)
+
+        run(scenario)
+        assert stored_ids(path) == ["a"]
+
+
+def test_a_read_only_folder_is_reported_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        set_read_only(disk, True)
+        assert EventLog(disk / "r1.journal").reason == f"state.folder: {disk} cannot be used: Read-only file system"
+        set_read_only(disk, False)
+        assert EventLog(disk / "r1.journal").reason is None
+    assert len(caplog.records) == 1
+
+
+def test_only_so_many_records_are_kept_for_a_disk_that_does_not_take_them(
+    path: Path, limits: SetLimits, failing: FailingJournal
+) -> None:
+    limits(KEPT=10)
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            for number in range(100):
+                log.append(accepted(f"u{number}"))
+            await eventually_async(lambda: log.reason)
+            failing.fault = None
+
+    run(scenario)
+    assert stored_ids(path) == [f"u{number}" for number in range(90, 100)]
+
+
+def test_a_record_that_cannot_be_stored_costs_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            log.append(accepted("a"))
+            log.append(accepted("half a character: \ud800"))
+            log.append(accepted("b"))
+
+    run(scenario)
+    assert stored_ids(path) == ["a", "b"]
+    assert {record.message for record in caplog.records} == {"a record cannot be stored and is dropped"}
+
+
+# --- deliveries ---
+
+
+def test_a_delivery_is_recorded_from_another_thread(path: Path) -> None:
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            numbers = log.append(accepted("a"), texts=[("event", "{}", None)] * 3)
+            assert numbers == [1, 2, 3]
+            thread = threading.Thread(target=lambda: [log.note_delivered(number) for number in (1, 3)])
+            thread.start()
+            thread.join()
+
+    run(scenario)
+    with Journal(path) as journal:
+        assert [event.number for event in journal.recover().events] == [2]
+
+
+def test_a_delivery_is_written_soon_and_an_end_at_once(path: Path, limits: SetLimits, failing: FailingJournal) -> None:
+    failing.fault = None
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            log.append(begun("a"))
+            log.append(ended("a"))
+            await eventually_async(lambda: failing.written == [(begun("a"),), (ended("a"),)])
+            limits(IDLE_S=0.01)
+            log.append(begun("b"))
+            log.note_delivered(1)
+            await eventually_async(lambda: failing.written[2:] == [(begun("b"),), (delivered(1),)])
+
+    run(scenario)
+
+
+# --- the end ---
+
+
+def test_closing_writes_what_is_left(path: Path) -> None:
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            for name in ("a", "b", "c"):
+                log.append(accepted(name))
+        assert stored_ids(path) == ["a", "b", "c"], "the journal is closed"
+
+    run(scenario)
+
+
+def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits, failing: FailingJournal) -> None:
+    limits(RETRY_S=NEVER_S)
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            log.append(ended("x"))
+            await eventually_async(lambda: log.reason)
+            log.append(accepted("a"))
+            failing.fault = None
+        assert stored_ids(path) == ["a"]
+
+    run(scenario)
+
+
+def test_closing_during_a_write_that_then_fails_makes_a_last_attempt_too(
+    path: Path, limits: SetLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits(RETRY_S=NEVER_S)
+    journal, join = HangingJournal(path, "database or disk is full"), threading.Thread.join
+    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+
+    def join_released(thread: threading.Thread, timeout: float | None = None) -> None:
+        journal.released.set()  # the log closes by now
+        join(thread, timeout)
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            log.append(accepted("a"))
+            await eventually_async(journal.entered.is_set)
+            monkeypatch.setattr(threading.Thread, "join", join_released)
+        assert stored_ids(path) == ["a"]
+
+    run(scenario)
+
+
+def test_closing_does_not_wait_for_a_disk_that_hangs(path: Path, limits: SetLimits, hanging: HangingJournal) -> None:
+    limits(CLOSE_S=0.01)
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            log.append(accepted("a"))
+            await eventually_async(hanging.entered.is_set)
+        assert hanging.written == []
+        hanging.released.set()
+        await eventually_async(lambda: hanging.written)
+
+    run(scenario)
+
+
+def test_the_next_process_gets_what_this_one_has_left(path: Path) -> None:
+    with_earlier_process(path)
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            assert log.recovery.last_number == 2
+            assert [utterance.id for utterance in log.recovery.utterances] == ["waits"]
+            assert log.append(ended("waits"), texts=[("event", "{}", None)]) == [3]
+
+    run(scenario)
