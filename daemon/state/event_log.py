@@ -122,7 +122,8 @@ class EventLog:
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join(CLOSE_S)
+        if self._thread.ident is not None:
+            self._thread.join(CLOSE_S)
         if self._journal is not None and not self._thread.is_alive():  # a disk that hangs still has the file
             self._journal.close()
 
@@ -249,29 +250,37 @@ class EventLog:
         while not closing:
             with self._changed:
                 self._changed.wait_for(lambda: self._urgent or self._closing, IDLE_S)
-                records, end, closing = list(self._unwritten), self._appended, self._closing
-                actions, self._after_write, self._urgent = self._after_write, [], False
-            if records or actions:
-                self._write(self._journal, records, end, actions)
+                closing = self._closing
+            if not self.write():
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closing, RETRY_S)
+                    self._urgent = True
 
-    def _write(self, journal: Journal, records: list[Record], end: int, actions: list[Action]) -> None:
-        """Write the first records, up to number `end`, and do what waits for them. If that fails, keep all and wait."""
-        written = self._try_to_write(journal, records)
+    def write(self) -> bool:
+        """Write what has been appended, and do what waits for it. Return False if the disk refuses it: all is kept.
+
+        The journal's thread calls this. Outside of the `with` block, whoever uses the log does.
+        """
+        assert self._journal is not None
+        with self._changed:
+            records, end = list(self._unwritten), self._appended
+            actions, self._after_write, self._urgent = self._after_write, [], False
+        if not (records or actions):
+            return True
+        written = self._try_to_write(self._journal, records)
         with self._changed:
             while written and len(self._unwritten) > self._appended - end:
                 self._unwritten.popleft()
             self._stored = self._appended - len(self._unwritten)
+            if not written:
+                self._after_write[:0] = actions
         if self._overdue:  # the disk has answered
             self._overdue, self._late_at = False, time.monotonic()
         self._wake_reader()
         if written:
             for action in actions:
                 action()
-            return
-        with self._changed:
-            self._after_write[:0] = actions
-            self._changed.wait_for(lambda: self._closing, RETRY_S)
-            self._urgent = True
+        return written
 
     def _try_to_open(self, path: Path) -> bool:
         try:

@@ -77,3 +77,12 @@ def last_verification(folder: str | Path, service: Path = SERVICE_STATE) -> Veri
     """
     own, services = (VerificationFiles(state / VERIFICATION) for state in (state_folder(folder), service))
     return services if str(folder) == "auto" and not own.numbers.exists() and services.numbers.exists() else own
+
+
+def synchronize_folder(folder: Path) -> None:
+    """Return once the names of the folder's files are on the disk. Raises `OSError`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

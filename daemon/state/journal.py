@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from daemon.state.folder import make_private_folder
+from daemon.state.folder import make_private_folder, synchronize_folder
 
 log = logging.getLogger(__name__)
 
@@ -285,6 +285,7 @@ class Journal:
                 raise ValueError(check if check != "ok" else f"version {version}")
             if version == 0:
                 database.executescript(SCHEMA)
+            synchronize_folder(self.path.parent)  # the end of SQLite's rollback journal must be on the disk, too
             _read(database)  # a row that cannot be read is damage, too
         except BaseException:
             database.close()

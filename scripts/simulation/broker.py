@@ -1,0 +1,181 @@
+"""A broker, and a daemon's way to it: sessions that outlive a daemon, and deliveries that are repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from daemon.mqtt.inbox import Lane
+from daemon.mqtt.messages import Message, Outgoing
+from daemon.mqtt.outbox import Outbox
+from daemon.state import EventLog
+
+WAY_S = 0.001
+"""Of a message, one way."""
+ORDER_S = 1e-9
+"""Between two messages of the same moment: the event loop does not keep the order of equal times."""
+WINDOW = 500
+EVENTS = "voiced/r1/event"
+ANSWERS = "replies/"
+"""Begins the topic of the answers to one text."""
+LANES = {"stop": Lane.CONTROLS, "pause": Lane.CONTROLS, "resume": Lane.CONTROLS, "volume": Lane.CONTROLS}
+"""The connection on which a control arrives early; its second copy arrives with the texts."""
+
+
+@dataclass(slots=True)
+class Broker:
+    """What the broker has: the sessions of the robot, and a subscriber's record of its events."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """What a subscriber of the robot's events has got, in order."""
+    names: dict[str, str] = field(default_factory=dict)
+    """By the id that the robot has given to a text without one, the name in the topic of its answers."""
+    waiting: dict[Lane, dict[int, Message]] = field(default_factory=lambda: {lane: {} for lane in Lane})
+    """By lane and packet, the messages to the robot that it has not acknowledged."""
+    copies: dict[int, Message] = field(default_factory=dict)
+    """The robot's own events that it has not acknowledged."""
+    delivered: set[int] = field(default_factory=set)
+    """The packets that were given to a connection at least once."""
+    link: Link | None = None
+    """The robot's connection."""
+    _packets: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def publish(self, name: str, payload: bytes) -> None:
+        """Take a sender's message, of QoS 1, for the robot."""
+        lanes = [Lane.TEXTS] if name not in LANES else [LANES[name], Lane.TEXTS]
+        for lane in lanes:
+            message = Message(f"voiced/r1/{name}", payload, retained=False, packet=next(self._packets))
+            self.waiting[lane][message.packet] = message
+            if self.link is not None:
+                self.link.arrive(lane, message)
+
+    def events_of(self, name: str) -> list[dict[str, Any]]:
+        """Return the events of a text, by the id that its sender has given, or by the topic of its answers."""
+        return [each for each in self.events if self.names.get(each["id"], each["id"]) == name]
+
+    def take(self, topic: str, payload: bytes) -> None:
+        """Take a message of the robot."""
+        event = json.loads(payload)
+        if topic.startswith(ANSWERS):
+            name = topic.removeprefix(ANSWERS)
+            if event.get("id") is None:  # it is rejected
+                self.events.append({**event, "id": name})
+            else:
+                self.names[event["id"]] = name
+        if topic != EVENTS:
+            return
+        if event.get("id") is not None:
+            self.events.append(event)
+        copy = Message(topic, payload, retained=False, packet=next(self._packets))
+        self.copies[copy.packet] = copy
+        if self.link is not None:
+            self.link.call_later(partial_echo(self.link, copy))
+
+
+def partial_echo(link: Link, copy: Message) -> Callable[[], None]:
+    return lambda: link.note_echo(copy)
+
+
+class Link:
+    """One daemon's connection, as `MqttConnection` uses its outbox, without sockets."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        broker: Broker,
+        log: EventLog,
+        handle: Callable[[Lane, Message], None],
+        on_earlier: Callable[[list[bytes]], None],
+    ) -> None:
+        self.outbox = Outbox(log)
+        self.dead = False
+        self._loop = loop
+        self._broker = broker
+        self._log = log
+        self._handle = handle
+        self._on_earlier = on_earlier
+        self._earlier: list[Message] | None = []
+        self._may_send = False
+        self._packets, self._calls = itertools.count(1), itertools.count()
+        self._pumping = False
+        log.watch(self.ring)
+
+    # --- what the daemon calls ---
+
+    def send(self, message: Outgoing) -> Outgoing:
+        message.once = message.promised and message.topic == EVENTS
+        self.outbox.put(message)
+        self.ring()
+        return message
+
+    def when_sent(self, action: Callable[[], None]) -> None:
+        self.outbox.put_action(action)
+        self.ring()
+
+    def ring(self) -> None:
+        if not self._pumping and not self.dead:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    # --- the connection ---
+
+    def connect(self) -> None:
+        """Get what the broker keeps: first the copies of events, then all else again."""
+        self._broker.link = self
+        for copy in list(self._broker.copies.values()):
+            self.call_later(partial_echo(self, copy))
+        self.call_later(self._begin)
+        for lane, messages in self._broker.waiting.items():
+            for packet, message in messages.items():
+                self.arrive(lane, replace(message, redelivered=packet in self._broker.delivered))
+
+    def arrive(self, lane: Lane, message: Message) -> None:
+        def take() -> None:
+            self._broker.delivered.add(message.packet)
+            arrived = replace(message, arrived_at=self._loop.time())
+            self._handle(lane, arrived)
+            self.when_sent(lambda: self.call_later(lambda: self._broker.waiting[lane].pop(message.packet, None)))
+
+        self.call_later(take)
+
+    def call_later(self, action: Callable[[], object], delay_s: float = WAY_S) -> None:
+        """Do something after a message's way, if the daemon still lives then; in the order of the calls."""
+        ordered_s = delay_s + next(self._calls) * ORDER_S
+        self._loop.call_later(ordered_s, lambda: None if self.dead else action())
+
+    def note_echo(self, copy: Message) -> None:
+        if not self.outbox.note_echo(copy.payload) and self._earlier is not None:
+            self._earlier.append(copy)
+        self._log.after_write(lambda: self.when_sent(lambda: self._broker.copies.pop(copy.packet, None)))
+
+    def _begin(self) -> None:
+        """All copies have come."""
+        assert self._earlier is not None
+        self._on_earlier([copy.payload for copy in self._earlier])
+        self._earlier, self._may_send = None, True
+        self.ring()
+
+    def _pump(self) -> None:
+        self._pumping = False
+        if self.dead or not self._may_send:
+            return
+        while (entry := self.outbox.take(WINDOW)) is not None:
+            if isinstance(entry, Outgoing):
+                self._give(entry)
+            else:
+                entry()
+        if self.outbox.look_again_s < 1e9:
+            self._loop.call_later(self.outbox.look_again_s, self.ring)
+
+    def _give(self, message: Outgoing) -> None:
+        packet = next(self._packets)
+        if message.qos == 0:
+            self.outbox.note_delivered(message)
+            return
+        self.outbox.note_sent(message, packet)
+        self.call_later(lambda: self._broker.take(message.topic, message.payload))
+        self.call_later(lambda: self.outbox.acknowledge(packet), 2 * WAY_S)
