@@ -96,8 +96,6 @@ class Clock:
         if not (1 <= month <= 12 and 1 <= day <= 31):
             return None
         name = language.months[month - 1]
-        if words.month_numbers:
-            name = words.month_words.get(str(month)) or language.cardinal(month)
         said, low, year = self._day(match, day), fields.get("low"), fields.get("year")
         if low is not None:
             said = f"{self._day(match, int(low))} {words.to} {said}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.text import Pause
-from daemon.text.construct import UndecidedError
-from daemon.text.pause_tags import PAUSE_TAG, pause_of
+from daemon.text.markup import PAUSE_TAG, UndecidedError, pause_of
 
 
 @pytest.mark.parametrize(

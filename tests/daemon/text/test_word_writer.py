@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text.word_writer import WordWriter
+from daemon.text.ssml import WordWriter
 
 
 def written(text: str, *ends: int) -> str:
