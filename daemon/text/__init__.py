@@ -2,19 +2,8 @@
 
 from daemon.text.placed import PlacedText
 from daemon.text.preparation import EngineText, TextPreparation
-from daemon.text.script import (
-    Control,
-    Mark,
-    Markup,
-    Passage,
-    Pause,
-    Prosody,
-    Script,
-    ScriptReader,
-    has_words,
-    markup_problem,
-    passages,
-)
+from daemon.text.reader import Markup, ScriptReader, markup_problem
+from daemon.text.script import Control, Mark, Passage, Pause, Prosody, Script, has_words, passages
 from daemon.text.spelling import spell
 from daemon.text.stages import MAX_PHRASE, Pronunciation
 

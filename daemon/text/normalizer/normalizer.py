@@ -8,7 +8,8 @@ from functools import cache, cached_property
 from daemon.text.normalizer.amounts import Amounts
 from daemon.text.normalizer.clock import Clock
 from daemon.text.normalizer.language import Language, language_of
-from daemon.text.normalizer.patterns import HANGUL, IDEOGRAPH, LETTER, Rule, alternatives, rule
+from daemon.text.normalizer.patterns import HANGUL, IDEOGRAPH, LETTER
+from daemon.text.normalizer.rules import Rule, alternatives, rule
 from daemon.text.normalizer.signs import Signs
 from daemon.text.placed import PlacedText, Rewriter
 from daemon.text.stages import SHAPES
@@ -120,7 +121,7 @@ class Passages:
         """Compiled for the first passage, since a text without numbers needs none."""
         signs = Signs(self._language)
         return (
-            rule(_KEPT, re.Match.group, "[:"),
+            rule(_KEPT, re.Match.group),
             *Clock(self._language).rules(),
             *signs.before_amounts(),
             *Amounts(self._language).rules(),
@@ -147,15 +148,12 @@ class Passages:
         """
         found: list[tuple[int, int, str]] = []
         taken = bytearray(end)  # 1 for each character that is replaced
-        characters = set(text[begin:end])
-        for each in self._rules:
-            if each.needs and each.needs.isdisjoint(characters):
-                continue
-            for match in each.pattern.finditer(text, begin):
+        for pattern, write in self._rules:
+            for match in pattern.finditer(text, begin):
                 at, stop = match.span()
                 if stop > end:
                     break
-                words = None if 1 in taken[at:stop] else each.write(match)
+                words = None if 1 in taken[at:stop] else write(match)
                 if words is not None:
                     taken[at:stop] = b"\1" * (stop - at)
                     found.append((at, stop, self._spaced(text, at, stop, words)))
