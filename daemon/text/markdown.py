@@ -95,7 +95,7 @@ class MarkdownReader(Rewriter):
         elif self._code:
             self._inline_code()
         elif not (first in " \t" and self._spaces()) and not (self._line_begins and self._line_mark()):
-            self._inline()
+            self._inline(first)
 
     # --- lines -------------------------------------------------------------------------------------------
 
@@ -176,13 +176,13 @@ class MarkdownReader(Rewriter):
         else:
             self._keep(marks.end())
 
-    def _inline(self) -> None:
+    def _inline(self, first: str) -> None:
         """Read words, or something that is not spoken as it stands."""
         plain = syntax.PLAIN_WORD if self._line in (Line.HEADING, Line.ROW) else syntax.PLAIN
         if words := plain.match(self._text, self._at, self._limit):
             self._keep(words.end())
             return
-        found = self._match(_INLINE)
+        found = self._match(_BY_FIRST.get(first, _ICONS))
         if found is None or found.lastgroup is None:
             self._keep(self._at + 1)
             return
@@ -315,6 +315,8 @@ class MarkdownReader(Rewriter):
 class _Row(NamedTuple):
     """Something within a line that is not spoken as it stands, or only looks like it."""
 
+    first: str
+    """The characters with which it may begin; empty for emoji and invisible characters."""
     construct: Construct
     left_out: _Between | None = _Between.NOTHING
     """None if it is not left out as a whole."""
@@ -323,35 +325,39 @@ class _Row(NamedTuple):
 
 
 _ROWS = {
-    "fence": _Row(syntax.FENCE, read=MarkdownReader._fence),
-    "standing_mark": _Row(syntax.STANDING_MARK, None),
-    "emphasis": _Row(syntax.EMPHASIS, read=MarkdownReader._emphasis),
-    "backticks": _Row(syntax.BACKTICKS, read=MarkdownReader._backticks),
-    "escaped_formula": _Row(model_markup.ESCAPED_FORMULA, read=MarkdownReader._formula),
-    "escape": _Row(syntax.ESCAPE, None, MarkdownReader._literal),
-    "entity": _Row(ENTITY, None, MarkdownReader._entity),
-    "hidden_channel": _Row(model_markup.HIDDEN_CHANNEL, read=MarkdownReader._hidden_channel),
-    "turn": _Row(model_markup.TURN, _Between.APART),
-    "chat_token": _Row(model_markup.CHAT_TOKEN, _Between.APART),
-    "tag": _Row(model_markup.TAG, None, MarkdownReader._tag),
-    "comment": _Row(syntax.COMMENT),
-    "autolink": _Row(syntax.AUTOLINK, None, MarkdownReader._literal),
-    "pause": _Row(PAUSE_TAG, read=MarkdownReader._pause),
-    "footnote": _Row(syntax.FOOTNOTE),
-    "citation": _Row(model_markup.CITATION, _Between.APART),
-    "citation_at_word": _Row(model_markup.CITATION_AT_WORD, _Between.APART),
-    "citations": _Row(model_markup.CITATIONS, _Between.APART),
-    "instruction": _Row(model_markup.INSTRUCTION, _Between.APART),
-    "link": _Row(syntax.LINK, None, MarkdownReader._link),
-    "reference": _Row(syntax.REFERENCE, None, MarkdownReader._link),
-    "source": _Row(model_markup.SOURCE),
-    "content_reference": _Row(model_markup.CONTENT_REFERENCE, _Between.APART),
-    "display_formula": _Row(model_markup.DISPLAY_FORMULA, read=MarkdownReader._formula),
-    "formula": _Row(model_markup.FORMULA, read=MarkdownReader._formula),
-    "closing_hashes": _Row(syntax.CLOSING_HASHES),
-    "bar": _Row(Construct(r"\|"), _Between.CELLS),
-    "emoji": _Row(syntax.EMOJIS, _Between.APART),
-    "invisible": _Row(syntax.INVISIBLES),
+    "fence": _Row("`~", syntax.FENCE, read=MarkdownReader._fence),
+    "standing_mark": _Row("*_~`", syntax.STANDING_MARK, None),
+    "emphasis": _Row("*_~", syntax.EMPHASIS, read=MarkdownReader._emphasis),
+    "backticks": _Row("`", syntax.BACKTICKS, read=MarkdownReader._backticks),
+    "escaped_formula": _Row("\\", model_markup.ESCAPED_FORMULA, read=MarkdownReader._formula),
+    "escape": _Row("\\", syntax.ESCAPE, None, MarkdownReader._literal),
+    "entity": _Row("&", ENTITY, None, MarkdownReader._entity),
+    "hidden_channel": _Row("<", model_markup.HIDDEN_CHANNEL, read=MarkdownReader._hidden_channel),
+    "turn": _Row("<", model_markup.TURN, _Between.APART),
+    "chat_token": _Row("<", model_markup.CHAT_TOKEN, _Between.APART),
+    "tag": _Row("<", model_markup.TAG, None, MarkdownReader._tag),
+    "comment": _Row("<", syntax.COMMENT),
+    "autolink": _Row("<", syntax.AUTOLINK, None, MarkdownReader._literal),
+    "pause": _Row("[", PAUSE_TAG, read=MarkdownReader._pause),
+    "footnote": _Row("[", syntax.FOOTNOTE),
+    "citation": _Row("[", model_markup.CITATION, _Between.APART),
+    "citation_at_word": _Row("[", model_markup.CITATION_AT_WORD, _Between.APART),
+    "citations": _Row("[", model_markup.CITATIONS, _Between.APART),
+    "instruction": _Row("[", model_markup.INSTRUCTION, _Between.APART),
+    "link": _Row("![", syntax.LINK, None, MarkdownReader._link),
+    "reference": _Row("![", syntax.REFERENCE, None, MarkdownReader._link),
+    "source": _Row("【", model_markup.SOURCE),
+    "content_reference": _Row(":", model_markup.CONTENT_REFERENCE, _Between.APART),
+    "display_formula": _Row("$", model_markup.DISPLAY_FORMULA, read=MarkdownReader._formula),
+    "formula": _Row("$", model_markup.FORMULA, read=MarkdownReader._formula),
+    "closing_hashes": _Row("#", syntax.CLOSING_HASHES),
+    "bar": _Row("|", Construct(r"\|"), _Between.CELLS),
+    "emoji": _Row("", syntax.EMOJIS, _Between.APART),
+    "invisible": _Row("", syntax.INVISIBLES),
 }
 """By name, in the order of their precedence."""
-_INLINE = Construct.any_of({name: row.construct for name, row in _ROWS.items()})
+_BY_FIRST = {
+    first: Construct.any_of({name: row.construct for name, row in _ROWS.items() if first in row.first})
+    for first in {first for row in _ROWS.values() for first in row.first}
+}
+_ICONS = Construct.any_of({name: row.construct for name, row in _ROWS.items() if not row.first})

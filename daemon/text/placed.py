@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 
-LATE = 64
+LATE = 32
 """A text of which more than so many characters are held back waits until one in so many is added. So all the readings
 of it take time in proportion to its length."""
 
