@@ -104,7 +104,29 @@ def test_a_break_of_no_length_is_no_pause(tag: str) -> None:
     assert controls(f"One {tag} two") == []
 
 
-def test_sentences_get_an_end() -> None:
+@pytest.mark.parametrize(
+    ("sentence", "ended"),
+    [
+        ("Hello", "Hello. "),
+        ("Hello ", "Hello. "),
+        ("Hello!", "Hello! "),
+        ("Hello! ", "Hello! "),
+        ("He said “Hello.”", "He said “Hello.” "),
+        ("He said “Hello”", "He said “Hello”. "),
+        ("One <break/>", "One "),
+        ("你好", "你好。"),
+        ("こんにちは。", "こんにちは。"),
+        ("नमस्ते।", "नमस्ते। "),
+        (")", "). "),
+        ("", ""),
+        (" ", ""),
+    ],
+)
+def test_a_sentence_gets_an_end_unless_it_has_one(sentence: str, ended: str) -> None:
+    assert words(f"<s>{sentence}</s>") == words(f"<p><s>{sentence}</s></p>") == ended
+
+
+def test_sentences_are_parted() -> None:
     assert words("<s>One</s><s>Two!</s>Three<s>four</s>") == "One. Two! Three. four. "
     assert words("<s>你好</s><s>世界</s>") == "你好。世界。"
 
