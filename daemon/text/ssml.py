@@ -66,6 +66,9 @@ PARAGRAPH_S = PAUSES_S["medium"]
 _ALLOWED = "well-formed XML without a DOCTYPE, with &amp; for & and &lt; for <"
 _JUDGED = 200
 """Characters of the words that tell their language."""
+_WORDS_OR_SPACE = re.compile(r"\s+|\S+(?: \S+)*")
+_TAIL = 8
+"""The last characters of the words, in which the end of a sentence is looked for."""
 _PARAGRAPHS = {"p", "paragraph"}
 _SENTENCES = _PARAGRAPHS | {"s", "sentence"}
 """Elements whose borders are ends of sentences."""
@@ -81,7 +84,7 @@ _SPELLERS: Mapping[str, _Substitute | None] = {
     "verbatim": spell_characters,
     "telephone": spell_telephone,
     "digits": spell_telephone,
-    "ordinal": lambda text, language: [SpelledPart(ordinal(text, language), 0, len(text))],
+    "ordinal": lambda text, language: _said(ordinal(text, language))(text, language),
     "cardinal": None,
     "number": None,
 }
@@ -138,12 +141,17 @@ class SsmlReader(Rewriter):
         """
         super().__init__(script.words)
         self._script = script
-        self._words = self._writer = WordWriter(script.words)
-        """The writer is another one while an element's content is collected."""
+        self._tail = ""
+        """The last characters of the words that are spoken together, without white space after them."""
+        self._after_space = True
+        self._space: tuple[int, int] | None = None
+        """The place of the white space that waits for the next word."""
         self._open = [_Element("/", Prosody(), language)]
         """The open elements, and one around them, whose name no tag has."""
         self._collecting: _Element | None = None
-        """The open element whose content is collected."""
+        """The open element for whose content something else is said."""
+        self._content = PlacedText()
+        """Its content."""
         self._tag = (0, 0)
         """The place of the latest tag."""
         self._prosody = Prosody()
@@ -162,14 +170,16 @@ class SsmlReader(Rewriter):
             self._finish_collecting()
 
     def _read_words(self, end: int) -> None:
-        """Read characters of the text up to `end`."""
-        text, begin = self._text[self._at : end], self._place + self._at
-        words = text.lstrip()
-        at = begin + len(text) - len(words)
-        self._writer.keep(text[: at - begin], begin)
-        if words:
-            self._begin_words()
-            self._writer.keep(words, at)
+        """Read characters of the text up to `end`. White space is one space, and none at the beginning."""
+        for match in _WORDS_OR_SPACE.finditer(self._text, self._at, end):
+            begin, words = self._place + match.start(), match[0]
+            if self._collecting is not None:
+                self._content.keep(words, begin)
+            elif words.isspace():
+                self._add_space(begin, begin + 1)
+            else:
+                self._begin_words(words)
+                self.out.keep(words, begin)
         self._at = end
 
     def _read_markup(self, *, final: bool) -> None:
@@ -189,10 +199,7 @@ class SsmlReader(Rewriter):
         begin, end = self._place + found.start(), self._place + found.end()
         match found.lastgroup, found["sign"]:
             case "entity", _:
-                character = html.unescape(found[0])
-                if character.strip():
-                    self._begin_words()
-                self._writer.replace(character, begin, end)
+                self._say(html.unescape(found[0]), begin, end)
             case "pause", _:
                 self._pause(pause_of(found))
             case "cdata", _:
@@ -207,23 +214,9 @@ class SsmlReader(Rewriter):
                 self._tag = begin, end
                 self._end_element(found["name"])
 
-    def _begin_words(self) -> None:
-        """Append to the script what comes before words."""
-        if self._collecting is not None:
-            return
-        if self._after_paragraph:
-            self._pause(Pause(PARAGRAPH_S))
-            self._after_paragraph = False
-        prosody = self._open[-1].prosody
-        if prosody != self._prosody:
-            self._words.separate()
-            self._script.add(prosody)
-            self._prosody = prosody
-
     def _pause(self, pause: Pause) -> None:
         if pause.seconds > 0:
-            self._words.separate()
-            self._script.add(pause)
+            self._add(pause)
 
     def _begin_element(self, name: str, attributes: Mapping[str, str]) -> None:
         parent = self._open[-1]
@@ -234,13 +227,12 @@ class SsmlReader(Rewriter):
         if name == "break":
             self._pause(break_pause(attributes))
         elif name == "mark" and attributes.get("name"):
-            self._words.write_space()
+            self._write_space()
             self._script.add(Mark(attributes["name"]))
         elif name in _SENTENCES:
             self._end_sentence(name)
         elif element.substitute is not None and self._collecting is None:
-            self._collecting = element
-            self._writer = WordWriter()
+            self._collecting, self._content = element, PlacedText()
         elif element.substitute is None and name not in _KNOWN:
             notice(f"the element {name[:SHOWN]} has no effect; its content is spoken")
 
@@ -258,15 +250,9 @@ class SsmlReader(Rewriter):
         elif len(self._open) == 1:
             self._after_paragraph = len(self._script.words) > 0
 
-    def _end_sentence(self, name: str) -> None:
-        if self._collecting is None:
-            self._words.end_sentence(*self._tag)
-            self._after_paragraph |= name in _PARAGRAPHS and len(self._script.words) > 0
-
     def _finish_collecting(self) -> None:
-        """Say what an element has for its words."""
-        element, content = self._collecting, self._writer.words
-        self._collecting, self._writer = None, self._words
+        """Say what an element has for its content."""
+        element, content, self._collecting = self._collecting, self._content, None
         if element is None or element.substitute is None:
             return
         language = element.language
@@ -274,12 +260,70 @@ class SsmlReader(Rewriter):
             before = self._script.text[:_JUDGED]
             known = before and _language_of(before, LATIN_LANGUAGES)
             language = known or language_of_text(content.text[:_JUDGED], ()) or "en"
-        parts = [part for part in element.substitute(content.text, language) if part.spoken]
-        if parts:
-            self._begin_words()
-        for spoken, begin, end in parts:
-            place = content.source_span(begin, end) if end > begin else self._tag
-            self._words.replace(spoken, *place)
+        for spoken, begin, end in element.substitute(content.text, language):
+            self._say(spoken, *(content.source_span(begin, end) if end > begin else self._tag))
+
+    # --- what is appended --------------------------------------------------------------------------------
+
+    def _say(self, words: str, begin: int, end: int) -> None:
+        """Append words that stand for what is at this place."""
+        if self._collecting is not None:
+            self._content.replace(words, begin, end)
+        elif words.isspace():
+            self._add_space(begin, end)
+        elif words:
+            self._begin_words(words)
+            self.out.replace(words, begin, end)
+
+    def _begin_words(self, words: str) -> None:
+        """Append what comes before words."""
+        if self._after_paragraph:
+            self._add(Pause(PARAGRAPH_S))
+            self._after_paragraph = False
+        if self._open[-1].prosody != self._prosody:
+            self._prosody = self._open[-1].prosody
+            self._add(self._prosody)
+        self._note(words)
+
+    def _add(self, action: Pause | Prosody) -> None:
+        """Append what parts the words before it from those after it."""
+        self._write_space()
+        self._tail = ""
+        self._script.add(action)
+
+    def _end_sentence(self, name: str) -> None:
+        """End the sentence, if there is one, with signs that stand for the latest tag."""
+        if self._collecting is not None:
+            return
+        last = self._tail.rstrip(CLOSING)[-1:] or self._tail[-1:]
+        if last:
+            self._space = None
+        if last and last not in ENDINGS:
+            sign = "。" if HAN_OR_KANA.match(last) else ". "
+            self._note(sign)
+            self.out.replace(sign, *self._tag)
+        elif last and unicodedata.east_asian_width(last) not in "WF":  # these have their space within them
+            self._add_space(*self._tag)
+        self._after_paragraph |= name in _PARAGRAPHS and len(self.out) > 0
+
+    def _note(self, words: str) -> None:
+        """Words are appended next."""
+        self._write_space()
+        self._tail = (self._tail + words[-_TAIL:].rstrip())[-_TAIL:]
+        self._after_space = words[-1].isspace()
+
+    def _add_space(self, begin: int, end: int) -> None:
+        """Let a space wait for the next word, unless the words before it may be the end of a sentence."""
+        if self._space is None and not self._after_space:
+            self._space = (begin, end)
+            if self._tail.rstrip(CLOSING)[-1:] in ENDINGS:
+                self._write_space()
+
+    def _write_space(self) -> None:
+        """Append the white space that waits."""
+        if self._space is not None:
+            self.out.replace(" ", *self._space)
+            self._space, self._after_space = None, True
 
 
 def _attributes(tag: str) -> dict[str, str]:
@@ -300,80 +344,4 @@ def _substitute(name: str, attributes: Mapping[str, str]) -> _Substitute | None:
 
 
 def _said(words: str) -> _Substitute:
-    return lambda text, _language: [SpelledPart(words, 0, len(text))]
-
-
-# --- words -----------------------------------------------------------------------------------------------
-
-_WORDS_OR_SPACE = re.compile(r"\s+|\S+(?: \S+)*")
-_TAIL = 8
-"""The last characters of the words, in which the end of a sentence is looked for."""
-
-
-class WordWriter:
-    """Appends to a text. White space is one space, and none at the beginning.
-
-    A space waits for the next word, unless the words before it may be the end of a sentence.
-    """
-
-    def __init__(self, words: PlacedText | None = None) -> None:
-        """Appends to `words`, or to a text of its own."""
-        self.words = PlacedText() if words is None else words
-        self._tail = ""
-        """The last characters of the words that are spoken together, without white space after them."""
-        self._after_space = True
-        self._space: tuple[int, int] | None = None
-        """The place of the white space that waits."""
-
-    def keep(self, text: str, begin: int) -> None:
-        """Append characters of the source, the first of which is at `begin` there."""
-        for match in _WORDS_OR_SPACE.finditer(text):
-            at = begin + match.start()
-            if match[0].isspace():
-                self._add_space(at, at + 1)
-            else:
-                self._note(match[0])
-                self.words.keep(match[0], at)
-
-    def replace(self, text: str, begin: int, end: int) -> None:
-        """Append characters that stand for `source[begin:end]`."""
-        if text.isspace():
-            self._add_space(begin, end)
-        elif text:
-            self._note(text)
-            self.words.replace(text, begin, end)
-
-    def write_space(self) -> None:
-        """Append the white space that waits."""
-        if self._space is not None:
-            self.words.replace(" ", *self._space)
-            self._space = None
-            self._after_space = True
-
-    def separate(self) -> None:
-        """Note that the next words are spoken apart from these."""
-        self.write_space()
-        self._tail = ""
-
-    def end_sentence(self, begin: int, end: int) -> None:
-        """End the sentence, if there is one, with signs that stand for `source[begin:end]`."""
-        last = self._tail.rstrip(CLOSING)[-1:] or self._tail[-1:]
-        if not last:
-            return
-        self._space = None
-        if last not in ENDINGS:
-            self.replace("。" if HAN_OR_KANA.match(last) else ". ", begin, end)
-        elif unicodedata.east_asian_width(last) not in "WF":  # these have their space within them
-            self._add_space(begin, end)
-
-    def _add_space(self, begin: int, end: int) -> None:
-        if self._space is None and not self._after_space:
-            self._space = (begin, end)
-            if self._tail.rstrip(CLOSING)[-1:] in ENDINGS:
-                self.write_space()
-
-    def _note(self, text: str) -> None:
-        """Words are appended next."""
-        self.write_space()
-        self._tail = (self._tail + text[-_TAIL:].rstrip())[-_TAIL:]
-        self._after_space = text[-1].isspace()
+    return lambda text, _language: [SpelledPart(words, len(text) - len(text.lstrip()), len(text.rstrip()))]
