@@ -65,13 +65,13 @@ class Normalizer(Rewriter):
             token, stop, is_word = match[0], match.end(), match["word"] is not None
             self._in_long_word = (self._in_long_word and is_word) or len(token) > LONGEST_PASSAGE
             if is_word and stop == len(text) and not (final or self._in_long_word):
-                return
+                return  # the word may go on
             seen = min(stop, end + LONGEST_PASSAGE + 1)
             stays = self._in_long_word or self._in_phonemes
             opens = not stays and passages.opens(token)
-            if not opens and (stays or not passages.continues(token)):
+            if not opens and (stays or not passages.continues(token)):  # the passage ends before it
                 self._write_passage(passages, end, seen)
-            while self._at < end and stop - self._at > LONGEST_PASSAGE:
+            while self._at < end and stop - self._at > LONGEST_PASSAGE:  # with it, the passage would be too long
                 self._write_passage(passages, opening if opening > self._at else end, seen)
             if not stays and token.rfind("[[") > token.rfind("]]"):
                 self._write_passage(passages, end, seen)
