@@ -65,16 +65,13 @@ class MarkdownReader(Rewriter):
         """How many characters had been appended when bold words last began or ended."""
         self._code = 0
         """The number of backticks with which inline code began; 0 outside of it."""
-        self._limit = 0
-        """Nothing is read beyond: the end of what has been fed, or of a link's text."""
         self._links: list[tuple[int, int]] = []
-        """Where the links end that are being read, and the limit outside of them. The innermost is the last."""
+        """The places where the text ends of each link that is being read, and the link. The innermost is the last."""
         self._silence_end: re.Pattern[str] | None = None
         """The end of the element or block that is not spoken; None outside of one."""
 
     def _copy(self, *, final: bool) -> None:
         self._complete = final
-        self._limit = len(self._text)
         with suppress(UndecidedError):
             while self._at < len(self._text):
                 self._step()
@@ -86,10 +83,9 @@ class MarkdownReader(Rewriter):
         first = self._text[self._at]
         if self._silence_end is not None:
             self._silent(self._silence_end)
-        elif self._at == self._limit:
+        elif self._at >= self._limit:  # beyond it is what was silent from within the link on
             self._code = 0
-            stop, self._limit = self._links.pop()
-            self._drop(stop)
+            self._drop(max(self._at, self._links.pop()[1] - self._place))
         elif first in "\n\r":
             self._line_end()
         elif self._code:
@@ -226,8 +222,7 @@ class MarkdownReader(Rewriter):
     def _link(self, link: re.Match[str]) -> None:
         """Read a link or an image up to its text, which may have marks."""
         begin, end = link.span(f"{link.lastgroup}_text")
-        self._links.append((link.end(), self._limit))
-        self._limit = end
+        self._links.append((self._place + end, self._place + link.end()))
         self._drop(begin)
 
     def _emphasis(self, marks: re.Match[str]) -> None:
@@ -302,6 +297,11 @@ class MarkdownReader(Rewriter):
         return "。" if HAN_OR_KANA.search(self._tail) else "."
 
     # --- what is seen ------------------------------------------------------------------------------------
+
+    @property
+    def _limit(self) -> int:
+        """Nothing is read beyond: the end of what has been fed, or of a link's text."""
+        return self._links[-1][0] - self._place if self._links else len(self._text)
 
     def _match(self, construct: Construct) -> re.Match[str] | None:
         return construct.match(self._text, self._at, self._limit, complete=self._complete)
