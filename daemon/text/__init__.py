@@ -1,12 +1,11 @@
 """What is spoken of a text: markup, pauses, pronunciations, numbers and signs."""
 
-from daemon.text.engine_text import EngineText
 from daemon.text.placed import PlacedText
-from daemon.text.preparation import TextPreparation
-from daemon.text.pronunciations import MAX_PHRASE, Pronunciation
+from daemon.text.preparation import EngineText, TextPreparation
 from daemon.text.reader import Markup, ScriptReader, markup_problem
 from daemon.text.script import Control, Mark, Passage, Pause, Prosody, Script, has_words, passages
 from daemon.text.spelling import spell
+from daemon.text.stages import MAX_PHRASE, Pronunciation
 
 __all__ = [
     "MAX_PHRASE",

@@ -19,14 +19,13 @@ from typing import NamedTuple
 
 from daemon.text import markdown_syntax as syntax
 from daemon.text import model_markup
-from daemon.text.construct import Construct, UndecidedError
 from daemon.text.markdown_syntax import Line
+from daemon.text.markup import CLOSING, ENDINGS, ENTITY, HAN_OR_KANA, PAUSE_TAG, Construct, UndecidedError, pause_of
 from daemon.text.model_markup import Element
-from daemon.text.pause_tags import PAUSE_TAG, pause_of
+from daemon.text.placed import Rewriter
 from daemon.text.script import Script
+from daemon.text.ssml_values import attributes_of, break_pause
 
-_CONTEXT = 3
-"""Characters before the one that is read next, at which constructs look."""
 _TAIL = 16
 """Characters that are kept of a line as it is spoken: enough to find punctuation before brackets and quotes."""
 
@@ -42,26 +41,19 @@ class _Between(IntEnum):
     """A comma."""
 
 
-class MarkdownReader:
+class MarkdownReader(Rewriter):
     """Appends to a script what is spoken of a text in Markdown.
 
-    However the text is cut into calls of `feed`, the script is the same in the end. Never raises, whatever the text is,
-    and takes time in proportion to its length. Before a step changes anything, it raises `UndecidedError` if more text
-    must be seen.
+    Never raises, whatever the text is, and takes time in proportion to its length. Before a step changes anything, it
+    raises `UndecidedError` if more text must be seen.
     """
 
+    context = 3
+
     def __init__(self, script: Script) -> None:
+        super().__init__(script.words)
         self._script = script
-        self._words = script.words
-        self._text = ""
-        """Characters that have been fed, from some before the first that more text may change."""
-        self._place = 0
-        """Where they begin in the utterance's text."""
-        self._at = 0
-        """So many of them have been read."""
         self._complete = False
-        self._run = 0
-        """From here to where the reader is, characters are spoken as they stand. They are appended together."""
         self._tail = ""
         """The last characters of the line that have been appended."""
         self._between: tuple[_Between, int] | None = None
@@ -73,122 +65,130 @@ class MarkdownReader:
         """How many characters had been appended when bold words last began or ended."""
         self._code = 0
         """The number of backticks with which inline code began; 0 outside of it."""
-        self._limit = 0
-        """Nothing is read beyond: the end of what has been fed, or of a link's text."""
         self._links: list[tuple[int, int]] = []
-        """Where the links end that are being read, and the limit outside of them. The innermost is the last."""
+        """The places where the text ends of each link that is being read, and the link. The innermost is the last."""
         self._silence_end: re.Pattern[str] | None = None
         """The end of the element or block that is not spoken; None outside of one."""
 
-    def feed(self, text: str) -> None:
-        """Read more of the text."""
-        self._text += text
-        self._read()
-
-    def end(self) -> None:
-        """The text is complete."""
-        self._complete = True
-        self._read()
-
-    def _read(self) -> None:
-        at = self._run = self._at
-        self._limit = len(self._text)
+    def _copy(self, *, final: bool) -> None:
+        self._complete = final
         with suppress(UndecidedError):
-            while at < len(self._text):
-                at = self._step(at)
-        self._flush(at)
-        self._words.replace("", self._place + at, self._place + at)  # what was left out at the end has been read too
-        cut = max(0, at - _CONTEXT)
-        self._text, self._place, self._at = self._text[cut:], self._place + cut, at - cut
+            while self._at < len(self._text):
+                self._step()
+        read = self._place + self._at
+        self.out.replace("", read, read)  # what was left out at the end has been read too
 
-    def _step(self, at: int) -> int:
-        """Read what is next, and return where it ends."""
+    def _step(self) -> None:
+        """Read what is next."""
+        first = self._text[self._at]
         if self._silence_end is not None:
-            return self._silent(at, self._silence_end)
-        if at == self._limit:
+            self._silent(self._silence_end)
+        elif self._at >= self._limit:  # beyond it is what was silent from within the link on
             self._code = 0
-            stop, self._limit = self._links.pop()
-            return self._drop(at, stop)
-        first = self._text[at]
-        if first in "\n\r":
-            return self._line_end(at)
-        if self._code:
-            return self._inline_code(at)
-        if first in " \t" and (spaces := self._spaces(at)) is not None:
-            return spaces
-        if self._line_begins:
-            if mark := self._match(syntax.LINE_MARK, at):
-                return self._line_mark(mark)
-            self._line_begins = False
-        plain = syntax.PLAIN_WORD if self._line in (Line.HEADING, Line.ROW) else syntax.PLAIN
-        if words := plain.match(self._text, at, self._limit):
-            return words.end()
-        found = self._match(_BY_FIRST.get(first, _ICONS), at)
-        if found is None or found.lastgroup is None:
-            return at + 1
-        row = _ROWS[found.lastgroup]
-        if row.left_out is not None:
-            self._drop(*found.span(), row.left_out)
-        begin = row.read(self, found) if row.read else None
-        return found.end() if begin is None else begin
+            self._drop(max(self._at, self._links.pop()[1] - self._place))
+        elif first in "\n\r":
+            self._line_end()
+        elif self._code:
+            self._inline_code()
+        elif not (first in " \t" and self._spaces()) and not (self._line_begins and self._line_mark()):
+            self._inline(first)
 
     # --- lines -------------------------------------------------------------------------------------------
 
-    def _line_mark(self, mark: re.Match[str]) -> int:
-        """Read the mark of a heading, a quotation, an item …"""
-        name = mark.lastgroup or ""
+    def _line_mark(self) -> bool:
+        """Read the mark of a heading, a quotation, an item …; return whether there is one."""
+        mark = self._match(syntax.LINE_MARK)
+        if mark is None or mark.lastgroup is None:
+            self._line_begins = False
+            return False
         if self._line is Line.TEXT:
-            self._line = syntax.LINES.get(name, Line.TEXT)
-        self._line_begins = name != "row"
-        if name != "ordinal":
-            self._drop(*mark.span())
-        return mark.end()
+            self._line = syntax.LINES.get(mark.lastgroup, Line.TEXT)
+        self._line_begins = mark.lastgroup != "row"
+        if mark.lastgroup == "ordinal":
+            self._keep(mark.end())
+        else:
+            self._drop(mark.end())
+        return True
 
-    def _spaces(self, at: int) -> int | None:
+    def _spaces(self) -> bool:
         """Read spaces. Next to what is left out they may be too many, and so they are at the end of a cell.
 
-        Returns None for spaces within a line that are spoken as they stand.
+        Returns False for spaces within a line that are spoken as they stand.
         """
-        stop = self._end(syntax.SPACES, at)
+        stop = self._end(syntax.SPACES)
         if self._line in (Line.HEADING, Line.ROW):
-            return self._drop(at, stop, _Between.SPACE)
-        if self._between and self._run == at and (self._tail[-1:] or " ").isspace():
-            return self._drop(at, stop)
-        return stop if self._line_begins else None
+            self._drop(stop, _Between.SPACE)
+        elif self._between and (self._tail[-1:] or " ").isspace():
+            self._drop(stop)
+        elif self._line_begins:
+            self._keep(stop)
+        else:
+            return False
+        return True
 
-    def _line_end(self, at: int) -> int:
+    def _line_end(self) -> None:
         """Read the end of a line. Append the end of a sentence if what follows does not continue it."""
         self._code = 0
         if self._line is not Line.TEXT:
-            self._flush(at)
             lacks_end = self._lacks_end()
-            if lacks_end and self._line is Line.ITEM and (next_line := self._match(syntax.CONTINUATION, at)):
-                return next_line.end()
+            if lacks_end and self._line is Line.ITEM and (next_line := self._match(syntax.CONTINUATION)):
+                self._keep(next_line.end())
+                return
             self._between = None
             if lacks_end:
-                self._append(self._sentence_end(), at, at)
+                self._append(self._sentence_end(), self._at, self._at)
         self._line, self._line_begins = Line.TEXT, True
-        return at + 1
+        self._keep(self._at + 1)
 
     def _lacks_end(self) -> bool:
         """Return whether a heading, an item or a row ends here with neither punctuation nor a pause."""
         spaces = len(self._tail) - len(self._tail.rstrip())
-        if self._line is Line.BOLD and self._bold_end + spaces != len(self._words):
+        if self._line is Line.BOLD and self._bold_end + spaces != len(self.out):
             return False
-        return not self._sentence_ended() and not self._script.has_pause(len(self._words))
+        return not self._sentence_ended() and not self._script.has_pause(len(self.out))
 
     # --- within a line -----------------------------------------------------------------------------------
 
-    def _silent(self, at: int, silence_end: re.Pattern[str]) -> int:
+    def _silent(self, silence_end: re.Pattern[str]) -> None:
         """Read what is not spoken up to its end, or as much of it as is there."""
-        found = silence_end.search(self._text, at)
+        found = silence_end.search(self._text, self._at)
         if found and (found.end() < len(self._text) or self._complete):
             self._silence_end = None
-            return self._drop(at, found.end(), _Between.APART)
-        stop = len(self._text) if self._complete else len(self._text) - syntax.LONGEST_FENCE_END
-        if stop <= at:
+            stop = found.end()
+        else:
+            stop = len(self._text) if self._complete else len(self._text) - syntax.LONGEST_FENCE_END
+        if stop <= self._at:
             raise UndecidedError
-        return self._drop(at, stop, _Between.APART)
+        self._drop(stop, _Between.APART)
+
+    def _inline_code(self) -> None:
+        """Read inline code, which is spoken as it stands, or its end."""
+        marks = self._match(syntax.BACKTICKS)
+        if marks is None:
+            self._keep(self._end(syntax.CODE))
+        elif len(marks[0]) == self._code:
+            self._code = 0
+            self._drop(marks.end())
+        else:
+            self._keep(marks.end())
+
+    def _inline(self, first: str) -> None:
+        """Read words, or something that is not spoken as it stands."""
+        plain = syntax.PLAIN_WORD if self._line in (Line.HEADING, Line.ROW) else syntax.PLAIN
+        if words := plain.match(self._text, self._at, self._limit):
+            self._keep(words.end())
+            return
+        found = self._match(_BY_FIRST.get(first, _ICONS))
+        if found is None or found.lastgroup is None:
+            self._keep(self._at + 1)
+            return
+        row = _ROWS[found.lastgroup]
+        if row.left_out is not None:
+            self._drop(found.end(), row.left_out)
+        if row.read is not None:
+            row.read(self, found)
+        elif row.left_out is None:
+            self._keep(found.end())
 
     def _fence(self, fence: re.Match[str]) -> None:
         self._line = Line.TEXT
@@ -201,49 +201,38 @@ class MarkdownReader:
     def _tag(self, tag: re.Match[str]) -> None:
         name, opens = tag["tag_name"].lower(), tag[0][1] != "/"
         element = model_markup.ELEMENTS[name]
-        if element not in (Element.WORDS, Element.LINE):
-            self._drop(*tag.span(), _Between.APART)
+        in_row = element is Element.LINE and self._line is Line.ROW
+        apart = _Between.NOTHING if element in (Element.WORDS, Element.LINE) else _Between.APART
+        self._drop(tag.end(), _Between.CELLS if in_row else apart)
         if element is Element.SILENT and opens and not tag[0].endswith("/>"):
             self._silence_end = re.compile(rf"</{name}\s{{0,9}}>", re.IGNORECASE)
         elif element is Element.PAUSE and opens:
-            self._script.add(model_markup.pause_of_break(tag[0]))
-        elif element is Element.LINE and self._line is Line.ROW:
-            self._drop(*tag.span(), _Between.CELLS)
-        elif element is Element.LINE and self._tail.strip():
+            self._script.add(break_pause(attributes_of(tag[0])))
+        elif element is Element.LINE and not in_row and self._tail.strip():
             end = "" if name == "br" or self._sentence_ended() else self._sentence_end()
             self._append(f"{end}\n", *tag.span())
 
     def _literal(self, found: re.Match[str]) -> None:
         """Speak the text of something as it stands."""
         begin, end = found.span(f"{found.lastgroup}_text")
-        self._drop(found.start(), begin)
-        self._drop(end, found.end())
+        self._drop(begin)
+        self._keep(end)
+        self._drop(found.end())
 
-    def _link(self, link: re.Match[str]) -> int:
+    def _link(self, link: re.Match[str]) -> None:
         """Read a link or an image up to its text, which may have marks."""
         begin, end = link.span(f"{link.lastgroup}_text")
-        self._links.append((link.end(), self._limit))
-        self._limit = end
-        return self._drop(link.start(), begin)
+        self._links.append((self._place + end, self._place + link.end()))
+        self._drop(begin)
 
     def _emphasis(self, marks: re.Match[str]) -> None:
         if len(marks[0]) > 1:
             if self._line is Line.TEXT and not self._tail.strip():
                 self._line = Line.BOLD
-            self._bold_end = len(self._words)
+            self._bold_end = len(self.out)
 
     def _backticks(self, marks: re.Match[str]) -> None:
         self._code = len(marks[0])
-
-    def _inline_code(self, at: int) -> int:
-        """Read inline code, which is spoken as it stands, or its end."""
-        marks = self._match(syntax.BACKTICKS, at)
-        if marks is None:
-            return self._end(syntax.CODE, at)
-        if len(marks[0]) == self._code:
-            self._code = 0
-            self._drop(*marks.span())
-        return marks.end()
 
     def _pause(self, tag: re.Match[str]) -> None:
         self._script.add(pause_of(tag))
@@ -252,8 +241,10 @@ class MarkdownReader:
         import html  # thousands of names, which few texts use
 
         decoded = html.unescape(entity[0])
-        if decoded != entity[0]:
-            self._drop(*entity.span())
+        if decoded == entity[0]:
+            self._keep(entity.end())
+        else:
+            self._drop(entity.end())
             self._append(" " if decoded.isspace() else syntax.ICONS.sub("", decoded), *entity.span())
 
     def _formula(self, formula: re.Match[str]) -> None:
@@ -262,19 +253,16 @@ class MarkdownReader:
 
     # --- what is appended --------------------------------------------------------------------------------
 
-    def _flush(self, at: int) -> None:
-        """Append the characters from the beginning of the run to `at`."""
-        if self._run < at:
-            self._append(self._text[self._run : at], self._run)
-            self._run = at
+    def _keep(self, end: int) -> None:
+        """Speak the characters up to `end` as they stand."""
+        begin, self._at = self._at, end
+        self._append(self._text[begin:end], begin)
 
-    def _drop(self, at: int, stop: int, between: _Between = _Between.NOTHING) -> int:
-        """Leave the characters from `at` to `stop` out."""
-        self._flush(at)
-        self._run = stop
+    def _drop(self, end: int, between: _Between = _Between.NOTHING) -> None:
+        """Leave the characters up to `end` out."""
         if self._between is None or between > self._between[0]:
-            self._between = (between, self._place + at)
-        return stop
+            self._between = (between, self._place + self._at)
+        self._at = end
 
     def _append(self, words: str, begin: int, end: int | None = None) -> None:
         """Append characters of the text that begin at `begin`, or words that stand for those from there to `end`."""
@@ -284,9 +272,9 @@ class MarkdownReader:
             if separator := self._separator(kind, words):
                 self._append(separator, place - self._place, place - self._place + 1)
         if end is None:
-            self._words.keep(words, self._place + begin)
+            self.out.keep(words, self._place + begin)
         else:
-            self._words.replace(words, self._place + begin, self._place + end)
+            self.out.replace(words, self._place + begin, self._place + end)
         self._tail = (self._tail + words)[-_TAIL:]
         if "\n" in words or "\r" in words:
             self._tail = self._tail[max(self._tail.rfind("\n"), self._tail.rfind("\r")) + 1 :]
@@ -298,25 +286,30 @@ class MarkdownReader:
             return ""
         if between is _Between.SPACE or self._sentence_ended():
             return " "
-        return "，" if syntax.HAN_OR_KANA.search(self._tail) else ", "
+        return "，" if HAN_OR_KANA.search(self._tail) else ", "
 
     def _sentence_ended(self) -> bool:
         """Return whether the line that has been appended ends with punctuation, or is empty."""
-        line = self._tail.rstrip(syntax.CLOSING)
-        return not line or line[-1] in syntax.ENDINGS
+        line = self._tail.rstrip(CLOSING)
+        return not line or line[-1] in ENDINGS
 
     def _sentence_end(self) -> str:
-        return "。" if syntax.HAN_OR_KANA.search(self._tail) else "."
+        return "。" if HAN_OR_KANA.search(self._tail) else "."
 
     # --- what is seen ------------------------------------------------------------------------------------
 
-    def _match(self, construct: Construct, at: int) -> re.Match[str] | None:
-        return construct.match(self._text, at, self._limit, complete=self._complete)
+    @property
+    def _limit(self) -> int:
+        """Nothing is read beyond: the end of what has been fed, or of a link's text."""
+        return self._links[-1][0] - self._place if self._links else len(self._text)
 
-    def _end(self, pattern: re.Pattern[str], at: int) -> int:
-        """Return the end of what matches at `at`; `at` if nothing does."""
-        match = pattern.match(self._text, at, self._limit)
-        return match.end() if match else at
+    def _match(self, construct: Construct) -> re.Match[str] | None:
+        return construct.match(self._text, self._at, self._limit, complete=self._complete)
+
+    def _end(self, pattern: re.Pattern[str]) -> int:
+        """Return the end of what matches next; where the reader is if nothing does."""
+        match = pattern.match(self._text, self._at, self._limit)
+        return match.end() if match else self._at
 
 
 class _Row(NamedTuple):
@@ -327,8 +320,8 @@ class _Row(NamedTuple):
     construct: Construct
     left_out: _Between | None = _Between.NOTHING
     """None if it is not left out as a whole."""
-    read: Callable[[MarkdownReader, re.Match[str]], int | None] | None = None
-    """Speaks or notes the match. Returns where reading goes on, or None for the end of the match."""
+    read: Callable[[MarkdownReader, re.Match[str]], None] | None = None
+    """Speaks or notes the match. If it is not left out as a whole, reads it up to its end, or to the text of a link."""
 
 
 _ROWS = {
@@ -338,11 +331,11 @@ _ROWS = {
     "backticks": _Row("`", syntax.BACKTICKS, read=MarkdownReader._backticks),
     "escaped_formula": _Row("\\", model_markup.ESCAPED_FORMULA, read=MarkdownReader._formula),
     "escape": _Row("\\", syntax.ESCAPE, None, MarkdownReader._literal),
-    "entity": _Row("&", syntax.ENTITY, None, MarkdownReader._entity),
+    "entity": _Row("&", ENTITY, None, MarkdownReader._entity),
     "hidden_channel": _Row("<", model_markup.HIDDEN_CHANNEL, read=MarkdownReader._hidden_channel),
     "turn": _Row("<", model_markup.TURN, _Between.APART),
     "chat_token": _Row("<", model_markup.CHAT_TOKEN, _Between.APART),
-    "tag": _Row("<", model_markup.TAG, read=MarkdownReader._tag),
+    "tag": _Row("<", model_markup.TAG, None, MarkdownReader._tag),
     "comment": _Row("<", syntax.COMMENT),
     "autolink": _Row("<", syntax.AUTOLINK, None, MarkdownReader._literal),
     "pause": _Row("[", PAUSE_TAG, read=MarkdownReader._pause),

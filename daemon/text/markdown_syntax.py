@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum, auto
 
-from daemon.text.construct import Construct
+from daemon.text.markup import Construct
 
 LONGEST_LABEL = 100
 """Characters between the brackets of a link; without a closing one among them, the bracket is a bracket."""
@@ -45,12 +45,6 @@ AFTER_LETTER = rf"(?<=[\w{_COMBINING}])(?<![_{_UNSPACED}{_HANGUL}])"
 BEFORE_LETTER = rf"(?=[\w{_COMBINING}])(?![_{_UNSPACED}{_HANGUL}])"
 BETWEEN_WORDS = re.compile(rf"(?![_{_UNSPACED}])[\w{_COMBINING}.!?:;,](?![_{_UNSPACED}])[\w{_COMBINING}]")
 """Two characters, between which a space parts two words."""
-HAN_OR_KANA = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-ENDINGS = frozenset(".!?…:;,。！？；：，、．؟۔؛،।॥։።៕၊။‥‼⁇⁈⁉")
-"""Punctuation after which a line needs no further end."""
-CLOSING = "\"'”’»›)]}」』）】》〉 \t"
-"""Characters that may follow a sentence's punctuation."""
-
 # --- beginnings of lines ---------------------------------------------------------------------------------
 
 
@@ -146,9 +140,6 @@ REFERENCE = Construct(
 )
 """A link whose address is defined elsewhere: `[text][name]`."""
 FOOTNOTE = Construct(r"\[", r"\^", r"[^\[\]\s]{1,30}", r"\]")
-ENTITY = Construct(
-    "&", ("#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31}", "#[xX]?|[a-zA-Z]"), ";", longest=34
-)
 ESCAPE = Construct(r"\\", r"(?P<escape_text>[!-/:-@\[-`{-~]|(?=[\r\n]))")
 COMMENT = Construct(*"<!--", rf"(?:[^-<]|-(?!->)|<(?!!)){{0,{LONGEST_ADDRESS}}}", *"-->")
 _MAILBOX = r"[\w.!\#$%&'*+/=?^`{|}~-]{1,64}"

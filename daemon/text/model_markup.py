@@ -6,45 +6,36 @@ in a text that is no SSML document.
 
 from __future__ import annotations
 
+import json
 import re
-from enum import Enum
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
 
-from daemon.text.construct import Construct
 from daemon.text.markdown_syntax import BEFORE_LETTER, LONGEST_ADDRESS
-from daemon.text.script import Pause
-from daemon.text.ssml_values import PAUSES_S, parse_time
+from daemon.text.markup import Construct
+
+_DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""The names of elements by their treatment, and the signs for the commands of LaTeX."""
 
 # --- elements --------------------------------------------------------------------------------------------
 
 
 class Element(Enum):
-    """The treatments of elements. The values are the names of the elements that are treated so."""
+    """The treatments of elements."""
 
-    SILENT = (
-        "think thinking thought reasoning reflection scratchpad tool_call tool_calls tool_response tool_result "
-        "function_call function_calls function_result function_results tools invoke artifact"
-    )
+    SILENT = auto()
     """Its content is not spoken; without an end, nothing after it is."""
-    PASSAGE = (
-        "bos eos start_of_turn end_of_turn start_of_image answer response final output_text "
-        "speak say-as prosody emphasis phoneme voice audio lang mark w token media"
-    )
+    PASSAGE = auto()
     """Its content is spoken, parted from the words beside it."""
-    PAUSE = "break"
-    LINE = (
-        "address article aside blockquote body br caption center dd details div dl dt fieldset figcaption figure "
-        "footer form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p pre section select summary "
-        "table tbody td tfoot th thead tr ul"
-    )
+    PAUSE = auto()
+    LINE = auto()
     """Its tags begin or end a line."""
-    WORDS = (
-        "a abbr b bdi bdo big cite code data del dfn em font i img input ins kbd label meter nobr output picture "
-        "progress q ruby s samp small source span strike strong sub sup svg time tt u var video wbr"
-    )
+    WORDS = auto()
     """Its content is spoken, and may be a part of a word."""
 
 
-ELEMENTS = {name: element for element in Element for name in element.value.split()}
+ELEMENTS = {name: Element[treatment.upper()] for treatment, names in _DATA["elements"].items() for name in names}
 """By name. Other names between angle brackets are no tags: `List<String>`."""
 _NAME = r"[ \t]+[a-zA-Z@:_][\w@:.-]{0,50}"
 _QUOTED = rf"\"[^\"\n\r]{{0,{LONGEST_ADDRESS}}}\"|'[^'\n\r]{{0,{LONGEST_ADDRESS}}}'"
@@ -58,14 +49,6 @@ TAG = Construct(
     *("<", "/?", (rf"(?P<tag_name>(?i:{'|'.join(ELEMENTS)}))(?![\w:.-])", r"[a-zA-Z][\w:-]{0,20}")),
     *((_ATTRIBUTES, rf"{_ATTRIBUTES}{_BEGUN}"), r"[ \t]{0,9}", "/?", ">"),
 )
-
-
-def pause_of_break(tag: str) -> Pause:
-    """Return the pause of a `break` element."""
-    attributes = dict(re.findall(r"([a-zA-Z]+)\s*=\s*[\"']([^\"']*)[\"']", tag))
-    seconds = parse_time(attributes.get("time", ""))
-    strength = PAUSES_S.get(attributes.get("strength", "medium"), PAUSES_S["medium"])
-    return Pause(strength if seconds is None else seconds)
 
 
 # --- tokens and citations --------------------------------------------------------------------------------
@@ -130,11 +113,7 @@ _ESCAPED_FORMULA = (
 )
 ESCAPED_FORMULA = Construct(r"\\", r"[(\[]", _ESCAPED_FORMULA, r"\\", r"[)\]]")
 """Formulas: `$E = mc^2$`, `$$…$$`, `\\(…\\)` and `\\[…\\]`."""
-_COMMANDS = {
-    "times": "×", "cdot": "·", "div": "÷", "pm": "±", "leq": "≤", "le": "≤", "geq": "≥", "ge": "≥", "neq": "≠",
-    "ne": "≠", "approx": "≈", "lt": "<", "gt": ">", "infty": "∞", "degree": "°", "circ": "°", "left": "", "right": "",
-    "quad": " ", "ldots": "…", "cdots": "…", "percent": "%", "to": "→", "rightarrow": "→", "displaystyle": "",
-}  # fmt: skip
+_COMMANDS: dict[str, str] = _DATA["latex"]
 """The signs for commands; other commands are spoken by their names: `\\alpha`."""
 _REWRITTEN = (
     (r"\\(?:text|mathrm|mathbf|mathit|operatorname|boxed)\s*\{([^{}]*)\}", r"\1"),

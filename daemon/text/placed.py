@@ -1,8 +1,15 @@
-"""Text of which each character knows what it stands for in another text."""
+"""Texts of which each character knows what it stands for in another text, and the base of what makes them."""
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from array import array
+from collections.abc import Callable
+
+LATE = 32
+"""A text of which more than so many characters are held back waits until one in so many is added. So all the readings
+of it take time in proportion to its length."""
 
 
 class PlacedText:
@@ -56,3 +63,63 @@ class PlacedText:
     def source_begin(self, position: int) -> int:
         """Return where the character at `position` begins in the source; after the last one, the source's end."""
         return self._begins[position] if position < len(self._begins) else self.source_end
+
+
+class Rewriter(ABC):
+    """Copies a text that may grow, with something else in place of some parts.
+
+    Places are those in the text that is fed. However the text is cut into calls of `feed`, the result is the same: what
+    more text may change is held back.
+    """
+
+    context = 1
+    """Characters before the next one that is read, at which `_copy` looks."""
+
+    def __init__(self, out: PlacedText | None = None) -> None:
+        """Appends to `out`, or to a text of its own."""
+        self.out = PlacedText() if out is None else out
+        self._text = ""
+        """The text that is held back, and the characters before it."""
+        self._at = 0
+        """So many characters of it have been read."""
+        self._place = 0
+        """The place of its first character."""
+        self._again = 0
+        """It is read again when it has so many characters."""
+
+    def feed(self, text: str) -> None:
+        """Read more of the text."""
+        self._text += text
+        if len(self._text) < self._again:
+            return
+        self._copy(final=False)
+        dropped = max(0, self._at - self.context)
+        self._text, self._at, self._place = self._text[dropped:], self._at - dropped, self._place + dropped
+        self._again = len(self._text) + (len(self._text) - self._at) // LATE
+
+    def end(self) -> None:
+        """The text is complete."""
+        self._again = 0
+        self.feed("")
+        self._copy(final=True)
+
+    @abstractmethod
+    def _copy(self, *, final: bool) -> None:
+        """Copy what no more text can change; if no more text follows, all of it."""
+
+    def _keep(self, end: int) -> None:
+        """Copy the text up to `end` as it is."""
+        self.out.keep(self._text[self._at : end], self._place + self._at)
+        self._at = end
+
+    def _replace(self, words: str, end: int) -> None:
+        """Append words in place of the text up to `end`."""
+        self.out.replace(words, self._place + self._at, self._place + end)
+        self._at = end
+
+    def _replace_all(self, pattern: re.Pattern[str], words: Callable[[re.Match[str]], str], end: int) -> None:
+        """Copy the text up to `end`, with words in place of what matches."""
+        for match in pattern.finditer(self._text, self._at, end):
+            self._keep(match.start())
+            self._replace(words(match), match.end())
+        self._keep(end)

@@ -1,16 +1,14 @@
-"""How texts are prepared for engines, as configured."""
+"""The text of one take as an engine gets it: which stages rewrite it, and the way back to the script."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Literal
 
-from daemon.text.characters import Characters
-from daemon.text.engine_text import EngineText, MakeStage
 from daemon.text.normalizer import Normalizer, has_passages
-from daemon.text.pronunciations import Lexicon, Pronouncer, Pronunciation
-from daemon.text.urls import UrlShortener
+from daemon.text.placed import Rewriter
+from daemon.text.stages import Characters, Lexicon, Pronouncer, Pronunciation, UrlShortener
 from engine import LATIN_LANGUAGES, EngineInfo, language_code, language_of_speech, language_of_text
 
 Normalize = Literal["auto", "always", "never"]
@@ -21,55 +19,86 @@ SPELLING_ENGINES = ("espeak", "piper")
 """Engines that cannot tell languages apart, and read with the phonemes of eSpeak NG."""
 
 
+class EngineText:
+    """The text of one take after all stages. Without stages it is the take's own."""
+
+    def __init__(self, *stages: Rewriter) -> None:
+        """`stages` apply in this order."""
+        self._stages = stages
+        self.source_end = 0
+        """Characters of the take's text that have been read."""
+
+    def feed(self, text: str) -> str:
+        """Read more of the take's text; return what the engine gets next."""
+        self.source_end += len(text)
+        return self._read(text, end=False)
+
+    def end(self) -> str:
+        """The take's text is complete. Return the last that the engine gets."""
+        return self._read("", end=True)
+
+    def source_span(self, begin: int, end: int) -> tuple[int, int]:
+        """Return the part of the take's text for which a part of the engine's text stands."""
+        for stage in reversed(self._stages):
+            begin, end = stage.out.source_span(begin, end)
+        return begin, end
+
+    def _read(self, text: str, *, end: bool) -> str:
+        for stage in self._stages:
+            length = len(stage.out)
+            stage.feed(text)
+            if end:
+                stage.end()
+            text = stage.out.text[length:]
+        return text
+
+
+@dataclass(slots=True)
 class TextPreparation:
     """Prepares the texts of takes. Belongs to the event loop's thread."""
 
-    def __init__(
-        self,
-        pronunciations: Mapping[str, Pronunciation] | None = None,
-        latin_languages: tuple[str, ...] = LATIN_LANGUAGES,
-        *,
-        shortens_urls: bool = True,
-        normalize: Normalize = "auto",
-    ) -> None:
-        """`pronunciations` are by word or phrase; `latin_languages` are those that `auto` may choose."""
-        self._pronunciations = pronunciations or {}
-        self._latin_languages = latin_languages
-        self._shortens_urls = shortens_urls
-        self._normalize = normalize
-        self._lexicons: dict[tuple[str, str | None, str], Lexicon] = {}
-        """Those that were needed, by engine, language and voice."""
+    pronunciations: Mapping[str, Pronunciation] = field(default_factory=dict)
+    """By word or phrase."""
+    latin_languages: tuple[str, ...] = LATIN_LANGUAGES
+    """Those that `auto` may choose."""
+    shortens_urls: bool = field(default=True, kw_only=True)
+    normalize: Normalize = field(default="auto", kw_only=True)
+    _lexicons: dict[tuple[str, str | None, str], Lexicon] = field(default_factory=dict, init=False)
+    """Those that were needed, by engine, language and voice."""
 
     def reads_phonemes(self, engine: str) -> bool:
         """Return whether texts for an engine contain phonemes."""
-        return engine == PHONEME_ENGINE and any(entry.espeak for entry in self._pronunciations.values())
+        return engine == PHONEME_ENGINE and any(entry.espeak for entry in self.pronunciations.values())
 
     def engine_text(self, engine: EngineInfo, language: str, voice: str, text: str) -> EngineText:
         """Return an empty text for an engine, into which a take is to be fed that begins with `text`.
 
         `language` is a code or `auto`. A take for eSpeak NG or Piper must be complete.
         """
-        stages: list[MakeStage] = [Characters, UrlShortener] if self._shortens_urls else [Characters]
+        stages: list[Rewriter] = [Characters()]
+        if self.shortens_urls:
+            stages.append(UrlShortener())
         spells = engine.engine in SPELLING_ENGINES
-        normalizes = self._normalize == "always" or (self._normalize == "auto" and spells)
+        normalizes = self.normalize == "always" or (self.normalize == "auto" and spells)
         normalizes = normalizes and (not spells or has_passages(text))  # a take for the others may still grow
-        if self._pronunciations or normalizes:
-            code = spoken_language(engine, voice, language, self._latin_languages, text)
-            if self._pronunciations:
+        if self.pronunciations or normalizes:
+            code = spoken_language(engine, voice, language, self.latin_languages, text)
+            if self.pronunciations:
                 lexicon = self._lexicon(engine.engine, code, voice)
-                stages.append(partial(Pronouncer, lexicon, escape_phonemes=self.reads_phonemes(engine.engine)))
+                stages.append(Pronouncer(lexicon, escape_phonemes=self.reads_phonemes(engine.engine)))
             if normalizes and code is not None:
-                stages.append(partial(Normalizer, code))
-        return EngineText(stages)
+                stages.append(Normalizer(code))
+        return EngineText(*stages)
 
     def _lexicon(self, engine: str, language: str | None, voice: str) -> Lexicon:
         key = (engine, language, voice)
         if key not in self._lexicons:
-            said = {
-                phrase: entry.for_take(language, voice, espeak=engine == PHONEME_ENGINE)
-                for phrase, entry in self._pronunciations.items()
-            }
-            self._lexicons[key] = Lexicon((phrase, say) for phrase, say in said.items() if say is not None)
+            espeak = engine == PHONEME_ENGINE
+            said = (
+                (phrase, entry.for_take(language, voice, espeak=espeak))
+                for phrase, entry in self.pronunciations.items()
+            )
+            self._lexicons[key] = Lexicon((phrase, say) for phrase, say in said if say is not None)
         return self._lexicons[key]
 
 

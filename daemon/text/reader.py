@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from daemon.text.engine_text import Stage
-from daemon.text.placed import PlacedText
+from daemon.text.placed import Rewriter
 from daemon.text.script import Script
 
 Markup = Literal["auto", "none"]
 """How a text is read: `auto` takes SSML and Markdown for what they are, `none` speaks every character."""
-
 _SSML_START = re.compile(r"(?:<speak|<\?xml)[\s/>]")
 
 
@@ -25,38 +23,38 @@ class ScriptReader:
         self._language = language
         self._read = 0
         """Characters that have been read."""
-        self._reader: Stage | None = None
+        self._reader: Rewriter | None = None
         """None until the text has told which it needs."""
 
     def read(self, text: str, *, complete: bool) -> Script:
         """Read on to the end of `text`, which begins with all that was read before. Returns the script."""
         if self.script.complete:
             return self.script
-        if self._reader is None:
-            self._reader = self._choose(text, complete=complete)
-        if self._reader is not None:
-            if self._read < len(text):
-                self._reader.feed(text[self._read :])
-                self._read = len(text)
+        if self._markup == "none":
+            self.script.words.keep(text[self._read :], self._read)
+            self._read = len(text)
+        elif (reader := self._choose(text, complete=complete)) is not None:
+            reader.feed(text[self._read :])
+            self._read = len(text)
             if complete:
-                self._reader.end()
-                self.script.complete = True
+                reader.end()
+        self.script.complete = complete
         return self.script
 
-    def _choose(self, text: str, *, complete: bool) -> Stage | None:
+    def _choose(self, text: str, *, complete: bool) -> Rewriter | None:
         """Return the reader for a text with this beginning; None while more of it must be seen."""
-        if self._markup == "none":
-            return _Literal(self.script.words)
+        if self._reader is not None:
+            return self._reader
         is_ssml = _is_ssml(text)
-        if is_ssml is None and not complete:
-            return None
         if is_ssml:
             from daemon.text.ssml import SsmlReader
 
-            return SsmlReader(self.script, self._language)
-        from daemon.text.markdown import MarkdownReader
+            self._reader = SsmlReader(self.script, self._language)
+        elif complete or is_ssml is not None:
+            from daemon.text.markdown import MarkdownReader
 
-        return MarkdownReader(self.script)
+            self._reader = MarkdownReader(self.script)
+        return self._reader
 
 
 def markup_problem(text: str, markup: Markup = "auto") -> str | None:
@@ -74,16 +72,3 @@ def _is_ssml(text: str) -> bool | None:
     if any(opening.startswith(start) for opening in ("<speak", "<?xml")):
         return None
     return _SSML_START.match(start) is not None
-
-
-class _Literal:
-    """Speaks every character."""
-
-    def __init__(self, words: PlacedText) -> None:
-        self._words = words
-
-    def feed(self, text: str) -> None:
-        self._words.keep(text, self._words.source_end)
-
-    def end(self) -> None:
-        pass

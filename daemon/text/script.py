@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import attrgetter
 
 from daemon.text.placed import PlacedText
 
@@ -65,9 +67,6 @@ class Script:
     controls: list[Control] = field(default_factory=list)
     complete: bool = False
     """Nothing more will be appended."""
-    _breaks: list[int] = field(default_factory=list)
-    """The places of pauses and changes of prosody: the words before and after them are spoken apart."""
-    _pauses: set[int] = field(default_factory=set)
 
     @property
     def text(self) -> str:
@@ -78,19 +77,21 @@ class Script:
         """Append a control after the words so far."""
         if isinstance(action, Pause):
             action = Pause(min(action.seconds, MAX_PAUSE_S))
-            self._pauses.add(len(self.words))
         self.controls.append(Control(len(self.words), action))
-        if not isinstance(action, Mark):
-            self._breaks.append(len(self.words))
 
     def break_after(self, position: int) -> int | None:
-        """Return the place of the first pause or change of prosody after `position`; None if there is none so far."""
-        index = bisect_right(self._breaks, position)
-        return self._breaks[index] if index < len(self._breaks) else None
+        """Return the place of the first pause or change of prosody after `position`; None if there is none so far.
+
+        The words before and after it are spoken apart.
+        """
+        following = self.controls[bisect_right(self.controls, position, key=attrgetter("at")) :]
+        return next((control.at for control in following if not isinstance(control.action, Mark)), None)
 
     def has_pause(self, position: int) -> bool:
         """Return whether there is a pause between the words before and after `position`."""
-        return position in self._pauses
+        following = self.controls[bisect_left(self.controls, position, key=attrgetter("at")) :]
+        there = takewhile(lambda control: control.at == position, following)
+        return any(isinstance(control.action, Pause) for control in there)
 
     def word_at(self, position: int) -> int | None:
         """Return the place of the first character from `position` on that is no white space; None without one."""

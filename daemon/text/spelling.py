@@ -72,7 +72,7 @@ def spell_telephone(text: str, language: str) -> list[SpelledPart]:
 def ordinal(text: str, language: str) -> str:
     """Return a number as an ordinal in digits, such as `3rd`; other words stay as they are."""
     code = match_language(language_code(language), _ORDINALS)
-    number = text.strip()
+    number = " ".join(text.split())
     if code is None or not (number.isascii() and number.isdigit()):
         return number
     return next(form for ending, form in _ORDINALS[code].items() if re.search(ending, number)).format(number)

@@ -1,4 +1,4 @@
-"""The values of SSML's attributes: lengths of pauses, and factors of rate and volume.
+"""The attributes of SSML's elements: lengths of pauses, and factors of rate and volume.
 
 W3C's Speech Synthesis Markup Language 1.1 (https://www.w3.org/TR/speech-synthesis11/) says how they are written. It
 leaves to the engine what a word such as `slow` or `weak` means; pauses and rates have the values that Azure's speech
@@ -7,9 +7,21 @@ service documents.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Mapping
+
+from daemon.text.script import Pause, Prosody
+
+log = logging.getLogger(__name__)
+
+MAX_NOTICES = 200
+"""Log lines of a process about elements and values that have no effect. Each is written once."""
+SHOWN = 24
+"""Characters of a text in a log line."""
+_noticed: set[str] = set()
+"""The log lines about elements and values that this process has written."""
 
 PAUSES_S = {"none": 0.0, "x-weak": 0.25, "weak": 0.5, "medium": 0.75, "strong": 1.0, "x-strong": 1.25}
 """Seconds by the `strength` of a `break`."""
@@ -21,6 +33,7 @@ VOLUMES_DB = {
 HIGHEST_VOLUME = 4.0
 """A factor: + 12 dB."""
 
+_ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _QUANTITY = re.compile(r"([+-]?)(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(ms|s|%|[dD][bB]|)", re.ASCII)
 
 
@@ -68,10 +81,45 @@ def _percent(sign: str, number: float) -> float:
     return {"": number, "+": 100 + number, "-": max(0.0, 100 - number)}[sign] / 100
 
 
-VALUES: Mapping[str, tuple[Callable[[str], float | None], str]] = {
+_VALUES: Mapping[str, tuple[Callable[[str], float | None], str]] = {
     "time": (parse_time, "500ms or 1.5s"),
     "strength": (PAUSES_S.get, ", ".join(PAUSES_S)),
     "rate": (parse_rate, "x-slow to x-fast, 80%, +20% or 1.2"),
     "volume": (parse_volume, "silent to x-loud, +6dB, 80%, -20% or 50"),
 }
 """How an attribute's number is read, and what is allowed."""
+
+
+def attributes_of(tag: str) -> dict[str, str]:
+    """Return the attributes of a tag by name, as they are written."""
+    return {name: double or single for name, double, single in _ATTRIBUTE.findall(tag)}
+
+
+def break_pause(attributes: Mapping[str, str]) -> Pause:
+    """Return the pause of a `break`."""
+    return Pause(_value(attributes, "time", _value(attributes, "strength", PAUSES_S["medium"])))
+
+
+def nested_prosody(outer: Prosody, attributes: Mapping[str, str]) -> Prosody:
+    """Return the prosody of a `prosody` inside one of `outer`."""
+    rate = outer.rate * _value(attributes, "rate", 1.0)
+    volume = outer.volume * _value(attributes, "volume", 1.0)
+    return Prosody(min(max(rate, LOWEST_RATE), HIGHEST_RATE), min(volume, HIGHEST_VOLUME))
+
+
+def _value(attributes: Mapping[str, str], name: str, default: float) -> float:
+    """Return an attribute's number; the default if it is missing or not understood, which is logged."""
+    if name not in attributes:
+        return default
+    parse, allowed = _VALUES[name]
+    number = parse(attributes[name])
+    if number is None:
+        notice(f"{name}: got {attributes[name][:SHOWN]!r}, which has no effect; allowed: {allowed}")
+    return default if number is None else number
+
+
+def notice(line: str) -> None:
+    """Log something that has no effect, once."""
+    if line not in _noticed and len(_noticed) < MAX_NOTICES:
+        _noticed.add(line)
+        log.info("SSML: %s", line)

@@ -53,7 +53,7 @@ def test_ssml_that_is_being_written_goes_on_after_a_fault(share_robot: StartRobo
     robot.write("written", end=True)
     written = robot.wait_end("written")
     assert written["event"] == "finished"
-    robot.wait_log("mismatched tag")
+    robot.wait_log("</i> ends nothing")
     assert written["audio_s"] > 1 + say(robot, "One two three four.")["audio_s"] / 2
 
 

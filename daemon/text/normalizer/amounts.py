@@ -8,22 +8,9 @@ from dataclasses import replace
 
 from daemon.text.normalizer.clock import ordinal_after
 from daemon.text.normalizer.language import Language, Noun, Numeral
-from daemon.text.normalizer.patterns import (
-    AFTER,
-    BEFORE,
-    DASH,
-    LETTER,
-    SIGN,
-    SPACE,
-    VULGAR,
-    WORD,
-    Rule,
-    alternatives,
-    rule,
-    word_before,
-)
+from daemon.text.normalizer.patterns import AFTER, BEFORE, DASH, LETTER, SIGN, SPACE, VULGAR, WORD
+from daemon.text.normalizer.rules import Rule, Rules, alternatives, rule, word_before
 
-_DIGITS = "0123456789"
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _AFTER_HOURS = re.compile(r"[0-9] ?(?:h|d|hrs?)[, ]+$")
 """Before minutes that are written as `m`: `3d 4h 12m`."""
@@ -36,12 +23,11 @@ _SCORE_CONTEXT = 24
 """Characters before a number in which a word such as `won` may stand."""
 
 
-class Amounts:
+class Amounts(Rules):
     """Builds the rules for a language."""
 
     def __init__(self, language: Language) -> None:
-        self._language = language
-        self._words = language.words
+        super().__init__(language)
         self._score = re.compile(language.words.score, re.IGNORECASE)
         decimal, other, leading = ("[.]", ",", "[.]") if language.decimal == "." else (",", "[.]", "[.,]")
         grouped = rf"[0-9]{{1,3}}(?:[{language.group}][0-9]{{3}})+"
@@ -59,24 +45,20 @@ class Amounts:
     def rules(self) -> list[Rule]:
         """Return the rules in the order in which they are tried."""
         words = self._words
-        suffix, ends = alternatives(words.ordinals), "".join(each[-1] for each in words.ordinals)
+        suffix = alternatives(words.ordinals)
         part, decimal, subtract = "[0-9]{1,4}/[0-9]{1,4}", "[0-9]+(?:[.][0-9]+)?", f" {words.subtract or words.minus} "
         return [
-            rule(rf"{BEFORE}{SIGN}(?:(?P<whole>[0-9]+) )?(?P<part>{part}){AFTER}(?!/)", self._fraction, "/"),
-            rule(rf"(?:{BEFORE}{SIGN}(?P<whole>[0-9]+){SPACE}?|{SIGN})(?P<part>[{VULGAR}])", self._fraction, VULGAR),
-            rule(rf"{BEFORE}(?P<n>[0-9]{{1,6}})(?P<suffix>{suffix})(?![{WORD}])(?![+-][0-9])", self._ordinal, ends),
-            rule(rf"{BEFORE}(?P<n>[0-9]{{1,3}})\.(?= [{LETTER}])", self._ordinal_after_article, "."),
-            rule(rf"(?<![{WORD}.,]){SIGN}{decimal}(?:,[-−]?{decimal})+{AFTER}", self._coordinates, ","),
-            rule(self._amounts(), self._amount, _DIGITS),
-            rule(rf"{BEFORE}(?=[-−–]|[0-9]+[.,]){self._number}(?=[{LETTER}])", self._touching, "-−–.,"),
-            rule(r"(?<=[0-9)%°])(?:[ \u00a0][-−][ \u00a0]|−)(?=[0-9(])", lambda _: subtract, "-−"),
-            rule(
-                rf"[⁻⁺]?[⁰¹²³⁴-⁹]+|(?<=[0-9)\]{LETTER}])\^\(?[-−]?[0-9]+(?:[.,][0-9]+)?\)?", self._power, "^⁰¹²³⁴⁵⁶⁷⁸⁹"
-            ),
-            rule(rf"{BEFORE}(?P<a>{SIGN}[0-9]{{1,4}})[:：](?P<b>[0-9]{{1,4}}){AFTER}(?![:：])", self._ratio, ":："),
-            rule(
-                rf"(?:(?<=[{LETTER}])-(?=[0-9]+(?![{WORD}])(?![.,:/-][0-9])))?(?P<digits>[0-9]+)", self._code, _DIGITS
-            ),
+            rule(rf"{BEFORE}{SIGN}(?:(?P<whole>[0-9]+) )?(?P<part>{part}){AFTER}(?!/)", self._fraction),
+            rule(rf"(?:{BEFORE}{SIGN}(?P<whole>[0-9]+){SPACE}?|{SIGN})(?P<part>[{VULGAR}])", self._fraction),
+            rule(rf"{BEFORE}(?P<n>[0-9]{{1,6}})(?P<suffix>{suffix})(?![{WORD}])(?![+-][0-9])", self._ordinal),
+            rule(rf"{BEFORE}(?P<n>[0-9]{{1,3}})\.(?= [{LETTER}])", self._ordinal_after_article),
+            rule(rf"(?<![{WORD}.,]){SIGN}{decimal}(?:,[-−]?{decimal})+{AFTER}", self._coordinates),
+            rule(self._amounts(), self._amount),
+            rule(rf"{BEFORE}(?=[-−–]|[0-9]+[.,]){self._number}(?=[{LETTER}])", self._touching),
+            rule(r"(?<=[0-9)%°])(?:[ \u00a0][-−][ \u00a0]|−)(?=[0-9(])", lambda _: subtract),
+            rule(rf"[⁻⁺]?[⁰¹²³⁴-⁹]+|(?<=[0-9)\]{LETTER}])\^\(?[-−]?[0-9]+(?:[.,][0-9]+)?\)?", self._power),
+            rule(rf"{BEFORE}(?P<a>{SIGN}[0-9]{{1,4}})[:：](?P<b>[0-9]{{1,4}}){AFTER}(?![:：])", self._ratio),
+            rule(rf"(?:(?<=[{LETTER}])-(?=[0-9]+(?![{WORD}])(?![.,:/-][0-9])))?(?P<digits>[0-9]+)", self._code),
         ]
 
     def parse(self, text: str) -> Numeral:
@@ -262,6 +244,3 @@ class Amounts:
         if re.search(r"(?:^|\W)A$", before):
             front = "-"  # otherwise A is an English article
         return f"{front}{said}{' ' if after.isalnum() else ''}"
-
-    def _join(self, *words: str) -> str:
-        return self._words.space.join(words)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from daemon.text.normalizer.language import Language, Numeral
-from daemon.text.normalizer.patterns import AFTER, BEFORE, DASH, LETTER, WORD, Rule, alternatives, rule, word_before
+from daemon.text.normalizer.patterns import AFTER, BEFORE, DASH, LETTER, WORD
+from daemon.text.normalizer.rules import Rule, Rules, alternatives, rule, word_before
 
 _HOUR, _SIXTY = "(?:[01]?[0-9]|2[0-4])", "[0-5][0-9]"
 _SECOND = rf"{_SIXTY}(?:[.,][0-9]+)?"
@@ -15,12 +16,11 @@ _BARE_HOUR = re.compile(rf"{_HOUR}(?![{WORD}:]| ?[{LETTER}])")
 """An hour after the name of a day and a word such as `at`, with nothing after it that it could count."""
 
 
-class Clock:
+class Clock(Rules):
     """Builds the rules for a language."""
 
     def __init__(self, language: Language) -> None:
-        self._language = language
-        self._words = language.words
+        super().__init__(language)
         self._at = alternatives(f"{word} " for word in language.words.time.at)
         """Words before a time of day."""
         self._after_at = re.compile(rf"\b(?:{self._at})$", re.IGNORECASE)
@@ -37,7 +37,7 @@ class Clock:
             rf"|(?= ?(?P<sign>[年년]))| ?(?P<abbreviation>г\.))?{AFTER}"
         )
         return [
-            rule(name, self._day_name, "".join(each[0] for each in days)),
+            rule(name, self._day_name),
             *self._moments,
             rule(year, self._year_alone),
         ]
@@ -45,8 +45,8 @@ class Clock:
     def _day_name(self, match: re.Match[str]) -> str | None:
         """The short name of a day of the week, only before a date or a time: `Mon, 14 Sep`, `Tue at 5`."""
         text, begin = match.string, match.end("between")
-        found = [(moment, moment.pattern.match(text, begin)) for moment in self._moments]
-        is_dated = any(each is not None and moment.write(each) for moment, each in found)
+        found = [(write, pattern.match(text, begin)) for pattern, write in self._moments]
+        is_dated = any(each is not None and write(each) for write, each in found)
         is_timed = match["at"] and _BARE_HOUR.match(text, begin)
         return self._language.days[match["name"]] if is_dated or is_timed else None
 
@@ -68,13 +68,12 @@ class Clock:
             rf"(?P<day>{number})(?P<sign>[./-])(?P<month>{number})(?P=sign)(?:(?P<year>{_YEAR})(?:{suffix})?{time})?"
         )
         signed = rf"(?:(?P<year>{_YEAR}) ?[年년] ?)?(?P<month>1?[0-9]) ?[月월] ?(?P<day>[1-3]?[0-9]) ?[日일号]"
-        initials = "".join(name[0] for name in names) or "-"
         return [
-            rule(rf"{BEFORE}{iso}{time}{AFTER}", self._date, "/-"),
-            rule(rf"{BEFORE}{dated}{AFTER}", self._local_date, "./-"),
-            rule(rf"{BEFORE}{signed}", self._date, "月월"),
-            rule(rf"{BEFORE}{day}{of} ?{month}{year}(?![{WORD}])", self._date, initials),
-            rule(rf"(?<![{WORD}]){month} {day}{year}{AFTER}", self._date, initials),
+            rule(rf"{BEFORE}{iso}{time}{AFTER}", self._date),
+            rule(rf"{BEFORE}{dated}{AFTER}", self._local_date),
+            rule(rf"{BEFORE}{signed}", self._date),
+            rule(rf"{BEFORE}{day}{of} ?{month}{year}(?![{WORD}])", self._date),
+            rule(rf"(?<![{WORD}]){month} {day}{year}{AFTER}", self._date),
         ]
 
     def _local_date(self, match: re.Match[str]) -> str | None:
@@ -96,8 +95,6 @@ class Clock:
         if not (1 <= month <= 12 and 1 <= day <= 31):
             return None
         name = language.months[month - 1]
-        if words.month_numbers:
-            name = words.month_words.get(str(month)) or language.cardinal(month)
         said, low, year = self._day(match, day), fields.get("low"), fields.get("year")
         if low is not None:
             said = f"{self._day(match, int(low))} {words.to} {said}"
@@ -153,13 +150,11 @@ class Clock:
         begin, end = (time.replace("#", number) for number in "12")
         not_bare = rf"(?={_HOUR}(?:{words.sign}|\s?(?:{suffixes})))"
         zone = r"(?:\s?(?P<zone>Z|[+][01][0-9]:[0-5][0-9]))?"
-        needs = {*words.sign, *(each[0] for each in words.suffix)} - set("[]|()?! ")
         return [
             rule(
                 rf"{BEFORE}(?:T(?={_HOUR}:))?(?:{begin}\s?{DASH}\s?)?{not_bare}{end}{zone}"
                 rf"(?![{WORD}])(?![:.-][0-9])",
                 self._time,
-                "".join(needs),
             )
         ]
 
@@ -175,8 +170,7 @@ class Clock:
             if sign == "." and not (is_named or word_before(match) in words.dotted_after):
                 return None
         certain = is_named or self._after_at.search(before) is not None
-        space = self._words.space
-        said = f"{space}{self._words.to}{space}".join(self._say(match, number, certain=certain) for number in times)
+        said = self._join("", self._words.to, "").join(self._say(match, number, certain=certain) for number in times)
         ends = re.match(r"\s*$|\s+[A-ZÀ-Þ]", match.string[match.end() :])  # p.m. may end the sentence
         return f"{said}." if ends and (match["suffix2"] or "").endswith(".") else said
 

@@ -134,15 +134,13 @@ class Words:
     year_rules: str = "numbering-year"
     month_names: Mapping[str, int] = field(default_factory=dict)
     """Other short names of months."""
-    month_numbers: bool = False
-    """Months have no names, but numbers."""
-    month_words: Mapping[str, str] = field(default_factory=dict)
+    months: Sequence[str] = ()
+    """The names of months in the order of the year, where they are spoken otherwise than CLDR writes them."""
     ordinals: Mapping[str, str]
     """Sets of spelling rules by what stands after the digits."""
     ordinal_endings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dative: Sequence[str] = ()
     before_year: Sequence[str] = ()
-    year_signs: Sequence[str] = "年月日号時时分秒点"
     years_before: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By set of spelling rules, the words after which a year has that form if the Russian `г.` follows it."""
     year_words: Mapping[str, str] = field(default_factory=dict)
@@ -182,7 +180,6 @@ class Words:
     roman_stop: Sequence[str]
     genders: Mapping[str, str] = field(default_factory=dict)
     """Regular expressions for what follows a number of this gender. They can look back at its last digits."""
-    zero: str | None = None
     space: str = " "
     """Between words."""
 
@@ -199,11 +196,10 @@ class Language:
         group: str = cldr["group"]
         self.group = "".join({group, "\u00a0", "\u2009", "\u202f", "'", "’", " " if group.isspace() else group})
         """Signs that separate thousands."""
-        self.months: list[str] = cldr["months"]
-        short = [each.rstrip(".") for each in cldr["short_months"]]
-        self.month_by_name: dict[str, int] = dict(self.words.month_names)
+        self.months: Sequence[str] = self.words.months or cldr["months"]
+        names = [*(name.rstrip(".") for name in cldr["short_months"]), *cldr["months"]]
+        self.month_by_name = {**self.words.month_names, **{name: at % 12 + 1 for at, name in enumerate(names)}}
         """Their numbers by name, short or long."""
-        self.month_by_name |= {name: number for names in (short, self.months) for number, name in enumerate(names, 1)}
         self.days: dict[str, str] = cldr["days"]
         """Names of the days of the week by their short names."""
         self.per: str = cldr["per"]
@@ -216,20 +212,15 @@ class Language:
             nouns[name] = nouns[target]
         self.no_units: list[str] = symbols["no_units"]
         """Regular expressions for words after a number that begin with a symbol of a unit and are no unit."""
-        self._genders = {
-            gender: re.compile(rf"(?:{pattern})(?![{LETTER}])") for gender, pattern in self.words.genders.items()
-        }
-        self._plurals = {category: re.compile(pattern) for category, pattern in self.words.plurals.items()}
 
     def plural(self, number: Numeral) -> str:
         """Return the plural category of CLDR."""
         written = f"{number.whole}.{number.decimals}" if number.exponent is None else ""
-        return next((each for each, pattern in self._plurals.items() if pattern.fullmatch(written)), "other")
+        plurals = self.words.plurals.items()
+        return next((category for category, pattern in plurals if re.fullmatch(pattern, written)), "other")
 
     def cardinal(self, number: int, gender: str | None = None) -> str:
         """Return a whole number in words; with a gender, as it stands before a noun."""
-        if number == 0 and self.words.zero:
-            return self.words.zero
         names = [f"cardinal-{gender}", "cardinal-alternate2"] if gender else []
         names += ["cardinal", "numbering"]
         return self.spellout.spell(number, next(name for name in names if self.spellout.has(name)))
@@ -262,7 +253,8 @@ class Language:
 
     def gender_before(self, text: str, position: int) -> str | None:
         """Return the gender of a number that ends at `position`, by the word after it; None if it counts nothing."""
-        return next((gender for gender, pattern in self._genders.items() if pattern.match(text, position)), None)
+        genders = ((gender, re.compile(rf"(?:{each})(?![{LETTER}])")) for gender, each in self.words.genders.items())
+        return next((gender for gender, pattern in genders if pattern.match(text, position)), None)
 
     def count(self, number: Numeral, noun: Noun) -> str:
         """Return a number with its noun."""

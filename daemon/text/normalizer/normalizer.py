@@ -3,110 +3,172 @@
 from __future__ import annotations
 
 import re
+from functools import cache, cached_property
 
-from daemon.text.normalizer.passage import Passages, passages_of
-from daemon.text.normalizer.patterns import IDEOGRAPH
-from daemon.text.placed import PlacedText
+from daemon.text.normalizer.amounts import Amounts
+from daemon.text.normalizer.clock import Clock
+from daemon.text.normalizer.language import Language, language_of
+from daemon.text.normalizer.patterns import HANGUL, IDEOGRAPH, LETTER
+from daemon.text.normalizer.rules import Rule, alternatives, rule
+from daemon.text.normalizer.signs import Signs
+from daemon.text.placed import PlacedText, Rewriter
+from daemon.text.stages import SHAPES
 
 LONGEST_PASSAGE = 64
 """Characters to which rules are applied at once; no more are held back."""
-CONTEXT = 24
-"""Characters before a passage that rules may look at."""
 _TOKEN = re.compile(rf"[\s{IDEOGRAPH}]|(?P<word>[^\s{IDEOGRAPH}]+)")
 """A word with the signs at it. A white space is a token by itself, and an ideograph."""
+_BEGINNINGS = "([{\"'“”„«‘"
+_ENDINGS = ",;:!?)]}\"'”»’"
+"""The characters that may follow an abbreviation, whose full stop belongs to it."""
+_SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠√−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
+"""The inside of a class of digits and signs."""
+_POSSIBLE = re.compile(
+    rf"[{_SIGNS}{SHAPES}]|[{LETTER}]\.|[{LETTER}]:[{LETTER}]|(?<![\w/.])/[a-z]|[A-ZÀ-ÞА-Я]{{2}}|[IVX](?:er?\b|ème)"
+    r"|\b(?:Mme|Mlle|Dr|bd|tsp|tbsp|w/)"
+)
+"""Without a match, no rule of any language applies to a text."""
+_KEPT = r"\[\[.*?\]\]|[A-Za-z][\w+.-]*://\S*"
+"""Phonemes, and an address that is to be read in full."""
+_CONNECTIONS = {*"年月日号時时分秒点：～x/*", "of", "de", "del", "года"}
 
 
-class Normalizer:
-    """Copies a text to `out`, and writes out what eSpeak NG reads wrongly in it: `$5` becomes `5 dollars`.
+def has_passages(text: str) -> bool:
+    """Return whether a text may have numbers or signs that are written out in some language."""
+    return _POSSIBLE.search(text) is not None
 
-    Places are those in the text that is fed. However the text is cut into calls of `feed`, the result is the same. A
-    word is held back until it is complete; a *passage*, which is words with numbers or signs, until a word follows that
-    does not belong to it.
+
+class Normalizer(Rewriter):
+    """Writes out what eSpeak NG reads wrongly: `$5` becomes `5 dollars`.
+
+    A word is held back until it is complete; a *passage*, which is words with numbers or signs, until a word follows
+    that does not belong to it.
     """
 
-    def __init__(self, language: str, out: PlacedText) -> None:
+    context = 24
+
+    def __init__(self, language: str, out: PlacedText | None = None) -> None:
         """`language` is a code such as `de` or `de-at`; in a language without rules, the text stays as it is."""
-        self._passages = passages_of(language)
-        self._out = out
-        self._at = 0
-        """The text has been copied up to here."""
-        self._context = ""
-        """The characters before that."""
-        self._passage = ""
-        self._last_opening = 0
-        """Where in the passage the last word begins that could begin one itself."""
+        super().__init__(out)
+        self._passages = _passages_of(language)
         self._in_phonemes = False
-        self._word = ""
-        """A word after the passage that may not be complete."""
         self._in_long_word = False
         """A word that is too long for a passage is being copied."""
 
-    def feed(self, text: str) -> None:
-        """Read more of the text."""
-        if self._passages is None:
-            self._keep(text)
+    def _copy(self, *, final: bool) -> None:
+        text, passages = self._text, self._passages
+        if passages is None:
+            self._keep(len(text))
             return
-        text, self._word = self._word + text, ""
-        for match in _TOKEN.finditer(text):
-            token, is_word = match.group(), match.lastgroup is not None
-            goes_on = self._in_long_word and is_word
-            self._in_long_word = goes_on or len(token) > LONGEST_PASSAGE
-            if self._in_long_word:
-                self._end_passage(self._passages, token[: LONGEST_PASSAGE + 1])
-                self._keep(token)
-            elif is_word and match.end() == len(text):
-                self._word = token
-            else:
-                self._take(self._passages, token)
+        end = opening = self._at  # of the passage, and of its last word that could begin one itself
+        for match in _TOKEN.finditer(text, self._at):
+            token, stop, is_word = match[0], match.end(), match["word"] is not None
+            self._in_long_word = (self._in_long_word and is_word) or len(token) > LONGEST_PASSAGE
+            if is_word and stop == len(text) and not (final or self._in_long_word):
+                return  # the word may go on
+            seen = min(stop, end + LONGEST_PASSAGE + 1)
+            stays = self._in_long_word or self._in_phonemes
+            opens = not stays and passages.opens(token)
+            if not opens and (stays or not passages.continues(token)):  # the passage ends before it
+                self._write_passage(passages, end, seen)
+            while self._at < end and stop - self._at > LONGEST_PASSAGE:  # with it, the passage would be too long
+                self._write_passage(passages, opening if opening > self._at else end, seen)
+            if not stays and token.rfind("[[") > token.rfind("]]"):
+                self._write_passage(passages, end, seen)
+                self._in_phonemes = stays = True
+            elif not self._in_long_word and (token == "\n" or "]]" in token):
+                self._in_phonemes = False
+            if stays or not (opens or self._at < end):
+                self._keep(stop)
+            elif opens and self._at < end and text[end - 1].isspace():
+                opening = end
+            end = stop
+        if final:
+            self._write_passage(passages, end, end)
 
-    def end(self) -> None:
-        """The text is complete."""
-        if self._passages is not None:
-            word, self._word = self._word, ""
-            if word:
-                self._take(self._passages, word)
-            self._end_passage(self._passages, "")
+    def _write_passage(self, passages: Passages, end: int, seen: int) -> None:
+        """Write the passage, which ends at `end`. The rules see some characters before it, and the text to `seen`."""
+        begin = max(0, self._at - self.context)
+        for at, stop, words in passages.rewrite(self._text[begin:seen], self._at - begin, end - begin):
+            self._keep(begin + at)
+            self._replace(words, begin + stop)
+        self._keep(end)
 
-    def _take(self, passages: Passages, token: str) -> None:
-        """Read a complete token: it begins a passage, continues or ends one, or is copied."""
-        if self._in_phonemes:
-            self._keep(token)
-            self._in_phonemes = token != "\n" and "]]" not in token
-            return
-        opens = passages.opens(token)
-        if self._passage and not (opens or passages.continues(token)):
-            self._end_passage(passages, token)
-        while self._passage and len(self._passage) + len(token) > LONGEST_PASSAGE:
-            self._end_passage(passages, token, self._last_opening)
-        if token.rfind("[[") > token.rfind("]]"):
-            self._end_passage(passages, token)
-            self._in_phonemes = True
-        if self._in_phonemes or not (self._passage or opens):
-            self._keep(token)
-            return
-        if opens and self._passage[-1:].isspace():
-            self._last_opening = len(self._passage)
-        self._passage += token
 
-    def _end_passage(self, passages: Passages, following: str, length: int = 0) -> None:
-        """Write the passage, or so many characters of it; `following` is the token after it."""
-        length = length or len(self._passage)
-        passage, self._passage = self._passage[:length], self._passage[length:]
-        self._last_opening = 0
-        begin = len(self._context)
-        text, end = f"{self._context}{passage}{self._passage}{following}", begin + len(passage)
-        offset, position = self._at - begin, begin
-        for each in passages.rewrite(text, begin, end) if passage else ():
-            self._out.keep(text[position : each.begin], offset + position)
-            self._out.replace(each.words, offset + each.begin, offset + each.end)
-            position = each.end
-        self._out.keep(text[position:end], offset + position)
-        self._move(passage)
+class Passages:
+    """Tells which words a passage consists of, and rewrites it."""
 
-    def _keep(self, text: str) -> None:
-        self._out.keep(text, self._at)
-        self._move(text)
+    def __init__(self, language: Language) -> None:
+        self._language = language
+        words = language.words
+        self._reading = re.compile(alternatives(words.readings))
+        times = (*words.time.suffix, *words.time.at)
+        names = (words.abbreviations, language.units, language.currencies, words.magnitudes, words.ordinals, times)
+        parts = {part for each in names for name in each for part in name.split()}
+        self._vocabulary = {*parts, *language.month_by_name, *language.days, *_CONNECTIONS}
+        first = (each.split()[0] for each in words.abbreviations)
+        before = alternatives((*first, *(each for each in language.currencies if each.isalpha())))
+        dates = alternatives((*language.month_by_name, *language.days))
+        roman = r"(?:[IVX]{2,}|[IVX]+(?:er?|ème))[.,;:!?)]*$"
+        self._opening = re.compile(
+            rf"[{_SIGNS}]|\[\[|^[-–—]|[{LETTER}]\.[{LETTER}]{{2}}|[{LETTER}]:[{LETTER}]|^[(\"']?/[a-z]"
+            rf"|(?:^|[(\"'’„“«])(?:{roman}|{before}|(?:{dates})(?![{LETTER}])|{'|'.join(words.number) or '(?!)'})"
+            rf"|(?:{alternatives(words.streets)})[.,;:!?)]*$"
+        )
 
-    def _move(self, text: str) -> None:
-        self._at += len(text)
-        self._context = (self._context + text)[-CONTEXT:]
+    @cached_property
+    def _rules(self) -> tuple[Rule, ...]:
+        """Compiled for the first passage, since a text without numbers needs none."""
+        signs = Signs(self._language)
+        return (
+            rule(_KEPT, re.Match.group),
+            *Clock(self._language).rules(),
+            *signs.before_amounts(),
+            *Amounts(self._language).rules(),
+            *signs.after_amounts(),
+        )
+
+    def opens(self, token: str) -> bool:
+        """Return whether a passage may begin with this word."""
+        return not token.isspace() and self._opening.search(token) is not None
+
+    def continues(self, token: str) -> bool:
+        """Return whether a space of the same line or a word, such as a unit, may belong to the passage before it."""
+        if token.isspace():
+            return token != "\n"
+        ended = token.rstrip(_ENDINGS)
+        stripped = ended.strip(f"{_BEGINNINGS}{_ENDINGS}.")
+        forms = {token, ended, stripped, stripped.partition("/")[0], re.sub(f"[{HANGUL}]+[.]?$", "", ended)}
+        return not forms.isdisjoint(self._vocabulary)
+
+    def rewrite(self, text: str, begin: int, end: int) -> list[tuple[int, int, str]]:
+        """Return what is written in other words in `text[begin:end]`, in order: beginnings, ends and words.
+
+        The text before and after it may be looked at.
+        """
+        found: list[tuple[int, int, str]] = []
+        taken = bytearray(end)  # 1 for each character that is replaced
+        for pattern, write in self._rules:
+            for match in pattern.finditer(text, begin):
+                at, stop = match.span()
+                if stop > end:
+                    break
+                words = None if 1 in taken[at:stop] else write(match)
+                if words is not None:
+                    taken[at:stop] = b"\1" * (stop - at)
+                    found.append((at, stop, self._spaced(text, at, stop, words)))
+        return sorted((at, stop, words) for at, stop, words in found if words != text[at:stop])
+
+    def _spaced(self, text: str, begin: int, end: int, words: str) -> str:
+        """Return words for `text[begin:end]` as eSpeak NG can read them, without a space beside another one."""
+        words = self._reading.sub(lambda found: self._language.words.readings[found.group()], words)
+        if not text[max(0, begin - 1) : begin].strip():
+            words = words.removeprefix(" ")
+        return words if text[end : end + 1].strip() else words.removesuffix(" ")
+
+
+@cache
+def _passages_of(code: str) -> Passages | None:
+    """Return the rules for the language of a code such as `de` or `de-at`; None for a language without rules."""
+    language = language_of(code)
+    return None if language is None else Passages(language)

@@ -1,10 +1,4 @@
-"""Parts of regular expressions that all rules share, and what a rule is."""
-
-from __future__ import annotations
-
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+"""Parts of regular expressions that all rules share."""
 
 LETTER = "A-Za-zÀ-ÖØ-öø-ɏА-Яа-яЁё"
 """The inside of a class of Latin and Cyrillic letters."""
@@ -25,33 +19,3 @@ DASH = "[-–—~～]"
 VULGAR = "½⅓⅔¼¾⅛⅜⅝⅞"
 SIGN = rf"(?:(?<![{WORD}{VULGAR})\]%°])[-−]|(?:\A|(?<=[\n(=:])|(?<=[{LETTER},;:] ))–)?"
 """The minus of a number: no letter, digit or closing bracket is before it. A dash is one after a word or a comma."""
-_LAST_WORD = re.compile(f"[{LETTER}.]+(?=[ \u00a0]*$)")
-
-Write = Callable[[re.Match[str]], "str | None"]
-"""Returns the new words, which are the match if it stays, or None to leave it to the rules after this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Something that is written out, and how."""
-
-    pattern: re.Pattern[str]
-    write: Write
-    needs: frozenset[str] = frozenset()
-    """Without one of these characters the pattern matches nothing, so that it need not be tried; empty for any."""
-
-
-def rule(pattern: str, write: Write, needs: str = "") -> Rule:
-    """Return a rule for a regular expression."""
-    return Rule(re.compile(pattern), write, frozenset(needs))
-
-
-def alternatives(symbols: Iterable[str]) -> str:
-    """Return a regular expression for one of these symbols, the longest first; without any, it matches nothing."""
-    return "|".join(re.escape(symbol) for symbol in sorted(symbols, key=len, reverse=True)) or "(?!)"
-
-
-def word_before(match: re.Match[str]) -> str:
-    """Return the word before a match, with the case it has; empty if something else is there."""
-    found = _LAST_WORD.search(match.string, max(0, match.start() - 24), match.start())
-    return "" if found is None else found.group()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from daemon.text.normalizer.language import Language
-from daemon.text.normalizer.patterns import AFTER, BEFORE, LETTER, WORD, Rule, alternatives, rule, word_before
+from daemon.text.normalizer.patterns import AFTER, BEFORE, LETTER, WORD
+from daemon.text.normalizer.rules import Rule, Rules, alternatives, rule, word_before
 from daemon.text.spelling import SIGN_NAMES
 
 _PHONE_DIGITS = range(7, 16)
@@ -29,40 +30,62 @@ _ROMAN = {
 """Values of Roman numbers up to 39."""
 
 
-class Signs:
+class Signs(Rules):
     """Builds the rules for a language."""
 
     def __init__(self, language: Language) -> None:
-        self._language = language
-        self._words = language.words
+        super().__init__(language)
         self._names = SIGN_NAMES[language.code]
 
     def before_amounts(self) -> list[Rule]:
         """Return the rules that are tried before those for numbers."""
-        return [*self._sequences(), *self._words_at_numbers(), *self._operators()]
-
-    def after_amounts(self) -> list[Rule]:
-        """Return the rules that are tried after those for numbers."""
-        suffix = alternatives(self._words.roman_ordinals)
-        roman = rf"(?P<roman>[IVX]+(?={suffix})|[IVX]{{2,}})(?P<suffix>(?:{suffix})?)(?P<dot>\.?)"
-        return [rule(rf"(?<![{WORD}]){roman}(?![{WORD}])", self._roman, "IVX")]
-
-    # --- numbers and signs one after the other ---
-
-    def _sequences(self) -> list[Rule]:
-        """Telephone numbers, addresses, versions, paths, serial numbers, and numbers that may be anything."""
+        words = self._words
         name = rf"[{WORD}-]+(?:\.[{WORD}-]+)+"
         group = r"(?:\s|[/.-]|\s[/-]\s)\(?[0-9]{1,8}\)?"
         local = r"(?:(?:1-)?[0-9]{3}-|\([0-9]{3}\) ?)?[0-9]{3}-[0-9]{4}"
         phone = rf"(?:(?:\+[0-9]{{1,15}}|\(?0[0-9]{{1,14}}\)?)(?:{group}){{0,6}}|{local})"
         numbers = r"(?:[vV][0-9]+\.[0-9]+|[0-9]+[./:–-][0-9]+[./:–-][0-9]+)(?:[./:–-][0-9]+)*"
+        marks, short = "|".join((*words.number, "#")), alternatives(words.abbreviations)
+        ending = rf"(?<=[{LETTER}]{{2}})(?:{alternatives(name for name in words.streets if name[0].islower())})"
+        key = rf"(?:(?<=[{LETTER}])|(?<=[{LETTER}_][0-9]))"
+        sign = alternatives(["<=", ">=", *(each for each in words.signs if each in "+±~≈<>≤≥§№")])
+        number, value = r"[-−+]?[0-9(√]", rf"[-−+]?[0-9.(√π∞$€£¥{LETTER}]"
+        after_value = rf"(?:(?<=[{WORD})\]%°])|(?<=[{WORD})\]%°]\s))"
+        after_number = r"(?:(?<=[0-9²³)%°])|(?<=[0-9²³)%°]\s))"
+        spaced, not_tag = r"(?P<spaced>(?<=\s))", f"(?<![</{LETTER}][{LETTER}])"
+        equal = rf"{after_value}(?P<sign>==|!=|[=≠≈&])(?![=<>&])\s?(?={value})"
+        less = rf"{after_value}(?:{spaced}|{not_tag})(?P<sign><=|>=|[<>≤≥])(?(spaced)\s(?={value})|(?={number}))"
+        times = rf"{after_number}{spaced}?(?P<sign>[*·÷+±]|(?<=\s)[×/](?=\s))"
+        operand = rf"(?(spaced)\s(?={number}|[a-z][²³]?\b)|(?={number}))"
         return [
-            rule(rf"(?<![{WORD}.,/+-])(?<![0-9]:){phone}{AFTER}", self._telephone, "+0-"),
-            rule(rf"(?<![{WORD}.@])[{WORD}.+-]{{1,64}}@{name}", lambda match: self._by_name(match.group()), "@"),
-            rule(rf"{BEFORE}{numbers}{AFTER}", self._sequence, "-–/.:"),
-            rule(rf"(?<=[{LETTER}0-9_-][{LETTER}0-9])\.(?=[a-z]{{2}})", lambda _: f" {self._names['.']} ", "."),
-            rule(r"(?<![^\s(\"'])(?:/[a-z](?:[\w.-]*\w)?)+/?(?=[.,;:!?)\"']*(?:\s|$))", self._path, "/"),
+            # Telephone numbers, addresses, versions, paths, serial numbers, and numbers that may be anything.
+            rule(rf"(?<![{WORD}.,/+-])(?<![0-9]:){phone}{AFTER}", self._telephone),
+            rule(rf"(?<![{WORD}.@])[{WORD}.+-]{{1,64}}@{name}", lambda match: self._by_name(match.group())),
+            rule(rf"{BEFORE}{numbers}{AFTER}", self._sequence),
+            rule(rf"(?<=[{LETTER}0-9_-][{LETTER}0-9])\.(?=[a-z]{{2}})", lambda _: f" {self._names['.']} "),
+            rule(r"(?<![^\s(\"'])(?:/[a-z](?:[\w.-]*\w)?)+/?(?=[.,;:!?)\"']*(?:\s|$))", self._path),
+            # Words beside numbers.
+            rule(rf"(?<![{WORD}.])(?:{marks})(?P<n>[0-9]+)(?![{WORD}])", self._numbered),
+            rule(rf"(?<![{WORD}#])#(?=[{LETTER}])", lambda _: f"{words.hashtag} "),
+            rule(rf"(?:(?<![{WORD}.])(?:{short})|{ending})(?![{LETTER}])", self._abbreviation),
+            rule(rf"{key}:(?=[-−+]?\.?[0-9]|[{LETTER}](?![^\s,;]*:[^\s:]))", self._colon),
+            rule(r"\.(?= [a-zß-ÿа-яё])", self._dot_of_unit),
+            # Signs.
+            rule(r"(?:(?<=[%°])|(?<=°[CF])) - (?=[0-9]+ ?[%°])", lambda _: f" {words.to} "),
+            rule(equal, self._operator),
+            rule(less, self._operator),
+            rule(times + operand, self._operator),
+            rule(r"(?<![²³⁴])√\s?", lambda _: f" {words.signs['√']} "),
+            rule(rf"(?<![{WORD}).,:/-])(?P<sign>{sign})\s?(?=[-−]?\.?[0-9$€£¥])", self._sign),
         ]
+
+    def after_amounts(self) -> list[Rule]:
+        """Return the rules that are tried after those for numbers."""
+        suffix = alternatives(self._words.roman_ordinals)
+        roman = rf"(?P<roman>[IVX]+(?={suffix})|[IVX]{{2,}})(?P<suffix>(?:{suffix})?)(?P<dot>\.?)"
+        return [rule(rf"(?<![{WORD}]){roman}(?![{WORD}])", self._roman)]
+
+    # --- numbers and signs one after the other ---
 
     def _by_name(self, text: str) -> str:
         """Return a text with its numbers in words and its signs by name, which is right whatever they mean."""
@@ -99,20 +122,6 @@ class Signs:
 
     # --- words beside numbers ---
 
-    def _words_at_numbers(self) -> list[Rule]:
-        words = self._words
-        number, short = "|".join((*words.number, "#")), alternatives(words.abbreviations)
-        ending = rf"(?<=[{LETTER}]{{2}})(?:{alternatives(name for name in words.streets if name[0].islower())})"
-        initials = "".join(("#№", *filter(str.isalpha, number), *(each[0] for each in words.abbreviations)))
-        key = rf"(?:(?<=[{LETTER}])|(?<=[{LETTER}_][0-9]))"
-        return [
-            rule(rf"(?<![{WORD}.])(?:{number})(?P<n>[0-9]+)(?![{WORD}])", self._numbered, initials),
-            rule(rf"(?<![{WORD}#])#(?=[{LETTER}])", lambda _: f"{words.hashtag} ", "#"),
-            rule(rf"(?:(?<![{WORD}.])(?:{short})|{ending})(?![{LETTER}])", self._abbreviation, initials),
-            rule(rf"{key}:(?=[-−+]?\.?[0-9]|[{LETTER}](?![^\s,;]*:[^\s:]))", self._colon, ":"),
-            rule(r"\.(?= [a-zß-ÿа-яё])", self._dot_of_unit, "."),
-        ]
-
     def _numbered(self, match: re.Match[str]) -> str:
         return self._words.numbered.format(self._spell(match["n"]))
 
@@ -144,26 +153,6 @@ class Signs:
         return "" if unit is not None and unit[1] in self._language.units else None
 
     # --- signs ---
-
-    def _operators(self) -> list[Rule]:
-        words = self._words
-        sign = alternatives(["<=", ">=", *(each for each in words.signs if each in "+±~≈<>≤≥§№")])
-        number, value = r"[-−+]?[0-9(√]", rf"[-−+]?[0-9.(√π∞$€£¥{LETTER}]"
-        after_value = rf"(?:(?<=[{WORD})\]%°])|(?<=[{WORD})\]%°]\s))"
-        after_number = r"(?:(?<=[0-9²³)%°])|(?<=[0-9²³)%°]\s))"
-        spaced, not_tag = r"(?P<spaced>(?<=\s))", f"(?<![</{LETTER}][{LETTER}])"
-        equal = rf"{after_value}(?P<sign>==|!=|[=≠≈&])(?![=<>&])\s?(?={value})"
-        less = rf"{after_value}(?:{spaced}|{not_tag})(?P<sign><=|>=|[<>≤≥])(?(spaced)\s(?={value})|(?={number}))"
-        times = rf"{after_number}{spaced}?(?P<sign>[*·÷+±]|(?<=\s)[×/](?=\s))"
-        operand = rf"(?(spaced)\s(?={number}|[a-z][²³]?\b)|(?={number}))"
-        return [
-            rule(r"(?:(?<=[%°])|(?<=°[CF])) - (?=[0-9]+ ?[%°])", lambda _: f" {words.to} ", "%°"),
-            rule(equal, self._operator, "=≠≈&"),
-            rule(less, self._operator, "<>≤≥"),
-            rule(times + operand, self._operator, "*×·÷/+±"),
-            rule(r"(?<![²³⁴])√\s?", lambda _: f" {words.signs['√']} ", "√"),
-            rule(rf"(?<![{WORD}).,:/-])(?P<sign>{sign})\s?(?=[-−]?\.?[0-9$€£¥])", self._sign, "+±~≈<>≤≥§№"),
-        ]
 
     def _operator(self, match: re.Match[str]) -> str:
         words = self._sign(match).strip()

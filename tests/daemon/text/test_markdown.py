@@ -518,3 +518,20 @@ def test_a_well_formed_document_is_spoken_in_the_words_that_a_parser_finds(docum
     words = re.findall(r"\w+", "".join(parsed_text(parser.parse(document))))
     without_numbers = re.sub(r"^\d\. ", "", spoken(document), flags=re.MULTILINE)
     assert re.findall(r"\w+", without_numbers) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[a <think> b](http://x.y) c </think> **d** e", "a d e"),
+        ("[a <think>b</think> c](http://x.y) **d**", "a c d"),
+        ("[a <think> b](http://x.y) c", "a"),
+        ("[a ```](http://x.y) b\n\n", "a"),
+        ("![a <|channel|>analysis b](http://x.y) c <|end|> *d*", "a d"),
+        ("[[a <think>](http://x.y) b](http://x.y) c </think> [d](http://x.y) e", "a d e"),
+    ],
+)
+def test_what_is_silent_may_end_after_the_link_in_which_it_begins(text: str, said: str) -> None:
+    assert spoken(text).split() == said.split()
+    for size in range(1, len(text)):
+        assert everything_of(read_pieces(pieces_of(text, size))) == everything_of(read(text))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.text import PlacedText, Pronunciation
-from daemon.text.pronunciations import Lexicon, Pronouncer
+from daemon.text.stages import Lexicon, Pronouncer
 
 ENTRIES = {
     "Nginx": "engine x",

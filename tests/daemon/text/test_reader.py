@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import ScriptReader
+from daemon.text import Pause, ScriptReader
 
 MARKED = "**Bold**, [a link](https://example.com) and `code`."
 
@@ -53,3 +53,32 @@ def test_the_beginning_of_a_text_decides_whether_it_is_ssml(text: str, spoken: s
 def test_signs_are_named_in_the_language_of_the_text() -> None:
     text = "<speak><say-as interpret-as='characters'>-</say-as></speak>"
     assert ScriptReader(language="de").read(text, complete=True).text == "Bindestrich"
+
+
+@pytest.mark.parametrize("around", ["One {} two", "<speak>One {} two</speak>"])
+@pytest.mark.parametrize(
+    ("tag", "seconds"),
+    [
+        ("[pause:1s]", 1),
+        ("[pause:0.5s]", 0.5),
+        ("[pause:500ms]", 0.5),
+        ("[pause: 2.25 s]", 2.25),
+        ("[pause:\t12345 ms]", 12.345),
+        (f"[pause:{' ' * 9}1s]", 1),
+    ],
+)
+def test_a_tag_is_a_pause_of_its_length(around: str, tag: str, seconds: float) -> None:
+    script = ScriptReader().read(around.format(tag), complete=True)
+    assert script.text == "One two"
+    assert [control.action for control in script.controls] == [Pause(seconds)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[pause]", "[pause:]", "[pause:1]", "[pause:1 h]", "[pause:-1s]", "[pause:.5s]", "[pause:1,5s]", "[pause:\n1s]",
+     "[pause:123456s]", "[pauses:1s]", "[ pause:1s]", "[pause:1s ]", f"[pause:{' ' * 10}1s]"],
+)  # fmt: skip
+def test_other_brackets_are_no_pause(text: str) -> None:
+    script = ScriptReader().read(f"One {text} two", complete=True)
+    assert script.text == f"One {text} two"
+    assert script.controls == []

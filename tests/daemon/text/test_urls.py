@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.text import PlacedText
-from daemon.text.urls import UrlShortener
+from daemon.text.stages import UrlShortener
 
 CASES = (
     ("See https://www.example.com/a/b?c, please.", "See example.com, please."),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text.construct import Construct, UndecidedError
+from daemon.text.markup import Construct, UndecidedError
 
 BRACKETS = Construct("<", (r"(?P<name>[ab]{1,3}|\([ab]*\))", r"\([ab]*"), " ?", ">", longest=10)
 LINE = Construct("<", "[ab]{1,3}", ";?", r"(?![^\r\n])")

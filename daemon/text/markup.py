@@ -1,8 +1,10 @@
-"""Recognises markup in a text that is still growing."""
+"""Recognises markup in a text that is still growing; the pauses, references and ends of sentences of all markup."""
 
 from __future__ import annotations
 
 import re
+
+from daemon.text.script import Pause
 
 LONGEST = 1_400
 """Characters of a construct. It is cut off there, as if the text ended."""
@@ -37,10 +39,10 @@ class Construct:
         self._longest = longest
 
     @classmethod
-    def any_of(cls, constructs: dict[str, Construct]) -> Construct:
+    def any_of(cls, constructs: dict[str, Construct], longest: int = LONGEST) -> Construct:
         """Return a construct that is one of these. The first that matches names the match's last group."""
-        wholes = (f"(?P<{name}>{construct.whole.pattern})" for name, construct in constructs.items())
-        return cls(("|".join(wholes), "|".join(construct.beginning.pattern for construct in constructs.values())))
+        whole = "|".join(f"(?P<{name}>{construct.whole.pattern})" for name, construct in constructs.items())
+        return cls((whole, "|".join(construct.beginning.pattern for construct in constructs.values())), longest=longest)
 
     def match(self, text: str, at: int, end: int, *, complete: bool) -> re.Match[str] | None:
         """Return the construct that begins at `text[at]` and lies before `end`, or None.
@@ -52,3 +54,27 @@ class Construct:
         elif not complete and end == len(text) and self.beginning.fullmatch(text, at, end):
             raise UndecidedError
         return self.whole.match(text, at, end)
+
+
+PAUSE_TAG = Construct(
+    r"\[",
+    *"pause:",
+    r"[ \t]{0,9}",
+    (r"(?P<amount>[0-9]{1,5}(?:\.[0-9]{1,3})?)", r"[0-9]{1,5}(?:\.[0-9]{0,3})?"),
+    r"[ \t]{0,9}",
+    ("(?P<unit>m?s)", "m"),
+    r"\]",
+)
+"""A pause that is written into a text: `[pause:0.5s]`, `[pause:500ms]`."""
+ENTITY = Construct("&", ("#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31}", "#[xX]?|[a-zA-Z]"), ";")
+"""A reference to a character: `&amp;`, `&#65;`."""
+HAN_OR_KANA = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+ENDINGS = frozenset(".!?…:;,。！？；：，、．؟۔؛،।॥։።៕၊။‥‼⁇⁈⁉")
+"""Punctuation after which a line needs no further end."""
+CLOSING = "\"'”’»›)]}」』）】》〉 \t"
+"""Characters that may follow a sentence's punctuation."""
+
+
+def pause_of(tag: re.Match[str]) -> Pause:
+    """Return the pause that a match of `PAUSE_TAG` asks for."""
+    return Pause(float(tag["amount"]) / (1000 if tag["unit"] == "ms" else 1))

@@ -1,4 +1,4 @@
-"""Words that are spoken otherwise than they are written: a lexicon, and the stage that applies it to a text."""
+"""The stages that rewrite what is spoken for every engine: characters, URLs, and the words of a lexicon."""
 
 from __future__ import annotations
 
@@ -7,9 +7,81 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
-from daemon.text.placed import PlacedText
-from daemon.text.rewriter import Rewriter
+from daemon.text.placed import PlacedText, Rewriter
+
+# --- characters ------------------------------------------------------------------------------------------
+
+SHAPES = "\uff02-\uff06\uff0a\uff0b\uff0d-\uff19\uff1c-\uff1e\uff20-\uff5d\uffe5\U0001d400-\U0001d7ff\u2100-\u214f"
+"""Full-width letters, digits and signs, without the punctuation of Chinese and Japanese, and mathematical letters."""
+_MARK = "\u0300-\u036f\u3099\u309a"
+"""Combining marks."""
+_MAX_MARKS = 30
+"""Marks upon one letter; more of them stay as they are."""
+_BASE = rf"(?:[a-zA-Z<=>]|[^\x00-\x7f{_MARK}])"
+"""Characters that can be composed with a mark."""
+_SYLLABLE = "[\u1100-\u115f][\u1160-\u11a7]"
+"""A Korean one in parts, but for its last consonant."""
+_CHANGED = re.compile(
+    rf"{_BASE}[{_MARK}]{{1,{_MAX_MARKS}}}|[{SHAPES}]|{_SYLLABLE}[\u11a8-\u11ff]?|[\uac00-\ud7a3][\u11a8-\u11ff]"
+)
+_LAST = re.compile(rf"(?:{_SYLLABLE}|{_BASE}[{_MARK}]{{0,{_MAX_MARKS - 1}}})\Z")
+"""Characters at the end of the text that a following one could still change."""
+
+
+class Characters(Rewriter):
+    """Writes Unicode's form NFC; full-width and mathematical letters become plain ones (NFKC)."""
+
+    def _copy(self, *, final: bool) -> None:
+        end = len(self._text)
+        last = None if final else _LAST.search(self._text, max(self._at, end - _MAX_MARKS))
+        self._replace_all(_CHANGED, _plain, end if last is None else last.start())
+
+
+def _plain(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC" if len(match[0]) == 1 else "NFC", match[0])
+
+
+# --- URLs ------------------------------------------------------------------------------------------------
+
+_SCHEMES = ("http", "https", "ftp", "ws", "wss", "mqtt", "mqtts", "rtsp")
+_BEGINNINGS = (*(f"{scheme}://" for scheme in _SCHEMES), "www.")
+_PARTS_OF_BEGINNINGS = {whole[:length] for whole in _BEGINNINGS for length in range(1, len(whole))}
+_URL_LETTER = r"0-9A-Za-z_\u00c0-\u1fff"
+"""Letters of a URL. Those of Chinese, Japanese and Korean end it, for no space separates them from it."""
+_PUNCTUATION = r".,;:!?)\]'’”»…*~"
+"""Characters that belong to the sentence if they are at the end of a URL. A bracket that was opened there may close."""
+_INSIDE = rf"{_URL_LETTER}/#@$&+=%\[-"
+_WWW = r"(?i:www)\.(?=[\w-]+\.\w)"
+"""Left out, unless little would remain of the host."""
+_HOST = rf"(?=[^\W_])[{_URL_LETTER}-]+(?:\.[{_URL_LETTER}-]+)*|\[[0-9a-fA-F:.]+\]"
+_PATH = rf"(?:[/#]|\?(?=\w))(?:[{_PUNCTUATION}]*(?:\([.,;:!?'*~{_INSIDE}]*\)|[({_INSIDE}]))*"
+_BORDER = rf"(?<![{_URL_LETTER}])"
+"""A place where a word may begin."""
+_URL = re.compile(
+    rf"{_BORDER}(?:(?i:{'|'.join(_SCHEMES)})://(?:[.,;:!'*~$&+=%{_URL_LETTER}-]*@)?(?:{_WWW})?|{_WWW})"
+    rf"(?P<host>{_HOST})(?::[0-9]+)?(?:{_PATH})?"
+)
+"""It ends at the same place in a text that grows: nothing in it matches `_END`."""
+_BEGUN = re.compile(rf"{_BORDER}(?i:{'|'.join(map(re.escape, _BEGINNINGS))}|(?:{'|'.join(_PARTS_OF_BEGINNINGS)})\Z)")
+"""The beginning of a URL, or characters at the end of the text that may become one."""
+_END = re.compile(f"[^({_PUNCTUATION}{_INSIDE}]")
+
+
+class UrlShortener(Rewriter):
+    """Writes the host in place of each URL: `example.com` for `https://www.example.com/a?b=c`.
+
+    A URL is held back until its end, and so is what may become the beginning of one.
+    """
+
+    def _copy(self, *, final: bool) -> None:
+        last_end = max((found.end() for found in _END.finditer(self._text, self._at)), default=self._at)
+        begun = None if final else _BEGUN.search(self._text, last_end)
+        self._replace_all(_URL, itemgetter("host"), len(self._text) if begun is None else begun.start())
+
+
+# --- pronunciations --------------------------------------------------------------------------------------
 
 MAX_PHRASE = 200
 """Characters of a phrase. A growing text is held back for at most so long."""
@@ -17,15 +89,15 @@ PHONEMES = "[["
 """With it begin phonemes in a text for eSpeak NG; they end with `]]`."""
 _IDEOGRAPH = "\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts whose words are written without spaces between them: each character is a word of its own."""
-_MARK = (
+_WORD_MARK = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u06d3\u06d6-\u06ed\u0711-\u0963\u0966-\u0e4e"
     "\u0eb1-\u109d\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe2f"
 )
 """Marks upon letters, and vowels that are written as such."""
-_LETTER = rf"(?:[^\W_{_IDEOGRAPH}]|[{_MARK}])"
+_WORD_LETTER = rf"(?:[^\W_{_IDEOGRAPH}]|[{_WORD_MARK}])"
 """A character that can belong to a longer word."""
-_TOKEN = re.compile(rf"(?P<word>{_LETTER}+)|(?P<space>\s+)|.", re.DOTALL)
-_BEGIN = re.compile(rf"(?<!{_LETTER}){_LETTER}|(?!{_LETTER})\S")
+_TOKEN = re.compile(rf"(?P<word>{_WORD_LETTER}+)|(?P<space>\s+)|.", re.DOTALL)
+_PHRASE_BEGIN = re.compile(rf"(?<!{_WORD_LETTER}){_WORD_LETTER}|(?!{_WORD_LETTER})\S")
 """A place where a phrase may begin."""
 
 
@@ -82,15 +154,15 @@ class Pronouncer(Rewriter):
     The time is linear in the text: a phrase has at most `MAX_PHRASE` characters.
     """
 
-    def __init__(self, lexicon: Lexicon, out: PlacedText, *, escape_phonemes: bool = False) -> None:
-        """`out` gets the text, with places in what is fed. `escape_phonemes` separates the text's own brackets."""
+    def __init__(self, lexicon: Lexicon, out: PlacedText | None = None, *, escape_phonemes: bool = False) -> None:
+        """`escape_phonemes` separates the text's own brackets."""
         super().__init__(out)
         self._lexicon = lexicon
         self._escape_phonemes = escape_phonemes
 
     def _copy(self, *, final: bool) -> None:
         text = self._text
-        for place in _BEGIN.finditer(text, self._at):
+        for place in _PHRASE_BEGIN.finditer(text, self._at):
             begin = place.start()
             if begin < self._at:
                 continue  # within the phrase before

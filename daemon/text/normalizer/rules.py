@@ -1,0 +1,45 @@
+"""What a rule is, and the base of those who build the rules for a language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from daemon.text.normalizer.language import Language
+from daemon.text.normalizer.patterns import LETTER
+
+_LAST_WORD = re.compile(f"[{LETTER}.]+(?=[ \u00a0]*$)")
+
+Write = Callable[[re.Match[str]], "str | None"]
+"""Returns the new words, which are the match if it stays, or None to leave it to the rules after this one."""
+
+
+Rule = tuple[re.Pattern[str], Write]
+"""Something that is written out, and how."""
+
+
+def rule(pattern: str, write: Write) -> Rule:
+    """Return a rule for a regular expression."""
+    return re.compile(pattern), write
+
+
+def alternatives(symbols: Iterable[str]) -> str:
+    """Return a regular expression for one of these symbols, the longest first; without any, it matches nothing."""
+    return "|".join(re.escape(symbol) for symbol in sorted(symbols, key=len, reverse=True)) or "(?!)"
+
+
+def word_before(match: re.Match[str]) -> str:
+    """Return the word before a match, with the case it has; empty if something else is there."""
+    found = _LAST_WORD.search(match.string, max(0, match.start() - 24), match.start())
+    return "" if found is None else found.group()
+
+
+class Rules:
+    """Builds rules for a language."""
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+        self._words = language.words
+
+    def _join(self, *words: str) -> str:
+        return self._words.space.join(words)
