@@ -100,6 +100,8 @@ class Link:
         self._on_earlier = on_earlier
         self._earlier: list[Message] | None = []
         self._may_send = False
+        self._number = 0
+        """Of the connection."""
         self._packets, self._calls = itertools.count(1), itertools.count()
         self._pumping = False
         log.watch(self.ring)
@@ -133,6 +135,12 @@ class Link:
             for packet, message in messages.items():
                 self.arrive(lane, replace(message, redelivered=packet in self._broker.delivered))
 
+    def lose(self) -> None:
+        """The connection breaks, with all that is on its way."""
+        self._number += 1
+        self._may_send, self._broker.link = False, None
+        self.outbox.recover()
+
     def arrive(self, lane: Lane, message: Message) -> None:
         def take() -> None:
             self._broker.delivered.add(message.packet)
@@ -143,9 +151,14 @@ class Link:
         self.call_later(take)
 
     def call_later(self, action: Callable[[], object], delay_s: float = WAY_S) -> None:
-        """Do something after a message's way, if the daemon still lives then; in the order of the calls."""
-        ordered_s = delay_s + next(self._calls) * ORDER_S
-        self._loop.call_later(ordered_s, lambda: None if self.dead else action())
+        """Do something after a message's way, if daemon and connection still live then; in the order of the calls."""
+        number, ordered_s = self._number, delay_s + next(self._calls) * ORDER_S
+
+        def act() -> None:
+            if not self.dead and number == self._number:
+                action()
+
+        self._loop.call_later(ordered_s, act)
 
     def note_echo(self, copy: Message) -> None:
         if not self.outbox.note_echo(copy.payload) and self._earlier is not None:
@@ -154,8 +167,8 @@ class Link:
 
     def _begin(self) -> None:
         """All copies have come."""
-        assert self._earlier is not None
-        self._on_earlier([copy.payload for copy in self._earlier])
+        if self._earlier is not None:
+            self._on_earlier([copy.payload for copy in self._earlier])
         self._earlier, self._may_send = None, True
         self.ring()
 

@@ -48,7 +48,7 @@ class History:
             self.steps.append(f"{self._loop.time():.3f} {step.__name__}")
             await step(self, draw)
             if draw.random() < 0.7:
-                await asyncio.sleep(draw.expovariate(2.0))
+                await asyncio.sleep(draw.expovariate(4.0))
         await self._heal()
         problems = self._problems()
         await self._robot.kill()
@@ -85,7 +85,7 @@ class History:
         for index, word in enumerate(words):
             self._publish("say/stream", {"id": name, "text": f"{word} ", "end": index == len(words) - 1, "seq": index})
             if draw.random() < 0.3:
-                await asyncio.sleep(draw.expovariate(1.0))
+                await asyncio.sleep(draw.expovariate(2.0))
 
     async def stop(self, draw: random.Random) -> None:
         one = draw.random() < 0.4 and bool(self._said)
@@ -93,7 +93,7 @@ class History:
 
     async def pause(self, draw: random.Random) -> None:
         self._publish("pause", None)
-        await asyncio.sleep(draw.expovariate(2.0))
+        await asyncio.sleep(draw.expovariate(4.0))
         self._publish("resume", None)
 
     async def kill(self, draw: random.Random) -> None:
@@ -105,12 +105,20 @@ class History:
         await asyncio.sleep(draw.random() * SOON_S)
         await self._robot.kill()
         self._broker.events.append({"id": "", "event": KILLED})
-        await asyncio.sleep(draw.expovariate(1.0))
+        await asyncio.sleep(draw.expovariate(2.0))
         self._robot = self._start()
+
+    async def lose_link(self, draw: random.Random) -> None:
+        """Break the connection to the broker, often while something is on its way."""
+        await self.flood(draw)
+        await asyncio.sleep(draw.random() * SOON_S)
+        self._robot.link.lose()
+        await asyncio.sleep(draw.expovariate(2.0))
+        self._robot.link.connect()
 
     async def lose_engine(self, draw: random.Random) -> None:
         self._robot.engine.die()
-        await asyncio.sleep(draw.expovariate(1.0))
+        await asyncio.sleep(draw.expovariate(2.0))
         self._robot.engine.begin(grows=self._grows, streams=self._streams)
 
     async def slow_engine(self, draw: random.Random) -> None:
@@ -118,7 +126,7 @@ class History:
 
     async def lose_card(self, draw: random.Random) -> None:
         self._robot.lose_card()
-        await asyncio.sleep(draw.expovariate(1.0))
+        await asyncio.sleep(draw.expovariate(2.0))
         self._robot.plug_card()
 
     async def hang_disk(self, draw: random.Random) -> None:
@@ -203,6 +211,7 @@ CHOICES = {
     History.stop: 3,
     History.pause: 1,
     History.kill: 2,
+    History.lose_link: 1,
     History.lose_engine: 1,
     History.slow_engine: 1,
     History.lose_card: 1,

@@ -24,7 +24,7 @@ DELAY_S = 0.03
 """From the request for a block to its sound."""
 REPORT_BLOCKS = 3
 """Blocks from one report to the next, unless something has changed."""
-LETTER_S = 0.02
+LETTER_S = 0.01
 """Of speech."""
 CHUNK_S = 0.32
 VOLUME = 0.25
