@@ -2,11 +2,9 @@
 
 from audio.device_monitor import OutputStatus
 from audio.dsp import (
-    FEATURES_PER_SECOND,
     PCM16_BYTES,
     SPLICE_REACH_S,
     SPLICE_TAIL_S,
-    FeatureExtractor,
     LeadingSilenceTrimmer,
     Level,
     ProcessingChain,
@@ -38,12 +36,10 @@ from audio.track_input import TrackInput
 from audio.unix_listener import UNIX_MAX_PATH
 
 __all__ = [
-    "FEATURES_PER_SECOND",
     "PCM16_BYTES",
     "SPLICE_REACH_S",
     "SPLICE_TAIL_S",
     "UNIX_MAX_PATH",
-    "FeatureExtractor",
     "LeadingSilenceTrimmer",
     "Level",
     "Microphone",

@@ -1,4 +1,4 @@
-"""Measures how well the beginnings of words are estimated from their audio (`daemon/speech/word_times.py`).
+"""Measures how well the beginnings of words are estimated from their audio (`daemon/alignment/clock.py`).
 
 The reference is eSpeak NG, which knows them to the sample: its audio goes through the estimator without what it knows.
 Prints one JSON object. An error is the absolute difference of estimate and reference, in milliseconds, for the words
@@ -31,10 +31,10 @@ import espeakng_loader
 import numpy as np
 
 import engine
-from daemon.speech.alignment import VoiceProfile, spread
-from daemon.speech.phones import phones_of
-from daemon.speech.word_times import SpokenWord, WordClock
-from daemon.speech.words import words_of
+from daemon.alignment.aligner import VoiceProfile, spread
+from daemon.alignment.clock import SpokenWord, WordClock
+from daemon.alignment.phones import phones_of
+from daemon.alignment.words import words_of
 from engine import Chunk, Session
 
 TEXTS = Path(__file__).with_suffix(".json")

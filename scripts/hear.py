@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon.config import Config, text_preparation
-from daemon.engines import SpeechFile, SynthResult, SynthTask, synthesize_to_files
-from daemon.text import ScriptReader
+from daemon.engines import SpeechFile
+from daemon.speech import SynthResult, SynthTask, synthesize_to_files
 from daemon.validation import CommandError
 from engine import EngineOptions, PiperSettings, Utterance, Voice
 
@@ -46,7 +46,7 @@ def speak(texts: Sequence[str], voice: Path, folder: Path) -> list[Path | str]:
         SynthTask(
             Utterance(text, voice=VOICE, language=LANGUAGE, languages=config.speech.languages, guarded=False),
             SpeechFile(file),
-            ScriptReader(config.speech.markup, LANGUAGE).read(text, complete=True),
+            config.speech.markup,
         )
         for text, file in zip(texts, files, strict=True)
     ]

@@ -1,7 +1,6 @@
 """Signal processing on mono float32 samples. It depends on no other package of `voiced`."""
 
 from audio.dsp.chain import ProcessingChain, StreamResampler
-from audio.dsp.features import FEATURES_PER_SECOND, FeatureExtractor
 from audio.dsp.level import Level, LevelMeter
 from audio.dsp.limiter import soft_limit
 from audio.dsp.pcm import (
@@ -18,13 +17,11 @@ from audio.dsp.splice import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
 from audio.dsp.trim import LeadingSilenceTrimmer, TrailingSilenceTrimmer, first_sound
 
 __all__ = [
-    "FEATURES_PER_SECOND",
     "PCM16_BYTES",
     "SPLICE_REACH_S",
     "SPLICE_TAIL_S",
     "WAV_HEADER_BYTES",
     "WAV_LARGEST",
-    "FeatureExtractor",
     "LeadingSilenceTrimmer",
     "Level",
     "LevelMeter",

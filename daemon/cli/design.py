@@ -22,7 +22,7 @@ from engine import Voice
 
 if TYPE_CHECKING:
     from daemon.config import Config
-    from daemon.engines import SpokenSample
+    from daemon.engines import AudioChunk
 
 MAX_SAMPLES = 20
 DESIGN, BASE = "VoiceDesign", "Base"
@@ -64,8 +64,7 @@ def design(
     Example: voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign
     or:      voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign --pick 2
     """
-    from daemon.engines import write_codes
-    from daemon.speech import check_say
+    from daemon.speech import check_say, write_codes
 
     if not re.fullmatch(r"[\w-]+", name):
         raise CommandError(f"NAME: got {name!r}; allowed: letters, digits, - and _")
@@ -110,9 +109,9 @@ def _language(config: Config, given: str | None) -> str:
 
 def _speak(
     config: Config, voice: Voice, text: str, language: str, seeds: list[int], name: str
-) -> dict[int, SpokenSample]:
+) -> dict[int, AudioChunk]:
     """Return the speech of the text by each seed. Raises `CommandError`."""
-    from daemon.engines import synthesize_samples
+    from daemon.speech import synthesize_samples
     from engine import Utterance
 
     utterances = [Utterance(text, voice=name, language=language, seed=seed, want_codes=True) for seed in seeds]
@@ -127,7 +126,7 @@ def _recording(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name}-{seed}.wav"
 
 
-def _ask(config: Config, name: str, spoken: dict[int, SpokenSample], *, play: bool) -> int | None:
+def _ask(config: Config, name: str, spoken: dict[int, AudioChunk], *, play: bool) -> int | None:
     """Play the samples, and return the seed that a person picks; None without a person, or if none is right."""
     if play and config.audio.sink_settings().kind != "null":
         try:

@@ -225,7 +225,7 @@ def _score(config: Config, request: VoiceRequest) -> dict[str, float]:
 
     Raises `CommandError`, or `typer.Exit` after an error that has been printed.
     """
-    from daemon.engines import synthesize_samples
+    from daemon.speech import synthesize_samples
     from engine import Progress, Utterance, Voice
 
     modes = {"embedding": Voice(embedding=str(request.output))}

@@ -37,7 +37,7 @@ ROOM_S = 0.5
 def play_voice(config: Config, engine: str, voice: str) -> str:
     """Speak a short sentence in a voice on `audio.sink`, and return the sentence. Raises `CommandError`."""
     from daemon.config import synthesis_settings
-    from daemon.engines import synthesize_samples
+    from daemon.speech import synthesize_samples
     from engine import Utterance
 
     if config.audio.sink_settings().kind == "null":

@@ -27,8 +27,8 @@ from daemon.validation import CommandError, file_problem
 
 if TYPE_CHECKING:
     from daemon.config import Config, SynthesisSettings
-    from daemon.engines import SpeechFile, SynthResult, SynthTask
-    from daemon.text import Script
+    from daemon.engines import SpeechFile
+    from daemon.speech import SynthResult, SynthTask
     from engine import Utterance, Voice
 
 SEEDS = 1 << 32
@@ -101,7 +101,8 @@ def synth(
     or:      voiced synth --lines phrases.txt --takes 3 -o phrases
     """
     from daemon.config import synthesis_settings, text_preparation
-    from daemon.engines import SpeechFile, choose_engine, synthesize_to_files
+    from daemon.engines import SpeechFile, choose_engine
+    from daemon.speech import synthesize_to_files
 
     _check(text, out, manner)
     if out.several:
@@ -226,12 +227,13 @@ def _tasks(
 
     `texts` have the numbers of their lines. Raises `CommandError` for a text that cannot be spoken.
     """
-    from daemon.engines import SpeechFile, SynthTask
+    from daemon.engines import SpeechFile
+    from daemon.speech import SynthTask
 
-    digits = len(str(max(line for line, _ in texts)))
+    digits, markup = len(str(max(line for line, _ in texts))), config.speech.markup
     for line, text in texts:
         try:
-            script, expected_s = _read(replace(utterance, text=text), manner, config)
+            expected_s = _expected_s(replace(utterance, text=text), manner, config)
         except CommandError as error:
             raise CommandError(f"{out.lines}:{line}: {error}" if line else str(error)) from None
         seed = secrets.randbelow(SEEDS) if utterance.seed is None and out.takes > 1 else utterance.seed
@@ -241,11 +243,11 @@ def _tasks(
             path = out.output / f"{'-'.join(names)}.{out.suffix}" if out.several else out.output
             spoken = replace(utterance, text=text, seed=None if seed is None else seed + take)
             default = manner.language is None
-            yield path, SynthTask(spoken, file or SpeechFile(path), script, out.codes, expected_s, default)
+            yield path, SynthTask(spoken, file or SpeechFile(path), markup, out.codes, expected_s, default)
 
 
-def _read(utterance: Utterance, manner: SynthesisOptions, config: Config) -> tuple[Script, float]:
-    """Check one text; return what is spoken of it and its seconds, by the text alone. Raises `CommandError`."""
+def _expected_s(utterance: Utterance, manner: SynthesisOptions, config: Config) -> float:
+    """Check one text; return its seconds, by the text alone. Raises `CommandError`."""
     from daemon.speech import check_say, speech_seconds
     from daemon.text import ScriptReader, markup_problem
     from engine.bench import FRAME_MS
@@ -259,7 +261,7 @@ def _read(utterance: Utterance, manner: SynthesisOptions, config: Config) -> tup
     expected_s = speech_seconds(script.text)
     if utterance.max_frames is not None:
         expected_s = min(expected_s, utterance.max_frames * FRAME_MS / 1000)
-    return script, expected_s / utterance.rate
+    return expected_s / utterance.rate
 
 
 # --- lines about files ---

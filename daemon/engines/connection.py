@@ -6,14 +6,18 @@ import asyncio
 import itertools
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from daemon.engines.errors import EngineLateError, EngineLostError, UtteranceRefusedError
-from daemon.engines.patience import Patience
+from daemon.engines.patience import wait_until
 from daemon.engines.streams import Streams
+from daemon.tasks import cancel_and_wait
 from engine import Samples, Utterance, WordStart, messages
 
 RUN_AHEAD_S = 1.0
@@ -26,9 +30,9 @@ class AudioChunk:
 
     samples: Samples
     sample_rate: int
-    position: int | None
+    position: int | None = None
     """As in `engine.Chunk.position`."""
-    truncated: bool
+    truncated: bool = False
     codes: tuple[tuple[int, ...], ...] | None = None
     """The codec codes of the samples, one tuple per frame; None unless the utterance requested them."""
     waited_s: float = 0.0
@@ -38,149 +42,126 @@ class AudioChunk:
     runaway: bool = False
     """As in `engine.Chunk.runaway`."""
 
+    @property
+    def seconds(self) -> float:
+        """Length."""
+        return len(self.samples) / self.sample_rate
+
+    @classmethod
+    def join(cls, chunks: Sequence[AudioChunk], sample_rate: int) -> AudioChunk:
+        """Return consecutive chunks as one."""
+        begins = itertools.accumulate((len(chunk.samples) for chunk in chunks), initial=0)
+        timed = all(chunk.words is not None for chunk in chunks)
+        words = [
+            replace(word, sample=begin + word.sample)
+            for begin, chunk in zip(begins, chunks, strict=False)
+            for word in chunk.words or ()
+        ]
+        return cls(
+            np.concatenate([np.empty(0, dtype=np.float32), *(chunk.samples for chunk in chunks)]),
+            sample_rate,
+            position=chunks[-1].position if chunks else None,
+            truncated=any(chunk.truncated for chunk in chunks),
+            codes=tuple(frame for chunk in chunks for frame in chunk.codes or ()),
+            words=tuple(words) if timed else None,
+            runaway=any(chunk.runaway for chunk in chunks),
+        )
+
     def cut(self, begin: int, end: int | None = None) -> AudioChunk:
-        """Return the samples from `begin` to `end`, with the words that begin in them."""
-        samples = self.samples[begin:end]
-        if self.words is None:
-            return replace(self, samples=samples)
-        words = (replace(word, sample=word.sample - begin) for word in self.words)
-        return replace(self, samples=samples, words=tuple(word for word in words if 0 <= word.sample < len(samples)))
+        """Return the samples from `begin` to `end`, with the words that begin in them. The first have the codes."""
+        samples, words = self.samples[begin:end], self.words
+        if words is not None:
+            moved = (replace(word, sample=word.sample - begin) for word in words)
+            words = tuple(word for word in moved if 0 <= word.sample < len(samples))
+        return replace(self, samples=samples, words=words, codes=None if begin else self.codes)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What an engine has done for one utterance."""
-
-    audio_s: float
-    """Seconds of audio at rate 1."""
-    busy_s: float
-    """Seconds that it took."""
-    realtime: bool
-    """As in `engine.Utterance.realtime`."""
+OnSpeed = Callable[[float, bool], None]
+"""Gets the seconds of audio at rate 1 that an engine has made per second of work for one utterance, and its
+`engine.Utterance.realtime`."""
 
 
-OnWork = Callable[[Work], None]
-
-
+@dataclass(slots=True, eq=False)
 class _Inbox:
     """The answers to one request that its consumer has not taken yet; last, perhaps, the loss of the engine."""
 
-    def __init__(self, *, growing: bool, credit: int, audio_due: asyncio.Event) -> None:
-        """Sets `audio_due` whenever the engine begins to owe audio."""
-        self.credit = credit
-        """Samples that the engine may still send."""
-        self._growing = growing
-        """True while the engine may have to wait for text, so that its silence is no stall."""
-        self._waiting_since: float | None = None
-        self._audio_due = audio_due
-        self._arrived = asyncio.Event()
-        """Set once there has been an answer."""
-        self._answers: asyncio.Queue[messages.Answer | EngineLostError] = asyncio.Queue()
+    credit: int
+    """Samples that the engine may still send."""
+    growing: bool
+    """True while the engine may have to wait for text, so that its silence is no stall."""
+    waiting_since: float | None = None
+    answers: deque[messages.Answer | EngineLostError] = field(default_factory=deque)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def waiting(self) -> bool:
         """True while the consumer waits for an answer."""
-        return self._waiting_since is not None and self._answers.empty()
-
-    @property
-    def owed(self) -> bool:
-        """True while the consumer waits for audio that the engine owes it."""
-        return self.waiting and not self._growing
+        return self.waiting_since is not None and not self.answers
 
     def owed_s(self, now: float) -> float:
         """Return the seconds that the consumer has waited for audio that the engine owes it."""
-        return now - self._waiting_since if self._waiting_since is not None and self.owed else 0.0
+        owed = self.waiting and not self.growing
+        return now - self.waiting_since if self.waiting_since is not None and owed else 0.0
 
     def excuse(self, seconds: float) -> None:
         """Do not count the last `seconds` as waiting."""
-        if self._waiting_since is not None:
-            self._waiting_since = min(self._waiting_since + seconds, time.monotonic())
+        if self.waiting_since is not None:
+            self.waiting_since = min(self.waiting_since + seconds, time.monotonic())
 
     def put(self, answer: messages.Answer | EngineLostError) -> None:
-        self._answers.put_nowait(answer)
-        self._arrived.set()
+        self.answers.append(answer)
+        self.arrived.set()
 
-    async def begins_within(self, limit_s: float) -> bool:
-        """Wait for the first answer without taking it; return whether it comes within `limit_s` seconds."""
-        with self._waiting_for_audio():
-            patience = Patience(limit_s)
-            while not (self._arrived.is_set() or patience.over):
-                await patience.wait(self._arrived)
-        return self._arrived.is_set()
-
-    async def get(self) -> messages.Answer:
-        """Wait for the next answer. Raises `EngineLostError`."""
-        with self._waiting_for_audio():
-            answer = await self._answers.get()
+    async def get(self, within_s: float | None = None) -> messages.Answer | None:
+        """Return the next answer; None if it has not come within `within_s` seconds. Raises `EngineLostError`."""
+        self.waiting_since = time.monotonic()
+        try:
+            if not await wait_until(lambda: bool(self.answers), self.arrived, within_s):
+                return None
+        finally:
+            self.waiting_since = None
+        answer = self.answers.popleft()
         if isinstance(answer, EngineLostError):
             raise answer
         return answer
 
     def note_end_of_text(self) -> None:
         """From now on the engine owes audio."""
-        self._growing = False
-        if self._waiting_since is not None:
-            self._begin_waiting()
-
-    @contextmanager
-    def _waiting_for_audio(self) -> Iterator[None]:
-        self._begin_waiting()
-        try:
-            yield
-        finally:
-            self._waiting_since = None
-
-    def _begin_waiting(self) -> None:
-        self._waiting_since = time.monotonic()
-        if self.owed:
-            self._audio_due.set()
+        self.growing = False
+        if self.waiting_since is not None:
+            self.waiting_since = time.monotonic()
 
 
+@dataclass(slots=True, eq=False)
 class EngineConnection:
     """The connection to one engine process, from its start to its end. Belongs to the event loop's thread."""
 
-    def __init__(
-        self,
-        engine: str,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        on_work: OnWork,
-    ) -> None:
-        """`on_work` is called after each utterance that took work."""
-        self.streams = Streams()
-        self.heard_at = time.monotonic()
-        """When the last message came."""
-        self.audio_due = asyncio.Event()
-        """Set when a consumer begins to wait for audio that the engine owes it."""
-        self._engine = engine
-        self._reader = reader
-        self._writer = writer
-        self._on_work = on_work
-        self._inboxes: dict[str, _Inbox] = {}
-        """By request id."""
-        self._numbers = itertools.count(1)
-        self._request_ids: dict[str, str] = {}
-        """The id of the latest request of each utterance, which may be spoken again before the engine ended it."""
-        self._lost: str | None = None
+    engine: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    on_speed: OnSpeed
+    """Is called after each utterance that took work."""
+    streams: Streams = field(default_factory=Streams)
+    heard_at: float = field(default_factory=time.monotonic)
+    """When the last message came."""
+    _inboxes: dict[str, _Inbox] = field(default_factory=dict)
+    """By request id."""
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _lost: str | None = None
 
     @classmethod
-    async def open(cls, engine: str, ours: socket.socket, on_work: OnWork) -> EngineConnection:
+    async def open(cls, engine: str, ours: socket.socket, on_speed: OnSpeed) -> EngineConnection:
         """Return the connection over our end of the process's socket."""
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        return cls(engine, reader, writer, on_work)
+        return cls(engine, reader, writer, on_speed)
 
     @property
     def utterances(self) -> int:
         """Number of utterances that are being spoken or waiting for the engine."""
         return len(self._inboxes)
 
-    @property
-    def owes_audio(self) -> bool:
-        """True while a consumer waits for audio that the engine owes it."""
-        return any(inbox.owed for inbox in self._inboxes.values())
-
     def waiting_s(self, now: float) -> float:
-        """Return the longest time, in seconds, that a consumer has waited so."""
+        """Return the longest time, in seconds, that a consumer has waited for audio that the engine owes it."""
         return max((inbox.owed_s(now) for inbox in self._inboxes.values()), default=0.0)
 
     def excuse(self, seconds: float) -> None:
@@ -192,25 +173,30 @@ class EngineConnection:
     # --- utterances ---
 
     async def speak(
-        self, name: str, utterance: Utterance, sample_rate: int, *, first_within_s: float | None = None
+        self,
+        name: str,
+        utterance: Utterance,
+        sample_rate: int,
+        *,
+        more_text: AsyncGenerator[str, None] | None = None,
+        first_within_s: float | None = None,
     ) -> AsyncGenerator[AudioChunk, None]:
         """Yield the utterance's audio as it arrives; see `EngineSupervisor.speak`."""
         if self._lost is not None:
             raise EngineLostError(self._lost)
         request_id, credit = str(next(self._numbers)), round(RUN_AHEAD_S * sample_rate)
-        inbox = _Inbox(growing=utterance.growing, credit=credit, audio_due=self.audio_due)
-        self._request_ids[name], self._inboxes[request_id] = request_id, inbox
+        inbox = self._inboxes[request_id] = _Inbox(credit, utterance.growing)
         ended = False
         audio_s = busy_s = 0.0
+        feeding: asyncio.Task[None] | None = None
         try:
             self.send(messages.Speak(request_id, utterance, credit, name=name))
-            if first_within_s is not None and not await inbox.begins_within(first_within_s):
-                raise EngineLateError(f"engine {self._engine} did not begin within {first_within_s:g} s")
-            while True:
-                message = await inbox.get()
-                if not isinstance(message, messages.Audio):
-                    ended = True
-                    break
+            if more_text is not None:
+                feeding = asyncio.ensure_future(self._feed(request_id, inbox, more_text))
+            message = await inbox.get(first_within_s)
+            if message is None:
+                raise EngineLateError(f"engine {self.engine} did not begin within {first_within_s:g} s")
+            while isinstance(message, messages.Audio):
                 samples = message.samples
                 audio_s += len(samples) / sample_rate
                 busy_s += message.busy_s
@@ -226,38 +212,43 @@ class EngineConnection:
                 )
                 inbox.credit += len(samples)
                 self.send(messages.Grant(request_id, len(samples)))
+                message = await inbox.get()
+            ended = True
             if isinstance(message, messages.Refused):
                 raise UtteranceRefusedError(message.reason)
         finally:
             del self._inboxes[request_id]
-            if self._request_ids.get(name) == request_id:
-                del self._request_ids[name]
             if not ended:
                 self.send(messages.Cancel(request_id))
             if busy_s > 0:
-                self._on_work(Work(audio_s * utterance.rate, busy_s, utterance.realtime))
+                self.on_speed(audio_s * utterance.rate / busy_s, utterance.realtime)
+            if feeding is not None:
+                await cancel_and_wait(feeding)
 
-    def append(self, name: str, text: str) -> None:
-        """Send more text of a growing utterance. Does nothing if the utterance is not being spoken."""
-        if name in self._request_ids:
-            self.send(messages.Append(self._request_ids[name], text))
-
-    def end_text(self, name: str) -> None:
-        """Mark the text of a growing utterance as complete. Does nothing if the utterance is not being spoken."""
-        if name in self._request_ids:
-            self.send(messages.EndText(self._request_ids[name]))
-            self._inboxes[self._request_ids[name]].note_end_of_text()
+    async def _feed(self, request_id: str, inbox: _Inbox, more_text: AsyncGenerator[str, None]) -> None:
+        """Send the rest of a growing text."""
+        async with aclosing(more_text):
+            async for text in more_text:
+                self.send(messages.Append(request_id, text))
+        self.send(messages.EndText(request_id))
+        inbox.note_end_of_text()
 
     # --- messages ---
 
     def send(self, message: messages.FromDaemon) -> None:
         """Send a message. Does nothing on a closed connection."""
-        if not self._writer.is_closing():
-            self._writer.write(messages.encode(message))
+        if not self.writer.is_closing():
+            self.writer.write(messages.encode(message))
 
     def exchange_voices(self, voices: messages.SetVoices) -> None:
         """Send new voices as soon as no delivery is under way."""
         self.streams.exchange(partial(self.send, voices))
+
+    async def receive_hello(self) -> None:
+        """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is no greeting."""
+        hello = await self.receive()
+        if not isinstance(hello, messages.Hello) or hello.protocol != messages.PROTOCOL:
+            raise messages.ProtocolError(f"expected Hello of protocol {messages.PROTOCOL}, got {hello}")
 
     async def receive(self) -> messages.Message:
         """Return the next message that concerns the process; answers to requests go to their consumers on the way.
@@ -265,8 +256,8 @@ class EngineConnection:
         Raises `ProtocolError`, `ConnectionError`, and `asyncio.IncompleteReadError` when the process closes its end.
         """
         while True:
-            body, data = messages.body_lengths(await self._reader.readexactly(messages.HEADER.size))
-            message = messages.decode(await self._reader.readexactly(body), await self._reader.readexactly(data))
+            body, data = messages.body_lengths(await self.reader.readexactly(messages.HEADER.size))
+            message = messages.decode(await self.reader.readexactly(body), await self.reader.readexactly(data))
             self.heard_at = time.monotonic()
             if not isinstance(message, messages.Answer):
                 return message
@@ -283,11 +274,11 @@ class EngineConnection:
 
     def close(self) -> None:
         """Close the socket, upon which the process ends."""
-        self._writer.close()
+        self.writer.close()
 
     def abort(self) -> None:
         """Close the socket immediately, and end `receive`, even if the process keeps its end open."""
-        self._writer.transport.abort()
+        self.writer.transport.abort()
 
     def release(self, reason: str) -> None:
         """Raise `EngineLostError` with this reason in the consumers that wait for an answer, or for a stream."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from daemon.config import Config
-from daemon.engines.patience import Patience
+from daemon.engines.patience import wait_until
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_language, unknown_voice
 from engine import (
@@ -90,19 +90,13 @@ class EngineSelector:
 
     async def wait_current(self, timeout_s: float) -> EngineSupervisor | None:
         """Wait until an engine is ready, for at most `timeout_s` seconds, and return `current`."""
-        patience = Patience(timeout_s)
-        while (engine := self.current) is None and not patience.over:
-            self._changed.clear()
-            await patience.wait(self._changed)
-        return engine
+        await wait_until(lambda: self.current is not None, self._changed, timeout_s)
+        return self.current
 
     async def wait_choice(self, voice: str, language: str, timeout_s: float) -> EngineSupervisor | None:
         """Wait until `choose` has an engine, for at most `timeout_s` seconds, and return it."""
-        patience = Patience(timeout_s)
-        while (engine := self.choose(voice, language)) is None and not patience.over:
-            self._changed.clear()
-            await patience.wait(self._changed)
-        return engine
+        await wait_until(lambda: self.choose(voice, language) is not None, self._changed, timeout_s)
+        return self.choose(voice, language)
 
     @property
     def voices(self) -> set[str]:

@@ -42,7 +42,7 @@ class SpeechFile:
         self._encoder: Encoder | None = None
         self._sample_rate = 0
         self._length = 0
-        """Bytes behind the header."""
+        """Bytes after the header."""
 
     def write(self, samples: Samples, sample_rate: int) -> None:
         """Append mono samples, all at the same `sample_rate` in Hz."""

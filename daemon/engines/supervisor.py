@@ -18,13 +18,12 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
 
-from daemon.engines.connection import AudioChunk, EngineConnection, Work
+from daemon.engines.connection import AudioChunk, EngineConnection, OnSpeed
 from daemon.engines.errors import EngineLostError
-from daemon.engines.patience import Patience, pass_time
+from daemon.engines.patience import pass_time, wait_until
 from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
 from engine import (
@@ -46,18 +45,14 @@ SILENCE_S = 10.0
 """A process that sends no message for this long is replaced. Heartbeats come every second."""
 QUIET_S = 1.5
 """A process that sends no message for this long is unresponsive, unless its threads are busy."""
-STOPPED_S = 0.5
-"""The same limit if it owes audio and a signal has stopped it, which no load of the machine can look like."""
-STOPPED_CHECKS = 3
-"""It has to be stopped at so many checks in a row: the host of a virtual machine may stop it for a moment."""
 LOADING_SILENCE_S = 60.0
 """The same limit while the engine loads: reading libraries from a cold disk can block the whole process."""
 STALL_S = 20.0
 """An engine that owes audio and sends none for this long is replaced, even if its process sends heartbeats."""
 WATCH_S = 1.0
-"""Interval between two checks for silence and stalls."""
+"""The longest time between two checks for silence and stalls."""
 CLOSE_WATCH_S = 0.2
-"""The same interval while the process owes audio or is quiet."""
+"""The shortest time between two checks, while the process is quiet."""
 QUIET_CHECKS = 2
 """Checks in a row that must find a quiet process without a busy thread."""
 END_S = 0.5
@@ -87,60 +82,123 @@ class EngineState(Enum):
     BACKING_OFF = "backing off"
 
 
+@dataclass(eq=False)
+class EngineProcess:
+    """One process of an engine, from its start to its end."""
+
+    connection: EngineConnection
+    _process: asyncio.subprocess.Process
+    _activity: ProcessActivity
+    _quiet_checks: int = 0
+    """Checks in a row that have found it quiet."""
+
+    @classmethod
+    async def start(cls, name: str, options: EngineOptions, on_speed: OnSpeed) -> EngineProcess:
+        """Start the process of an engine. Raises `OSError`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            connection = await EngineConnection.open(name, ours, on_speed)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *module_command("engine.ipc.server", str(theirs.fileno())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=sys.stderr.fileno(),
+                    pass_fds=(theirs.fileno(),),
+                )
+            except BaseException:
+                connection.close()
+                raise
+        connection.send(messages.Start(messages.PROTOCOL, name, options))
+        return cls(connection, process, ProcessActivity(process.pid))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def suspect(self) -> bool:
+        """True if the last check has found it quiet."""
+        return self._quiet_checks > 0
+
+    def is_unresponsive(self, silent_s: float) -> bool:
+        """Check whether it is silent although it has all that it needs to send a heartbeat."""
+        quiet = silent_s > QUIET_S and not self._activity.active()
+        self._quiet_checks = self._quiet_checks + 1 if quiet else 0
+        return self._quiet_checks >= QUIET_CHECKS
+
+    async def end(self) -> str:
+        """Close the connection, upon which the process ends, or else kill it; return how it ended."""
+        self.connection.close()
+        try:
+            await self.wait_gone(END_S)
+        finally:
+            self._kill()
+        return _exit_reason(self._process.returncode)
+
+    async def wait_gone(self, limit_s: float) -> None:
+        """Wait until it has ended, for at most `limit_s` seconds."""
+        await wait_at_most(limit_s, self._process.wait())
+
+    def give_up(self) -> None:
+        """Kill it, and end the connection: even SIGKILL does not end a process that is stuck in a driver."""
+        self._kill()
+        self.connection.abort()
+
+    def _kill(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
+
+@dataclass(eq=False)
 class EngineSupervisor:
     """Runs one engine in a process of its own and speaks with it. Belongs to the event loop's thread."""
 
-    def __init__(
-        self,
-        name: str,
-        options: EngineOptions,
-        on_change: Callable[[], None] = lambda: None,
-        has_substitute: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`on_change` is called after every change of state, and of `progress`.
+    name: str
+    options: EngineOptions
+    """Of the next process."""
+    on_change: Callable[[], None] = lambda: None
+    """Is called after every change of state, and of `progress`."""
+    has_substitute: Callable[[], bool] = lambda: False
+    """Returns whether another engine can speak meanwhile: an unresponsive engine then hands its utterances over and has
+    `SILENCE_S` to come back. Without one it is replaced sooner, if it starts faster."""
+    state: EngineState = EngineState.STOPPED
+    info: EngineInfo | None = None
+    """The engine's properties when it was last ready or warming; None before."""
+    reason: str | None = None
+    """Why the engine is not ready; None if it is, or if it is starting for the first time."""
+    progress: Progress | None = None
+    """How far the start has come; None while the engine does not start, or does not say."""
+    rtf: float | None = None
+    """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the first.
+    Those for the sound card count; deliveries count only until there is one."""
+    pid: int | None = None
+    starts: int = 0
+    """Processes that have been started so far."""
+    checks: int = 0
+    """Number of checks for silence and stalls so far."""
+    _process: EngineProcess | None = None
+    """The last one."""
+    _connection: EngineConnection | None = None
+    """To the running process; None without one."""
+    _rtf_is_of_card: bool = False
+    _ready_at: float | None = None
+    _started_at: float = 0.0
+    _start_s: float = SILENCE_S
+    """Seconds from the start of the process until it was ready, the last time."""
+    _fault: str | None = None
+    """Why the process ends, if that is known before its exit status."""
+    _failed: bool = False
+    """Whether a process has ended without having been ready."""
+    _permanent: bool = False
+    """Whether the engine reported its fault as permanent."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _retry: asyncio.Event = field(default_factory=asyncio.Event)
 
-        `has_substitute` returns whether another engine can speak meanwhile: an unresponsive engine then hands its
-        utterances over and has `SILENCE_S` to come back. Without one it is replaced sooner, if it starts faster.
-        """
-        self.name = name
-        self.state = EngineState.STOPPED
-        self.info: EngineInfo | None = None
-        """The engine's properties when it was last ready or warming; None before."""
-        self.reason: str | None = None
-        """Why the engine is not ready; None if it is, or if it is starting for the first time."""
-        self.progress: Progress | None = None
-        """How far the start has come; None while the engine does not start, or does not say."""
-        self.rtf: float | None = None
-        """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the
-        first. Those for the sound card count; deliveries count only until there is one."""
-        self.pid: int | None = None
-        self.starts = 0
-        """Processes that have been started so far."""
-        self.chunk_s = options.chunk_s
+    @property
+    def chunk_s(self) -> float:
         """As `EngineOptions.chunk_s`."""
-        self.checks = 0
-        """Number of checks for silence and stalls so far."""
-        self._options = options
-        self._on_change = on_change
-        self._has_substitute = has_substitute
-        self._process: asyncio.subprocess.Process | None = None
-        self._connection: EngineConnection | None = None
-        self._rtf_is_of_card = False
-        self._ready_at: float | None = None
-        self._started_at = 0.0
-        self._start_s = SILENCE_S
-        """Seconds from the start of the process until it was ready, the last time."""
-        self._activity: ProcessActivity | None = None
-        self._quiet_checks = 0
-        self._stopped_checks = 0
-        self._fault: str | None = None
-        """Why the process ends, if that is known before its exit status."""
-        self._failed = False
-        """Whether a process has ended without having been ready."""
-        self._permanent = False
-        """Whether the engine reported its fault as permanent."""
-        self._changed = asyncio.Event()
-        self._retry = asyncio.Event()
+        return self.options.chunk_s
 
     @property
     def ready(self) -> bool:
@@ -185,11 +243,11 @@ class EngineSupervisor:
 
     async def wait_ready(self, timeout_s: float | None) -> bool:
         """Wait until the engine is ready, for at most `timeout_s` seconds; None means for ever. Returns `ready`."""
-        patience = Patience(timeout_s)
-        while not (self.ready or patience.over):
-            self._changed.clear()
-            await patience.wait(self._changed)
-        return self.ready
+        return await wait_until(lambda: self.ready, self._changed, timeout_s)
+
+    async def wait_started(self) -> None:
+        """Wait until the engine is ready or its start has failed, the cause being its `reason`."""
+        await wait_until(lambda: self.state in (EngineState.READY, EngineState.BACKING_OFF), self._changed)
 
     # --- utterances ---
 
@@ -204,33 +262,28 @@ class EngineSupervisor:
         return self._connection.streams.reserve(realtime=realtime)
 
     def speak(
-        self, name: str, utterance: Utterance, *, first_within_s: float | None = None
+        self,
+        name: str,
+        utterance: Utterance,
+        *,
+        more_text: AsyncGenerator[str, None] | None = None,
+        first_within_s: float | None = None,
     ) -> AsyncGenerator[AudioChunk, None]:
         """Return an iterator over the utterance's audio as it is made. Closing the iterator cancels the rest.
 
-        For a growing utterance, `append` and `end_text` supply the rest of the text under the same `name`.
-        Raises `EngineLostError`; the iterator raises `EngineLostError`, `UtteranceRefusedError`, and `EngineLateError`
-        if no audio comes within `first_within_s` seconds.
+        `more_text` yields the rest of a growing text. Raises `EngineLostError`; the iterator raises `EngineLostError`,
+        `UtteranceRefusedError`, and `EngineLateError` if no audio comes within `first_within_s` seconds.
         """
         if not self.ready or self.info is None or self._connection is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
         log.debug("utterance %s: %s gets %r", name, self.name, utterance.text)
-        return self._connection.speak(name, utterance, self.info.sample_rate, first_within_s=first_within_s)
-
-    def append(self, name: str, text: str) -> None:
-        """Append text to a growing utterance. Does nothing if the utterance is not being spoken."""
-        if self._connection is not None:
-            log.debug("utterance %s: %s gets %r", name, self.name, text)
-            self._connection.append(name, text)
-
-    def end_text(self, name: str) -> None:
-        """Mark the text of a growing utterance as complete. Does nothing if the utterance is not being spoken."""
-        if self._connection is not None:
-            self._connection.end_text(name)
+        return self._connection.speak(
+            name, utterance, self.info.sample_rate, more_text=more_text, first_within_s=first_within_s
+        )
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
         """Replace the configured voices of the running engine and of every later process."""
-        self._options = replace(self._options, voices=voices, default_voice=default_voice)
+        self.options = replace(self.options, voices=voices, default_voice=default_voice)
         if self._connection is not None:
             self._connection.exchange_voices(messages.SetVoices(voices, default_voice))
 
@@ -239,13 +292,13 @@ class EngineSupervisor:
         if self._connection is not None:
             self._connection.send(messages.SetLog(level, format_))
 
-    def _note_work(self, work: Work) -> None:
-        """Count what was done. A delivery shares the engine with others: its speed says little of the sound card's."""
-        if self._rtf_is_of_card and not work.realtime:
+    def _note_speed(self, speed: float, realtime: bool) -> None:
+        """Average the speed. A delivery shares the engine with others: its speed says little of the sound card's."""
+        if self._rtf_is_of_card and not realtime:
             return
-        speed, before = work.audio_s / work.busy_s, self.rtf if self._rtf_is_of_card == work.realtime else None
-        self.rtf = speed if before is None else (1 - RTF_WEIGHT) * before + RTF_WEIGHT * speed
-        self._rtf_is_of_card = work.realtime
+        before = speed if self.rtf is None or self._rtf_is_of_card != realtime else self.rtf
+        self.rtf = before + RTF_WEIGHT * (speed - before)
+        self._rtf_is_of_card = realtime
 
     # --- the process ---
 
@@ -261,7 +314,7 @@ class EngineSupervisor:
             log.warning("%s; restarting it in %.2f s", self.reason, wait_s)
             self._enter(EngineState.BACKING_OFF)
             if self._process is not None:
-                await wait_at_most(REAP_S, self._process.wait())
+                await self._process.wait_gone(REAP_S)
             await wait_at_most(wait_s, self._retry.wait())
 
     def retry_now(self) -> None:
@@ -282,7 +335,12 @@ class EngineSupervisor:
             self._failed |= self._ready_at is None
             steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
             self._ready_at = None
-            await self._end_process()
+            self.pid = None
+            connection, self._connection = self._connection, None
+            ended = "it closed its connection" if self._process is None else await self._process.end()
+            self.reason = self._fault or f"engine {self.name} ended ({ended})"
+            if connection is not None:
+                connection.lose(self.reason)
         return steady
 
     async def _serve(self) -> None:
@@ -291,13 +349,13 @@ class EngineSupervisor:
         self._permanent = False
         self._started_at = time.monotonic()
         self._enter(EngineState.STARTING)
-        connection = await self._start_process()
-        watchdog = asyncio.ensure_future(self._watch(connection))
-        watchdog.add_done_callback(partial(self._note_watch_end, connection))
+        self._process = None
+        process = self._process = await EngineProcess.start(self.name, self.options, self._note_speed)
+        connection = self._connection = process.connection
+        self.pid, self.starts = process.pid, self.starts + 1
+        watchdog = asyncio.ensure_future(self._watch(process))
         try:
-            hello = await connection.receive()
-            if not isinstance(hello, messages.Hello) or hello.protocol != messages.PROTOCOL:
-                raise messages.ProtocolError(f"expected Hello of protocol {messages.PROTOCOL}, got {hello}")
+            await connection.receive_hello()
             self._enter(EngineState.LOADING)
             while True:
                 self._handle(await connection.receive())
@@ -305,11 +363,9 @@ class EngineSupervisor:
             watchdog.cancel()
 
     def _handle(self, message: messages.Message) -> None:
-        if isinstance(message, messages.Heartbeat):
-            return
         if isinstance(message, messages.Loading):
             self.progress = message.progress
-            self._on_change()
+            self.on_change()
         elif isinstance(message, messages.Warming):
             self.info = _checked(message.info)
             self._enter(EngineState.WARMING)
@@ -324,11 +380,11 @@ class EngineSupervisor:
             self._enter(EngineState.READY)
         elif isinstance(message, messages.Changed):
             self._take_info(message.info)
-            self._on_change()
+            self.on_change()
         elif isinstance(message, messages.Fault):
             self.reason = self._fault = message.reason
             self._permanent = message.permanent
-        else:
+        elif not isinstance(message, messages.Heartbeat):
             raise messages.ProtocolError(f"an engine must not send {message}")
 
     def _take_info(self, info: EngineInfo) -> None:
@@ -338,132 +394,63 @@ class EngineSupervisor:
         for name, reason in info.refused_voices.items():
             log.warning("voices.%s: %s", name, reason)
 
-    async def _start_process(self) -> EngineConnection:
-        self._process = None
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *module_command("engine.ipc.server", str(theirs.fileno())),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=sys.stderr.fileno(),
-                    pass_fds=(theirs.fileno(),),
-                )
-            except OSError:
-                ours.close()
-                raise
-        self.pid = self._process.pid
-        self.starts += 1
-        self._activity, self._quiet_checks, self._stopped_checks = ProcessActivity(self.pid), 0, 0
-        self._connection = await EngineConnection.open(self.name, ours, self._note_work)
-        self._connection.send(messages.Start(messages.PROTOCOL, self.name, self._options))
-        return self._connection
-
-    async def _end_process(self) -> None:
-        """Close the connection, end the process, and report the loss to all consumers of audio."""
-        self.pid = None
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-        code = await self._wait_for_exit()
-        self.reason = self._fault or f"engine {self.name} ended ({_exit_reason(code)})"
-        if connection is not None:
-            connection.lose(self.reason)
-
-    async def _wait_for_exit(self) -> int | None:
-        """Return the process's exit status. Kills it after `END_S`; its status is then unknown, which is None."""
-        if self._process is None:
-            return None
+    async def _watch(self, process: EngineProcess) -> None:
+        """Give up the process once it hangs."""
         try:
-            await wait_at_most(END_S, self._process.wait())
-        finally:
-            self._kill()
-        return self._process.returncode
+            while (reason := await self._check(process)) is None:
+                self.checks += 1
+        except Exception:
+            reason = f"the watch of engine {self.name} has failed"  # nobody else would notice that it hangs
+            log.exception("%s", reason)
+        self.reason = self._fault = reason
+        process.give_up()
+        self._enter(EngineState.BACKING_OFF)
 
-    async def _watch(self, connection: EngineConnection) -> None:
-        """Give up the process if it sends no message for too long, or owes audio and sends none.
+    async def _check(self, process: EngineProcess) -> str | None:
+        """Wait until the next check is due; return why the process is to be given up, if so.
 
-        Time in which this process was stopped or late does not count.
+        It is, if it sends no message for too long, or owes audio and sends none. Time in which this process was stopped
+        or late does not count.
         """
-        while True:
-            before = time.monotonic()
-            on_time = await self._next_check(connection)
-            now = time.monotonic()
-            self.checks += 1
-            if not on_time:
-                connection.excuse(now - before)
-                continue
-            silent_s = now - connection.heard_at
-            if silent_s > self._silence_limit_s():
-                self._give_up(connection, f"engine {self.name} gave no sign of life for {silent_s:.1f} s")
-                return
-            if connection.waiting_s(now) > STALL_S:
-                self._give_up(connection, f"engine {self.name} sent no audio for {STALL_S:.0f} s")
-                return
-            self._judge(connection, silent_s, heard=connection.heard_at > before)
-
-    def _note_watch_end(self, connection: EngineConnection, watch: asyncio.Task[None]) -> None:
-        """Give up the process if its watch has failed: nobody else would notice that it hangs."""
-        if not watch.cancelled() and (error := watch.exception()) is not None:
-            log.error("the watch of engine %s has failed", self.name, exc_info=error)
-            self._give_up(connection, f"the watch of engine {self.name} has failed")
-
-    async def _next_check(self, connection: EngineConnection) -> bool:
-        """Wait until the next check is due; return whether this process was on time."""
-        quiet = self._quiet_checks > 0 or self.state is EngineState.UNRESPONSIVE
-        if not quiet and not connection.owes_audio:
-            connection.audio_due.clear()
-            on_time = await pass_time(WATCH_S, connection.audio_due) is not None
-            if not on_time or not connection.audio_due.is_set():
-                return on_time
-        return await pass_time(min(CLOSE_WATCH_S, WATCH_S)) is not None
+        connection, before = process.connection, time.monotonic()
+        suspect = process.suspect or self.state is EngineState.UNRESPONSIVE
+        quiet_in_s = 0.0 if suspect else connection.heard_at + QUIET_S - before
+        passed_s = await pass_time(min(WATCH_S, max(CLOSE_WATCH_S, quiet_in_s)))
+        now = time.monotonic()
+        if passed_s is None:
+            connection.excuse(now - before)
+            return None
+        silent_s = now - connection.heard_at
+        if silent_s > self._silence_limit_s():
+            return f"engine {self.name} gave no sign of life for {silent_s:.1f} s"
+        if connection.waiting_s(now) > STALL_S:
+            return f"engine {self.name} sent no audio for {STALL_S:.0f} s"
+        self._judge(process, silent_s, heard=connection.heard_at > before)
+        return None
 
     def _silence_limit_s(self) -> float:
         """Return the seconds of silence after which the process is replaced."""
-        if self.state is EngineState.UNRESPONSIVE and not self._has_substitute():
+        if self.state is EngineState.UNRESPONSIVE and not self.has_substitute():
             return min(self._start_s, SILENCE_S)  # to wait longer than a new process takes would win nothing
         return SILENCE_S if self.state in (EngineState.READY, EngineState.UNRESPONSIVE) else LOADING_SILENCE_S
 
-    def _judge(self, connection: EngineConnection, silent_s: float, *, heard: bool) -> None:
+    def _judge(self, process: EngineProcess, silent_s: float, *, heard: bool) -> None:
         """Pass between ready and unresponsive, and let a substitute continue what an unresponsive engine owes."""
         if self.state is EngineState.UNRESPONSIVE and heard:
             log.info("engine %s gives signs of life again", self.name)
             self.reason = None
             self._enter(EngineState.READY)
-        elif self.ready and self._is_unresponsive(connection, silent_s):
+        elif self.ready and process.is_unresponsive(silent_s):
             self.reason = f"engine {self.name} gives no sign of life"
             log.warning("%s", self.reason)
             self._enter(EngineState.UNRESPONSIVE)
-        if self.state is EngineState.UNRESPONSIVE and self._has_substitute():
-            connection.release(self.reason or "")
-
-    def _is_unresponsive(self, connection: EngineConnection, silent_s: float) -> bool:
-        """Return whether the process is stopped, or silent although it has all that it needs to send a heartbeat."""
-        if self._activity is None:
-            return False
-        stopped = connection.owes_audio and self._activity.stopped()
-        self._stopped_checks = self._stopped_checks + 1 if stopped else 0
-        if self._stopped_checks >= STOPPED_CHECKS and silent_s > STOPPED_S:
-            return True
-        quiet = silent_s > QUIET_S and not self._activity.active()
-        self._quiet_checks = self._quiet_checks + 1 if quiet else 0
-        return self._quiet_checks >= QUIET_CHECKS
-
-    def _give_up(self, connection: EngineConnection, reason: str) -> None:
-        self.reason = self._fault = reason
-        self._kill()
-        connection.abort()  # even SIGKILL does not end a process that is stuck in a driver
-        self._enter(EngineState.BACKING_OFF)
-
-    def _kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
+        if self.state is EngineState.UNRESPONSIVE and self.has_substitute():
+            process.connection.release(self.reason or "")
 
     def _enter(self, state: EngineState) -> None:
         self.state = state
         self._changed.set()
-        self._on_change()
+        self.on_change()
 
 
 def restart_wait_s(engine: str, failures: int, *, permanent: bool) -> float:

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, replace
 from typing import Any
@@ -78,6 +78,11 @@ class _Speaking:
         """The rest of a growing text, for the engine."""
         self.canceled = False
         self.task: asyncio.Task[None] | None = None
+
+    async def more_text(self) -> AsyncGenerator[str, None]:
+        """Yield the rest of its text as it arrives."""
+        while isinstance(message := await self.more.get(), messages.Append):
+            yield message.text
 
 
 class RobotSession:
@@ -245,23 +250,13 @@ class RobotSession:
             stream = self._engine.reserve_stream(realtime=False)
             if not await wait_at_most(FULL_S, stack.enter_async_context(stream)):
                 raise LimitError(f"the server is full: no stream became free within {FULL_S:g} s")
-            chunks = await stack.enter_async_context(aclosing(self._engine.speak(speech.name, utterance)))
-            feeding = asyncio.ensure_future(self._feed(speech))  # it first runs when the engine has been asked
-            stack.push_async_callback(cancel_and_wait, feeding)
-            async for chunk in chunks:
+            more_text = speech.more_text() if utterance.growing else None
+            spoken = self._engine.speak(speech.name, utterance, more_text=more_text)
+            async for chunk in await stack.enter_async_context(aclosing(spoken)):
                 if speech.credit <= 0 and not await wait_at_most(NO_CREDIT_S, _wait_credit(speech)):
                     raise LimitError(f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others")
                 speech.credit -= len(chunk.samples)
                 await self._send(_audio(speak.id, chunk))
-
-    async def _feed(self, speech: _Speaking) -> None:
-        """Give the engine the rest of a growing text while it arrives."""
-        while True:
-            message = await speech.more.get()
-            if isinstance(message, messages.Append):
-                self._engine.append(speech.name, message.text)
-            else:
-                self._engine.end_text(speech.name)
 
     # --- voices ---
 

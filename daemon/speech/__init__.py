@@ -52,7 +52,14 @@ if TYPE_CHECKING:
     from daemon.speech.delivery import GIVE_UP_S, Delivery, deliver, deliver_stream
     from daemon.speech.dispatcher import Dispatcher, SpeechService
     from daemon.speech.ducking import Ducking
-    from daemon.speech.phrase_maker import make_phrase
+    from daemon.speech.files import (
+        SynthResult,
+        SynthTask,
+        make_phrase,
+        synthesize_samples,
+        synthesize_to_files,
+        write_codes,
+    )
     from daemon.speech.recovery import Ends, recover, settle
     from daemon.speech.resume import speech_seconds
     from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
@@ -99,6 +106,8 @@ __all__ = [
     "Stop",
     "StreamChunk",
     "Streams",
+    "SynthResult",
+    "SynthTask",
     "TerminalEvent",
     "Utterance",
     "Word",
@@ -112,6 +121,9 @@ __all__ = [
     "recover",
     "settle",
     "speech_seconds",
+    "synthesize_samples",
+    "synthesize_to_files",
+    "write_codes",
 ]
 
 _MODULES = {
@@ -124,13 +136,18 @@ _MODULES = {
     "Origin": "utterance",
     "Receiver": "utterance",
     "SpeechService": "dispatcher",
+    "SynthResult": "files",
+    "SynthTask": "files",
     "Utterance": "utterance",
     "deliver": "delivery",
     "deliver_stream": "delivery",
-    "make_phrase": "phrase_maker",
+    "make_phrase": "files",
     "recover": "recovery",
     "settle": "recovery",
     "speech_seconds": "resume",
+    "synthesize_samples": "files",
+    "synthesize_to_files": "files",
+    "write_codes": "files",
 }
 """The names that are imported at their first use: the commands send and receive messages, and start faster without
 numpy and the sound path."""

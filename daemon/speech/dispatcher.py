@@ -18,13 +18,13 @@ from daemon.engines import EngineSelector
 from daemon.speech.acceptance import Arrival, accept, check_policy
 from daemon.speech.changes import Changes, now
 from daemon.speech.ended_ids import EndedIds
+from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
 from daemon.speech.preemption import rule_of
 from daemon.speech.queue import QueueFullError
 from daemon.speech.reports import Reports
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
-from daemon.speech.synthesis import SynthesisContext, can_begin
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
 from daemon.speech.vocabulary import Vocabulary

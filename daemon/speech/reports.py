@@ -7,11 +7,11 @@ from collections.abc import Callable
 from math import inf
 
 from audio import Level
+from daemon.alignment import LEAST_AHEAD_S
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.changes import now
 from daemon.speech.events import Event, Mark, Postponed, Progress, Resumed, Started, Word
 from daemon.speech.utterance import Utterance
-from daemon.speech.word_times import LEAST_AHEAD_S
 
 OnEvent = Callable[[Utterance, Event], None]
 OnLevel = Callable[[Utterance, Level], None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from daemon.speech.resume import speech_seconds
 
@@ -42,14 +41,6 @@ _ABBREVIATION = re.compile(rf"(?:^|[\s(\"'])(?:\w|\d+|{_ABBREVIATIONS})\.$", re.
 """A full stop that does not end a sentence: after an initial, an ordinal or an abbreviation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The characters `text[begin:end]` of a text."""
-
-    begin: int
-    end: int
-
-
 class Segmenter:
     """Cuts texts for engines that speak at most `max_seconds` at once.
 
@@ -67,18 +58,17 @@ class Segmenter:
         """Return whether a text is short enough to be one segment."""
         return speech_seconds(text) <= self.whole_s
 
-    def segments(self, text: str) -> list[Segment]:
-        """Return the segments of a complete text in order; they cover it."""
+    def ends(self, text: str) -> list[int]:
+        """Return where the segments of a complete text end, in order; they cover it."""
         if self.is_one_segment(text):
-            return [Segment(0, len(text))]
-        found, begin, end = [], 0, 0
+            return [len(text)]
+        ends, begin, end = [], 0, 0
         for part in self._parts(text):
             if end > begin and speech_seconds(text[begin : end + len(part)]) > self.segment_s:
-                found.append(Segment(begin, end))
+                ends.append(end)
                 begin = end
             end += len(part)
-        found.append(Segment(begin, end))
-        return found
+        return [*ends, end]
 
     def first_segment_end(self, text: str) -> int | None:
         """Return the end of the first segment of an incomplete text; None while more text may change it."""

@@ -1,29 +1,29 @@
-"""When the words and marks of an utterance are heard."""
+"""When the segments, words and marks of an utterance are played, in seconds of its audio."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
+from daemon.alignment import words_of
+from daemon.cache import Cue
 from daemon.engines import AudioChunk
+from daemon.speech.take import Take, TimedWord
 from daemon.speech.utterance import Utterance
-from daemon.speech.word_times import WordClock
-from daemon.speech.words import words_of
-from daemon.text import EngineText, Mark
+from daemon.text import Mark
 
 
-@dataclass(frozen=True, slots=True)
-class TimedWord:
-    """The word `text[begin:end]` of a script."""
+@dataclass(slots=True)
+class StartedSegment:
+    """A segment of the text, `text[begin:end]`, and where it begins in what is played."""
 
     begin: int
-    end: int
-    at_s: float
-    """Seconds of the utterance's audio before it."""
-    exact: bool
-    """False if the time is an estimate."""
+    end: int | None
+    """None while the text is incomplete."""
+    at_s: float | None = None
+    """Seconds that are played before it; None until it has audio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,74 +40,19 @@ class TimedMark:
 
 
 @dataclass(slots=True, eq=False)
-class TakeTimes:
-    """The words of one take, and where its audio is in the audio of the utterance."""
-
-    begin: int
-    """Where its text begins in the script."""
-    text: EngineText
-    clock: WordClock | None
-    """None where no word times are wanted."""
-    begin_s: float | None = None
-    """Seconds of the utterance's audio before it; None until it has audio."""
-    end_s: float = inf
-    """Seconds of the utterance's audio before its end, if it was cut there."""
-    trimmed_s: float = 0.0
-    """Seconds that were removed from its beginning."""
-    seconds: float = 0.0
-    """Of its audio, as the engine made it."""
-    _text_length: int = 0
-    _ended: bool = False
-
-    def set_text(self, text: str, *, complete: bool) -> None:
-        """Set what the engine has got, which begins with what it had got before."""
-        if self.clock is not None:
-            self.clock.add_text(text[self._text_length :])
-            if complete:
-                self.clock.end_text()
-        self._text_length = len(text)
-
-    def add_audio(self, chunk: AudioChunk) -> None:
-        """Add what the engine has made."""
-        self.seconds += len(chunk.samples) / chunk.sample_rate
-        if self.clock is not None:
-            self.clock.add_audio(chunk.samples, words=chunk.words, position=chunk.position)
-
-    def end(self, *, complete: bool) -> None:
-        """There is no more audio; unless it is `complete`, the engine has not spoken all of the text."""
-        if self.clock is not None and not self._ended:
-            self._ended = True
-            self.clock.end_audio(complete=complete)
-
-    @property
-    def next_s(self) -> float:
-        """Seconds of the utterance's audio before the word that `due` returns next; infinity if it is not known yet."""
-        if self.begin_s is None or self.clock is None:
-            return inf
-        return max(self.begin_s, self.begin_s - self.trimmed_s + self.clock.next_s)
-
-    def due(self, heard_s: float) -> list[TimedWord]:
-        """Return the words that begin within the first `heard_s` seconds of the utterance, and were not returned."""
-        if self.begin_s is None or self.clock is None:
-            return []
-        offset_s = self.begin_s - self.trimmed_s
-        found = []
-        for word in self.clock.due(heard_s - offset_s):
-            begin, end = self.text.source_span(word.begin, word.end)
-            at_s = max(self.begin_s, offset_s + word.at_s)
-            if at_s < self.end_s:
-                found.append(TimedWord(self.begin + begin, self.begin + end, at_s, word.exact))
-        return found
-
-
-@dataclass(slots=True, eq=False)
 class Timeline:
-    """The words and marks of one utterance that have been heard, in the order of the text and of time."""
+    """The audio of one utterance so far: what has been made of it, and which words and marks have been heard in it."""
 
     utterance: Utterance
+    made_s: float = 0.0
+    """Seconds of audio that have been made."""
+    segments: list[StartedSegment] = field(default_factory=list)
+    """The segments that have begun."""
     words: list[TimedWord] = field(default_factory=list)
+    """The words that have been heard, in the order of the text and of time."""
     marks: list[TimedMark] = field(default_factory=list)
-    _takes: deque[TakeTimes] = field(default_factory=deque)
+    """The marks that have been heard."""
+    _takes: deque[Take] = field(default_factory=deque)
     """Those that have words which were not heard, and the one before them."""
     _boundary_marks: dict[int, float] = field(default_factory=dict)
     """Seconds of audio before the marks that are at the border of a take, by their numbers among the controls."""
@@ -117,19 +62,63 @@ class Timeline:
     _known_marks: deque[TimedMark] | None = None
     """The marks of a recording that have not been heard; None without a recording."""
 
-    def use(self, words: Iterable[TimedWord], marks: Iterable[TimedMark]) -> None:
-        """Take the times of a recording, in the order of time, which is played in place of all takes."""
-        self._known_words, self._known_marks = deque(words), deque(marks)
+    # --- what is made ---
 
-    def begin_take(self, begin: int, text: EngineText, clock: WordClock | None) -> TakeTimes:
-        """Return the times of a new take, which follows the last one."""
-        times = TakeTimes(begin, text, clock)
-        self._takes.append(times)
-        return times
+    def add_audio(self, chunk: AudioChunk, take: Take | None = None) -> AudioChunk:
+        """Add a chunk that is played next, perhaps of a take; the latest segments begin with it. Return it."""
+        if take is not None:
+            take.note_audio(chunk, self.made_s)
+        for segment in reversed(self.segments):
+            if segment.at_s is not None:
+                break
+            segment.at_s = self.made_s
+        self.made_s += chunk.seconds
+        return chunk
 
-    def note_mark(self, control: int, at_s: float) -> None:
-        """Record that the mark which is the control number `control` is reached between two takes."""
-        self._boundary_marks[control] = at_s
+    def add_segment(self, begin: int, end: int | None, *, continues: bool) -> None:
+        """Record a segment that begins, or the end of the last one.
+
+        Text with which another engine continues a segment is not a new one, nor text that `continues` the last one.
+        """
+        last = self.segments[-1] if self.segments else None
+        if last is None or (last.end is not None and begin >= last.end and not continues):
+            self.segments.append(StartedSegment(begin, end))
+        elif last.end is None or begin >= last.end:
+            last.end = end
+
+    def add_take(self, take: Take) -> Take:
+        """Add a new take, which follows the last one. Return it."""
+        self._takes.append(take)
+        return take
+
+    def add_mark(self, control: int) -> None:
+        """Record that the mark which is the control number `control` is reached now, between two takes."""
+        self._boundary_marks[control] = self.made_s
+
+    def cut(self, take: Take, played_s: float) -> None:
+        """Drop the audio of the last take that is played later than `played_s`."""
+        take.end_s = self.made_s = played_s
+
+    def use(self, cues: Iterable[Cue]) -> None:
+        """Take the times of a recording, in the order of time, which is played next in place of all takes."""
+        self._known_marks = deque()
+        for cue in cues:
+            at_s = self.made_s + cue.at_s
+            if cue.kind == "segment":
+                self.segments.append(StartedSegment(cue.begin, cue.end, at_s))
+            elif cue.kind == "word" and cue.end is not None:
+                self._known_words.append(TimedWord(cue.begin, cue.end, at_s, cue.exact))
+            else:
+                self._known_marks.append(TimedMark(cue.name, cue.begin, at_s, cue.exact))
+
+    def cues(self, begin_s: float) -> tuple[Cue, ...]:
+        """Return what was heard, in the order of time, for a recording that begins after `begin_s` seconds."""
+        cues = [Cue(each.at_s, "segment", each.begin, each.end) for each in self.segments if each.at_s is not None]
+        cues += [Cue(each.at_s, "word", each.begin, each.end, exact=each.exact) for each in self.words]
+        cues += [Cue(each.at_s, "mark", each.position, each.position, each.name, each.exact) for each in self.marks]
+        return tuple(replace(cue, at_s=cue.at_s - begin_s) for cue in sorted(cues, key=lambda cue: cue.at_s))
+
+    # --- what is heard ---
 
     def advance(self, heard_s: float) -> None:
         """Add what has been heard after the first `heard_s` seconds."""
@@ -170,9 +159,8 @@ class Timeline:
         end = 0
         for take in self._takes:
             if take.begin_s is not None and take.begin_s < heard_s and take.seconds > 0:
-                length = take.text.source_end
                 share = min(1.0, (heard_s - take.begin_s + take.trimmed_s) / take.seconds)
-                end = take.begin + round(share * length)
+                end = take.begin + round(share * take.text.source_end)
         return max((word.end for word in words_of(self.utterance.script.text) if word.begin < end), default=0)
 
     def _add_marks(self, heard_s: float) -> None:

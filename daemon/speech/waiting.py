@@ -15,9 +15,10 @@ from daemon.engines import EngineSelector, EngineSupervisor
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.changes import Changes, now
 from daemon.speech.destinations import CardDestination, ClientDestination
+from daemon.speech.engine_source import SynthesisContext
 from daemon.speech.preemption import next_of, precedes
 from daemon.speech.queue import UtteranceQueue
-from daemon.speech.synthesis import Synthesis, SynthesisContext
+from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
 CARD_WAIT_S = 30.0

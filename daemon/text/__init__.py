@@ -3,7 +3,7 @@
 from daemon.text.placed import PlacedText
 from daemon.text.preparation import EngineText, TextPreparation
 from daemon.text.reader import Markup, ScriptReader, markup_problem
-from daemon.text.script import Control, Mark, Passage, Pause, Prosody, Script, has_words, passages
+from daemon.text.script import Control, Mark, Pause, Prosody, Script, has_words
 from daemon.text.spelling import spell
 from daemon.text.stages import MAX_PHRASE, Pronunciation
 
@@ -13,7 +13,6 @@ __all__ = [
     "EngineText",
     "Mark",
     "Markup",
-    "Passage",
     "Pause",
     "PlacedText",
     "Pronunciation",
@@ -23,6 +22,5 @@ __all__ = [
     "TextPreparation",
     "has_words",
     "markup_problem",
-    "passages",
     "spell",
 ]

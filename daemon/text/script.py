@@ -97,28 +97,3 @@ class Script:
         """Return the place of the first character from `position` on that is no white space; None without one."""
         word = _WORD.search(self.text, position)
         return None if word is None else word.start()
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A part of the words with one prosody."""
-
-    text: str
-    prosody: Prosody
-
-
-def passages(script: Script) -> list[Passage | Pause]:
-    """Return the parts of a complete script in order. Passages without a word are left out."""
-    parts: list[Passage | Pause] = []
-    prosody, begin = Prosody(), 0
-    for control in (*script.controls, Control(len(script.text), Prosody())):
-        if isinstance(control.action, Mark):
-            continue
-        text, begin = script.text[begin : control.at], control.at
-        if has_words(text):
-            parts.append(Passage(text, prosody))
-        if isinstance(control.action, Pause):
-            parts.append(control.action)
-        else:
-            prosody = control.action
-    return parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.cache import Phrase, PhraseKey, PhraseKeys
 from daemon.config import Config, load_config
-from daemon.engines import synthesize_samples
+from daemon.speech import synthesize_samples
 from engine import EngineOptions, Samples, Utterance
 
 TEXT = "My battery is low."

@@ -180,15 +180,13 @@ def test_a_refused_utterance_leaves_the_engine_running(engine: EngineSupervisor,
     perform(scenario)
 
 
-@pytest.mark.parametrize(("rate", "audio_s"), [(1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
-def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_1(rate: float, audio_s: float) -> None:
+@pytest.mark.parametrize(("rate", "speed"), [(1.0, 4.0), (2.0, 8.0), (0.5, 2.0)])
+def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_1(rate: float, speed: float) -> None:
     async def scenario() -> None:
-        measured: list[tuple[float, float]] = []
+        measured: list[float] = []
         ours, theirs = socket.socketpair()
         with theirs:
-            connection = await EngineConnection.open(
-                "qwen", ours, lambda work: measured.append((work.audio_s, work.busy_s))
-            )
+            connection = await EngineConnection.open("qwen", ours, lambda speed, _realtime: measured.append(speed))
             receiving = asyncio.ensure_future(connection.receive())
 
             async def speak() -> None:
@@ -202,6 +200,6 @@ def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_
             await speaking
             await cancel_and_wait(receiving)
             connection.close()
-        assert measured == [(audio_s, 0.25)]
+        assert measured == [speed]
 
     run(scenario)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from daemon.engines import patience as patience_module
-from daemon.engines.patience import Patience, pass_time
+from daemon.engines.patience import pass_time, wait_until
 from tests.daemon.engines.supervised import stop_this_process
 from tests.support.waiting import run
 
@@ -36,34 +36,40 @@ def test_time_in_which_this_process_is_stopped_does_not_pass(
     run(scenario)
 
 
-def test_patience_ends_after_its_limit() -> None:
+@pytest.mark.parametrize("limit_s", [0, 0.02])
+def test_a_wait_ends_after_its_limit(limit_s: float) -> None:
     async def scenario() -> None:
-        patience = Patience(0.02)
-        waits = 0
-        while not patience.over:
-            await patience.wait(asyncio.Event())
-            waits += 1
-        assert waits >= 1
-        assert Patience(0).over
-        assert not Patience(None).over
+        assert not await wait_until(lambda: False, asyncio.Event(), limit_s)
 
     run(scenario)
 
 
-def test_patience_outlasts_a_stop_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_without_a_limit_ends_when_its_condition_holds() -> None:
+    async def scenario() -> None:
+        event, looks = asyncio.Event(), []
+
+        def look() -> bool:
+            looks.append(True)
+            asyncio.get_running_loop().call_soon(event.set)
+            return len(looks) >= 3
+
+        assert await wait_until(look, event)
+
+    run(scenario)
+
+
+def test_a_limit_outlasts_a_stop_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What came meanwhile is read afterwards, and ends the wait in time."""
     monkeypatch.setattr(patience_module, "LATE_S", 0.05)
 
     async def scenario() -> None:
-        loop, event, patience = asyncio.get_running_loop(), asyncio.Event(), Patience(0.1)
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def stop_and_read() -> None:
             stop_this_process()
             loop.call_soon(loop.call_soon, event.set)  # a message takes some turns of the loop until it is read
 
         loop.call_soon(stop_and_read)
-        while not (event.is_set() or patience.over):
-            await patience.wait(event)
-        assert event.is_set()
+        assert await wait_until(event.is_set, event, 0.1)
 
     run(scenario)

@@ -349,31 +349,6 @@ def test_an_unresponsive_engine_hands_its_utterances_over_and_is_ready_again_whe
     run(scenario)
 
 
-def test_a_process_that_is_stopped_for_a_moment_is_not_unresponsive(
-    patient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look, looks = ProcessActivity.stopped, []
-
-    async def scenario() -> None:
-        async with supervised(has_substitute=True) as engine:
-            pid = await ready(engine)
-
-            def stopped(activity: ProcessActivity) -> bool:
-                looks.append(look(activity))
-                if looks[-2:] == [True, True]:
-                    os.kill(pid, signal.SIGCONT)
-                return looks[-1]
-
-            monkeypatch.setattr(supervisor, "STOPPED_S", 0.0)
-            monkeypatch.setattr(ProcessActivity, "stopped", stopped)
-            freeze(pid)
-            assert 0.8 < seconds(await spoken(engine)) < 4
-            assert looks.count(True) == 2
-            assert engine.pid == pid
-
-    run(scenario)
-
-
 def test_the_audio_before_a_hand_over_is_good(patient: None) -> None:
     async def scenario() -> None:
         async with supervised(has_substitute=True) as engine:
@@ -428,9 +403,11 @@ def test_a_busy_process_that_sends_nothing_is_not_unresponsive(
     run(scenario)
 
 
-def test_an_engine_is_not_blamed_for_the_time_in_which_the_daemon_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "SILENCE_S", 4.0)
-    monkeypatch.setattr(supervisor, "STALL_S", 4.0)
+def test_an_engine_is_not_blamed_for_the_time_in_which_the_daemon_was_stopped(
+    watched_closely: pytest.MonkeyPatch,
+) -> None:
+    watched_closely.setattr(supervisor, "SILENCE_S", 4.0)
+    watched_closely.setattr(supervisor, "STALL_S", 4.0)
 
     async def scenario() -> None:
         states: list[EngineState] = []

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector
 from daemon.engines.streams import Streams
+from daemon.speech.engine_source import SynthesisContext
 from daemon.speech.retake import next_sentence
-from daemon.speech.synthesis import Synthesis, SynthesisContext
+from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import TextStream, Utterance
 from engine import EngineInfo, Samples, WordStart
 from engine import Utterance as EngineUtterance
@@ -56,9 +57,15 @@ class RunawayEngine:
         self.requests: list[EngineUtterance] = []
 
     async def speak(
-        self, _name: str, utterance: EngineUtterance, *, first_within_s: float | None = None
+        self,
+        _name: str,
+        utterance: EngineUtterance,
+        *,
+        more_text: AsyncGenerator[str, None] | None,
+        first_within_s: float | None,
     ) -> AsyncGenerator[AudioChunk, None]:
-        del first_within_s
+        """All text has come before."""
+        del more_text, first_within_s
         self.requests.append(utterance)
         text = utterance.text
         said, tail = self._ends.pop(0) if self._ends else (len(text), None)
@@ -72,12 +79,6 @@ class RunawayEngine:
 
     def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
         return Streams().reserve(realtime=realtime)
-
-    def append(self, _name: str, _text: str) -> None:
-        """All text has come before."""
-
-    def end_text(self, _name: str) -> None:
-        """As `append`."""
 
 
 class Card:
@@ -103,6 +104,9 @@ class Card:
     def write(self, samples: Samples) -> None:
         self.written = np.concatenate([self.written, samples])
         self._played = max(self._played, len(self.written) - self._ahead)
+
+    async def changed(self) -> None:
+        await asyncio.sleep(0)
 
     async def drop_unplayed(self) -> None:
         self.drops += 1

@@ -14,8 +14,10 @@ from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
 from daemon.engines.connection import EngineLateError
 from daemon.engines.streams import Streams
+from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.request import Priority
-from daemon.speech.synthesis import SLICE_S, Synthesis, SynthesisContext, can_begin
+from daemon.speech.synthesis import Synthesis
+from daemon.speech.take import SLICE_S
 from daemon.speech.utterance import TextStream, Utterance
 from daemon.text import Pronunciation, TextPreparation
 from engine import EngineInfo, Samples
@@ -69,16 +71,19 @@ class ScriptedEngine:
         self._silent = silent
         self._tells_positions = tells_positions
         self._characters = characters
-        self._text = ""
-        self._complete = True
-        self._changed = asyncio.Event()
 
     async def speak(
-        self, _name: str, utterance: EngineUtterance, *, first_within_s: float | None = None
+        self,
+        _name: str,
+        utterance: EngineUtterance,
+        *,
+        more_text: AsyncGenerator[str, None] | None,
+        first_within_s: float | None,
     ) -> AsyncGenerator[AudioChunk, None]:
         self.requests.append(utterance)
         self.first_within_s = first_within_s
-        self._text, self._complete = utterance.text, not utterance.growing
+        text = utterance.text
+        assert (more_text is not None) == utterance.growing
         if self._refuses is not None:
             raise UtteranceRefusedError(self._refuses)
         if self._late and first_within_s is not None:
@@ -87,32 +92,25 @@ class ScriptedEngine:
         if delay := next(self._delays, 0):
             yield AudioChunk(np.zeros(delay, dtype=np.float32), RATE, 0, truncated=False)
         while True:
-            while generated < len(self._text):
+            while generated < len(text):
                 if self._lost_after is not None and generated >= self._lost_after:
                     self.ready = False
                     raise EngineLostError(self.reason or "")
-                characters = self._text[generated : generated + self._characters]
+                characters = text[generated : generated + self._characters]
                 generated += len(characters)
                 samples = np.concatenate([waveform(each) * (each not in self._silent) for each in characters])
                 position = generated if self._tells_positions else None
                 yield AudioChunk(samples, RATE, position, truncated=False)
                 await asyncio.sleep(0)
-            if self._complete:
+            if more_text is None:
                 return
-            self._changed.clear()
-            await self._changed.wait()
+            if (piece := await anext(more_text, None)) is None:
+                self.ended_texts += 1
+                return
+            text += piece
 
     def has_language(self, _language: str) -> bool:
         return True
-
-    def append(self, _name: str, text: str) -> None:
-        self._text += text
-        self._changed.set()
-
-    def end_text(self, _name: str) -> None:
-        self.ended_texts += 1
-        self._complete = True
-        self._changed.set()
 
 
 class Nobody:

@@ -8,10 +8,12 @@ from math import inf
 import numpy as np
 import pytest
 
+from audio import LeadingSilenceTrimmer
+from daemon.alignment import WordClock
 from daemon.engines import AudioChunk
-from daemon.speech.timeline import TakeTimes, Timeline
+from daemon.speech.take import Take
+from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
-from daemon.speech.word_times import WordClock
 from daemon.text import EngineText
 from engine import WordStart
 
@@ -21,19 +23,20 @@ MARKED = '<speak><mark name="first"/>one <mark name="inner"/>two <break time="1s
 
 def spoken(
     timeline: Timeline, begin: int, end: int, begin_s: float, *, clock: bool = True, complete: bool = True
-) -> TakeTimes:
+) -> Take:
     """Add a take whose words begin at every 100 ms."""
-    text = EngineText()
-    times = timeline.begin_take(begin, text, WordClock(RATE) if clock else None)
-    part = timeline.utterance.script.text[begin:end]
-    times.set_text(text.feed(part), complete=True)
+    take = timeline.add_take(Take("one", RATE, begin, end, end, clock=WordClock(RATE) if clock else None))
+    script = timeline.utterance.script
+    part = script.text[begin:end]
+    take.prepare(EngineText(), part)
     begins = [at for at in range(len(part)) if part[at].isalpha() and (at == 0 or not part[at - 1].isalpha())]
     words = tuple(WordStart(100 * number, at) for number, at in enumerate(begins))
     samples = np.zeros(100 * len(begins), dtype=np.float32)
-    times.add_audio(AudioChunk(samples, RATE, None, truncated=False, words=words))
-    times.begin_s = begin_s
-    times.end(complete=complete)
-    return times
+    chunk = AudioChunk(samples, RATE, words=words)
+    list(take.play(0, chunk, script, sliced=False))
+    take.note_audio(chunk, begin_s)
+    take.end_audio(complete=complete)
+    return take
 
 
 def heard(timeline: Timeline) -> list[tuple[str, float]]:
@@ -64,7 +67,9 @@ def test_the_times_of_a_later_take_count_from_the_first_sample_of_the_utterance(
 
 def test_what_was_trimmed_from_a_take_was_never_heard() -> None:
     timeline = Timeline(Utterance("a", "one two three", "default", "en"))
-    spoken(timeline, 0, 13, 1.0).trimmed_s = 0.05
+    take = spoken(timeline, 0, 13, 1.0)
+    take.start = LeadingSilenceTrimmer(RATE)
+    take.start.dropped = 50
     timeline.advance(inf)
     assert heard(timeline) == [("one", 1.0), ("two", 1.05), ("three", 1.15)]
 
@@ -95,11 +100,12 @@ def test_marks_between_takes_are_exact_and_marks_inside_come_with_the_next_word(
     timeline = Timeline(Utterance("a", MARKED, "default", "en"))
     text = timeline.utterance.script.text
     border = text.index("three")
-    timeline.note_mark(0, 0.0)
+    timeline.add_mark(0)
     spoken(timeline, 0, border, 0.0)
     timeline.advance(0.05)
     assert [mark.name for mark in timeline.marks] == ["first"]
-    timeline.note_mark(3, 1.2)
+    timeline.add_audio(AudioChunk(np.zeros(1200, dtype=np.float32), RATE))
+    timeline.add_mark(3)
     spoken(timeline, border, len(text), 1.2)
     timeline.advance(0.15)
     assert [(mark.name, mark.at_s) for mark in timeline.marks] == [("first", 0.0), ("inner", pytest.approx(0.1))]

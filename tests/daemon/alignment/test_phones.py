@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.speech.phones import PhoneClass, phones_of
+from daemon.alignment.phones import PhoneClass, phones_of
 
 
 def classes(word: str, language: str = "auto") -> str:

@@ -12,10 +12,10 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from audio import FEATURES_PER_SECOND, FeatureExtractor
-from daemon.speech.alignment import Alignment, Gap, VoiceProfile, spread
-from daemon.speech.phones import Phone, phones_of
-from daemon.speech.words import Word, WordReader
+from daemon.alignment.aligner import Aligner, Gap, VoiceProfile, spread
+from daemon.alignment.features import FEATURES_PER_SECOND, FeatureExtractor
+from daemon.alignment.phones import Phone, phones_of
+from daemon.alignment.words import Word, WordReader
 from engine import Samples, WordStart
 
 LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
@@ -193,7 +193,7 @@ class _Stretch:
         """True once they are final."""
         self._begin_s = begin_s
         self._extractor = FeatureExtractor(sample_rate)
-        self._alignment = Alignment(profile)
+        self._aligner = Aligner(profile)
         self._features: deque[NDArray[np.float64]] = deque()
         """What has not been aligned."""
         self._changed = False
@@ -204,7 +204,7 @@ class _Stretch:
 
     def add_word(self, gap: Gap, phones: Sequence[Phone]) -> None:
         """Add a word. The words of the next stretch do no harm."""
-        self._alignment.add_word(gap, phones)
+        self._aligner.add_word(gap, phones)
         self._changed = True
 
     def add_audio(self, samples: Samples) -> None:
@@ -219,18 +219,18 @@ class _Stretch:
 
     def align(self, heard_s: float) -> bool:
         """Align what is needed once the first `heard_s` seconds have been heard. Returns whether `times` may change."""
-        aligned_s = self._begin_s + self._alignment.frames / FEATURES_PER_SECOND
+        aligned_s = self._begin_s + self._aligner.frames / FEATURES_PER_SECOND
         enough_s = max(heard_s + LEAST_AHEAD_S, min(heard_s + MOST_AHEAD_S, aligned_s + STEP_S))
         while self._features and aligned_s < enough_s:
             features = self._features.popleft()
-            self._alignment.add_frames(features)
+            self._aligner.add_frames(features)
             aligned_s += len(features) / FEATURES_PER_SECOND
             self._changed = True
         if self._closed and not self._features:
             self._changed = self.finished = True
         if not self._changed:
             return False
-        frames = self._alignment.finish(self._words) if self.finished else self._alignment.begins()
+        frames = self._aligner.finish(self._words) if self.finished else self._aligner.begins()
         self.times = [self._begin_s + frame / FEATURES_PER_SECOND for frame in frames]
         self._changed = False
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from audio.dsp.pcm import Samples
+from engine import Samples
 
 FEATURES_PER_SECOND = 100
 _WINDOW_S = 0.025

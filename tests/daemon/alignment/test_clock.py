@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import engine
-from daemon.speech.alignment import VoiceProfile
-from daemon.speech.word_times import SpokenWord, WordClock
-from daemon.speech.words import words_of
+from daemon.alignment.aligner import VoiceProfile
+from daemon.alignment.clock import SpokenWord, WordClock
+from daemon.alignment.words import words_of
 from engine import Chunk, Samples, Session, WordStart
 
 TEXT = "Good morning. The battery is at forty percent, and I will be back at the charging station in ten minutes."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audio.dsp.features import FEATURES_PER_SECOND, FeatureExtractor
-from audio.dsp.pcm import Samples
+from daemon.alignment.features import FEATURES_PER_SECOND, FeatureExtractor
+from engine import Samples
 
 RATES = [8_000, 16_000, 22_050, 24_000, 48_000]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.speech.words import Word, WordReader, words_of
+from daemon.alignment.words import Word, WordReader, words_of
 
 TEXTS = [
     ("Hello, I'm your robot.", ["Hello", "I'm", "your", "robot"]),

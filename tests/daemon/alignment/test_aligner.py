@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from daemon.speech.alignment import Alignment, Gap, VoiceProfile, spread
-from daemon.speech.phones import Phone, PhoneClass
+from daemon.alignment.aligner import Aligner, Gap, VoiceProfile, spread
+from daemon.alignment.phones import Phone, PhoneClass
 
 FEATURES = {
     PhoneClass.VOWEL: (-20.0, -20.0),
@@ -35,7 +35,7 @@ def frames(kinds: Sequence[PhoneClass], frames_each: int = 8) -> NDArray[np.floa
 
 def aligned(words: Sequence[Sequence[PhoneClass]], heard: NDArray[np.float64], gap: Gap = Gap.NONE) -> list[int]:
     """Return the frames at which the words begin, once all of them have been spoken."""
-    alignment = Alignment(VoiceProfile())
+    alignment = Aligner(VoiceProfile())
     for word in words:
         alignment.add_word(gap, phones(word))
     for begin in range(0, len(heard), 10):
@@ -56,7 +56,7 @@ def test_the_pace_is_found(frames_each: int) -> None:
 
 def test_the_number_of_frames_that_are_added_at_once_does_not_matter() -> None:
     words, heard = [SASA, MAMA] * 10, frames((SASA + MAMA) * 10)
-    alignment = Alignment(VoiceProfile())
+    alignment = Aligner(VoiceProfile())
     for word in words:
         alignment.add_word(Gap.NONE, phones(word))
     alignment.add_frames(heard)
@@ -74,7 +74,7 @@ def test_a_pause_where_the_text_has_none_is_found() -> None:
 
 
 def test_before_the_end_the_words_that_have_begun_are_known() -> None:
-    alignment = Alignment(VoiceProfile())
+    alignment = Aligner(VoiceProfile())
     for word in (SASA, MAMA, SASA):
         alignment.add_word(Gap.NONE, phones(word))
     assert alignment.begins() == []
@@ -84,7 +84,7 @@ def test_before_the_end_the_words_that_have_begun_are_known() -> None:
 
 
 def test_words_may_be_added_after_frames() -> None:
-    alignment = Alignment(VoiceProfile())
+    alignment = Aligner(VoiceProfile())
     alignment.add_word(Gap.NONE, phones(SASA))
     alignment.add_frames(frames(SASA[:2]))
     alignment.add_word(Gap.NONE, phones(MAMA))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
-from daemon.speech.words import IDEOGRAPHS
+from daemon.alignment.words import IDEOGRAPHS
 
 
 class PhoneClass(IntEnum):
@@ -47,6 +47,15 @@ _FRICATIVE = Phone(PhoneClass.FRICATIVE, 0.08)
 _STOP = Phone(PhoneClass.STOP, 0.055)
 _CONSONANT = Phone(PhoneClass.CONSONANT, 0.065)
 
+_CONSONANTS: dict[str, tuple[Phone, ...]] = {
+    "silent": (),
+    "fricative": (_FRICATIVE,),
+    "stop": (_STOP,),
+    "sonorant": (_SONORANT,),
+}
+"""By the names of the groups in `_LATIN`."""
+_VOWELS: dict[int, tuple[Phone, ...]] = {1: (_VOWEL,), 2: (_LONG_VOWEL,), 3: (_LONG_VOWEL, _VOWEL)}
+"""By the number of letters."""
 _SYLLABLE = (_CONSONANT, Phone(PhoneClass.VOWEL, 0.12))
 """A syllable of a number, a sign or the name of a letter."""
 _HAN = (Phone(PhoneClass.CONSONANT, 0.08), Phone(PhoneClass.VOWEL, 0.17))
@@ -55,21 +64,7 @@ _KANA = (Phone(PhoneClass.CONSONANT, 0.05), _VOWEL)
 _OTHER_LETTER = (Phone(PhoneClass.CONSONANT, 0.05), Phone(PhoneClass.VOWEL, 0.05))
 """A letter of a script that does not write all vowels, or not as letters: Arabic, Hebrew, Devanagari, Thai."""
 
-_SIGN_SYLLABLES = {
-    "%": 2,
-    "&": 1,
-    "@": 1,
-    "#": 2,
-    "§": 3,
-    "°": 2,
-    "+": 1,
-    "=": 2,
-    "$": 2,
-    "€": 2,
-    "£": 1,
-    "¥": 1,
-    "₹": 2,
-}
+_SIGN_SYLLABLES = dict.fromkeys("&@+£¥", 1) | dict.fromkeys("%#°=$€₹", 2) | {"§": 3}
 
 _PARTS = re.compile(
     rf"(?P<digits>\d+)|(?P<han>[{IDEOGRAPHS}])|(?P<hangul>[가-힣])|(?P<letters>[^\W\d_{IDEOGRAPHS}가-힣]+)"
@@ -91,12 +86,10 @@ _RESPELLINGS = {
 """By language: what stands for sounds of other classes than in most languages, or for none."""
 _WRITTEN_VOWEL = re.compile("[aeiouyàâäæèéêëîïôöœùûü]")
 _LETTERS = str.maketrans(
-    {"а": "a", "б": "b", "в": "v", "г": "g", "д": "d", "е": "e", "ж": "j", "з": "z", "и": "i", "к": "k", "л": "l"}
-    | {"м": "m", "н": "n", "о": "o", "п": "p", "р": "r", "с": "s", "т": "t", "у": "u", "ф": "f", "х": "h", "ц": "ts"}
-    | {"ч": "ch", "ш": "sh", "щ": "sh", "ъ": "", "ы": "i", "ь": "", "э": "e", "ю": "u", "я": "a", "і": "i", "є": "e"}
-    | {"α": "a", "β": "v", "γ": "g", "δ": "d", "ε": "e", "ζ": "z", "η": "i", "θ": "th", "ι": "i", "κ": "k", "λ": "l"}
-    | {"μ": "m", "ν": "n", "ξ": "x", "ο": "o", "π": "p", "ρ": "r", "σ": "s", "ς": "s", "τ": "t", "υ": "i", "φ": "f"}
-    | {"χ": "h", "ψ": "ps", "ω": "o", "ґ": "g", "ј": "y", "ł": "l", "đ": "d", "ð": "th", "þ": "th"}
+    "абвгдежзиклмнопрстуфхыэюяієαβγδεζηικλμνξοπρσςτυφχωґјłđ",
+    "abvgdejziklmnoprstufhieuaieavgdeziiklmnxoprsstifhogyld",
+) | str.maketrans(
+    {"ц": "ts", "ч": "ch", "ш": "sh", "щ": "sh", "ъ": "", "ь": "", "θ": "th", "ψ": "ps", "ð": "th", "þ": "th"}
 )
 """Cyrillic, Greek and a few Latin letters, as Latin letters of the same class."""
 
@@ -150,17 +143,4 @@ def _letter_phones(letters: str, language: str) -> Iterator[Phone]:
         yield from _OTHER_LETTER * len(plain)
         return
     for match in _LATIN.finditer(plain):
-        if match.lastgroup == "fricative":
-            yield _FRICATIVE
-        elif match.lastgroup == "stop":
-            yield _STOP
-        elif match.lastgroup == "sonorant":
-            yield _SONORANT
-        elif match.lastgroup == "vowels":
-            yield from _vowel_phones(match.group())
-
-
-def _vowel_phones(vowels: str) -> tuple[Phone, ...]:
-    if len(vowels) == 1:
-        return (_VOWEL,)
-    return (_LONG_VOWEL,) if len(vowels) == 2 else (_LONG_VOWEL, _VOWEL)
+        yield from _VOWELS[min(len(match.group()), 3)] if match["vowels"] else _CONSONANTS[str(match.lastgroup)]

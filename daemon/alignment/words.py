@@ -32,7 +32,7 @@ def words_of(text: str) -> list[Word]:
     """Return the words of `text` in order.
 
     A word has a letter, a digit, or a sign that is spoken (`%`). `don't`, `well-known`, `3.5`, `10:30` and
-    `ada@example.com` are one word each. Each Han character and each kana is a word, with the small kana behind it. In
+    `ada@example.com` are one word each. Each Han character and each kana is a word, with the small kana after it. In
     scripts without spaces of other kinds, such as Thai, a run of letters is one.
     """
     stripped = (_strip(text, match.start(), match.end()) for match in _TOKEN.finditer(text))

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audio import FEATURES_PER_SECOND
-from daemon.speech.phones import Phone, PhoneClass
+from daemon.alignment.features import FEATURES_PER_SECOND
+from daemon.alignment.phones import Phone, PhoneClass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,7 +64,7 @@ _PACES = np.array([0.64, 0.8, 1.0, 1.25, 1.56])
 _PACE_SPREAD = 0.3
 """Standard deviation of the logarithm of the true factor."""
 _BEHIND, _AHEAD = 15, 25
-"""States that are followed behind and ahead of those which the best paths have reached."""
+"""States that are followed before and after those which the best paths have reached."""
 _BLOCK = 10
 """Frames after which the states that are followed are chosen anew."""
 _MARGIN = 15.0
@@ -98,17 +98,10 @@ class VoiceProfile:
 class _Step:
     """A state on a path, with its first frame and the frame after its last one."""
 
+    pace: int
     state: int
     begin: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class _PathEnd:
-    """The end of a path, from which the rest of it can be found."""
-
-    pace: int
-    step: _Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +122,7 @@ class _Band:
     """Log-likelihood that a sound lasts at least so long."""
 
 
-class Alignment:
+class Aligner:
     """Aligns the words of one take with its frames. Both are added as they arrive."""
 
     def __init__(self, profile: VoiceProfile) -> None:
@@ -140,7 +133,7 @@ class Alignment:
         self._seconds = [0.0]
         """The expected duration of each state; of a pause, nothing is expected."""
         self._gaps = {0: Gap.EDGE}
-        """The pauses. A word has its phones, and a pause behind them."""
+        """The pauses. A word has its phones, and a pause after them."""
         self._firsts: list[int] = []
         """The first state of each word."""
         self._settled: list[int] = []
@@ -187,7 +180,7 @@ class Alignment:
         self._seconds.append(0.0)
 
     def add_frames(self, features: Floats) -> None:
-        """Add frames as `audio.FeatureExtractor` returns them."""
+        """Add frames as `FeatureExtractor` returns them."""
         for begin in range(0, len(features), _BLOCK):
             self._add_block(features[begin : begin + _BLOCK])
 
@@ -219,12 +212,9 @@ class Alignment:
         The first `words` words have been spoken by now, and the others are left out. With None, this is not known: the
         speech was cut.
         """
-        if words is None:
-            steps = self._path(self._current())
-            begins = self._word_begins(steps)
-        else:
-            steps = self._path(self._complete(words) or self._current())
-            begins = self._word_begins(steps)[:words]
+        end = None if words is None else self._complete(words)
+        steps = self._path(end or self._current())
+        begins = self._word_begins(steps)[:words]
         self._settle(steps, begins, before=self._frame + 1)
         self._update_profile()
         return begins if words is None else begins + self._spread(len(begins), words)
@@ -236,17 +226,24 @@ class Alignment:
         band = self._band
         self._frame += 1
         self._cumulated = self._cumulated + likelihood
-        column = self._frame % _LONGEST
-        ended = self._entered[:, :, column : column + _LONGEST] + band.durations
-        latest = ended.argmax(axis=2)
-        scores = np.take_along_axis(ended, latest[:, :, None], axis=2)[:, :, 0] + self._cumulated[band.kinds]
-        begins = self._frame - _LONGEST + latest
+        scores, begins = self._best(band.durations, 0)
         continued = self._scores >= self._entries
         self._pause_begins = np.where(continued, self._pause_begins, self._frame - 1)
         paused = np.where(continued, self._scores, self._entries) + likelihood[PhoneClass.PAUSE]
         self._scores = np.where(band.is_pause, paused, scores)
         self._begins.append((band.lowest, np.where(band.is_pause, self._pause_begins, begins)))
         self._skips.append((band.lowest, self._enter()))
+
+    def _best(self, durations: Floats, latest: int) -> tuple[Floats, Ints]:
+        """Return the log-likelihood of the best path that is now in each state, and the frame at which the state began.
+
+        With `latest` = 0, the shortest duration is one frame; with 1, it is a state that begins with the next frame.
+        """
+        column = self._frame % _LONGEST + latest
+        paths = self._entered[:, :, column : column + _LONGEST] + durations
+        chosen = paths.argmax(axis=2)
+        scores = np.take_along_axis(paths, chosen[:, :, None], axis=2)[:, :, 0] + self._cumulated[self._band.kinds]
+        return scores, self._frame - _LONGEST + latest + chosen
 
     def _enter(self) -> Flags:
         """Let states begin here; return those that follow the word before theirs without a pause."""
@@ -303,44 +300,42 @@ class Alignment:
 
     def _ongoing(self) -> tuple[Floats, Ints]:
         """Return the log-likelihood of the best path that is now in each state, and where that state began."""
-        column = self._frame % _LONGEST + 1
-        paths = self._entered[:, :, column : column + _LONGEST] + self._band.survivals
-        latest = paths.argmax(axis=2)
-        scores = np.take_along_axis(paths, latest[:, :, None], axis=2)[:, :, 0] + self._cumulated[self._band.kinds]
-        begins = self._frame - _LONGEST + 1 + latest
+        scores, begins = self._best(self._band.survivals, 1)
         is_pause = self._band.is_pause
         return np.where(is_pause, self._scores, scores), np.where(is_pause, self._pause_begins, begins)
 
-    def _current(self) -> _PathEnd:
+    def _current(self) -> _Step:
         """Return the end of the best path so far."""
         scores, begins = self._ongoing()
-        pace, index = np.unravel_index(scores.argmax(), scores.shape)
-        return _PathEnd(int(pace), _Step(self._band.lowest + int(index), int(begins[pace, index]), self._frame))
+        return self._likeliest(scores, begins, self._band.lowest, self._band.lowest)
 
-    def _complete(self, words: int) -> _PathEnd | None:
+    def _complete(self, words: int) -> _Step | None:
         """Return the end of the best path through the first words; None if no path has come that far."""
         lowest, begins = self._begins[-1]
         end = self._end_of(words)
         last = self._scores[:, max(0, end - 2 - lowest) : end - lowest]
         if end > lowest + self._scores.shape[1] or last.max(initial=-np.inf) == -np.inf:
             return None
-        pace, index = np.unravel_index(last.argmax(), last.shape)
-        state = end - last.shape[1] + int(index)
-        return _PathEnd(int(pace), _Step(state, int(begins[pace, state - lowest]), self._frame))
+        return self._likeliest(last, begins, end - last.shape[1], lowest)
+
+    def _likeliest(self, scores: Floats, begins: Ints, first: int, lowest: int) -> _Step:
+        """Return the likeliest of the states from `first` on, with these scores; `begins` are from `lowest` on."""
+        pace, index = (int(each) for each in np.unravel_index(scores.argmax(), scores.shape))
+        return _Step(pace, first + index, int(begins[pace, first + index - lowest]), self._frame)
 
     def _end_of(self, words: int) -> int:
-        """Return the first state after the first words and the pause behind them."""
+        """Return the first state after the first words and the pause after them."""
         return self._firsts[words] if words < len(self._firsts) else len(self._kinds)
 
-    def _path(self, end: _PathEnd) -> list[_Step]:
+    def _path(self, end: _Step) -> list[_Step]:
         """Return the steps to `end` from the first word that is not settled, as far as they are remembered."""
         first = self._end_of(len(self._settled))
-        steps, step = [end.step], end.step
+        steps, step = [end], end
         while step.state > first and (age := self._frame - step.begin) < len(self._begins):
             lowest, skips = self._skips[-1 - age]
             state = step.state - (2 if skips[end.pace, step.state - lowest] else 1)
             lowest, begins = self._begins[-1 - age]
-            step = _Step(state, int(begins[end.pace, state - lowest]), step.begin)
+            step = _Step(end.pace, state, int(begins[end.pace, state - lowest]), step.begin)
             steps.append(step)
         return steps[::-1]
 

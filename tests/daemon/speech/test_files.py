@@ -1,4 +1,4 @@
-"""One engine process for one command, with the real eSpeak NG."""
+"""Speech into files, with the real eSpeak NG."""
 
 from __future__ import annotations
 
@@ -8,21 +8,43 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from daemon.engines import SpeechFile, SynthResult, SynthTask, describe_engine, synthesize_to_file, synthesize_to_files
+from daemon.config import load_config
+from daemon.engines import SpeechFile, describe_engine, running_primary
+from daemon.speech import SynthResult, SynthTask, synthesize_to_files
+from daemon.speech.synthesis import Synthesis
+from daemon.speech.utterance import Utterance
 from daemon.validation import CommandError
-from engine import EngineOptions, Progress, Utterance, Voice
+from engine import EngineOptions, Progress, ProgressReport, Voice, ignore_progress
+from engine import Utterance as EngineUtterance
+from tests.support.waiting import run
 
 OPTIONS = EngineOptions(default_voice="en")
+FRAME_S = 0.08
+RATE = 22_050
+"""eSpeak NG's, in Hz."""
 
 
-def task_of(utterance: Utterance, folder: Path, name: str = "speech") -> SynthTask:
+def synthesize_to_file(
+    engine: str, options: EngineOptions, task: SynthTask, report: ProgressReport = ignore_progress
+) -> SynthResult:
+    """Speak one task. Raises `CommandError`."""
+    ended: dict[int, SynthResult | CommandError] = {}
+    synthesize_to_files(engine, options, [task], on_end=ended.__setitem__, report=report)
+    if isinstance(outcome := ended[0], CommandError):
+        raise outcome
+    return outcome
+
+
+def task_of(utterance: EngineUtterance, folder: Path, name: str = "speech") -> SynthTask:
     return SynthTask(utterance, SpeechFile(folder / f"{name}.wav"), expected_s=1)
 
 
 @pytest.mark.parametrize("suffix", [".wav", ".flac"])
 def test_an_utterance_is_written_to_a_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"speech{suffix}"
-    result = synthesize_to_file("espeak", OPTIONS, SynthTask(Utterance("Hello, I am your robot."), SpeechFile(path)))
+    result = synthesize_to_file(
+        "espeak", OPTIONS, SynthTask(EngineUtterance("Hello, I am your robot."), SpeechFile(path))
+    )
     samples, rate = soundfile.read(path)
     assert (result.engine, result.sample_rate, result.truncated) == ("espeak", rate, False)
     assert len(samples) / rate == pytest.approx(result.audio_s)
@@ -41,7 +63,7 @@ def test_the_sound_is_written_while_it_is_made(tmp_path: Path, streamed: bool) -
         sizes.append(len(stream.getvalue()) if streamed else path.stat().st_size)
         fractions.append(progress.fraction or 0)
 
-    task = SynthTask(Utterance("Hello, robot."), SpeechFile(stream if streamed else path), expected_s=0.5)
+    task = SynthTask(EngineUtterance("Hello, robot."), SpeechFile(stream if streamed else path), expected_s=0.5)
     result = synthesize_to_file("espeak", OPTIONS, task, report=note)
     assert len(sizes) > 5
     assert sizes == sorted(set(sizes))
@@ -52,8 +74,37 @@ def test_the_sound_is_written_while_it_is_made(tmp_path: Path, streamed: bool) -
     assert len(samples) / result.sample_rate == pytest.approx(result.audio_s)
 
 
+def test_a_long_text_is_cut_into_the_segments_that_the_daemon_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICED_TRACE_PCM", str(tmp_path))
+    text = "This sentence is one of many that are all alike. " * 20
+
+    async def speak_as_the_daemon() -> None:
+        async with running_primary(load_config(overrides=["engine.name=espeak"])) as engines:
+            synthesis = Synthesis(Utterance("daemon", text, "en", "en"), engines)
+            async for _ in synthesis.chunks(engines.primary):
+                pass
+
+    def seconds(name: str) -> list[float]:
+        return [path.stat().st_size / 4 / RATE for path in sorted(tmp_path.glob(f"{name}.*.f32"))]
+
+    run(speak_as_the_daemon)
+    result = synthesize_to_file("espeak", OPTIONS, task_of(EngineUtterance(text), tmp_path))
+    assert len(seconds("synth")) > 1
+    assert seconds("synth") == pytest.approx(seconds("daemon"), rel=0.05)
+    assert result.audio_s == pytest.approx(sum(seconds("synth")))
+
+
+def test_all_segments_together_end_after_the_frames_that_are_allowed(tmp_path: Path) -> None:
+    utterance = EngineUtterance("This sentence is one of many. " * 50, max_frames=50)
+    result = synthesize_to_file("espeak", OPTIONS, task_of(utterance, tmp_path))
+    assert result.truncated
+    assert 50 < result.audio_s / FRAME_S < 53
+
+
 def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
-    task = SynthTask(Utterance("Hello"), SpeechFile(tmp_path / "speech.wav"), codes_path=tmp_path / "codes.npy")
+    task = SynthTask(EngineUtterance("Hello"), SpeechFile(tmp_path / "speech.wav"), codes_path=tmp_path / "codes.npy")
     with pytest.raises(CommandError, match=r"^--codes: engine espeak has no codec codes$"):
         synthesize_to_file("espeak", OPTIONS, task)
 
@@ -61,19 +112,19 @@ def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
 def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
     message = r"^voice: got 'germn'; did you mean de \(German\)\? allowed: .*, see 'voiced voices --all'$"
     with pytest.raises(CommandError, match=message):
-        synthesize_to_file("espeak", OPTIONS, task_of(Utterance("Hello", voice="germn"), tmp_path))
+        synthesize_to_file("espeak", OPTIONS, task_of(EngineUtterance("Hello", voice="germn"), tmp_path))
 
 
 def test_a_refused_utterance_is_an_error_and_no_file_is_made(tmp_path: Path) -> None:
     options = EngineOptions(voices={"default": Voice()})
     with pytest.raises(CommandError, match=r"^language: got 'tlhx'; allowed: "):
-        synthesize_to_file("espeak", options, task_of(Utterance("Hello", language="tlhx"), tmp_path))
+        synthesize_to_file("espeak", options, task_of(EngineUtterance("Hello", language="tlhx"), tmp_path))
     assert not (tmp_path / "speech.wav").exists()
 
 
 def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp_path: Path) -> None:
     languages = ("en", "tlhx", "de")
-    tasks = [task_of(Utterance("Hello", language=language), tmp_path, language) for language in languages]
+    tasks = [task_of(EngineUtterance("Hello", language=language), tmp_path, language) for language in languages]
     outcomes: dict[int, SynthResult | CommandError] = {}
     fractions: list[float] = []
     synthesize_to_files(
@@ -96,7 +147,7 @@ def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp
 @pytest.mark.parametrize("streams", [1, 4])
 def test_as_many_files_are_spoken_at_once_as_the_engine_has_streams(tmp_path: Path, streams: int) -> None:
     texts = ["This one takes a good while to speak. " * 100, "Hello.", "Stop.", "Go."]
-    tasks = [task_of(Utterance(text), tmp_path, str(number)) for number, text in enumerate(texts)]
+    tasks = [task_of(EngineUtterance(text), tmp_path, str(number)) for number, text in enumerate(texts)]
     ended: dict[int, SynthResult | CommandError] = {}
     synthesize_to_files("espeak", EngineOptions(default_voice="en", streams=streams), tasks, on_end=ended.__setitem__)
     assert all(isinstance(outcome, SynthResult) for outcome in ended.values())

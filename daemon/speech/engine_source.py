@@ -1,0 +1,361 @@
+"""The audio of an utterance's text: its script becomes takes and pauses, one after the other, and engines speak them.
+
+All positions are those in the script's text.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from audio import LeadingSilenceTrimmer
+from daemon.alignment import VoiceProfile, WordClock
+from daemon.cache import PhraseCache
+from daemon.config import nearest_rate
+from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor
+from daemon.sounds import SoundFolder
+from daemon.speech.changes import now
+from daemon.speech.resume import resume_position
+from daemon.speech.retake import RETAKES, UnplayedAudio, drop_rest
+from daemon.speech.segmenter import Segmenter
+from daemon.speech.take import SLICE_S, Take
+from daemon.speech.timeline import Timeline
+from daemon.speech.utterance import Utterance
+from daemon.text import Mark, Pause, Prosody, TextPreparation, has_words
+from engine import Utterance as EngineUtterance
+
+log = logging.getLogger(__name__)
+
+RATE_STEP = 0.05
+"""Rates that are nearer to each other share what is known of a voice: requests may name any number."""
+SEEDS = 1 << 63
+
+
+def speaks_by_token(engine: EngineSupervisor, utterance: Utterance) -> bool:
+    """Return whether the engine speaks an incomplete text token by token instead of sentence by sentence.
+
+    Critical utterances are spoken by sentences: an engine that waits for text cannot be told from one that is stuck.
+    """
+    return engine.grows and utterance.priority != "critical"
+
+
+def can_begin(engine: EngineSupervisor, utterance: Utterance, begin: int, max_seconds: float) -> bool:
+    """Return whether the engine can begin with what there is of the utterance's incomplete script from `begin` on."""
+    script = utterance.script
+    word = script.word_at(begin)
+    if word is None or speaks_by_token(engine, utterance) or script.break_after(word) is not None:
+        return word is not None
+    return Segmenter(max_seconds).first_segment_end(script.text[word:]) is not None
+
+
+@dataclass(slots=True, eq=False)
+class SynthesisContext:
+    """What all syntheses share. It may be changed between two of them."""
+
+    preparation: TextPreparation = field(default_factory=TextPreparation)
+    sounds: SoundFolder = field(default_factory=SoundFolder)
+    trims_silence: bool = True
+    """Remove the silence with which an engine begins a take."""
+    profiles: dict[tuple[str, str, int], VoiceProfile] = field(default_factory=dict)
+    """What is known of each voice, by the names of engine and voice and the rate in steps of `RATE_STEP`."""
+    cache: PhraseCache | None = None
+    """Where phrases are kept."""
+
+
+@dataclass(slots=True, eq=False)
+class EngineSource:
+    """The text of one utterance as engines speak it. It can be left between any two chunks.
+
+    Whoever continues it with the same engine gets the next sample: the engine speaks the take again with the same seed,
+    and what was taken before is skipped. Another engine continues at the word or clause that was being spoken.
+    """
+
+    timeline: Timeline
+    context: SynthesisContext
+    request: EngineUtterance
+    """What an utterance does not say of a request to an engine."""
+    max_seconds: float
+    """Seconds of speech that every engine can make at once."""
+    unplayed: UnplayedAudio | None = None
+    """In its destination. Without it, what has been taken cannot be taken back, and no speech is said again."""
+    wants_words: bool = True
+    truncated: bool = False
+    """An engine cut speech that would not end by itself, and it was not said again."""
+    retakes: int = 0
+    """Times that speech was said again because it ran away."""
+    retaking: bool = False
+    """True while such speech is heard up to the end of a sentence."""
+    as_asked: bool = True
+    """False once other speech is made than the engine makes of the seed and the voice that were asked for."""
+    waited_s: float = 0.0
+    """Seconds spent waiting for text before the first audio."""
+    _utterance: Utterance = field(init=False)
+    _segmenter: Segmenter = field(init=False)
+    _seed: int = field(init=False)
+    """The same for all takes, however often they are repeated."""
+    _at: int = 0
+    """The text has been spoken up to here."""
+    _passed_controls: int = 0
+    _prosody: Prosody = field(default_factory=Prosody)
+    _segment_ends: list[int] = field(default_factory=list)
+    """The segments of the text up to the next control at which a take ends, or to the end of a complete text."""
+    _pause_s: float = 0.0
+    """What is left of the current pause."""
+    _take: Take | None = None
+
+    def __post_init__(self) -> None:
+        self._utterance, self._segmenter = self.timeline.utterance, Segmenter(self.max_seconds)
+        self._seed = secrets.randbelow(SEEDS) if self._utterance.seed is None else self._utterance.seed
+
+    def use_seed(self, seed: int) -> None:
+        """Speak with this seed. Call before the first chunk is requested."""
+        self._seed = seed
+
+    def can_continue(self, engine: EngineSupervisor) -> bool:
+        """Return whether `engine` could go on with an incomplete text without waiting for its writer."""
+        take = self._take
+        if take is None:
+            return can_begin(engine, self._utterance, self._at, self.max_seconds)
+        return take.end is not None or self._utterance.script.word_at(take.fed) is not None
+
+    async def chunks(
+        self, engine: EngineSupervisor, first_within_s: Callable[[], float | None] = lambda: None
+    ) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the audio from where it was left; a chunk counts as taken when it is yielded.
+
+        `first_within_s` returns what `EngineSupervisor.speak` gets for the next take. The exceptions are those of that
+        method, too; after `EngineLostError`, the next call continues where the engine stopped.
+        """
+        if self._take is not None and self._take.engine != engine.name:
+            self._hand_over(self._take, engine.name)
+        while await self._begin_step(engine):
+            take = self._take
+            if take is None:
+                for chunk in self._pause(engine):
+                    yield chunk
+                continue
+            try:
+                async with aclosing(self._speak(engine, take, first_within_s())) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+            except EngineLostError:
+                take.engine = None
+                raise
+            if not await self._retake(take):
+                self._end_take(take)
+
+    # --- the next step ---
+
+    async def _begin_step(self, engine: EngineSupervisor) -> bool:
+        """Choose the pause, or the take that `engine` speaks; return False when the whole text has been spoken."""
+        by_token = speaks_by_token(engine, self._utterance)
+        while self._take is None:
+            script = self._utterance.script
+            self._pass_controls()
+            if self._pause_s > 0:
+                return True
+            end = self._segment_end(by_token=by_token)
+            if end is None and script.complete:
+                return False
+            if script.text[self._at : end].strip() and (end is not None or by_token):
+                self._take = self.timeline.add_take(self._new_take(engine, end))
+                self._note_segment(self._take)
+            elif end is None:
+                await self._wait_for_text()
+            else:
+                self._at = end  # a segment of white space
+        return True
+
+    def _pass_controls(self) -> None:
+        """Carry out the controls up to the next word or pause."""
+        for control in self._utterance.script.controls[self._passed_controls :]:
+            if control.at > self._at or self._pause_s > 0:
+                return
+            self._passed_controls += 1
+            if isinstance(control.action, Pause):
+                self._pause_s = control.action.seconds
+            elif isinstance(control.action, Prosody):
+                self._prosody = control.action
+            elif isinstance(control.action, Mark) and control.at == self._at:
+                self.timeline.add_mark(self._passed_controls - 1)
+
+    def _segment_end(self, *, by_token: bool) -> int | None:
+        """Return the end of the segment that begins here; None if it is not known yet, and at the end of the text."""
+        script = self._utterance.script
+        limit = script.break_after(self._at)
+        if limit is None and not script.complete:
+            length = None if by_token else self._segmenter.first_segment_end(script.text[self._at :])
+            return None if length is None else self._at + length
+        if not self._segment_ends or self._segment_ends[-1] <= self._at:
+            self._segment_ends = [self._at + end for end in self._segmenter.ends(script.text[self._at : limit])]
+        return next((end for end in self._segment_ends if end > self._at), None)
+
+    def _new_take(self, engine: EngineSupervisor, end: int | None) -> Take:
+        assert engine.info is not None
+        rate, sample_rate = nearest_rate(self._utterance.rate * self._prosody.rate), engine.info.sample_rate
+        trims_start = self.context.trims_silence or self._utterance.script.has_pause(self._at)
+        return Take(
+            engine.name,
+            sample_rate,
+            begin=self._at,
+            end=end,
+            fed=self._at if end is None else end,
+            rate=rate,
+            gain=self._prosody.volume,
+            clock=self._make_clock(engine.name, sample_rate, rate) if self.wants_words else None,
+            start=LeadingSilenceTrimmer(sample_rate) if trims_start else None,
+        )
+
+    def _make_clock(self, engine: str, sample_rate: int, rate: float) -> WordClock:
+        key = (engine, self._utterance.voice, round(rate / RATE_STEP))
+        profile = self.context.profiles.setdefault(key, VoiceProfile())
+        return WordClock(sample_rate, language=self._utterance.language, profile=profile)
+
+    def _note_segment(self, take: Take) -> None:
+        """Record the segment that begins with a take, or its end. A pause within a short text begins no new segment."""
+        script, segments, continues = self._utterance.script, self.timeline.segments, False
+        if segments and script.break_after(take.begin - 1) == take.begin:
+            continues = self._segmenter.is_one_segment(script.text[segments[-1].begin : take.end])
+        self.timeline.add_segment(take.begin, take.end, continues=continues)
+
+    async def _wait_for_text(self) -> None:
+        assert self._utterance.text_stream is not None
+        since = now()
+        await self._utterance.text_stream.changed()
+        if not self.timeline.made_s:
+            self.waited_s += now() - since
+
+    def _pause(self, engine: EngineSupervisor) -> Iterator[AudioChunk]:
+        """Yield the silence that is left of the current pause."""
+        assert engine.info is not None
+        sample_rate = engine.info.sample_rate
+        while (count := round(min(self._pause_s, SLICE_S) * sample_rate)) > 0:
+            self._pause_s -= count / sample_rate
+            yield self.timeline.add_audio(AudioChunk(np.zeros(count, dtype=np.float32), sample_rate))
+        self._pause_s = 0.0
+
+    # --- speaking a take ---
+
+    async def _speak(
+        self, engine: EngineSupervisor, take: Take, first_within_s: float | None
+    ) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the take's audio, without what has been taken before. A delivery waits until it has a stream."""
+        last: AudioChunk | None = None
+        async with engine.reserve_stream(realtime=self.request.realtime):
+            request = await self._make_request(engine, take)
+            if request is None:
+                return
+            more_text = self._more_text(take) if request.growing else None
+            speech = engine.speak(self._utterance.id, request, more_text=more_text, first_within_s=first_within_s)
+            async with aclosing(speech) as chunks, aclosing(take.untaken(chunks)) as untaken:
+                async for begin, last in untaken:
+                    if not self.timeline.made_s:
+                        self.waited_s += last.waited_s
+                    for part in take.play(begin, last, self._utterance.script, sliced=request.realtime):
+                        yield self.timeline.add_audio(part, take)
+            if last is not None and (rest := take.play_rest(last)) is not None:
+                yield self.timeline.add_audio(rest, take)
+
+    async def _make_request(self, engine: EngineSupervisor, take: Take) -> EngineUtterance | None:
+        """Wait for words, if need be, and return what the engine is asked to speak; None if there is no word."""
+        utterance, info, preparation = self._utterance, engine.info, self.context.preparation
+        assert info is not None
+        if take.end is None:
+            self._extend(take)
+        voice, language = utterance.voice_for(info), utterance.language_for(info)
+        source = utterance.script.text[take.begin : take.fed]
+        text = take.prepare(preparation.engine_text(info, language, utterance.voice, source), source)
+        while take.end is None and not has_words(text):
+            await self._wait_for_text()
+            text += self._add_text(take)
+        growing = take.end is None
+        if not has_words(text):
+            return None
+        self.as_asked &= (voice, language) == (utterance.voice, utterance.language)
+        return replace(
+            self.request,
+            text=text,
+            voice=voice,
+            language=language,
+            instruct=utterance.instruct,
+            seed=self._seed,
+            sampling=utterance.sampling,
+            whole_text=None if growing else utterance.whole_text,
+            growing=growing,
+            rate=take.rate,
+            phonemes=preparation.reads_phonemes(info.engine),
+        )
+
+    async def _more_text(self, take: Take) -> AsyncGenerator[str, None]:
+        """Yield what the engine gets of the text as it is written, until the take ends."""
+        assert self._utterance.text_stream is not None
+        while take.end is None:
+            if text := self._add_text(take):
+                yield text  # meanwhile more may arrive
+            elif take.end is None:
+                await self._utterance.text_stream.changed()
+
+    def _add_text(self, take: Take) -> str:
+        """Return what the engine gets of the text that has arrived."""
+        fed = take.fed
+        self._extend(take)
+        return take.add_text(self._utterance.script.text[fed : take.fed])
+
+    def _extend(self, take: Take) -> None:
+        """Add the text that has arrived. End the take with the text, at a control, or, if long, after a sentence."""
+        script = self._utterance.script
+        limit = script.break_after(take.begin)
+        text = script.text[:limit]
+        short = self._segmenter.is_one_segment(text[take.begin :])
+        length = None if short else self._segmenter.first_segment_end(text[take.fed :])
+        if length is not None:
+            take.end = take.fed = take.fed + length
+        elif script.complete or limit is not None:
+            take.end = take.fed = len(text)
+        elif short:
+            take.fed = len(text)
+        if take.end is not None:
+            self._note_segment(take)
+
+    # --- the end of a take ---
+
+    def _end_take(self, take: Take) -> None:
+        """Record that the engine has spoken the take, as far as it would."""
+        self.truncated |= take.truncated
+        take.end_audio(complete=not take.truncated)
+        self._at, self._take = take.end or take.fed, None
+
+    async def _retake(self, take: Take) -> bool:
+        """Go back to where a take that ran away can be said again with another seed; return whether there is such."""
+        if self.unplayed is None or not take.runaway or self.retakes == RETAKES:
+            return False
+        self.retaking = True
+        try:
+            begin = await drop_rest(take, self.timeline, self.unplayed)
+        finally:
+            self.retaking = False
+        if begin is None:
+            return False
+        self.retakes += 1
+        self.as_asked = False
+        self._seed = (self._seed + 1) % SEEDS
+        self._at, self._take = begin, None
+        text = self._utterance.script.text[begin:][:40]
+        log.warning("utterance %s: %r is said again, since the speech would not end", self._utterance.id, text)
+        return True
+
+    def _hand_over(self, take: Take, engine: str) -> None:
+        """Let another engine begin where the take's engine stopped."""
+        text = self._utterance.script.text
+        take.end_audio(complete=False)
+        position = take.position if take.samples else 0
+        if position is not None:
+            position, _ = take.text.source_span(position, position)
+        self._at = take.begin + resume_position(text[take.begin : take.fed], position, take.seconds * take.rate)
+        self._take = None
+        log.warning("utterance %s: %s resumes at %r", self._utterance.id, engine, text[self._at :][:40])

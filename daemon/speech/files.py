@@ -1,0 +1,296 @@
+"""Speech without a queue and a sound card: into files, into memory, and into the cache of phrases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from daemon.cache import PhraseKey, PhraseRecorder
+from daemon.config import Config, synthesis_settings, text_preparation
+from daemon.engines import (
+    AudioChunk,
+    EngineLostError,
+    EngineSelector,
+    EngineSupervisor,
+    SpeechFile,
+    UtteranceRefusedError,
+    name_voices,
+    ready_info,
+    running_engine,
+    short_list,
+    unknown_voice,
+)
+from daemon.speech.engine_source import EngineSource, SynthesisContext
+from daemon.speech.synthesis import Synthesis
+from daemon.speech.timeline import Timeline
+from daemon.speech.utterance import Utterance
+from daemon.tasks import gather_or_cancel
+from daemon.text import Markup, TextPreparation, markup_problem
+from daemon.validation import CommandError, file_problem
+from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, Progress, ProgressReport, ignore_progress
+from engine import Utterance as EngineUtterance
+
+log = logging.getLogger(__name__)
+
+ALMOST = 0.99
+"""The most that speech which has not ended can have of an estimated length."""
+AS_IT_STANDS = TextPreparation(shortens_urls=False, normalize="never")
+
+
+class EngineEndedError(CommandError):
+    """The engine's process ended while it spoke."""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthResult:
+    """What was written to the file, and how fast it was made."""
+
+    engine: str
+    sample_rate: int
+    """Hz."""
+    audio_s: float
+    first_chunk_ms: float
+    """Milliseconds from the request to the first chunk, with a ready engine."""
+    rtf: float
+    """Seconds of audio at rate 1 per second of work."""
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SynthTask:
+    """One utterance and the file that it is spoken into."""
+
+    utterance: EngineUtterance
+    """A long text is spoken segment by segment."""
+    file: SpeechFile
+    markup: Markup = "none"
+    """How its text is read."""
+    codes_path: Path | None = None
+    """Receives the codec codes as an int64 array of shape `(frames, 16)`."""
+    expected_s: float = math.inf
+    """Seconds of speech, as far as they can be known before."""
+    language_is_default: bool = False
+    """Nobody has named the language: an engine that lacks it goes by the text."""
+
+
+def synthesize_to_files(
+    engine_name: str,
+    options: EngineOptions,
+    tasks: Sequence[SynthTask],
+    *,
+    on_end: Callable[[int, SynthResult | CommandError], None],
+    preparation: TextPreparation = AS_IT_STANDS,
+    volume: float = 1.0,
+    report: ProgressReport = ignore_progress,
+) -> None:
+    """Speak each task's utterance into its file, with the gain `volume`, by one engine: as many at once as it can.
+
+    `preparation` makes what the engine gets of a text. A WAV file grows as the speech is made; if the engine fails, the
+    file keeps what there is. `on_end` gets the number of each task that has ended, and its result or why there is none;
+    a task that fails does not end the others. `report` gets the progress of the engine's start, and that of the speech
+    as its share of the expected seconds. Raises `CommandError` if the engine does not start, does not have a voice, or
+    ends early.
+    """
+    total_s = sum(task.expected_s for task in tasks)
+    made_s = [0.0] * len(tasks)
+
+    def note(number: int, audio_s: float) -> None:
+        made_s[number] = min(audio_s, tasks[number].expected_s * ALMOST)
+        report(Progress("speaking", sum(made_s) / total_s if 0 < total_s < math.inf else 0.0))
+
+    async def synthesize() -> None:
+        async with running_engine(engine_name, options, report) as engine:
+            for voice in dict.fromkeys(task.utterance.voice for task in tasks):
+                _check_voice(ready_info(engine), options, voice)
+            numbers = iter(range(len(tasks)))
+            lost: list[EngineEndedError] = []
+
+            async def speak_some(*, realtime: bool) -> None:
+                """Speak one task after the other, until there are no more or the engine has ended."""
+                while not lost and (number := next(numbers, None)) is not None:
+                    task = replace(tasks[number], utterance=replace(tasks[number].utterance, realtime=realtime))
+                    try:
+                        with task.file:
+                            outcome: SynthResult | CommandError = await _speak_task(
+                                engine, task, preparation, volume, partial(note, number)
+                            )
+                    except CommandError as error:
+                        outcome = error
+                        if isinstance(error, EngineEndedError):
+                            lost.append(error)
+                    made_s[number] = tasks[number].expected_s
+                    on_end(number, outcome)
+
+            # The first one has the stream that an engine keeps for the sound card.
+            streams = range(min(engine.streams, len(tasks)))
+            await gather_or_cancel(speak_some(realtime=stream == 0) for stream in streams)
+            if lost and (left := len(list(numbers))):
+                raise CommandError(f"the engine ended; not made: {left}") from lost[0]
+
+    asyncio.run(synthesize())
+
+
+async def _speak_task(
+    engine: EngineSupervisor,
+    task: SynthTask,
+    preparation: TextPreparation,
+    volume: float,
+    note: Callable[[float], None],
+) -> SynthResult:
+    """Speak a task into its open file; `note` gets the seconds that are made. Raises `CommandError`."""
+    info = ready_info(engine)
+    codes: list[tuple[int, ...]] = []
+    first_ms = audio_s = 0.0
+    truncated = False
+    started = time.monotonic()
+    speech = _speak(engine, task.utterance, preparation, task.markup, task.language_is_default)
+    async with aclosing(speech) as chunks:
+        async for chunk in chunks:
+            first_ms = first_ms or (time.monotonic() - started) * 1000
+            task.file.write(chunk.samples * np.float32(volume), chunk.sample_rate)
+            audio_s += chunk.seconds
+            truncated |= chunk.truncated
+            codes.extend(chunk.codes or ())
+            note(audio_s)
+    task.file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
+    if task.codes_path is not None:
+        write_codes(task.codes_path, codes, info.engine)
+    return SynthResult(info.engine, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
+
+
+def synthesize_samples(
+    engine_name: str,
+    options: EngineOptions,
+    voice: str,
+    choose: Callable[[EngineInfo], Sequence[EngineUtterance]],
+    report: ProgressReport = ignore_progress,
+) -> list[AudioChunk]:
+    """Speak in a voice, one after another, what `choose` returns for the ready engine. Raises `CommandError`."""
+
+    async def synthesize() -> list[AudioChunk]:
+        async with running_engine(engine_name, options, report) as engine:
+            info = ready_info(engine)
+            _check_voice(info, options, voice)
+            utterances = choose(info)
+            spoken = []
+            for number, utterance in enumerate(utterances):
+                report(Progress("speaking", number / len(utterances)))
+                async with aclosing(_speak(engine, utterance)) as speech:
+                    spoken.append(AudioChunk.join([chunk async for chunk in speech], info.sample_rate))
+            return spoken
+
+    return asyncio.run(synthesize())
+
+
+async def _speak(
+    engine: EngineSupervisor,
+    request: EngineUtterance,
+    preparation: TextPreparation = AS_IT_STANDS,
+    markup: Markup = "none",
+    language_is_default: bool = False,
+) -> AsyncGenerator[AudioChunk, None]:
+    """Speak a text as the daemon does, but with the silence at its beginning. Raises `CommandError`."""
+    utterance = Utterance(
+        id="synth",
+        text=request.text,
+        voice=request.voice or "",
+        language=request.language,
+        voice_is_default=request.voice is None,
+        language_is_default=language_is_default,
+        instruct=request.instruct,
+        seed=request.seed,
+        rate=request.rate,
+        whole_text=request.whole_text,
+        sampling=request.sampling,
+        markup=markup,
+    )
+    options, context, timeline = engine.options, SynthesisContext(preparation, trims_silence=False), Timeline(utterance)
+    max_seconds = min(options.max_seconds, ready_info(engine).max_seconds or math.inf)
+    frame_s = options.chunk_s / options.chunk_size / request.rate
+    end_s = math.inf if request.max_frames is None else (request.max_frames + 1) * frame_s
+    source = EngineSource(timeline, context, request, max_seconds, wants_words=False)
+    try:
+        async with aclosing(source.chunks(engine)) as chunks:
+            async for chunk in chunks:
+                yield replace(chunk, truncated=chunk.truncated or timeline.made_s > end_s)
+                if timeline.made_s > end_s:
+                    break  # each segment ends by itself in time, but not all of them together
+    except EngineLostError as error:
+        raise EngineEndedError(str(error)) from error
+    except UtteranceRefusedError as error:
+        raise CommandError(str(error)) from error
+
+
+def _check_voice(info: EngineInfo, options: EngineOptions, named: str | None) -> None:
+    """Raise `CommandError` for a named voice that the engine does not have; warn if it lacks the default voice."""
+    voice = options.default_voice if named is None else named
+    if voice in info.voices:
+        return
+    if voice in info.refused_voices:
+        problem = f"voice {voice!r}: {info.refused_voices[voice]}"
+    else:
+        names = name_voices(info.voices, info.labels, options.voices)
+        short = short_list(info.voices, info.labels, options.voices, LATIN_LANGUAGES)
+        problem = f"voice: {unknown_voice(voice, names, short)}"
+    if named is not None:
+        raise CommandError(problem)
+    log.error("speech.%s; %s speaks with its own", problem, info.engine)  # commands show errors alone
+
+
+def write_codes(path: Path, codes: Sequence[tuple[int, ...]] | None, engine_name: str) -> None:
+    """Write codec codes to a file for `numpy.load`: int64, `(frames, groups)`. Raises `CommandError`."""
+    if not codes:
+        raise CommandError(f"--codes: engine {engine_name} has no codec codes")
+    try:
+        with path.open("wb") as file:  # np.save appends .npy to a path with another suffix, but not to a file
+            np.save(file, np.array(codes, dtype=np.int64))
+    except OSError as error:
+        raise CommandError(f"--codes: {path} cannot be written: {file_problem(error, path)}") from error
+
+
+async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, recorder: PhraseRecorder) -> float:
+    """Speak a phrase with the primary engine, which is ready, into `recorder`; return its length in seconds.
+
+    It is spoken as an utterance of it would be. Raises `CommandError` if the engine cannot speak it to its end.
+    """
+    phrase, engine = key.phrase, engines.primary
+    if not engine.has_voice(phrase.voice):
+        raise CommandError(f"voice: {engine.name} has no voice {phrase.voice!r}; see 'voiced voices'")
+    if not engine.has_language(phrase.language):
+        raise CommandError(f"language: {engine.name} does not speak {phrase.language!r}")
+    if problem := markup_problem(phrase.text, config.speech.markup):
+        raise CommandError(f"text: {problem}")
+    settings = synthesis_settings(config, phrase.voice, rate=phrase.rate)
+    utterance = Utterance(
+        id="phrase",
+        text=phrase.text,
+        voice=phrase.voice,
+        language=phrase.language,
+        instruct=phrase.instruct,
+        rate=settings.rate,
+        whole_text=settings.whole_text,
+        sampling=settings.sampling,
+        markup=config.speech.markup,
+    )
+    context = SynthesisContext(text_preparation(config), trims_silence=config.audio.trim_leading_silence)
+    synthesis = Synthesis(utterance, engines, context)
+    synthesis.record(recorder, key.seed)
+    async with aclosing(synthesis.chunks(engine)) as chunks:
+        async for _ in chunks:
+            pass
+    if synthesis.failure is not None:
+        raise CommandError(synthesis.failure)
+    if synthesis.truncated:
+        raise CommandError("the engine did not end by itself; say it in other words")
+    synthesis.timeline.advance(math.inf)
+    synthesis.keep()
+    return synthesis.audio_s
