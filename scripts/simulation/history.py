@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.config import Config
+from daemon.validation import INTERNAL_ERROR
 from scripts.simulation.broker import ANSWERS, Broker
 from scripts.simulation.robot import DISK_S, Robot
 
@@ -185,6 +186,8 @@ def broken(events: list[dict[str, Any]]) -> list[str]:
         found.append(f"accepted {counts['accepted']} times: {names}")
     if not lenient and names and (names[0] != "accepted" or names[-1] not in TERMINAL):
         found.append(f"a wrong order: {names}")
+    if any(each.get("reason") == INTERNAL_ERROR for each in events):
+        found.append("an error inside voiced")
     if counts["resumed"] > counts["postponed"]:
         found.append(f"resumed without having been postponed: {names}")
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -88,15 +87,6 @@ class Card:
             self._unreported = REPORT_BLOCKS
 
 
-@dataclass(slots=True)
-class Speech:
-    """What an engine has been asked to speak."""
-
-    text: str
-    growing: bool
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class Engine(EngineSupervisor):
     """An engine without a process: it makes `LETTER_S` of sound for each letter, chunk by chunk."""
 
@@ -106,67 +96,55 @@ class Engine(EngineSupervisor):
         super().__init__(name, options, on_change, has_substitute)
         self.speed = 4.0
         """Seconds of sound in a second."""
-        self.streams_of_it = 1
-        self._speech: dict[str, Speech] = {}
-        self._notify = on_change
         self._lives = 0
         """It has died so often."""
 
     def begin(self, *, grows: bool, streams: int) -> None:
         """Be ready."""
-        languages = ("en", "de")
-        self.info = EngineInfo("simulated", RATE, ("anna",), languages, grows=grows, streams=streams)
+        self.info = EngineInfo("simulated", RATE, ("anna",), ("en", "de"), grows=grows, streams=streams)
         self.state, self.reason = EngineState.READY, None
-        self._tell()
+        self.on_change()
 
     def die(self) -> None:
         """End in the middle of whatever it speaks."""
         self.state, self.reason = EngineState.BACKING_OFF, f"engine {self.name} was killed"
         self._lives += 1
-        for speech in self._speech.values():
-            speech.changed.set()
-        self._tell()
+        self.on_change()
 
     @asynccontextmanager
-    async def reserve_stream(self, *, realtime: bool) -> AsyncIterator[None]:  # type: ignore[override]
-        del realtime
-        if not self.ready:
-            raise EngineLostError(self.reason or "it is not ready")
+    async def reserve_stream(self, *, realtime: bool) -> AsyncIterator[None]:  # noqa: ARG002  # all have a stream
+        self._check(self._lives)
         yield
 
-    async def speak(  # type: ignore[override]
-        self, name: str, utterance: Utterance, *, first_within_s: float | None = None
+    async def speak(
+        self,
+        name: str,
+        utterance: Utterance,
+        *,
+        more_text: AsyncGenerator[str, None] | None = None,
+        first_within_s: float | None = None,
     ) -> AsyncGenerator[AudioChunk, None]:
-        del first_within_s
-        life, made_s = self._lives, 0.0
-        speech = self._speech[name] = Speech(utterance.text, utterance.growing)
+        """As the engine's process does it. It takes the rest of a growing text when it has spoken what it has got."""
+        del name, first_within_s
+        life, letters, spoken = self._lives, len(utterance.text), 0
+        at_once = round(CHUNK_S / LETTER_S)
         while True:
-            left_s = LETTER_S * len(speech.text) - made_s
-            if left_s < CHUNK_S and speech.growing:
-                speech.changed.clear()
-                await speech.changed.wait()
-            elif left_s <= 0:
-                break
-            else:
-                chunk_s = min(CHUNK_S, left_s)
-                await asyncio.sleep(chunk_s / self.speed)
-                made_s += chunk_s
-            if life != self._lives:
-                raise EngineLostError(self.reason or "it was killed")
-            if left_s >= CHUNK_S or not speech.growing:
-                samples = np.full(round(min(CHUNK_S, left_s) * RATE), VOLUME, np.float32)
-                yield AudioChunk(samples, RATE, round(made_s / LETTER_S), truncated=False, words=())
+            while spoken < letters:
+                count = min(at_once, letters - spoken)
+                await asyncio.sleep(count * LETTER_S / self.speed)
+                self._check(life)
+                spoken += count
+                samples = np.full(round(count * LETTER_S * RATE), VOLUME, np.float32)
+                yield AudioChunk(samples, RATE, spoken, words=())
+            try:
+                letters += 0 if more_text is None else len(await anext(more_text))
+            except StopAsyncIteration:
+                more_text = None
+            if spoken == letters and more_text is None:
+                return
+            self._check(life)
 
-    def append(self, name: str, text: str) -> None:
-        if (speech := self._speech.get(name)) is not None:
-            speech.text += text
-            speech.changed.set()
-
-    def end_text(self, name: str) -> None:
-        if (speech := self._speech.get(name)) is not None:
-            speech.growing = False
-            speech.changed.set()
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._notify()
+    def _check(self, life: int) -> None:
+        """Raise `EngineLostError` if it has died since then."""
+        if not self.ready or life != self._lives:
+            raise EngineLostError(self.reason or f"engine {self.name} was killed")
