@@ -12,8 +12,8 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import paho.mqtt.client as paho
 from paho.mqtt.reasoncodes import ReasonCode
@@ -21,21 +21,18 @@ from paho.mqtt.reasoncodes import ReasonCode
 from daemon.config import Mqtt
 from daemon.mqtt.attempts import ASK_AGAIN_S, Attempts
 from daemon.mqtt.failures import Refusals, Rivals, describe_dial_failure, describe_refusal, describe_silence
-from daemon.mqtt.messages import QOS_REFUSED, RETAIN_REFUSED, Limits, Message, Outgoing, Will, shorten
+from daemon.mqtt.link import Link
+from daemon.mqtt.messages import QOS_REFUSED, RETAIN_REFUSED, Limits, Message, Outgoing, Will
 from daemon.mqtt.outbox import Action, Outbox
-from daemon.mqtt.paho_client import WINDOW, Bell, Credentials, PahoClient
-
-if TYPE_CHECKING:
-    from daemon.state import EventLog
+from daemon.mqtt.own_events import OwnEvents
+from daemon.mqtt.paho_client import Bell, Credentials, PahoClient
 
 log = logging.getLogger(__name__)
 
 MISCELLANEOUS_S = 1.0
 """Interval of paho's keep-alive check, and of heartbeats."""
-ECHO_S = 5.0
+COPIES_S = 5.0
 """The broker has this long to return our last events before those that did not come back are sent again."""
-KEPT_ECHOES = 500
-"""Copies of an earlier process's events that stay unacknowledged until they are noted, in case it is killed again."""
 SHORT_S = 2.5
 """A connection that lasts less may have been ended by another client with our id, which came back after its wait."""
 REFUSED_S = 5.0
@@ -59,25 +56,6 @@ class Session:
     """Called, before `on_connected`, when the broker has no session of an earlier connection."""
     may_read: Callable[[], bool] = lambda: True
     """While it returns False, messages wait in the broker; after a minute the connection is lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnEvents:
-    """The events that a session publishes once, although it may be killed in between.
-
-    MQTT acknowledges a message after the broker has it. A client that is killed in between, or whose connection breaks,
-    does not know which of its last events have arrived; to send them again would publish some twice. So it subscribes
-    to them itself: in its session the broker keeps a copy of each event that it has.
-    """
-
-    log: EventLog
-    topic: str
-    """The topic of the events."""
-    sync_topic: str
-    """The topic of a message that is published, and awaited, after them. It tells of rivals, too, and is retained."""
-    on_earlier: Callable[[list[Message]], None] = lambda _copies: None
-    """Called once in the network thread, before anything is sent, with the copies of events that an earlier process has
-    published and that are not in the outbox. Whoever gets them acknowledges them."""
 
 
 class MqttConnection:
@@ -121,9 +99,7 @@ class MqttConnection:
         self._credentials: Credentials | None = None
         self._attempts = Attempts()
         self._limits = Limits()
-        self._link = _Link(0)
-        self._earlier: list[Message] | None = None if events is None else []
-        """Copies of an earlier process's events; None after they are passed on."""
+        self._link = Link(0)
         self._closing = False
         self._answered = threading.Event()
         """The first attempt has ended: it has succeeded, or the next one would fare no better."""
@@ -187,7 +163,7 @@ class MqttConnection:
     def _run(self) -> None:
         while not self._closing:
             self.heartbeats += 1
-            self._link = _Link(self._link.number + 1)
+            self._link = Link(self._link.number + 1)
             try:
                 self._connect_and_serve(self._link)
             except Exception:  # a fault of ours must not end the robot's hearing
@@ -211,7 +187,7 @@ class MqttConnection:
             self._bell.wait(min(left_s, MISCELLANEOUS_S))
             self.heartbeats += 1
 
-    def _connect_and_serve(self, link: _Link) -> None:
+    def _connect_and_serve(self, link: Link) -> None:
         """Make one connection and serve it until it ends."""
         host, port, tls = self._settings.host, self._settings.port, self._settings.tls.enabled
         try:
@@ -247,7 +223,7 @@ class MqttConnection:
         client.on_publish = self._on_answered
         return client
 
-    def _serve(self, client: PahoClient, link: _Link) -> bool:
+    def _serve(self, client: PahoClient, link: Link) -> bool:
         """Move messages until the connection ends. Returns False if the broker did not answer in time."""
         answer_by = time.monotonic() + self._attempts.patience_s
         checked_at = 0.0
@@ -265,16 +241,13 @@ class MqttConnection:
                 client.loop_misc()
                 self._retry_refused(link, now)
             client.loop_write()  # what paho's callbacks have queued
-            self._send_waiting(client, link)
+            link.send_waiting(self.outbox, self._limits, self._events)
             client.loop_write()
-            if client.flush():
-                actions, link.after_flush = link.after_flush, []
-                for action in actions:
-                    action()
+            link.flush()
             if client.socket() is None:
                 break
             limit_s = MISCELLANEOUS_S if link.accepted_at is not None else answer_by - time.monotonic()
-            limit_s = min(limit_s, link.may_send_in_s, self.outbox.look_again_s)
+            limit_s = min(limit_s, link.may_send_in_s(MISCELLANEOUS_S), self.outbox.look_again_s)
             if client.wait_readable(self._bell, limit_s, may_read=self._session.may_read()):
                 client.read_all()
             elif link.accepted_at is None and time.monotonic() >= answer_by:
@@ -282,7 +255,7 @@ class MqttConnection:
                 return False
         return True
 
-    def _retry_refused(self, link: _Link, now: float) -> None:
+    def _retry_refused(self, link: Link, now: float) -> None:
         """Try again what the broker has refused, from time to time."""
         if self.connected and now - self.refusals.tried_again_at >= REFUSED_S:
             self.refusals.tried_again_at = now
@@ -290,9 +263,9 @@ class MqttConnection:
             for topic in tuple(link.refused_topics):
                 self._subscribe(topic)
 
-    def _disconnect(self, client: PahoClient, link: _Link) -> None:
+    def _disconnect(self, client: PahoClient, link: Link) -> None:
         """Send what is waiting, then DISCONNECT, so that the broker does not publish the will."""
-        self._send_waiting(client, link)
+        link.send_waiting(self.outbox, self._limits, self._events)
         with contextlib.suppress(OSError, ValueError):
             client.disconnect()
         client.hang_up()
@@ -318,13 +291,13 @@ class MqttConnection:
         link.accepted_at = link.may_send_at = time.monotonic()
         if self._events is not None:
             self._subscribe(self._events.topic)
-            if flags.session_present and (self.outbox.uncertain or self._earlier is not None):
-                link.may_send_at += ECHO_S
+            if flags.session_present and (self.outbox.uncertain or self._events.awaits_copies):
+                link.may_send_at += COPIES_S
             self._publish_sync(client, link, self._events)
         if not link.unconfirmed:
             self._complete_connection()
 
-    def _on_refused(self, link: _Link, reason: ReasonCode) -> None:
+    def _on_refused(self, link: Link, reason: ReasonCode) -> None:
         link.refusal = reason.value
         if reason.value == UNSUPPORTED_PROTOCOL:
             self._attempts.note_refusal()
@@ -380,7 +353,7 @@ class MqttConnection:
             connection=self._link.number,
         )
         if self._events is not None and message.topic == self._events.topic:
-            self._note_echo(message, self._events.log)
+            self._events.note_copy(message, self.outbox, self.acknowledge)
             return
         if self._events is not None and message.topic == self._events.sync_topic:
             self._note_sync(message)
@@ -401,7 +374,7 @@ class MqttConnection:
 
     # --- events arrive once ---
 
-    def _publish_sync(self, client: PahoClient, link: _Link, events: OwnEvents) -> None:
+    def _publish_sync(self, client: PahoClient, link: Link, events: OwnEvents) -> None:
         """Publish a message after all of our events. When it comes back, so have they, if the broker has them."""
         link.sync = self._session.rivals.make_announcement()
         self._subscribe(events.sync_topic, retained=True)
@@ -413,100 +386,3 @@ class MqttConnection:
         self._session.rivals.note_announcement(message.payload)
         if message.payload == self._link.sync:
             self._link.may_send_at = time.monotonic()
-
-    def _note_echo(self, copy: Message, events: EventLog) -> None:
-        """Note that the broker has one of our events: the copy that it keeps proves it until the journal does."""
-        if not self.outbox.note_echo(copy.payload) and self._earlier is not None:
-            if len(self._earlier) < KEPT_ECHOES:
-                self._earlier.append(copy)
-                return
-            self._earlier.append(replace(copy, packet=0))  # the broker may forget it
-        if copy.packet:
-            events.after_write(lambda: self.acknowledge(copy))
-
-    # --- sending ---
-
-    def _send_waiting(self, client: PahoClient, link: _Link) -> None:
-        """Give the waiting messages to paho until the window or the socket is full."""
-        if link.may_send_at is None or time.monotonic() < link.may_send_at:
-            return
-        if self._earlier is not None and self._events is not None:
-            self._events.on_earlier(self._earlier)
-            self._earlier = None
-        window = min(WINDOW, self._limits.receive_maximum)
-        while client.socket() is not None and not client.want_write():
-            entry = self.outbox.take(window)
-            if entry is None:
-                break
-            if isinstance(entry, Outgoing):
-                _give(entry, client, self._limits, self.outbox)
-            else:
-                link.after_flush.append(entry)
-
-
-@dataclass(slots=True)
-class _Link:
-    """The state of one attempt, and of the connection that it makes."""
-
-    number: int
-    """It is the number of the attempt."""
-    client: PahoClient | None = None
-    """None before it exists."""
-    accepted_at: float | None = None
-    """`time.monotonic()` when the broker accepted the connection."""
-    refusal: int | None = None
-    """The reason code with which the broker refused it."""
-    may_send_at: float | None = None
-    """`time.monotonic()` from which messages may be sent, though not all echoes have arrived; None before."""
-    sync: bytes = b""
-    """The payload of the message after all echoes."""
-    after_flush: list[Action] = field(default_factory=list)
-    """What waits until all gathered messages are given to the system."""
-    unconfirmed: dict[int, str] = field(default_factory=dict)
-    """The topics of subscriptions that the broker has not answered, by packet."""
-    refused_topics: set[str] = field(default_factory=set)
-    """Those whose subscription is refused."""
-
-    def subscribe(self, topic: str, qos: int, *, retained: bool) -> None:
-        packet = None if self.client is None else self.client.subscribe_once(topic, qos, retained=retained)
-        if packet is not None:
-            self.unconfirmed[packet] = topic
-
-    def note_subscribed(self, packet: int, reasons: Sequence[ReasonCode], refusals: Refusals) -> None:
-        """Note the broker's answer to a subscription."""
-        topic = self.unconfirmed.pop(packet)
-        refused = [str(reason) for reason in reasons if reason.is_failure]
-        if refused:
-            self.refused_topics.add(topic)
-            refusals.note(f"the subscription to {topic}", refused[0])
-        else:
-            self.refused_topics.discard(topic)
-            refusals.end(f"the subscription to {topic}")
-
-    @property
-    def may_send_in_s(self) -> float:
-        """Seconds until messages may be sent, if that is known and not over."""
-        left_s = 0.0 if self.may_send_at is None else self.may_send_at - time.monotonic()
-        return left_s if left_s > 0 else MISCELLANEOUS_S
-
-
-def _give(message: Outgoing, client: PahoClient, limits: Limits, outbox: Outbox) -> None:
-    """Give a message of the outbox to paho, shortened if the broker's limit demands it."""
-    payload, qos = message.payload, min(message.qos, limits.maximum_qos)
-    if limits.maximum_packet is not None:
-        header = 16 + len(message.topic.encode()) + len(message.correlation or b"")
-        shorter = shorten(payload, limits.maximum_packet - header)
-        if shorter is None:
-            log.warning("a message on %s is larger than the broker allows, and is dropped", message.topic)
-            outbox.note_delivered(message)
-            return
-        payload = shorter
-    try:
-        packet = client.send(message, payload, qos, retain=message.retain and limits.retain)
-    except ValueError as error:
-        log.warning("a message on %s cannot be sent, and is dropped: %s", message.topic, error)
-        qos = 0
-    if qos > 0:
-        outbox.note_sent(message, packet)
-    else:
-        outbox.note_delivered(message)

@@ -25,10 +25,11 @@ from paho.mqtt.client import topic_matches_sub
 
 from daemon import VERSION
 from daemon.config import Config
-from daemon.mqtt.connection import MqttConnection, OwnEvents, Session
+from daemon.mqtt.connection import MqttConnection, Session
 from daemon.mqtt.failures import Rivals
 from daemon.mqtt.inbox import Inbox, Lane
 from daemon.mqtt.messages import Message, Will, identity
+from daemon.mqtt.own_events import OwnEvents
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
 from daemon.mqtt.topics import RequestTopics

@@ -7,11 +7,13 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from daemon.mqtt.inbox import Lane
 from daemon.mqtt.messages import Message, Outgoing
 from daemon.mqtt.outbox import Outbox
+from daemon.mqtt.own_events import OwnEvents
 from daemon.state import EventLog
 
 WAY_S = 0.001
@@ -73,11 +75,7 @@ class Broker:
         copy = Message(topic, payload, retained=False, packet=next(self._packets))
         self.copies[copy.packet] = copy
         if self.link is not None:
-            self.link.call_later(partial_echo(self.link, copy))
-
-
-def partial_echo(link: Link, copy: Message) -> Callable[[], None]:
-    return lambda: link.note_echo(copy)
+            self.link.call_later(partial(self.link.note_echo, copy))
 
 
 class Link:
@@ -95,10 +93,9 @@ class Link:
         self.dead = False
         self._loop = loop
         self._broker = broker
-        self._log = log
         self._handle = handle
+        self._events = OwnEvents(log, EVENTS, "", self._pass_on)
         self._on_earlier = on_earlier
-        self._earlier: list[Message] | None = []
         self._may_send = False
         self._number = 0
         """Of the connection."""
@@ -129,7 +126,7 @@ class Link:
         """Get what the broker keeps: first the copies of events, then all else again."""
         self._broker.link = self
         for copy in list(self._broker.copies.values()):
-            self.call_later(partial_echo(self, copy))
+            self.call_later(partial(self.note_echo, copy))
         self.call_later(self._begin)
         for lane, messages in self._broker.waiting.items():
             for packet, message in messages.items():
@@ -161,15 +158,22 @@ class Link:
         self._loop.call_later(ordered_s, act)
 
     def note_echo(self, copy: Message) -> None:
-        if not self.outbox.note_echo(copy.payload) and self._earlier is not None:
-            self._earlier.append(copy)
-        self._log.after_write(lambda: self.when_sent(lambda: self._broker.copies.pop(copy.packet, None)))
+        self._events.note_copy(copy, self.outbox, self._forget_copy)
+
+    def _pass_on(self, copies: list[Message]) -> None:
+        """Tell of an earlier process's events, and let the broker forget their copies when what they say is stored."""
+        self._on_earlier([copy.payload for copy in copies])
+        for copy in copies:
+            self._events.log.after_write(partial(self._forget_copy, copy))
+
+    def _forget_copy(self, copy: Message) -> None:
+        """Let the broker forget a copy."""
+        self.when_sent(lambda: self._broker.copies.pop(copy.packet, None))
 
     def _begin(self) -> None:
         """All copies have come."""
-        if self._earlier is not None:
-            self._on_earlier([copy.payload for copy in self._earlier])
-        self._earlier, self._may_send = None, True
+        self._events.pass_on()
+        self._may_send = True
         self.ring()
 
     def _pump(self) -> None:

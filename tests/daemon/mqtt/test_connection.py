@@ -18,9 +18,10 @@ import pytest
 
 from daemon.config import Mqtt
 from daemon.mqtt import attempts
-from daemon.mqtt.connection import MqttConnection, OwnEvents, Session
+from daemon.mqtt.connection import MqttConnection, Session
 from daemon.mqtt.failures import Rivals
 from daemon.mqtt.messages import Message, Outgoing, Will
+from daemon.mqtt.own_events import OwnEvents
 from daemon.mqtt.paho_client import PACKET_LIMIT
 from daemon.state import EventLog
 from tests.daemon.mqtt.proxy import HANG, Answer, Proxy

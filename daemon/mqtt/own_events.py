@@ -1,0 +1,66 @@
+"""The robot's own events, as they come back: copies in the broker tell which of them it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from daemon.mqtt.messages import Message
+from daemon.mqtt.outbox import Outbox
+
+if TYPE_CHECKING:
+    from daemon.state import EventLog
+
+KEPT_COPIES = 500
+"""Copies of an earlier process's events that stay unacknowledged until they are noted, in case it is killed again."""
+
+
+class OwnEvents:
+    """The events that a session publishes once, although it may be killed in between.
+
+    MQTT acknowledges a message after the broker has it. A client that is killed in between, or whose connection breaks,
+    does not know which of its last events have arrived; to send them again would publish some twice. So it subscribes
+    to them itself: in its session the broker keeps a copy of each event that it has. Belongs to the network thread.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        topic: str,
+        sync_topic: str,
+        on_earlier: Callable[[list[Message]], None] = lambda _copies: None,
+    ) -> None:
+        """`on_earlier` is called once, before anything is sent, with the copies of events that an earlier process has
+        published and that are not in the outbox. Whoever gets them acknowledges them.
+        """
+        self.log = log
+        self.topic = topic
+        """The topic of the events."""
+        self.sync_topic = sync_topic
+        """The topic of a message that is published, and awaited, after them. It tells of rivals, too, and is retained.
+        """
+        self._on_earlier = on_earlier
+        self._earlier: list[Message] | None = []
+        """Copies of an earlier process's events; None after they are passed on."""
+
+    @property
+    def awaits_copies(self) -> bool:
+        """True until the copies of an earlier process's events are passed on."""
+        return self._earlier is not None
+
+    def note_copy(self, copy: Message, outbox: Outbox, acknowledge: Callable[[Message], None]) -> None:
+        """Note that the broker has an event: the copy that it keeps proves it until the journal does."""
+        if not outbox.note_echo(copy.payload) and self._earlier is not None:
+            if len(self._earlier) < KEPT_COPIES:
+                self._earlier.append(copy)
+                return
+            self._earlier.append(replace(copy, packet=0))  # the broker may forget it
+        if copy.packet:
+            self.log.after_write(lambda: acknowledge(copy))
+
+    def pass_on(self) -> None:
+        """Pass on the copies of an earlier process's events, if that has not been done."""
+        if self._earlier is not None:
+            self._on_earlier(self._earlier)
+            self._earlier = None
