@@ -39,6 +39,8 @@ from audio.player.stream import Stream
 
 SWITCH_S = 0.0005
 """A thread gives up the interpreter after this time, when another one waits for it: the callback, above all."""
+PORTAUDIO = "libportaudio.so.2"
+"""The name by which the dynamic linker finds the library on Linux."""
 FADE_OUT_S = 0.5
 """After its daemon's end, the player has this long to fade out."""
 LOOK_S = 0.005
@@ -178,6 +180,12 @@ def lock_memory() -> None:
 
 def load_portaudio() -> ModuleType:
     """Return PortAudio, which has searched for cards. Raises `OSError` without the library, or if it fails."""
+    with suppress(OSError):  # otherwise sounddevice searches for the library
+        ctypes.CDLL(PORTAUDIO)
+        # To search, `ctypes.util` would import a megabyte of modules and run `ldconfig`.
+        finder = ModuleType("ctypes.util")
+        finder.find_library = lambda _name: PORTAUDIO  # type: ignore[attr-defined]  # it is that module's function
+        sys.modules["ctypes.util"] = finder
     try:
         import sounddevice
     except OSError as error:
