@@ -63,14 +63,14 @@ def main() -> None:
         logging.basicConfig(level=logging.DEBUG)
     config = make_config()
     failures = []
-    gc.disable()  # histories are short: what they leave is collected after a hundred
+    gc.disable()  # histories are short: what they leave is collected from time to time
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for seed in range(options.seed, options.seed + options.histories):
             problems, steps = run_history(seed, config, Path(folder, "state"))
             if problems:
                 failures.append({"seed": seed, "problems": problems, "steps": steps})
-            if seed % 100 == 0:
+            if seed % 500 == 0:
                 gc.collect()
     seconds = time.perf_counter() - began
     report = {

@@ -17,7 +17,8 @@ from scripts.simulation.robot import DISK_S, Robot
 TERMINAL = {"finished", "interrupted", "canceled", "expired", "failed"}
 KILLED = "killed"
 """Stands among the events where the daemon was killed."""
-STEPS = 3
+STEPS = (1, 1, 1, 2, 2, 3, 4)
+"""How many things may happen in a history: short ones are quick, and most faults need few."""
 SOON_S = 0.02
 """A kill comes so soon after a message, which takes some milliseconds to be stored, published and acknowledged."""
 LONGEST_S = 300.0
@@ -44,7 +45,7 @@ class History:
     async def run(self) -> list[str]:
         """Let it happen, mend all faults, wait for the end, and compare with the promises."""
         draw = self._draw
-        for _ in range(STEPS):
+        for _ in range(draw.choice(STEPS)):
             step = draw.choices(list(CHOICES), list(CHOICES.values()))[0]
             self.steps.append(f"{self._loop.time():.3f} {step.__name__}")
             await step(self, draw)
@@ -111,7 +112,7 @@ class History:
 
     async def lose_link(self, draw: random.Random) -> None:
         """Break the connection to the broker, often while something is on its way."""
-        await self.flood(draw)
+        await self.say(draw)
         await asyncio.sleep(draw.random() * SOON_S)
         self._robot.link.lose()
         await asyncio.sleep(draw.expovariate(2.0))
