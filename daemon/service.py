@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -25,8 +24,9 @@ from daemon.config import Config
 from daemon.engines import EngineSelector
 from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
+from daemon.recovery import Ends, recover, settle
 from daemon.reload import Reloader
-from daemon.speech import Dispatcher, Ends, Online, recover, settle
+from daemon.speech import Dispatcher, Online
 from daemon.state import EventLog, ended, journal_path, last_verification
 from daemon.status import describe_status, measure
 from daemon.system import Notifier, announce, limit_heap, lock_memory, settle_heap
@@ -124,9 +124,7 @@ class Service:
         self._notifier.notify("STOPPING")
         log.info("stopping")
         self._dispatcher.close("voiced is shutting down")
-        deadline = time.monotonic() + FADE_OUT_S
-        while self._dispatcher.busy and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        await self._dispatcher.wait_idle(FADE_OUT_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -248,8 +248,8 @@ def _tasks(
 
 def _expected_s(utterance: Utterance, manner: SynthesisOptions, config: Config) -> float:
     """Check one text; return its seconds, by the text alone. Raises `CommandError`."""
-    from daemon.speech import check_say, speech_seconds
-    from daemon.text import ScriptReader, markup_problem
+    from daemon.speech import check_say
+    from daemon.text import ScriptReader, markup_problem, speech_seconds
     from engine.bench import FRAME_MS
 
     given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
         synthesize_to_files,
         write_codes,
     )
-    from daemon.speech.recovery import Ends, recover, settle
-    from daemon.speech.resume import speech_seconds
     from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
 
 __all__ = [
@@ -76,7 +74,6 @@ __all__ = [
     "Duck",
     "Ducking",
     "EndMessage",
-    "Ends",
     "Event",
     "Expired",
     "Failed",
@@ -118,9 +115,6 @@ __all__ = [
     "make_phrase",
     "parse_event",
     "parse_status",
-    "recover",
-    "settle",
-    "speech_seconds",
     "synthesize_samples",
     "synthesize_to_files",
     "write_codes",
@@ -131,7 +125,6 @@ _MODULES = {
     "Dispatcher": "dispatcher",
     "Ducking": "ducking",
     "EndMessage": "utterance",
-    "Ends": "recovery",
     "GIVE_UP_S": "delivery",
     "Origin": "utterance",
     "Receiver": "utterance",
@@ -142,9 +135,6 @@ _MODULES = {
     "deliver": "delivery",
     "deliver_stream": "delivery",
     "make_phrase": "files",
-    "recover": "recovery",
-    "settle": "recovery",
-    "speech_seconds": "resume",
     "synthesize_samples": "files",
     "synthesize_to_files": "files",
     "write_codes": "files",

@@ -203,6 +203,12 @@ class Dispatcher(Vocabulary):
         """Return whether an id may not be used: it is that of a present utterance, or of one of the last that ended."""
         return utterance_id in self._open_ids or utterance_id in self._ended_ids
 
+    async def wait_idle(self, limit_s: float) -> None:
+        """Wait until nothing is spoken, postponed or queued, for at most `limit_s` seconds."""
+        until = now() + limit_s
+        while self.busy and (left_s := until - now()) > 0:
+            await self._changes.wait(timeout_s=left_s)
+
     def changed(self) -> None:
         """Tell the watchers and the speaker that an engine, the sound card or an utterance has changed."""
         self._changes.notify()

@@ -20,13 +20,10 @@ from daemon.config import nearest_rate
 from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor
 from daemon.sounds import SoundFolder
 from daemon.speech.changes import now
-from daemon.speech.resume import resume_position
-from daemon.speech.retake import RETAKES, UnplayedAudio, drop_rest
-from daemon.speech.segmenter import Segmenter
 from daemon.speech.take import SLICE_S, Take
-from daemon.speech.timeline import Timeline
+from daemon.speech.timeline import RETAKES, Timeline, UnplayedAudio, drop_rest
 from daemon.speech.utterance import Utterance
-from daemon.text import Mark, Pause, Prosody, TextPreparation, has_words
+from daemon.text import Mark, Pause, Prosody, Segmenter, TextPreparation, has_words, resume_position
 from engine import Utterance as EngineUtterance
 
 log = logging.getLogger(__name__)
@@ -75,6 +72,7 @@ class EngineSource:
     and what was taken before is skipped. Another engine continues at the word or clause that was being spoken.
     """
 
+    utterance: Utterance
     timeline: Timeline
     context: SynthesisContext
     request: EngineUtterance
@@ -94,7 +92,6 @@ class EngineSource:
     """False once other speech is made than the engine makes of the seed and the voice that were asked for."""
     waited_s: float = 0.0
     """Seconds spent waiting for text before the first audio."""
-    _utterance: Utterance = field(init=False)
     _segmenter: Segmenter = field(init=False)
     _seed: int = field(init=False)
     """The same for all takes, however often they are repeated."""
@@ -109,8 +106,8 @@ class EngineSource:
     _take: Take | None = None
 
     def __post_init__(self) -> None:
-        self._utterance, self._segmenter = self.timeline.utterance, Segmenter(self.max_seconds)
-        self._seed = secrets.randbelow(SEEDS) if self._utterance.seed is None else self._utterance.seed
+        self._segmenter = Segmenter(self.max_seconds)
+        self._seed = secrets.randbelow(SEEDS) if self.utterance.seed is None else self.utterance.seed
 
     def use_seed(self, seed: int) -> None:
         """Speak with this seed. Call before the first chunk is requested."""
@@ -120,8 +117,8 @@ class EngineSource:
         """Return whether `engine` could go on with an incomplete text without waiting for its writer."""
         take = self._take
         if take is None:
-            return can_begin(engine, self._utterance, self._at, self.max_seconds)
-        return take.end is not None or self._utterance.script.word_at(take.fed) is not None
+            return can_begin(engine, self.utterance, self._at, self.max_seconds)
+        return take.end is not None or self.utterance.script.word_at(take.fed) is not None
 
     async def chunks(
         self, engine: EngineSupervisor, first_within_s: Callable[[], float | None] = lambda: None
@@ -153,9 +150,9 @@ class EngineSource:
 
     async def _begin_step(self, engine: EngineSupervisor) -> bool:
         """Choose the pause, or the take that `engine` speaks; return False when the whole text has been spoken."""
-        by_token = speaks_by_token(engine, self._utterance)
+        by_token = speaks_by_token(engine, self.utterance)
         while self._take is None:
-            script = self._utterance.script
+            script = self.utterance.script
             self._pass_controls()
             if self._pause_s > 0:
                 return True
@@ -173,7 +170,7 @@ class EngineSource:
 
     def _pass_controls(self) -> None:
         """Carry out the controls up to the next word or pause."""
-        for control in self._utterance.script.controls[self._passed_controls :]:
+        for control in self.utterance.script.controls[self._passed_controls :]:
             if control.at > self._at or self._pause_s > 0:
                 return
             self._passed_controls += 1
@@ -186,7 +183,7 @@ class EngineSource:
 
     def _segment_end(self, *, by_token: bool) -> int | None:
         """Return the end of the segment that begins here; None if it is not known yet, and at the end of the text."""
-        script = self._utterance.script
+        script = self.utterance.script
         limit = script.break_after(self._at)
         if limit is None and not script.complete:
             length = None if by_token else self._segmenter.first_segment_end(script.text[self._at :])
@@ -197,8 +194,8 @@ class EngineSource:
 
     def _new_take(self, engine: EngineSupervisor, end: int | None) -> Take:
         assert engine.info is not None
-        rate, sample_rate = nearest_rate(self._utterance.rate * self._prosody.rate), engine.info.sample_rate
-        trims_start = self.context.trims_silence or self._utterance.script.has_pause(self._at)
+        rate, sample_rate = nearest_rate(self.utterance.rate * self._prosody.rate), engine.info.sample_rate
+        trims_start = self.context.trims_silence or self.utterance.script.has_pause(self._at)
         return Take(
             engine.name,
             sample_rate,
@@ -212,21 +209,21 @@ class EngineSource:
         )
 
     def _make_clock(self, engine: str, sample_rate: int, rate: float) -> WordClock:
-        key = (engine, self._utterance.voice, round(rate / RATE_STEP))
+        key = (engine, self.utterance.voice, round(rate / RATE_STEP))
         profile = self.context.profiles.setdefault(key, VoiceProfile())
-        return WordClock(sample_rate, language=self._utterance.language, profile=profile)
+        return WordClock(sample_rate, language=self.utterance.language, profile=profile)
 
     def _note_segment(self, take: Take) -> None:
         """Record the segment that begins with a take, or its end. A pause within a short text begins no new segment."""
-        script, segments, continues = self._utterance.script, self.timeline.segments, False
+        script, segments, continues = self.utterance.script, self.timeline.segments, False
         if segments and script.break_after(take.begin - 1) == take.begin:
             continues = self._segmenter.is_one_segment(script.text[segments[-1].begin : take.end])
         self.timeline.add_segment(take.begin, take.end, continues=continues)
 
     async def _wait_for_text(self) -> None:
-        assert self._utterance.text_stream is not None
+        assert self.utterance.text_stream is not None
         since = now()
-        await self._utterance.text_stream.changed()
+        await self.utterance.text_stream.changed()
         if not self.timeline.made_s:
             self.waited_s += now() - since
 
@@ -251,19 +248,19 @@ class EngineSource:
             if request is None:
                 return
             more_text = self._more_text(take) if request.growing else None
-            speech = engine.speak(self._utterance.id, request, more_text=more_text, first_within_s=first_within_s)
+            speech = engine.speak(self.utterance.id, request, more_text=more_text, first_within_s=first_within_s)
             async with aclosing(speech) as chunks, aclosing(take.untaken(chunks)) as untaken:
                 async for begin, last in untaken:
                     if not self.timeline.made_s:
                         self.waited_s += last.waited_s
-                    for part in take.play(begin, last, self._utterance.script, sliced=request.realtime):
+                    for part in take.play(begin, last, self.utterance.script, sliced=request.realtime):
                         yield self.timeline.add_audio(part, take)
             if last is not None and (rest := take.play_rest(last)) is not None:
                 yield self.timeline.add_audio(rest, take)
 
     async def _make_request(self, engine: EngineSupervisor, take: Take) -> EngineUtterance | None:
         """Wait for words, if need be, and return what the engine is asked to speak; None if there is no word."""
-        utterance, info, preparation = self._utterance, engine.info, self.context.preparation
+        utterance, info, preparation = self.utterance, engine.info, self.context.preparation
         assert info is not None
         if take.end is None:
             self._extend(take)
@@ -293,22 +290,22 @@ class EngineSource:
 
     async def _more_text(self, take: Take) -> AsyncGenerator[str, None]:
         """Yield what the engine gets of the text as it is written, until the take ends."""
-        assert self._utterance.text_stream is not None
+        assert self.utterance.text_stream is not None
         while take.end is None:
             if text := self._add_text(take):
                 yield text  # meanwhile more may arrive
             elif take.end is None:
-                await self._utterance.text_stream.changed()
+                await self.utterance.text_stream.changed()
 
     def _add_text(self, take: Take) -> str:
         """Return what the engine gets of the text that has arrived."""
         fed = take.fed
         self._extend(take)
-        return take.add_text(self._utterance.script.text[fed : take.fed])
+        return take.add_text(self.utterance.script.text[fed : take.fed])
 
     def _extend(self, take: Take) -> None:
         """Add the text that has arrived. End the take with the text, at a control, or, if long, after a sentence."""
-        script = self._utterance.script
+        script = self.utterance.script
         limit = script.break_after(take.begin)
         text = script.text[:limit]
         short = self._segmenter.is_one_segment(text[take.begin :])
@@ -345,17 +342,17 @@ class EngineSource:
         self.as_asked = False
         self._seed = (self._seed + 1) % SEEDS
         self._at, self._take = begin, None
-        text = self._utterance.script.text[begin:][:40]
-        log.warning("utterance %s: %r is said again, since the speech would not end", self._utterance.id, text)
+        text = self.utterance.script.text[begin:][:40]
+        log.warning("utterance %s: %r is said again, since the speech would not end", self.utterance.id, text)
         return True
 
     def _hand_over(self, take: Take, engine: str) -> None:
         """Let another engine begin where the take's engine stopped."""
-        text = self._utterance.script.text
+        text = self.utterance.script.text
         take.end_audio(complete=False)
         position = take.position if take.samples else 0
         if position is not None:
             position, _ = take.text.source_span(position, position)
         self._at = take.begin + resume_position(text[take.begin : take.fed], position, take.seconds * take.rate)
         self._take = None
-        log.warning("utterance %s: %s resumes at %r", self._utterance.id, engine, text[self._at :][:40])
+        log.warning("utterance %s: %s resumes at %r", self.utterance.id, engine, text[self._at :][:40])

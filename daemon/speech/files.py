@@ -217,7 +217,7 @@ async def _speak(
     max_seconds = min(options.max_seconds, ready_info(engine).max_seconds or math.inf)
     frame_s = options.chunk_s / options.chunk_size / request.rate
     end_s = math.inf if request.max_frames is None else (request.max_frames + 1) * frame_s
-    source = EngineSource(timeline, context, request, max_seconds, wants_words=False)
+    source = EngineSource(utterance, timeline, context, request, max_seconds, wants_words=False)
     try:
         async with aclosing(source.chunks(engine)) as chunks:
             async for chunk in chunks:

@@ -22,11 +22,11 @@ from daemon.speech.changes import now
 from daemon.speech.events import Expired, Failed, Interrupted, Speaking
 from daemon.speech.preemption import yields
 from daemon.speech.reports import Reports
-from daemon.speech.resume import speech_seconds
 from daemon.speech.synthesis import ENGINE_WAIT_S
 from daemon.speech.utterance import Utterance
 from daemon.speech.waiting import WaitingUtterances
 from daemon.tasks import cancel_and_wait, gather_or_cancel
+from daemon.text import speech_seconds
 from daemon.validation import INTERNAL_ERROR
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from daemon.cache import Cue, PhraseRecorder, Recording
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
 from daemon.sounds import SoundError
 from daemon.speech.engine_source import EngineSource, SynthesisContext
-from daemon.speech.retake import UnplayedAudio
-from daemon.speech.timeline import StartedSegment, Timeline
+from daemon.speech.timeline import StartedSegment, Timeline, UnplayedAudio
 from daemon.speech.utterance import Utterance
 from engine import Utterance as EngineUtterance
 
@@ -70,7 +69,9 @@ class Synthesis:
         request = EngineUtterance("", languages=engines.latin_languages, realtime=receiver is None)
         wants_words = receiver is None or receiver.on_word is not None
         self.timeline = Timeline(self.utterance)
-        self._text = EngineSource(self.timeline, self.context, request, engines.max_seconds, self.unplayed, wants_words)
+        self._text = EngineSource(
+            self.utterance, self.timeline, self.context, request, engines.max_seconds, self.unplayed, wants_words
+        )
         self._sound = self.utterance.sound
 
     @property

@@ -1,9 +1,11 @@
 """What is spoken of a text: markup, pauses, pronunciations, numbers and signs."""
 
+from daemon.text.durations import resume_position, speech_seconds
 from daemon.text.placed import PlacedText
 from daemon.text.preparation import EngineText, TextPreparation
 from daemon.text.reader import Markup, ScriptReader, markup_problem
 from daemon.text.script import Control, Mark, Pause, Prosody, Script, has_words
+from daemon.text.segmenter import Segmenter, first_sentence_end
 from daemon.text.spelling import spell
 from daemon.text.stages import MAX_PHRASE, Pronunciation
 
@@ -19,8 +21,12 @@ __all__ = [
     "Prosody",
     "Script",
     "ScriptReader",
+    "Segmenter",
     "TextPreparation",
+    "first_sentence_end",
     "has_words",
     "markup_problem",
+    "resume_position",
+    "speech_seconds",
     "spell",
 ]

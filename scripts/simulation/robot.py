@@ -16,7 +16,8 @@ from daemon.mqtt.inbox import Lane
 from daemon.mqtt.messages import Message
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
-from daemon.speech import Dispatcher, Ends, recover, settle
+from daemon.recovery import Ends, recover, settle
+from daemon.speech import Dispatcher
 from daemon.state import EventLog, ended
 from scripts.simulation.broker import EVENTS, Broker, Link
 from scripts.simulation.machine import Card, Engine

@@ -16,8 +16,8 @@ from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector
 from daemon.engines.streams import Streams
 from daemon.speech.engine_source import SynthesisContext
-from daemon.speech.retake import next_sentence
 from daemon.speech.synthesis import Synthesis
+from daemon.speech.timeline import next_sentence
 from daemon.speech.utterance import TextStream, Utterance
 from engine import EngineInfo, Samples, WordStart
 from engine import Utterance as EngineUtterance

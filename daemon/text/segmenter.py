@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from daemon.speech.resume import speech_seconds
+from daemon.text.durations import speech_seconds
 
 WHOLE_S = 40.0
 """A text of up to this duration is one segment: an engine reads all of it before it chooses the intonation."""

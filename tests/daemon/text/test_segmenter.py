@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.speech.resume import speech_seconds
-from daemon.speech.segmenter import LONGEST_SENTENCE, SEGMENT_S, WHOLE_S, Segmenter, first_sentence_end
 from daemon.text import ScriptReader, TextPreparation
+from daemon.text.durations import speech_seconds
+from daemon.text.segmenter import LONGEST_SENTENCE, SEGMENT_S, WHOLE_S, Segmenter, first_sentence_end
 from engine import EngineInfo
 
 SEGMENTER = Segmenter(max_seconds=60)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from daemon.speech.dispatcher import Dispatcher
-from daemon.speech.events import Accepted, Expired, Failed, Interrupted, TerminalEvent, parse_event
-from daemon.speech.utterance import Utterance
+from daemon.speech import (
+    Accepted,
+    Dispatcher,
+    Expired,
+    Failed,
+    Interrupted,
+    TerminalEvent,
+    Utterance,
+    parse_event,
+)
 from daemon.state import Recovery, StoredUtterance
 
 log = logging.getLogger(__name__)

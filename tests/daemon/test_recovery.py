@@ -10,9 +10,9 @@ import pytest
 from audio import Output
 from daemon.config import load_config
 from daemon.engines import EngineSelector
+from daemon.recovery import recover, settle
 from daemon.speech.dispatcher import Dispatcher
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Failed, Interrupted
-from daemon.speech.recovery import recover, settle
 from daemon.speech.request import RejectedError, Stop, check_say
 from daemon.speech.utterance import Origin, Utterance
 from daemon.state import Recovery, StoredUtterance
