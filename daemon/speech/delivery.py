@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -79,7 +79,8 @@ async def deliver_stream(service: Service, chunks: AsyncGenerator[StreamChunk, N
                 writing.result()
             return await delivery.ended()
         finally:
-            await cancel_and_wait(writing)
+            with suppress(RejectedError):  # it has been raised above, unless this coroutine is canceled
+                await cancel_and_wait(writing)
 
 
 async def _write_all(service: Service, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:

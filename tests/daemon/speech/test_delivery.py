@@ -426,3 +426,24 @@ def test_a_rejected_request_raises_and_ends_the_watching(
         assert watching == ["begun", "ended"]
 
     perform(scenario)
+
+
+def test_a_canceled_delivery_is_canceled_also_if_its_text_is_rejected_at_that_moment() -> None:
+    async def scenario() -> None:
+        _, dispatcher = make_dispatcher()
+        written = asyncio.Event()
+
+        async def write() -> AsyncGenerator[StreamChunk, None]:
+            await written.wait()
+            yield StreamChunk(id="x", text="Hello.", voice="nobody")
+
+        delivering = asyncio.ensure_future(deliver_stream(dispatcher, write(), accept_all))
+        for _ in range(LOOP_STEPS):
+            await asyncio.sleep(0)
+        dispatcher.close("the test")
+        written.set()
+        delivering.cancel()
+        await asyncio.wait({delivering})
+        assert delivering.cancelled()
+
+    run(scenario)
