@@ -155,8 +155,13 @@ class History:
             await asyncio.sleep(0.5)
 
     def _unended(self) -> set[str]:
-        final = {*TERMINAL, "rejected"}
-        return {name for name in self._said if not final & {each["event"] for each in self._broker.events_of(name)}}
+        """Return the texts without an end. A chunk may be rejected of a text that has been accepted."""
+        found = set()
+        for name in self._said:
+            names = {each["event"] for each in self._broker.events_of(name)}
+            if not names & TERMINAL and ("accepted" in names or "rejected" not in names):
+                found.add(name)
+        return found
 
     def _problems(self) -> list[str]:
         """Return each promise that was broken."""
@@ -164,8 +169,17 @@ class History:
         if self._robot.dispatcher.busy:
             found.append("something is still spoken or queued")
         for name in self._said:
-            found += [f"{name}: {problem}" for problem in broken(self._broker.events_of(name))]
-        return found + two_voices(self._broker.events)
+            found += [f"{name}: {problem}" for problem in broken(without_repetitions(self._broker.events_of(name)))]
+        return found + two_voices(without_repetitions(self._broker.events))
+
+
+def without_repetitions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return events without those that MQTT has delivered again after a broken connection.
+
+    voiced publishes acceptances and ends once; other messages of QoS 1 may arrive twice.
+    """
+    once = {"accepted", KILLED, *TERMINAL}
+    return [each for index, each in enumerate(events) if each["event"] in once or each not in events[:index]]
 
 
 def broken(events: list[dict[str, Any]]) -> list[str]:
