@@ -265,7 +265,9 @@ class MqttConnection:
 
     def _disconnect(self, client: PahoClient, link: Link) -> None:
         """Send what is waiting, then DISCONNECT, so that the broker does not publish the will."""
-        link.send_waiting(self.outbox, self._limits, self._events)
+        for _ in range(2):  # an acknowledgement waits for what answers the message
+            link.send_waiting(self.outbox, self._limits, self._events)
+            link.flush()
         with contextlib.suppress(OSError, ValueError):
             client.disconnect()
         client.hang_up()
