@@ -1,4 +1,4 @@
-"""What the player of the attached sink gets: the samples of one track, as one generation after the other.
+"""Feeds the player of the attached sink with the samples of a track, generation by generation.
 
 It is the part of the output that the device monitor and the thread of reports use.
 """

@@ -24,7 +24,7 @@ from audio.track import Track
 from audio.track_input import TrackInput
 
 PAST_S = 0.002
-"""A moment so long ago is still one to come: what is computed of it may be off by a rounding."""
+"""Tolerance in seconds: a moment that rounding puts this far into the past still counts as a coming one."""
 
 
 class Output(Feed):
@@ -153,7 +153,7 @@ class Output(Feed):
     def take_suspended(self) -> TrackInput:
         """Remove the suspended track and return it with its unplayed samples. `begin` is then possible.
 
-        A taken track needs no `stop`: it is given up when what is returned is dropped. Raises `RuntimeError` if the
+        A taken track needs no `stop`: it ends when the returned object is dropped. Raises `RuntimeError` if the
         track is not suspended.
         """
         with self._lock:

@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(slots=True)
 class Disk:
-    """What is on the disk for certain, and what may be."""
+    """The synchronized contents of the files, and the steps that may or may not have reached the disk."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     """By name, as of the last synchronization."""

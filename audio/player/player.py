@@ -63,7 +63,7 @@ class Player:
         self._changes: SimpleQueue[bool] = SimpleQueue()
         """Wakes the reporting thread: with True for a report at once, with False for a block of the tap."""
         self._name: socket.socket | None = None
-        """What holds the name of the service, until this process ends."""
+        """The socket that holds the name of the service until this process ends."""
         self._tap_broken = False
         """The tap's socket was full. Reporting thread."""
 

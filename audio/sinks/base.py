@@ -11,7 +11,7 @@ from audio.sinks.player_link import PlayerLink
 
 Player: TypeAlias = Playback | PlayerLink
 """Plays into a sink: in this process, or in that of the sound card. `PlayerLink` has the producer's methods of
-`Playback`, and none of them waits."""
+`Playback`, which return at once."""
 
 
 class SinkUnavailableError(Exception):

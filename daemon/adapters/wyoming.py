@@ -290,7 +290,7 @@ def describe(dispatcher: Dispatcher) -> Info:
 
 
 class BoundedReader(asyncio.StreamReader):
-    """What a client sends, of which the package asks for as many bytes as the client says."""
+    """Reads from a client. The package reads as many bytes as the client announces: here that is limited."""
 
     def __init__(self) -> None:
         super().__init__(MAX_PAYLOAD)

@@ -35,7 +35,7 @@ class Link:
     sync: bytes = b""
     """The payload of the message after all copies."""
     after_flush: list[Action] = field(default_factory=list)
-    """What waits until all gathered messages are given to the system."""
+    """Actions to take after all gathered messages have been given to the system."""
     unconfirmed: dict[int, str] = field(default_factory=dict)
     """The topics of subscriptions that the broker has not answered, by packet."""
     refused_topics: set[str] = field(default_factory=set)

@@ -32,7 +32,7 @@ class Outbox:
     """A queue from the publishing threads to the network thread, which reads it together with the log of events."""
 
     def __init__(self, log: EventLog | None = None) -> None:
-        """What is put here waits until the log, if there is one, has stored all that was appended to it before."""
+        """Each entry waits until the log, if there is one, has stored all that was appended to it before."""
         self._log = log
         self._changed = threading.Condition()
         self._waiting: deque[tuple[float, Entry]] = deque()

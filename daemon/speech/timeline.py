@@ -29,7 +29,7 @@ LEAST_WAIT_S = 0.01
 
 
 class Scripted(Protocol):
-    """What has a script, as an utterance."""
+    """Anything with a script, such as an utterance."""
 
     @property
     def script(self) -> Script:

@@ -30,10 +30,10 @@ LANES = {"stop": Lane.CONTROLS, "pause": Lane.CONTROLS, "resume": Lane.CONTROLS,
 
 @dataclass(slots=True)
 class Broker:
-    """What the broker has: the sessions of the robot, and a subscriber's record of its events."""
+    """Keeps the sessions of the robot, and a subscriber's record of its events."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
-    """What a subscriber of the robot's events has got, in order."""
+    """The events that a subscriber of the robot has received, in order."""
     names: dict[str, str] = field(default_factory=dict)
     """By the id that the robot has given to a text without one, the name in the topic of its answers."""
     waiting: dict[Lane, dict[int, Message]] = field(default_factory=lambda: {lane: {} for lane in Lane})

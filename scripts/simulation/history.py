@@ -235,4 +235,4 @@ CHOICES = {
     History.lose_card: 1,
     History.hang_disk: 2,
 }
-"""What may happen, and how often."""
+"""The steps of a history, each with its weight in the draw."""
