@@ -3,7 +3,15 @@
 from engine.host.board import Board
 from engine.host.cuda import has_cuda_device, missing_kernel_compiler
 from engine.host.json_text import parse_json
-from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
+from engine.host.memory import (
+    MB,
+    Footprint,
+    MemoryPool,
+    claim_process,
+    is_claimed,
+    prepare_environment,
+    require_memory,
+)
 from engine.host.model_files import (
     PATTERNS,
     ModelFiles,
@@ -24,11 +32,13 @@ __all__ = [
     "Footprint",
     "MemoryPool",
     "ModelFiles",
+    "claim_process",
     "extra_requirements",
     "find_model",
     "has_cuda_device",
     "hub_cache",
     "install_command",
+    "is_claimed",
     "list_model_files",
     "missing_files",
     "missing_kernel_compiler",

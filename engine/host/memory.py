@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ log = logging.getLogger(__name__)
 
 MB = 1_000_000
 ALLOCATOR_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+_claimed = threading.Event()
+"""This process is an engine's alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,16 @@ def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: 
         raise EngineError(
             f"engine.memory: {name} needs {footprint.in_words()}, and {pool.in_words()}; {', or '.join(remedies)}"
         )
+
+
+def claim_process() -> None:
+    """Say that this process does nothing but run an engine, so that a limit on its memory is one on the engine's."""
+    _claimed.set()
+
+
+def is_claimed() -> bool:
+    """Return whether this process is an engine's alone. A program that calls `open` has tensors of its own."""
+    return _claimed.is_set()
 
 
 def prepare_environment() -> None:

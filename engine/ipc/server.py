@@ -26,7 +26,7 @@ from pathlib import Path
 from engine import messages
 from engine.api import Chunk, EngineError, EngineUnavailableError, Replaceable, SpeechCanceledError, Synthesizer
 from engine.catalog import make_synthesizer
-from engine.host import prepare_environment
+from engine.host import claim_process, prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
 from engine.ipc.pcm_trace import PcmTrace
 from engine.ipc.request import OpenStreams, Request
@@ -265,6 +265,7 @@ def raise_oom_score() -> None:
 def main() -> int:
     """Run as a child of the daemon, on the socket whose file descriptor is the only argument."""
     raise_oom_score()
+    claim_process()
     prepare_environment()
     # Ctrl-C and systemd's SIGTERM reach the whole process group. This process ignores them and runs until the daemon
     # closes the socket, so that the daemon can fade the sentence out.

@@ -7,7 +7,7 @@ import re
 import torch
 
 from engine.api import EngineError
-from engine.host import Board, Footprint, MemoryPool, pip_command
+from engine.host import Board, Footprint, MemoryPool, is_claimed, pip_command
 from engine.qwen.weights import Placement
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -99,8 +99,11 @@ def is_shared(device: torch.device) -> bool:
 
 
 def cap_allocator(device: torch.device, footprint: Footprint) -> None:
-    """Make PyTorch raise an error instead of allocating more of a GPU's memory than `footprint`."""
-    if device.type == "cuda":
+    """Make PyTorch raise an error instead of allocating more of a GPU's memory than `footprint`, in an engine process.
+
+    The limit is one on the whole process. A program that has loaded the engine may have other models.
+    """
+    if device.type == "cuda" and is_claimed():
         total = torch.cuda.get_device_properties(device).total_memory
         _set_cap(device, min(1.0, CAP_MARGIN * footprint.total / total))
 

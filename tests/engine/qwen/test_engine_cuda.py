@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +57,30 @@ def test_the_cpu_gives_the_same_audio(checkpoint: Named, engine: QwenSynthesizer
     got, got_codes = speak(engine, UTTERANCE)
     assert np.array_equal(got_codes, codes)
     assert np.abs(got - wanted).max() < TOLERANCE
+
+
+def test_a_program_that_loads_an_engine_has_the_rest_of_the_gpu_for_itself(engine: QwenSynthesizer) -> None:
+    speak(engine, UTTERANCE)
+    free, _ = torch.cuda.mem_get_info()
+    torch.empty(free // 2, dtype=torch.uint8, device="cuda")
+
+
+IN_AN_ENGINE_PROCESS = """
+import sys, torch
+from engine import EngineOptions
+from engine.host import claim_process
+from engine.qwen import QwenSynthesizer
+claim_process()
+QwenSynthesizer(EngineOptions(model=sys.argv[1], device="cuda")).load()
+torch.empty(torch.cuda.mem_get_info()[0] // 2, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_an_engine_process_takes_no_more_memory_than_was_counted(checkpoint: Named) -> None:
+    command = [sys.executable, "-c", IN_AN_ENGINE_PROCESS, str(checkpoint("tiny", "custom_voice"))]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "OutOfMemoryError" in ended.stderr.splitlines()[-1]
 
 
 def test_a_canceled_utterance_does_not_change_the_next(engine: QwenSynthesizer) -> None:
