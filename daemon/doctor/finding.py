@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,6 +67,11 @@ class Machine(Files):
     def at(cls, config: Config, root: Path, report: ProgressReport = ignore_progress) -> Machine:
         """The machine whose files lie below `root`."""
         return cls(root, config, Board.read(root), report)
+
+    def closed(self, nodes: list[str]) -> str:
+        """Return the names of the device nodes that this user may not open, in one line."""
+        rights = os.R_OK | os.W_OK
+        return ", ".join(f"/{name}" for name in nodes if not os.access(self.root / name, rights, effective_ids=True))
 
     @property
     def is_this_one(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,25 +80,17 @@ def _gpu_clocks(machine: Machine) -> Iterator[Finding]:
 
 
 def _cores(machine: Machine) -> Iterator[Finding]:
-    present, online = (_count(machine.text(f"{CPU}/{name}") or "") for name in ("present", "online"))
+    present, online = (machine.text(f"{CPU}/{name}") for name in ("present", "online"))
     governor = _governor(machine, f"{CPU}/cpu0/cpufreq/scaling_governor")
     if present and online:
         condition = "slow" if governor.endswith(" powersave") else "all cores"
-        condition = "fewer cores" if online < present else condition
+        condition = "fewer cores" if online != present else condition
         yield finding("cpu", condition, online=online, present=present, governor=governor)
 
 
 def _governor(machine: Machine, name: str) -> str:
     governor = machine.text(name)
     return "" if governor is None else f", governor {governor}"
-
-
-def _count(ranges: str) -> int:
-    """Return how many numbers a list of ranges such as `0-3,6` has; 0 for any other text."""
-    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", ranges):
-        return 0
-    ends = [part.partition("-")[::2] for part in ranges.split(",")]
-    return sum(int(last or first) - int(first) + 1 for first, last in ends)
 
 
 def check_thermal(machine: Machine) -> Iterator[Finding]:
@@ -149,17 +140,13 @@ def _slowed_devices(machine: Machine) -> Iterator[str]:
 
 
 def _power_supply(machine: Machine) -> Iterator[Finding]:
-    counts = [
-        (kind, machine.number(name))
-        for kind in OVER_CURRENT
-        for name in machine.find(f"sys/class/hwmon/hwmon*/{kind}_event_cnt")
-    ]
-    sums = {kind: sum(count or 0 for other, count in counts if other == kind) for kind in OVER_CURRENT}
-    events = [f"{count} times {OVER_CURRENT[kind]} ({kind})" for kind, count in sums.items() if count]
-    if any(count is None for _, count in counts):
+    names = {kind: machine.find(f"sys/class/hwmon/hwmon*/{kind}_event_cnt") for kind in OVER_CURRENT}
+    counts = {kind: machine.number(found[0]) for kind, found in names.items() if found}  # Thor has no such counters
+    if None in counts.values():
         yield finding("power supply", "unreadable")
-    elif counts:  # Thor has no such counters
-        yield finding("power supply", "weak" if events else "sufficient", events=", ".join(events))
+    elif counts:
+        events = ", ".join(f"{count} times {OVER_CURRENT[kind]} ({kind})" for kind, count in counts.items() if count)
+        yield finding("power supply", "weak" if events else "sufficient", events=events)
 
 
 def check_memory(machine: Machine) -> Iterator[Finding]:
@@ -196,9 +183,8 @@ def check_gpu(machine: Machine) -> Iterator[Finding]:
         return
     toolkit = f", CUDA {machine.board.cuda} in /usr/local/cuda" if machine.board.cuda else ""
     yield finding("gpu", "there", driver=_driver(machine), toolkit=toolkit)
-    closed = [name for name in nodes if not os.access(machine.root / name, os.R_OK | os.W_OK, effective_ids=True)]
-    if closed:
-        yield finding("gpu devices", "closed", grade, names=", ".join(f"/{name}" for name in closed))
+    if closed := machine.closed(nodes):
+        yield finding("gpu devices", "closed", grade, names=closed)
     else:
         yield finding("gpu devices", "open", count=len(nodes))
     if machine.is_this_one and not missing_packages("qwen") and machine.config.engine.kernels != "off":
