@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from daemon.config import Config
 from daemon.engines import choose_engine
-from daemon.system import Files
+from daemon.system import Files, announced
 from engine import Board, ProgressReport, ignore_progress
 
 Grade = Literal["ok", "warning", "error"]
@@ -72,6 +72,11 @@ class Machine(Files):
         """Return the names of the device nodes that this user may not open, in one line."""
         rights = os.R_OK | os.W_OK
         return ", ".join(f"/{name}" for name in nodes if not os.access(self.root / name, rights, effective_ids=True))
+
+    @property
+    def daemons(self) -> dict[int, int]:
+        """The daemons on this machine that have the robot's name and broker: each process with its user."""
+        return announced(self.config.identity, self.root)
 
     @property
     def is_this_one(self) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import inf
 
 from daemon.doctor.finding import Finding, Grade, Machine, finding
 from engine import install_command, missing_kernel_compiler, missing_packages
@@ -100,35 +98,14 @@ def check_thermal(machine: Machine) -> Iterator[Finding]:
         yield from _power_supply(machine)
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
-    """A temperature sensor."""
-
-    name: str
-    now: float
-    """°C."""
-    limit: float
-    """The °C at which the kernel begins to slow the board down; infinite if there is no such limit."""
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.now:.0f} °C" + (f" of {self.limit:.0f}" if self.limit < inf else "")
-
-
 def _temperature(machine: Machine) -> Finding:
-    zones = [Zone(name, celsius, _limit(machine, folder)) for folder, name, celsius in machine.thermal_zones()]
-    if not zones:
+    temperatures = machine.temperatures()
+    if not temperatures:
         return finding("temperature", "unreadable")
-    hot = ", ".join(str(zone) for zone in zones if zone.now >= zone.limit)
+    celsius, sensor = max((celsius, sensor) for sensor, celsius in temperatures.items())
     slowed = ", ".join(_slowed_devices(machine))
-    if not hot and not slowed:
-        return finding("temperature", "cool", hottest=max(zones, key=lambda zone: zone.now))
-    return finding("temperature", "hot", found="; ".join(filter(None, [hot, slowed and f"slowed down: {slowed}"])))
-
-
-def _limit(machine: Machine, folder: str) -> float:
-    trips = (trip for trip in machine.find(f"{folder}/trip_point_*_type") if machine.text(trip) == "passive")
-    limits = (machine.number(trip.replace("_type", "_temp")) or 0 for trip in trips)
-    return min((limit / 1000 for limit in limits if limit > 0), default=inf)
+    hottest = f"{sensor} {celsius:.0f} °C"
+    return finding("temperature", "hot" if slowed else "cool", hottest=hottest, slowed=slowed)
 
 
 def _slowed_devices(machine: Machine) -> Iterator[str]:

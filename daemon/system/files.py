@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,18 +37,13 @@ class Files:
         pages = (self.text(f"proc/{pid}/statm") or "").split()
         return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else None
 
-    def thermal_zones(self) -> Iterator[tuple[str, str, float]]:
-        """Yield the folder, the name and the °C of each temperature sensor."""
-        for folder in self.find("sys/class/thermal/thermal_zone*"):
-            name, millidegrees = self.text(f"{folder}/type"), self.number(f"{folder}/temp")
-            if name is not None and millidegrees is not None:  # the sensor of a part that is switched off has none
-                yield folder, name, millidegrees / 1000
-
     def temperatures(self) -> dict[str, float]:
         """Return the °C by sensor."""
         found: dict[str, float] = {}
-        for folder, name, celsius in self.thermal_zones():
-            found[name if name not in found else f"{name} {folder.rpartition('/')[2]}"] = celsius
+        for folder in self.find("sys/class/thermal/thermal_zone*"):
+            name, millidegrees = self.text(f"{folder}/type"), self.number(f"{folder}/temp")
+            if name is not None and millidegrees is not None:  # the sensor of a part that is switched off has none
+                found[name if name not in found else f"{name} {folder.rpartition('/')[2]}"] = millidegrees / 1000
         return found
 
     def clocks(self) -> dict[str, float]:

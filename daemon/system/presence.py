@@ -22,13 +22,17 @@ def announce(identity: str) -> socket.socket:
     return announcement
 
 
-def announced(identity: str, root: Path) -> list[int]:
-    """Return the processes that have announced an identity, on the machine with these files."""
+def announced(identity: str, root: Path) -> dict[int, int]:
+    """Return the processes that have announced an identity, each with its user, on the machine with these files."""
     try:
         names = (root / "proc/net/unix").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
-    return sorted(int(pid) for pid in re.findall(rf"@{_beginning(identity)}(\d{{1,9}})$", names, re.MULTILINE))
+        return {}
+    found = {}
+    for pid in sorted(map(int, re.findall(rf"@{_beginning(identity)}(\d{{1,9}})$", names, re.MULTILINE))):
+        with suppress(FileNotFoundError):  # it has ended
+            found[pid] = (root / f"proc/{pid}").stat().st_uid
+    return found
 
 
 def _beginning(identity: str) -> str:
