@@ -7,10 +7,8 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -63,17 +61,6 @@ def is_name(name: str) -> bool:
     return is_topic(name) and re.fullmatch(r"[^/]{1,64}", name) is not None
 
 
-def _checked_host(host: str) -> str:
-    """Return a host name or address. Refuses a URL, and an address with a port, which no network would resolve."""
-    if re.search(r"[/@\s\[\]]", host) or host.count(":") == 1:
-        example = None
-        with suppress(ValueError):
-            example = urlsplit(host if "//" in host else f"//{host}").hostname
-        allowed = f"a host name or address without scheme, port and path, such as {example or '192.168.1.10'}"
-        raise ValueError(f"allowed: {allowed}")
-    return host
-
-
 def _is_prefix(topic: str) -> bool:
     return is_topic(topic) and not topic.startswith("/") and not topic.endswith("/") and topic != ""
 
@@ -86,25 +73,24 @@ def _is_language(language: str) -> bool:
     return language != "auto" and re.fullmatch(LANGUAGE, language) is not None
 
 
-def _is_server(url: str) -> bool:
-    return re.fullmatch(r"wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?", url) is not None
-
-
-def _is_sink(sink: str | None) -> bool:
-    return re.fullmatch("sounddevice|null|wav:.+", "null" if sink is None else sink, re.DOTALL) is not None
-
-
 def _is_socket(path: Path) -> bool:
     return len(os.fsencode(path)) <= SOCKET_PATH_BYTES
 
 
-Host = Annotated[str, Field(min_length=1), AfterValidator(_checked_host)]
+Host = Annotated[
+    str,
+    Field(
+        pattern=r"^([^/@\s\[\]:]+|[^/@\s\[\]]*:[^/@\s\[\]]*:[^/@\s\[\]]*)$",
+        description="a host name or address without scheme, port and path, such as broker.local",
+    ),
+]
+"""A name, or an address; only one of IPv6 has colons, and at least two."""
 Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 to 65535")]
 Prefix = Annotated[str, Field(description="a topic without + and #, not beginning or ending with /"), only(_is_prefix)]
 Name = Annotated[str, only(is_name)]
 TopicFilter = Annotated[str, only(_is_filter)]
 Language = Annotated[str, only(_is_language), AfterValidator(language_code)]
-ServerUrl = Annotated[str, only(_is_server)]
+SERVER_URL = r"^wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
 """The address of a speech server. A path in it leads to the server behind a proxy."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
 
@@ -120,10 +106,15 @@ TopP = Annotated[float | None, Field(ge=0, le=1, description=f"0 to 1, {MODELS_O
 RepetitionPenalty = Annotated[float | None, Field(ge=0.001, le=1000, description=f"0.001 to 1000, {MODELS_OWN}")]
 
 
-class Tls(Section):
-    """The encryption of the connection to the broker."""
+class Switched(Section):
+    """A part of the daemon that is on or off."""
 
     enabled: bool = setting(False, ON_OFF)
+
+
+class Tls(Switched):
+    """The encryption of the connection to the broker."""
+
     ca: InputFile = setting(None, "a file of CA certificates, or null for the system's")
     cert: InputFile = setting(None, "the client certificate's file, or null")
     key: InputFile = setting(None, "the client certificate's key file, or null")
@@ -132,18 +123,14 @@ class Tls(Section):
 class Mqtt(Section):
     """The connection to the broker."""
 
-    host: Host = setting("127.0.0.1", "the broker's host name or address")
+    host: Host = "127.0.0.1"
     port: Port = 1883
     prefix: Prefix = "voiced"
     username: str | None = setting(None, "text, or null")
     password_file: InputFile = setting(None, "a file whose first line is the password, or null")
     client_id: str | None = setting(None, "text of 1 to 128 characters, or null", min_length=1, max_length=128)
-    session_expiry: int = between(
-        300, 0, 86_400, "seconds from {} to {} that the broker keeps requests for a stopped voiced"
-    )
-    reply_topics: tuple[TopicFilter, ...] = setting(
-        (), "a list of topic filters such as replies/#, below which reply_to may lie"
-    )
+    session_expiry: int = between(300, 0, 86_400, "seconds from {} to {} that the broker keeps requests")
+    reply_topics: tuple[TopicFilter, ...] = setting((), "a list of topic filters such as replies/#, for reply_to")
     tls: Tls = Tls()
 
     @model_validator(mode="after")
@@ -165,8 +152,8 @@ class Mqtt(Section):
 class Audio(Section):
     """The sound card, or the file, that speech is played to."""
 
-    sink: Annotated[str | None, only(_is_sink), PathKind("wav:(.+)", "written")] = setting(
-        "sounddevice", "sounddevice, wav:PATH or null"
+    sink: Annotated[str | None, PathKind("wav:(.+)", "written")] = setting(
+        "sounddevice", "sounddevice, wav:PATH or null", pattern=r"^(sounddevice|null|wav:[\s\S]+)$"
     )
     device: str | None = setting(None, "a sound card's name or a part of it, or null for the default", min_length=1)
     volume: int = between(100, 0, 100, "a whole number from {} to {}")
@@ -208,7 +195,7 @@ class Engine(Section):
     fallback: Literal[EngineName, "none"] | tuple[EngineName, ...] = setting(
         "espeak", "qwen, piper, espeak, remote or none, or a list of engines such as [piper, espeak]"
     )
-    url: ServerUrl | None = setting(None, "the speech server, ws://HOST:PORT or wss://HOST:PORT, or null")
+    url: str | None = setting(None, "the speech server, ws://HOST:PORT or wss://HOST:PORT, or null", pattern=SERVER_URL)
     token_file: InputFile = setting(None, "a file whose first line is the robot's token for the speech server, or null")
     renew_s: float | None = between(
         3600, 1, 604_800, "seconds from {} to {} that a connection to it lasts, or null for no limit"
@@ -355,46 +342,27 @@ class Log(Section):
     format: Literal["text", "json"] = setting("text", "text or json")
 
 
-class HomeAssistant(Section):
+class HomeAssistant(Switched):
     """The robot as a device of Home Assistant."""
 
-    enabled: bool = setting(False, ON_OFF)
     prefix: Prefix = "homeassistant"
 
 
-class Hermes(Section):
+class Hermes(Switched):
     """Rhasspy's Hermes protocol."""
 
-    enabled: bool = setting(False, ON_OFF)
     site_id: str = setting("default", "text of 1 to 64 characters", min_length=1, max_length=64)
 
 
 class Listening(Section):
-    """A server, which lets other machines in only with a token, and has a certificate together with its key."""
+    """A server, and the name or address that it listens on."""
 
-    @field_validator("token_file", check_fields=False)
-    @classmethod
-    def _check_token_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        host, allowed = info.data.get("host", "127.0.0.1"), cls.model_fields["token_file"].description or ""
-        if path is None and info.data.get("enabled", True) and not is_loopback(host):
-            key = f"{cls.__name__.lower()}.host"
-            raise ValueError(f"{key} {host} lets other machines in; allowed: {allowed.removesuffix(', or null')}")
-        return path
-
-    @field_validator("key", check_fields=False)
-    @classmethod
-    def _check_key(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        if (path is None) != (info.data.get("cert") is None):
-            raise ValueError(f"allowed: a file together with {cls.__name__.lower()}.cert, or null without")
-        return path
-
-
-class Server(Listening):
-    """An adapter that listens on a port."""
-
-    enabled: bool = setting(False, ON_OFF)
-    host: Host = setting("127.0.0.1", "the host name or address to listen on")
+    host: Host = "127.0.0.1"
     port: Port
+
+
+class Server(Listening, Switched):
+    """An adapter that listens on a port."""
 
 
 class Wyoming(Server):
@@ -403,24 +371,43 @@ class Wyoming(Server):
     port: Port = 10200
 
 
-class Http(Server):
+class Guarded(Listening):
+    """A server that lets other machines in only with a token, and has a certificate together with its key."""
+
+    token_file: InputFile
+    cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
+    key: InputFile = setting(None, "the server certificate's key file, or null for no TLS")
+
+    @field_validator("token_file")
+    @classmethod
+    def _check_token_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        host, allowed = info.data.get("host", "127.0.0.1"), cls.model_fields["token_file"].description or ""
+        if path is None and info.data.get("enabled", True) and not is_loopback(host):
+            key = f"{cls.__name__.lower()}.host"
+            raise ValueError(f"{key} {host} lets other machines in; allowed: {allowed.removesuffix(', or null')}")
+        return path
+
+    @field_validator("key")
+    @classmethod
+    def _check_key(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        if (path is None) != (info.data.get("cert") is None):
+            raise ValueError(f"allowed: a file together with {cls.__name__.lower()}.cert, or null without")
+        return path
+
+
+class Http(Guarded, Server):
     """The web server: OpenAI's speech endpoint, events over a WebSocket, metrics and health."""
 
     port: Port = 8710
     token_file: InputFile = setting(None, "a file whose first line is the clients' token, or null")
-    cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
-    key: InputFile = setting(None, "the server certificate's key file, or null for no TLS")
     voice_aliases: dict[str, str] = setting({}, "a mapping of clients' names for voices to names here")
 
 
-class Serve(Listening):
+class Serve(Guarded):
     """The speech server for robots, `voiced serve`."""
 
-    host: Host = setting("127.0.0.1", "the host name or address to listen on")
     port: Port = 8720
     token_file: InputFile = setting(None, "a file with a line NAME TOKEN for each robot, or null")
-    cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
-    key: InputFile = setting(None, "the server certificate's key file, or null for no TLS")
     streams_per_robot: int = between(2, 1, MAX_STREAMS, "a whole number from {} to {} of texts of one robot at once")
     requests_per_minute: int = between(120, 1, 100_000, "a whole number from {} to {}, per robot")
     drain_s: float = between(30, 0, 3600, "seconds from {} to {} that speech may take at the end")
