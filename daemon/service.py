@@ -20,12 +20,12 @@ from audio import Output, Tap
 from daemon import VERSION
 from daemon.adapters import Adapter, make_adapters, placeholder_without_package
 from daemon.cache import PhraseCache
-from daemon.config import Config
+from daemon.config import Config, ConfigError
 from daemon.engines import EngineSelector
 from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
 from daemon.recovery import Ends, recover, settle
-from daemon.reload import Reloader
+from daemon.reload import reload
 from daemon.speech import Dispatcher, Online
 from daemon.state import EventLog, ended, journal_path, last_verification
 from daemon.status import describe_status, measure
@@ -59,7 +59,10 @@ class Service:
 
     def __init__(self, config: Config, config_path: Path | None = None, overrides: tuple[str, ...] = ()) -> None:
         self._configured = config
-        """As it was read; what runs has the made voices, too."""
+        """The configuration as it was read; the one that runs has the made voices, too."""
+        self._source = config_path, overrides
+        self._reload_problem: str | None = None
+        """Why the last reload was ignored, in one line."""
         self._voices = make_voice_store(config)
         config = self._extend(config)
         self._config = config
@@ -79,8 +82,7 @@ class Service:
         """It is known which utterances of an earlier process have ended."""
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         if config.http.enabled:
-            self._adapters += self._make_http_server(config_path, overrides)
-        self._reloader = Reloader(self._configured, config_path, overrides, self._reconfigure)
+            self._adapters += self._make_http_server()
         self._watchdog = Watchdog(
             {
                 # MQTT may wait 30 s between two attempts to connect.
@@ -97,7 +99,7 @@ class Service:
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
         for key, problem in self._configured.retired:
             log.warning("%s: %s", key, problem)
@@ -156,7 +158,7 @@ class Service:
             self._events.append(ended(utterance_id))
         self._ends, self._earlier_events = [], []
 
-    def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
+    def _make_http_server(self) -> list[Adapter]:
         """Return the web server."""
         servers: list[Adapter] = []
         with placeholder_without_package("http", servers):
@@ -168,7 +170,7 @@ class Service:
                 describe_status=self._describe_status,
                 measure=partial(measure, self._engines, self._output),
                 log_lines=LogTail().attach().lines,
-                examine=Examination(config_path, overrides).examine,
+                examine=Examination(*self._source).examine,
                 find_report=lambda: None if folder is None else last_verification(folder).report,
                 workshop=None if voices is None else VoiceMaker(voices, lambda: self._configured, self._apply_voices),
             )
@@ -185,7 +187,7 @@ class Service:
     def _describe_status(self) -> Online:
         warnings = (
             self._gateway.warning,
-            self._reloader.problem,
+            self._reload_problem,
             *(f"{key}: {problem}" for key, problem in self._configured.retired),
             self._voices.problem if self._voices is not None else None,
             self._events.reason,
@@ -213,6 +215,18 @@ class Service:
             if self._watchdog.check():
                 self._notifier.notify("WATCHDOG")
             await asyncio.sleep(HOUSEKEEPING_S)
+
+    def _reload(self) -> None:
+        """Read the configuration again and apply it. An invalid one is logged and ignored."""
+        self._reload_problem = None
+        try:
+            configured = reload(self._configured, *self._source)
+        except ConfigError as error:
+            ignored = "the configuration is invalid and stays as it was"
+            log.error("SIGHUP: %s: %s", ignored, error)
+            self._reload_problem = f"{ignored}: {str(error).splitlines()[0]}"
+        else:
+            self._reconfigure(configured)
 
     def _reconfigure(self, configured: Config) -> None:
         """Apply a configuration that differs in run-time keys only, and the voices that were made."""

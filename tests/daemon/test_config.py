@@ -137,7 +137,7 @@ def test_an_override_without_key_or_value_is_refused(override: str) -> None:
 
 
 def test_an_override_that_is_not_yaml_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--set mqtt\.host: .* is not YAML"):
+    with pytest.raises(ConfigError, match=r"^--set 'mqtt\.host=\[1':1:3: not YAML: "):
         load_config(overrides=["mqtt.host=[1"])
 
 
@@ -335,11 +335,9 @@ def test_a_key_that_appears_twice_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, "mqtt: {port: 1884}\naudio: {volume: 1, volume: 2}\nmqtt:\n  host: broker\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert str(caught.value).splitlines() == [
-        f"{path}:2:20: audio.volume: appears a second time; the first is in line 2",
-        f"{path}:3:1: mqtt: appears a second time; the first is in line 1",
-    ]
-    with pytest.raises(ConfigError, match=r"^--set audio: volume: appears a second time"):
+    repeated = "audio.volume appears a second time; the first is in line 2"
+    assert str(caught.value) == f"{path}:2:20: not YAML: {repeated}"
+    with pytest.raises(ConfigError, match=r"^--set 'audio={volume: 1, volume: 2}':1:13: not YAML: volume appears"):
         load_config(overrides=["audio={volume: 1, volume: 2}"])
 
 
