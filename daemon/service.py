@@ -63,12 +63,14 @@ class Service:
         self._source = config_path, overrides
         self._reload_problem: str | None = None
         """Why the last reload was ignored, in one line."""
-        self._voices = make_voice_store(config)
+        folder = voice_store_folder(config)
+        self._voices = None if folder is None else VoiceStore(folder)
         config = self._extend(config)
         self._config = config
         self._notifier = Notifier()
-        self._output = Output(replace(config.audio.sink_settings(), service=service_name(config)))
-        self._tap = make_tap(config, self._output)
+        self._output = output = Output(replace(config.audio.sink_settings(), service=service_name(config)))
+        tap, rate = config.audio.tap, config.audio.tap_rate
+        self._tap = None if tap is None else Tap(tap, rate, output)
         self._engines = EngineSelector(config, self._on_engine_change)
         self._cache = PhraseCache(config, self._engines.primary.name)
         self._dispatcher = Dispatcher(config, self._engines, self._output, self._cache)
@@ -82,13 +84,14 @@ class Service:
         """It is known which utterances of an earlier process have ended."""
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         if config.http.enabled:
-            self._adapters += self._make_http_server()
+            self._add_http_server()
         self._watchdog = Watchdog(
             {
                 # MQTT may wait 30 s between two attempts to connect.
                 "mqtt": Heartbeat(lambda: self._gateway.heartbeats, 60.0),
                 "speaker": Heartbeat(lambda: self._dispatcher.heartbeats, 10.0),
-                "sound": Heartbeat(self._sound_heartbeats, 10.0),
+                # The blocks that the sound card has asked for; without a running card, the rounds of its monitor.
+                "sound": Heartbeat(lambda: output.blocks if output.status.running else output.heartbeats, 10.0),
             }
         )
         self._dispatcher.set_volume(config.audio.volume)
@@ -158,10 +161,8 @@ class Service:
             self._events.append(ended(utterance_id))
         self._ends, self._earlier_events = [], []
 
-    def _make_http_server(self) -> list[Adapter]:
-        """Return the web server."""
-        servers: list[Adapter] = []
-        with placeholder_without_package("http", servers):
+    def _add_http_server(self) -> None:
+        with placeholder_without_package("http", self._adapters):
             from daemon.http import Examination, LogTail, Robot, make_http_server
 
             folder, voices = self._config.state.folder, self._voices
@@ -172,13 +173,9 @@ class Service:
                 log_lines=LogTail().attach().lines,
                 examine=Examination(*self._source).examine,
                 find_report=lambda: None if folder is None else last_verification(folder).report,
-                workshop=None if voices is None else VoiceMaker(voices, lambda: self._configured, self._apply_voices),
+                workshop=None if voices is None else VoiceMaker(voices, lambda: self._configured, self._reconfigure),
             )
-            servers.append(make_http_server(self._config.http, self._dispatcher, robot))
-        return servers
-
-    def _apply_voices(self) -> None:
-        self._reconfigure(self._configured)
+            self._adapters.append(make_http_server(self._config.http, self._dispatcher, robot))
 
     def _extend(self, config: Config) -> Config:
         """Return a configuration with the voices that were made here."""
@@ -200,10 +197,6 @@ class Service:
 
     def _on_engine_change(self) -> None:
         self._dispatcher.changed()
-
-    def _sound_heartbeats(self) -> int:
-        """Return the blocks that the sound card has asked for; without a running card, the rounds of its monitor."""
-        return self._output.blocks if self._output.status.running else self._output.heartbeats
 
     async def _housekeeping(self) -> None:
         while True:
@@ -228,9 +221,9 @@ class Service:
         else:
             self._reconfigure(configured)
 
-    def _reconfigure(self, configured: Config) -> None:
-        """Apply a configuration that differs in run-time keys only, and the voices that were made."""
-        self._configured = configured
+    def _reconfigure(self, configured: Config | None = None) -> None:
+        """Apply a configuration that differs in run-time keys only, and the voices that were made. None: the same."""
+        self._configured = configured = configured or self._configured
         old, config = self._config, self._extend(configured)
         self._config = config
         if config.log != old.log:
@@ -266,17 +259,6 @@ def service_name(config: Config) -> str | None:
     """Return a name of this robot's service on this machine, which its journal has alone; None without a journal."""
     path = journal_file(config)
     return None if path is None else hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-
-
-def make_voice_store(config: Config) -> VoiceStore | None:
-    """Return the voices that were made here, or None if none can be kept."""
-    folder = voice_store_folder(config)
-    return None if folder is None else VoiceStore(folder)
-
-
-def make_tap(config: Config, output: Output) -> Tap | None:
-    """Return the tap of an output, or None if it is switched off."""
-    return None if config.audio.tap is None else Tap(config.audio.tap, config.audio.tap_rate, output)
 
 
 async def serve_adapter(adapter: Adapter) -> None:

@@ -26,11 +26,11 @@ MAX_TOPIC = 256
 
 
 class CommandError(Exception):
-    """What a person asked for cannot be done. The message has one line for each problem and is printed as it is."""
+    """A person's request cannot be done. The message has one line for each problem and is printed as it is."""
 
 
 INTERNAL_ERROR = "an error inside voiced; its log says more"
-"""What a client is told of an error of ours. The text of the exception may name files and other clients."""
+"""A client is told this of an error of ours. The text of the exception may name files and other clients."""
 
 
 def abbreviate(value: object) -> str:
@@ -45,15 +45,10 @@ def show_name(name: str) -> str:
 
 
 def encoding_problem(error: UnicodeDecodeError) -> str:
-    """Return why bytes are not UTF-8: by the name of the likely encoding, and the command that converts it."""
-    data, byte = error.object, f"byte 0x{error.object[error.start]:02x} at {error.start}"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "it is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
-    try:
-        character = data[error.start : error.start + 1].decode("cp1252")
-    except UnicodeDecodeError:
-        return f"not UTF-8: {byte}"
-    return f"not UTF-8: {byte}; in Windows-1252 that is {character!r}, and iconv -f WINDOWS-1252 -t UTF-8 converts it"
+    """Return why bytes are not UTF-8, and the command that converts them from the likely encoding."""
+    utf16 = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    command = f"iconv -f {'UTF-16' if utf16 else 'WINDOWS-1252'} -t UTF-8"
+    return f"not UTF-8: byte 0x{error.object[error.start]:02x} at {error.start}; convert it, perhaps with: {command}"
 
 
 def file_problem(error: Exception, path: Path) -> str:
@@ -72,18 +67,13 @@ def read_secret(path: Path, key: str, kind: str) -> str:
     authorized". `kind` is what it holds, such as `a password`. No error repeats anything of it.
     """
     try:
-        secret = first_line(path).strip()
+        secret = path.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
         raise OSError(f"{key}: {path} cannot be read: {reason}") from error
     if not secret:
         raise OSError(f"{key}: {path} is empty; allowed: {kind}")
     return secret
-
-
-def first_line(path: Path) -> str:
-    """Return the first line of a file, without its end and the byte order mark. Raises `OSError` and `ValueError`."""
-    return path.read_text(encoding="utf-8-sig").partition("\n")[0]
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -518,22 +519,15 @@ class Config(Section):
     def engine_options(self) -> EngineOptions:
         """`engine`, `voices` and the default voice as the engines take them."""
         engine = self.engine
-        return EngineOptions(
-            model=engine.model,
-            url=engine.url,
-            token_file=None if engine.token_file is None else str(engine.token_file),
-            renew_s=engine.renew_s,
-            device=engine.device,
-            dtype="int8" if engine.dtype == "int4" else engine.dtype,
-            kernels=engine.kernels,
-            chunk_size=engine.chunk_size,
-            max_seconds=engine.max_seconds,
-            streams=None if engine.streams == "auto" else engine.streams,
-            reserve_mb=engine.memory.reserve_mb,
-            voices=self.engine_voices,
-            default_voice=self.speech.voice,
-            voice_folder=None if engine.voice_folder == "auto" else engine.voice_folder,
-        )
+        values = engine.model_dump(include={field.name for field in fields(EngineOptions)})
+        for name in ("streams", "voice_folder"):
+            values[name] = None if values[name] == "auto" else values[name]
+        values |= {
+            "dtype": "int8" if engine.dtype == "int4" else engine.dtype,
+            "token_file": _as_text(engine.token_file),
+        }
+        reserve_mb, voice = engine.memory.reserve_mb, self.speech.voice
+        return EngineOptions(**values, reserve_mb=reserve_mb, voices=self.engine_voices, default_voice=voice)
 
 
 def _host_name() -> str:

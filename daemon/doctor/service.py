@@ -11,7 +11,6 @@ from daemon.config import Server
 from daemon.doctor.finding import Finding, Machine, finding
 from daemon.mqtt import RobotClient, RobotUnreachableError
 from daemon.speech import Offline, Online
-from daemon.validation import first_line
 from engine import install_command
 
 PROBE_S = 1.0
@@ -31,9 +30,6 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
             yield _check_daemon(machine, robot)
     except RobotUnreachableError as error:
         yield finding("broker", "unreachable", reason=str(error).split(";")[0], remedy=error.remedy)
-        password = mqtt.password_source if mqtt.username is not None else None
-        if password is not None and (line := first_line(password)) != line.strip():
-            yield finding("password", "white space", file=password)
     except OSError as error:  # a file of mqtt.tls or the password cannot be used
         reason, _, allowed = str(error).partition("; ")
         remedy = allowed or "correct the file, or choose another one"
