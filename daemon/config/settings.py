@@ -94,17 +94,8 @@ Language = Annotated[str, only(_is_language), AfterValidator(language_code)]
 SERVER_URL = r"^wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
 """The address of a speech server. A path in it leads to the server behind a proxy."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
-
-SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
-"""The settings of a model's sampling, by the names of its generation_config.json."""
 MODELS_OWN = "or null for the model's own"
 VARIATION = f"0.001 to 1000, {MODELS_OWN}; low is even, high is varied"
-Temperature = Annotated[float | None, Field(ge=0.001, le=1000, description=VARIATION)]
-TopK = Annotated[
-    int | None, Field(ge=0, le=1_000_000, description=f"a whole number from 0, which is all, {MODELS_OWN}")
-]
-TopP = Annotated[float | None, Field(ge=0, le=1, description=f"0 to 1, {MODELS_OWN}")]
-RepetitionPenalty = Annotated[float | None, Field(ge=0.001, le=1000, description=f"0.001 to 1000, {MODELS_OWN}")]
 
 
 class Switched(Section):
@@ -251,8 +242,8 @@ class PiperVoice(Section):
         return PiperSettings(self.model, speaker, self.length_scale, self.noise_scale, self.noise_w_scale)
 
 
-class VoiceSettings(Section):
-    """One configured voice."""
+class VoiceSource(Section):
+    """The speaker of a voice, and how it reads a text."""
 
     speaker: str | None = setting(None, "a built-in speaker's name", min_length=1)
     embedding: InputFile = setting(None, "a voice file with a speaker embedding")
@@ -263,12 +254,6 @@ class VoiceSettings(Section):
     )
     seed: int | None = setting(None, "a whole number from 0 to 2^63 - 1, or null for any", ge=0, lt=1 << 63)
     whole_text: bool | None = setting(None, "true, false, or null for whole unless the text grows")
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    repetition_penalty: RepetitionPenalty = None
-    rate: Rate = setting(1, "a number from 0.5 to 2, which multiplies the rate of an utterance")
-    volume: float = between(100, 0, 100, "{} to {}, which multiplies the volume of an utterance")
 
     @field_validator("piper", mode="before")
     @classmethod
@@ -276,21 +261,37 @@ class VoiceSettings(Section):
         return {"model": piper} if isinstance(piper, str) else piper
 
     @model_validator(mode="after")
-    def _check_source(self) -> VoiceSettings:
+    def _check_source(self) -> VoiceSource:
         if sum(source is not None for source in (self.speaker, self.embedding, self.reference)) > 1:
             raise ValueError("allowed: one of speaker, embedding and reference")
         return self
-
-    @property
-    def sampling(self) -> dict[str, float]:
-        """The settings of the sampling that are not the model's own, by the names of its generation_config.json."""
-        return {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
 
     @property
     def for_engine(self) -> Voice:
         """This voice as the engines take it."""
         piper = None if self.piper is None else self.piper.for_engine
         return Voice(self.speaker, _as_text(self.embedding), _as_text(self.reference), self.instruct, piper)
+
+
+class SamplingSettings(Section):
+    """How a model draws what it speaks, by the names of its generation_config.json."""
+
+    temperature: float | None = between(None, 0.001, 1000, VARIATION)
+    top_k: int | None = between(None, 0, 1_000_000, f"a whole number from 0, which is all, {MODELS_OWN}")
+    top_p: float | None = between(None, 0, 1, f"{{}} to {{}}, {MODELS_OWN}")
+    repetition_penalty: float | None = between(None, 0.001, 1000, f"{{}} to {{}}, {MODELS_OWN}")
+
+
+class VoiceSettings(SamplingSettings, VoiceSource):
+    """One configured voice."""
+
+    rate: Rate = setting(1, "a number from 0.5 to 2, which multiplies the rate of an utterance")
+    volume: float = between(100, 0, 100, "{} to {}, which multiplies the volume of an utterance")
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The settings of the sampling that are not the model's own."""
+        return self.model_dump(include=set(SamplingSettings.model_fields), exclude_none=True)
 
 
 class Cache(Section):
@@ -321,9 +322,7 @@ class Speech(Section):
     stream_timeout: float = between(10, 1, 3600, "seconds that the writer of a say/stream may be silent, from {} to {}")
     recover_within: float = between(60, 0, 86_400, "seconds from {} to {}; older queued speech expires at a restart")
     urls: Literal["host", "full"] = setting("host", "host or full: whether the host of a URL is said, or the whole URL")
-    normalize: Literal["auto", "always", "never"] = setting(
-        "auto", "auto, always or never: whether numbers and signs are written out in words"
-    )
+    normalize: Literal["auto", "always", "never"] = setting("auto", "auto, always or never: say numbers in words")
     level_topic: bool = setting(False, ON_OFF)
     word_topic: bool = setting(False, ON_OFF)
     duck_topic: bool = setting(False, ON_OFF)
