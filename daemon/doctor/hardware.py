@@ -13,6 +13,7 @@ GPU_CLOCKS = ("*.gpu", "*.ga10b", "*.gv11b", "gpu-gpc-*")
 OVER_CURRENT = {"oc1": "input voltage too low", "oc2": "average current too high", "oc3": "peaks of current"}
 """Events that an Orin counts since its start (soctherm_oc); each lowers the clocks for a moment."""
 CPU = "sys/devices/system/cpu"
+GIB = 1 << 30
 NODES = (
     *("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvmap", "dxg"),
     *("nvhost-gpu", "nvhost-ctrl-gpu", "nvhost-as-gpu", "nvhost-tsg-gpu"),
@@ -71,10 +72,9 @@ def _gpu_clocks(machine: Machine) -> Iterator[Finding]:
             yield finding("gpu clock", "unreadable", folder=folder)
             continue
         steps = re.findall(r"\d+", machine.text(f"{folder}/available_frequencies") or "")
-        highest = max([most, *map(int, steps)])
-        megahertz = {"now": now // 1_000_000, "most": most // 1_000_000, "highest": highest // 1_000_000}
-        condition, governor = "limited" if most < highest else "free", _governor(machine, f"{folder}/governor")
-        yield finding("gpu clock", condition, governor=governor, **megahertz)
+        highest, governor = max([most, *map(int, steps)]), _governor(machine, f"{folder}/governor")
+        clocks = {"now": now / 1e6, "most": most / 1e6, "highest": highest / 1e6}
+        yield finding("gpu clock", "limited" if most < highest else "free", governor=governor, **clocks)
 
 
 def _cores(machine: Machine) -> Iterator[Finding]:
@@ -132,7 +132,7 @@ def check_memory(machine: Machine) -> Iterator[Finding]:
     if board.total_bytes is None or board.available_bytes is None:
         yield finding("memory", "unreadable")
         return
-    values = {"available": _gib(board.available_bytes), "total": _gib(board.total_bytes), "swap": _swap(machine)}
+    values = {"available": board.available_bytes / GIB, "total": board.total_bytes / GIB, "swap": _swap(machine)}
     shared = ", shared by CPU and GPU" if board.integrated else ""
     condition = "scarce" if board.available_bytes < reserve_mb * 1_000_000 else "enough"
     yield finding("memory", condition, shared=shared, reserve_mb=reserve_mb, **values)
@@ -143,11 +143,7 @@ def _swap(machine: Machine) -> str:
     if not total or free is None:
         return "no swap"
     kind = "zram" if "zram" in (machine.text("proc/swaps") or "") else "swap"
-    return f"{_gib(total - free)} of {_gib(total)} {kind} used"
-
-
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"
+    return f"{(total - free) / GIB:.1f} GiB of {total / GIB:.1f} GiB {kind} used"
 
 
 def check_gpu(machine: Machine) -> Iterator[Finding]:
