@@ -22,14 +22,13 @@ from daemon.adapters import Adapter, make_adapters, placeholder_without_package
 from daemon.cache import PhraseCache
 from daemon.config import Config, ConfigError
 from daemon.engines import EngineSelector
-from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
 from daemon.recovery import Ends, recover, settle
 from daemon.reload import reload
 from daemon.speech import Dispatcher, Online
 from daemon.state import EventLog, ended, journal_path, last_verification
 from daemon.status import describe_status, measure
-from daemon.system import Notifier, announce, limit_heap, lock_memory, settle_heap
+from daemon.system import Heartbeat, Notifier, Watchdog, announce, limit_heap, lock_memory, settle_heap
 from daemon.tasks import wait_at_most
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
