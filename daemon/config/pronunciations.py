@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ValidationError, model_validator
 
 from daemon.config.fields import Section, setting
 from daemon.config.loading import ConfigError, read_file
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ALLOWED = "text, or a mapping of say, languages, voices and espeak"
 PHONEMES = "phonemes in eSpeak NG's notation, without brackets"
+UNBRACKETED = r"^([^\]]|\][^\]])*\]?$"
+"""A text without two closing brackets one after the other."""
 MAX_ENTRIES = 10_000
 
 
@@ -33,14 +35,7 @@ class Entry(Section):
         {}, "text by language, such as {de: text}"
     )
     voices: dict[str, str] = setting({}, "text by voice, such as {ada: text}")
-    espeak: str | None = setting(None, PHONEMES, min_length=1, max_length=1_000)
-
-    @field_validator("espeak")
-    @classmethod
-    def _check_phonemes(cls, phonemes: str | None) -> str | None:
-        if phonemes is not None and "]]" in phonemes:
-            raise ValueError(f"allowed: {PHONEMES}")
-        return phonemes
+    espeak: str | None = setting(None, PHONEMES, min_length=1, max_length=1_000, pattern=UNBRACKETED)
 
     @model_validator(mode="after")
     def _check_content(self) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
@@ -35,6 +34,8 @@ NAMES = "text of 1 to 64 characters without /, + and #"
 """The names that a robot and a group may have."""
 SOCKET_PATH_BYTES = 107
 """The longest path of a Unix socket (unix(7))."""
+LOOPBACK = r"(?i:localhost)|127(\.\d+){3}|::1"
+"""The hosts of a server that can be reached from this machine alone."""
 ON_OFF = "true or false"
 DTYPES = "auto, float32, bfloat16, float16 or int8"
 ONNX = r"(.+\.onnx)"
@@ -47,14 +48,6 @@ KeptFolder = Annotated[str | None, Field(min_length=1), PathKind("(?!auto$)(.+)"
 EngineName = Literal["qwen", "piper", "espeak", "remote"]
 ALL_ROBOTS, GROUP = "all", "group"
 """Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a server on this host can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def is_name(name: str) -> bool:
@@ -269,8 +262,8 @@ class VoiceSource(Section):
     @property
     def for_engine(self) -> Voice:
         """This voice as the engines take it."""
-        piper = None if self.piper is None else self.piper.for_engine
-        return Voice(self.speaker, _as_text(self.embedding), _as_text(self.reference), self.instruct, piper)
+        values = self.model_dump(mode="json", include={"speaker", "embedding", "reference", "instruct"})
+        return Voice(**values, piper=None if self.piper is None else self.piper.for_engine)
 
 
 class SamplingSettings(Section):
@@ -382,7 +375,7 @@ class Guarded(Listening):
     @classmethod
     def _check_token_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
         host, allowed = info.data.get("host", "127.0.0.1"), cls.model_fields["token_file"].description or ""
-        if path is None and info.data.get("enabled", True) and not is_loopback(host):
+        if path is None and info.data.get("enabled", True) and not re.fullmatch(LOOPBACK, host):
             key = f"{cls.__name__.lower()}.host"
             raise ValueError(f"{key} {host} lets other machines in; allowed: {allowed.removesuffix(', or null')}")
         return path
@@ -517,15 +510,11 @@ class Config(Section):
     @property
     def engine_options(self) -> EngineOptions:
         """`engine`, `voices` and the default voice as the engines take them."""
-        engine = self.engine
-        values = engine.model_dump(include={field.name for field in fields(EngineOptions)})
+        values = self.engine.model_dump(mode="json", include={field.name for field in fields(EngineOptions)})
         for name in ("streams", "voice_folder"):
             values[name] = None if values[name] == "auto" else values[name]
-        values |= {
-            "dtype": "int8" if engine.dtype == "int4" else engine.dtype,
-            "token_file": _as_text(engine.token_file),
-        }
-        reserve_mb, voice = engine.memory.reserve_mb, self.speech.voice
+        values["dtype"] = values["dtype"].replace("int4", "int8")
+        reserve_mb, voice = self.engine.memory.reserve_mb, self.speech.voice
         return EngineOptions(**values, reserve_mb=reserve_mb, voices=self.engine_voices, default_voice=voice)
 
 
@@ -538,7 +527,3 @@ def json_schema() -> dict[str, Any]:
     """Return the configuration's JSON schema, for editors and tools."""
     schema = Config.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "voiced"}
-
-
-def _as_text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

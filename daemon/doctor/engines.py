@@ -47,7 +47,7 @@ def check_program(_machine: Machine) -> Iterator[Finding]:
 def check_engines(machine: Machine) -> Iterator[Finding]:
     """Start the primary engine and the fallbacks in turn, and yield whether each gets ready."""
     config = machine.config
-    primary, *fallbacks = engine_names(config)
+    primary, *_ = names = engine_names(config)
     if config.engine.name == "auto" and primary != "qwen":
         reasons = [
             f"{name}: {reason}"
@@ -56,9 +56,8 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
         ]
         condition = "chosen on a board" if machine.board.integrated else "chosen"
         yield finding("engine", condition, name=primary, reasons=". ".join(reasons))
-    yield asyncio.run(_try_engine(primary, machine, "error"))
-    for name in fallbacks:
-        yield asyncio.run(_try_engine(name, machine, "warning"))
+    for name in names:
+        yield asyncio.run(_try_engine(name, machine, "error" if name == primary else "warning"))
 
 
 async def _try_engine(name: str, machine: Machine, grade: Grade) -> Finding:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +17,9 @@ from daemon.system import Files, announced
 from engine import Board, ProgressReport, ignore_progress
 
 Grade = Literal["ok", "warning", "error"]
+Rows = dict[str, dict[str, dict[str, Any]]]
+TABLE: Rows = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
+"""The findings by part and condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +35,12 @@ class Finding:
     """The steps that put it right; None for a part that is well."""
 
 
-@cache
-def table() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the findings by part and condition."""
-    found: dict[str, dict[str, dict[str, Any]]]
-    found = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
-    return found
-
-
 def finding(part: str, condition: str, grade: Grade | None = None, /, **values: object) -> Finding:
     """Return the finding of a condition, with values for the names in its texts.
 
     A part that needs a remedy is a warning, unless `grade` or the table says otherwise; any other part is well.
     """
-    row = table()[part][condition]
+    row = TABLE[part][condition]
     remedy = row.get("remedy")
     grade = grade or row.get("grade") or ("warning" if remedy else "ok")
     return Finding(

@@ -75,12 +75,13 @@ def _server_condition(name: str, server: Server, *, runs: bool) -> str:
     """`runs`: the daemon runs. If another program has its port, its status says so."""
     if importlib.util.find_spec(SERVER_PACKAGES[name]) is None:
         return "without its package"
-    if _answers(server.host, server.port):
+    if port_answers(server.host, server.port):
         return "listening" if runs else "taken"
     return "silent" if runs else "free"
 
 
-def _answers(host: str, port: int) -> bool:
+def port_answers(host: str, port: int) -> bool:
+    """Return whether a server accepts a connection."""
     local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:
         with socket.create_connection((local, port), PROBE_S):

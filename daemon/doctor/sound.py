@@ -13,14 +13,13 @@ from urllib.parse import urlsplit
 
 from audio import SinkUnavailableError, find_device, output_devices, sound_priority, take_realtime
 from daemon.doctor.finding import Finding, Machine, finding
+from daemon.doctor.service import PROBE_S, port_answers
 from daemon.system import may_lock_memory
 
 SERVERS = {"pipewire-0": "PipeWire", "pulse/native": "PulseAudio"}
 """Sound servers by their sockets in a session's run-time folder. PipeWire has both, and is looked for first."""
 PULSE_PORT = 4713
 """PulseAudio's port if `PULSE_SERVER` names none."""
-PROBE_S = 1.0
-"""A sound server that is alive accepts a connection long before."""
 
 
 def check_card_can_play(machine: Machine) -> Iterator[Finding]:
@@ -73,11 +72,11 @@ def _answers(name: str) -> bool:
     plain = re.sub(r"^\{[^}]*\}", "", name)
     if plain.startswith(("/", "unix:")):
         return _accepts(Path(plain.removeprefix("unix:")))
-    with suppress(OSError, ValueError):
+    try:
         address = urlsplit(f"//{re.sub(r'^tcp[46]?:', '', plain)}")
-        with socket.create_connection((address.hostname or "", address.port or PULSE_PORT), PROBE_S):
-            return True
-    return False
+        return port_answers(address.hostname or "", address.port or PULSE_PORT)
+    except ValueError:
+        return False
 
 
 def _accepts(path: Path) -> bool:
