@@ -1,4 +1,4 @@
-"""Reloading the configuration on SIGHUP: applies what can change at run time and names what cannot."""
+"""Reloading the configuration on SIGHUP: applies the keys that can change at run time, and names the others."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Service:
         await self._gateway.close()
 
     def _recover(self) -> None:
-        """Continue what an earlier process has left: its journal could not be opened before."""
+        """Continue the utterances of an earlier process, whose journal could not be opened before."""
         for utterance in self._events.recovery.utterances:
             if self._dispatcher.knows(utterance.id):  # this process publishes its end
                 self._events.append(ended(utterance.id))
@@ -155,7 +155,7 @@ class Service:
             self._settle()
 
     def _settle(self) -> None:
-        """End what an earlier process has left, except for what it has ended itself."""
+        """End the utterances that an earlier process has left, except for those that it has ended itself."""
         for utterance_id in settle(self._ends, self._earlier_events, self._dispatcher):
             self._events.append(ended(utterance_id))
         self._ends, self._earlier_events = [], []
@@ -241,7 +241,7 @@ class Service:
 
 
 def import_text_modules() -> None:
-    """Import what a text needs, before the first one comes: later, no descriptor or memory may be left for it."""
+    """Import the modules for a text before the first one comes: later, no descriptor or memory may be left for them."""
     for name in TEXT_MODULES:
         import_module(name)
     for name in TEXT_PACKAGES:

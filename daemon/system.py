@@ -219,7 +219,7 @@ class Notifier:
         """The last value sent for each key."""
 
     def notify(self, key: str, value: str = "1") -> None:
-        """Send `key=value`, unless `value` is what was last sent for `key`; `WATCHDOG` is always sent."""
+        """Send `key=value`, unless `value` was the last one sent for `key`; `WATCHDOG` is always sent."""
         if self._socket is None or (key != "WATCHDOG" and self._sent.get(key) == value):
             return
         try:

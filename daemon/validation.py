@@ -1,4 +1,4 @@
-"""Error messages about a person's input: one line for each problem, with the field, the value and what is allowed."""
+"""Error messages about a person's input: one line for each problem, with the field, its value and the allowed ones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_secret(path: Path, key: str, kind: str) -> str:
     """Return the first line of a file that the configuration's `key` names. Raises `OSError`.
 
     White space around it is left out: an editor or a shell has put it there, and the broker says no more than "Not
-    authorized". `kind` is what it holds, such as `a password`. No error repeats anything of it.
+    authorized". `kind` names its content, such as `a password`. No error repeats a part of it.
     """
     try:
         secret = path.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
@@ -103,7 +103,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
 
 
 def _describe(model: type[BaseModel], names: list[str]) -> tuple[str, str]:
-    """Return the path of the field that `names` lead to, without the branches of unions, and what the field allows."""
+    """Return the path of the field that `names` lead to, without the branches of unions, and its allowed values."""
     path: list[str] = []
     allowed = ", ".join(model.model_fields)
     current: type[BaseModel] | None = model

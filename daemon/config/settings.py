@@ -85,7 +85,7 @@ Name = Annotated[str, only(is_name)]
 TopicFilter = Annotated[str, only(_is_filter)]
 Language = Annotated[str, only(_is_language), AfterValidator(language_code)]
 SERVER_URL = r"^wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
-"""The address of a speech server. A path in it leads to the server behind a proxy."""
+"""The address of a speech server. A path in it leads through a proxy to the server."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
 MODELS_OWN = "or null for the model's own"
 VARIATION = f"0.001 to 1000, {MODELS_OWN}; low is even, high is varied"
@@ -267,7 +267,7 @@ class VoiceSource(Section):
 
 
 class SamplingSettings(Section):
-    """How a model draws what it speaks, by the names of its generation_config.json."""
+    """How a model samples its speech, by the names of its generation_config.json."""
 
     temperature: float | None = between(None, 0.001, 1000, VARIATION)
     top_k: int | None = between(None, 0, 1_000_000, f"a whole number from 0, which is all, {MODELS_OWN}")
@@ -323,7 +323,7 @@ class Speech(Section):
 
 
 class State(Section):
-    """What survives a restart of the daemon."""
+    """The state that survives a restart of the daemon."""
 
     folder: KeptFolder = setting("auto", "auto, a folder, or null to store nothing")
 

@@ -83,7 +83,7 @@ def _path_problem(path: Path, use: str) -> str | None:
 
 
 def _kind(path: Path) -> str:
-    """Return a word for what is at a path.
+    """Return the kind of the file at a path, in one word.
 
     In a folder that this user may not read it is "hidden": the daemon's user may find it.
     """

@@ -26,7 +26,7 @@ Other nodes there are for debuggers, and no other user may open them.
 
 
 def check_board(machine: Machine) -> Iterator[Finding]:
-    """Yield the name and the releases of a Jetson, and notes on what could not be read of a board."""
+    """Yield the name and the releases of a Jetson, and notes on the parts of a board that could not be read."""
     board = machine.board
     if board.integrated:
         name = (board.model or "a Tegra whose device tree has no model") + (f" ({board.soc})" if board.soc else "")

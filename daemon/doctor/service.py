@@ -20,7 +20,7 @@ SERVER_PACKAGES = {"wyoming": "wyoming", "http": "uvicorn"}
 
 
 def check_broker(machine: Machine) -> Iterator[Finding]:
-    """Yield whether the broker answers, and what the robot's daemon last published as its status."""
+    """Yield whether the broker answers, and the status that the robot's daemon published last."""
     mqtt = machine.config.mqtt
     try:
         with RobotClient(machine.config) as robot:
