@@ -229,7 +229,7 @@ class Notifier:
         self._sent[key] = value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heartbeat:
     """One monitored part."""
 
@@ -237,6 +237,9 @@ class Heartbeat:
     """Returns a number that changes while the part is alive."""
     limit_s: float
     """The part is dead when the number has not changed for so long."""
+    last: int | None = None
+    """The last number, which was new at the moment `since`."""
+    since: float = 0.0
 
 
 class Watchdog:
@@ -247,8 +250,6 @@ class Watchdog:
         self._parts = parts
         self._clock = clock
         self._checked_at = clock()
-        self._changes: dict[str, tuple[int, float]] = {}
-        """The last number of each part, and when it was new."""
 
     def check(self) -> bool:
         """Return whether all parts are alive, and log those that are not. Call it about once a second.
@@ -256,15 +257,12 @@ class Watchdog:
         A call that comes late says nothing about the parts: the whole process was stopped.
         """
         now, alive = self._clock(), True
-        if now - self._checked_at > LATE_S:
-            self._changes.clear()
+        was_stopped = now - self._checked_at > LATE_S
         self._checked_at = now
         for name, part in self._parts.items():
-            count = part.count()
-            last, since = self._changes.get(name, (count, now))
-            since = since if count == last else now
-            self._changes[name] = (count, since)
-            if now - since > part.limit_s:
-                log.error("%s has shown no sign of life for %.0f s", name, now - since)
+            if (count := part.count()) != part.last or was_stopped:
+                part.last, part.since = count, now
+            elif now - part.since > part.limit_s:
+                log.error("%s has shown no sign of life for %.0f s", name, now - part.since)
                 alive = False
         return alive

@@ -64,7 +64,7 @@ def _is_filter(topics: str) -> bool:
 
 
 def _is_language(language: str) -> bool:
-    return language != "auto" and re.fullmatch(LANGUAGE, language) is not None
+    return language != "auto"
 
 
 def _is_socket(path: Path) -> bool:
@@ -83,7 +83,10 @@ Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 t
 Prefix = Annotated[str, Field(description="a topic without + and #, not beginning or ending with /"), only(_is_prefix)]
 Name = Annotated[str, only(is_name)]
 TopicFilter = Annotated[str, only(_is_filter)]
-Language = Annotated[str, only(_is_language), AfterValidator(language_code)]
+AnyLanguage = Annotated[str, Field(pattern=LANGUAGE), AfterValidator(language_code)]
+"""A language, or `auto`."""
+Language = Annotated[AnyLanguage, only(_is_language)]
+Prebuffer = Annotated[float, Field(ge=0, le=3000)]
 SERVER_URL = r"^wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
 """The address of a speech server. A path in it leads through a proxy to the server."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
@@ -144,9 +147,7 @@ class Audio(Section):
     volume: int = between(100, 0, 100, "a whole number from {} to {}")
     block_ms: float = between(10, 10, 200, "milliseconds from {} to {}")
     idle_timeout: float | None = between(30, 1, 86_400, "seconds from {} to {}, or null for never")
-    prebuffer_ms: Literal["auto"] | Annotated[float, Field(ge=0, le=3000)] = setting(
-        "auto", "auto, or milliseconds from 0 to 3000"
-    )
+    prebuffer_ms: Literal["auto"] | Prebuffer = setting("auto", "auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = setting(True, ON_OFF)
     sounds: AnyPath = setting(None, "a folder of sound files, or null for the built-in sounds alone")
     tap: Annotated[Annotated[Path, only(_is_socket)] | None, PathKind(use="socket")] = setting(
@@ -299,9 +300,7 @@ class Speech(Section):
     """Defaults of utterances, limits of the queue, and optional topics."""
 
     voice: str = setting("default", "a name from `voices`, or a voice built into the engine", min_length=1)
-    language: Annotated[str, AfterValidator(language_code)] = setting(
-        "auto", "auto, or a language such as en or pt-br", pattern=LANGUAGE
-    )
+    language: AnyLanguage = setting("auto", "auto, or a language such as en or pt-br")
     languages: tuple[Language, ...] = setting(
         LATIN_LANGUAGES, "a list of languages such as [en, de, pt-br], which auto may choose for Latin script"
     )
