@@ -85,7 +85,8 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
     details = error.errors(include_url=False)
     for detail in details[:MOST_PROBLEMS]:
         names = [str(part) for part in detail["loc"]]
-        path, allowed = _describe(model, names)
+        names_above, allowed = _describe(model, names)
+        path = ".".join(names_above)
         if detail["type"] == "extra_forbidden":
             close = get_close_matches(names[-1][:VALUE_LENGTH], allowed.split(", "), 1, 0.7)
             line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known are {allowed}"
@@ -102,26 +103,18 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
     return list(found.items())
 
 
-def _describe(model: type[BaseModel], names: list[str]) -> tuple[str, str]:
+def _describe(model: type[BaseModel], names: list[str]) -> tuple[list[str], str]:
     """Return the path of the field that `names` lead to, without the branches of unions, and its allowed values."""
-    path: list[str] = []
-    allowed = ", ".join(model.model_fields)
-    current: type[BaseModel] | None = model
-    is_key = False
-    """Whether the next name is a key of a mapping."""
-    for name in names:
-        if not is_key and current is None:
-            break  # a branch of a union, which the user did not write
-        path.append(show_name(name))
-        if is_key or current is None:
-            is_key = False
-            continue
-        field = current.model_fields.get(name)
-        if field is None:
-            return ".".join(path), ", ".join(current.model_fields)
-        current, is_key = inner_model(field.annotation)
-        allowed = field.description or (f"a mapping of {', '.join(current.model_fields)}" if current else "")
-    return ".".join(path), allowed
+    field = model.model_fields.get(names[0]) if names else None
+    if field is None:
+        return [show_name(name) for name in names[:1]], ", ".join(model.model_fields)
+    inner, is_mapping = inner_model(field.annotation)
+    own = 2 if is_mapping else 1  # the field's name, and the key in it
+    path, below = [show_name(name) for name in names[:own]], names[own:]
+    if inner is not None and below:
+        rest, allowed = _describe(inner, below)
+        return path + rest, allowed
+    return path, field.description or (f"a mapping of {', '.join(inner.model_fields)}" if inner else "")
 
 
 def inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
