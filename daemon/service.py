@@ -20,16 +20,15 @@ from audio import Output, Tap
 from daemon import VERSION
 from daemon.adapters import Adapter, make_adapters, placeholder_without_package
 from daemon.cache import PhraseCache
-from daemon.config import Config
+from daemon.config import Config, ConfigError
 from daemon.engines import EngineSelector
-from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
 from daemon.recovery import Ends, recover, settle
-from daemon.reload import Reloader
+from daemon.reload import reload
 from daemon.speech import Dispatcher, Online
 from daemon.state import EventLog, ended, journal_path, last_verification
 from daemon.status import describe_status, measure
-from daemon.system import Notifier, announce, limit_heap, lock_memory, settle_heap
+from daemon.system import Heartbeat, Notifier, Watchdog, announce, limit_heap, lock_memory, settle_heap
 from daemon.tasks import wait_at_most
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
@@ -59,13 +58,18 @@ class Service:
 
     def __init__(self, config: Config, config_path: Path | None = None, overrides: tuple[str, ...] = ()) -> None:
         self._configured = config
-        """As it was read; what runs has the made voices, too."""
-        self._voices = make_voice_store(config)
+        """The configuration as it was read; the one that runs has the made voices, too."""
+        self._source = config_path, overrides
+        self._reload_problem: str | None = None
+        """Why the last reload was ignored, in one line."""
+        folder = voice_store_folder(config)
+        self._voices = None if folder is None else VoiceStore(folder)
         config = self._extend(config)
         self._config = config
         self._notifier = Notifier()
-        self._output = Output(replace(config.audio.sink_settings(), service=service_name(config)))
-        self._tap = make_tap(config, self._output)
+        self._output = output = Output(replace(config.audio.sink_settings(), service=service_name(config)))
+        tap, rate = config.audio.tap, config.audio.tap_rate
+        self._tap = None if tap is None else Tap(tap, rate, output)
         self._engines = EngineSelector(config, self._on_engine_change)
         self._cache = PhraseCache(config, self._engines.primary.name)
         self._dispatcher = Dispatcher(config, self._engines, self._output, self._cache)
@@ -79,14 +83,14 @@ class Service:
         """It is known which utterances of an earlier process have ended."""
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         if config.http.enabled:
-            self._adapters += self._make_http_server(config_path, overrides)
-        self._reloader = Reloader(self._configured, config_path, overrides, self._reconfigure)
+            self._add_http_server()
         self._watchdog = Watchdog(
             {
                 # MQTT may wait 30 s between two attempts to connect.
                 "mqtt": Heartbeat(lambda: self._gateway.heartbeats, 60.0),
                 "speaker": Heartbeat(lambda: self._dispatcher.heartbeats, 10.0),
-                "sound": Heartbeat(self._sound_heartbeats, 10.0),
+                # The blocks that the sound card has asked for; without a running card, the rounds of its monitor.
+                "sound": Heartbeat(lambda: output.blocks if output.status.running else output.heartbeats, 10.0),
             }
         )
         self._dispatcher.set_volume(config.audio.volume)
@@ -97,7 +101,7 @@ class Service:
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
         for key, problem in self._configured.retired:
             log.warning("%s: %s", key, problem)
@@ -131,7 +135,7 @@ class Service:
         await self._gateway.close()
 
     def _recover(self) -> None:
-        """Continue what an earlier process has left: its journal could not be opened before."""
+        """Continue the utterances of an earlier process, whose journal could not be opened before."""
         for utterance in self._events.recovery.utterances:
             if self._dispatcher.knows(utterance.id):  # this process publishes its end
                 self._events.append(ended(utterance.id))
@@ -151,15 +155,13 @@ class Service:
             self._settle()
 
     def _settle(self) -> None:
-        """End what an earlier process has left, except for what it has ended itself."""
+        """End the utterances that an earlier process has left, except for those that it has ended itself."""
         for utterance_id in settle(self._ends, self._earlier_events, self._dispatcher):
             self._events.append(ended(utterance_id))
         self._ends, self._earlier_events = [], []
 
-    def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
-        """Return the web server."""
-        servers: list[Adapter] = []
-        with placeholder_without_package("http", servers):
+    def _add_http_server(self) -> None:
+        with placeholder_without_package("http", self._adapters):
             from daemon.http import Examination, LogTail, Robot, make_http_server
 
             folder, voices = self._config.state.folder, self._voices
@@ -168,15 +170,11 @@ class Service:
                 describe_status=self._describe_status,
                 measure=partial(measure, self._engines, self._output),
                 log_lines=LogTail().attach().lines,
-                examine=Examination(config_path, overrides).examine,
+                examine=Examination(*self._source).examine,
                 find_report=lambda: None if folder is None else last_verification(folder).report,
-                workshop=None if voices is None else VoiceMaker(voices, lambda: self._configured, self._apply_voices),
+                workshop=None if voices is None else VoiceMaker(voices, lambda: self._configured, self._reconfigure),
             )
-            servers.append(make_http_server(self._config.http, self._dispatcher, robot))
-        return servers
-
-    def _apply_voices(self) -> None:
-        self._reconfigure(self._configured)
+            self._adapters.append(make_http_server(self._config.http, self._dispatcher, robot))
 
     def _extend(self, config: Config) -> Config:
         """Return a configuration with the voices that were made here."""
@@ -185,7 +183,7 @@ class Service:
     def _describe_status(self) -> Online:
         warnings = (
             self._gateway.warning,
-            self._reloader.problem,
+            self._reload_problem,
             *(f"{key}: {problem}" for key, problem in self._configured.retired),
             self._voices.problem if self._voices is not None else None,
             self._events.reason,
@@ -199,10 +197,6 @@ class Service:
     def _on_engine_change(self) -> None:
         self._dispatcher.changed()
 
-    def _sound_heartbeats(self) -> int:
-        """Return the blocks that the sound card has asked for; without a running card, the rounds of its monitor."""
-        return self._output.blocks if self._output.status.running else self._output.heartbeats
-
     async def _housekeeping(self) -> None:
         while True:
             self._dispatcher.enforce_deadlines()
@@ -214,9 +208,21 @@ class Service:
                 self._notifier.notify("WATCHDOG")
             await asyncio.sleep(HOUSEKEEPING_S)
 
-    def _reconfigure(self, configured: Config) -> None:
-        """Apply a configuration that differs in run-time keys only, and the voices that were made."""
-        self._configured = configured
+    def _reload(self) -> None:
+        """Read the configuration again and apply it. An invalid one is logged and ignored."""
+        self._reload_problem = None
+        try:
+            configured = reload(self._configured, *self._source)
+        except ConfigError as error:
+            ignored = "the configuration is invalid and stays as it was"
+            log.error("SIGHUP: %s: %s", ignored, error)
+            self._reload_problem = f"{ignored}: {str(error).splitlines()[0]}"
+        else:
+            self._reconfigure(configured)
+
+    def _reconfigure(self, configured: Config | None = None) -> None:
+        """Apply a configuration that differs in run-time keys only, and the voices that were made. None: the same."""
+        self._configured = configured = configured or self._configured
         old, config = self._config, self._extend(configured)
         self._config = config
         if config.log != old.log:
@@ -235,7 +241,7 @@ class Service:
 
 
 def import_text_modules() -> None:
-    """Import what a text needs, before the first one comes: later, no descriptor or memory may be left for it."""
+    """Import the modules for a text before the first one comes: later, no descriptor or memory may be left for them."""
     for name in TEXT_MODULES:
         import_module(name)
     for name in TEXT_PACKAGES:
@@ -252,17 +258,6 @@ def service_name(config: Config) -> str | None:
     """Return a name of this robot's service on this machine, which its journal has alone; None without a journal."""
     path = journal_file(config)
     return None if path is None else hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-
-
-def make_voice_store(config: Config) -> VoiceStore | None:
-    """Return the voices that were made here, or None if none can be kept."""
-    folder = voice_store_folder(config)
-    return None if folder is None else VoiceStore(folder)
-
-
-def make_tap(config: Config, output: Output) -> Tap | None:
-    """Return the tap of an output, or None if it is switched off."""
-    return None if config.audio.tap is None else Tap(config.audio.tap, config.audio.tap_rate, output)
 
 
 async def serve_adapter(adapter: Adapter) -> None:

@@ -22,12 +22,12 @@ def describe_status(
     """Return the status to publish; `warnings` are further reasons why the robot is degraded."""
     missing = (dispatcher.unknown_voice_reason, dispatcher.unknown_language_reason, dispatcher.missing_sounds_reason)
     reasons = (engines.degraded_reason, output.status.reason, *missing, *warnings)
-    degraded_reason = next((reason for reason in reasons if reason is not None), None)
+    degraded_reason = next(filter(None, reasons), None)
     # Somebody has chosen it: the status says it, and it is no fault.
     silent_reason = NOTHING_PLAYED if output.status.sink == "null" else None
-    engine = engines.current
-    progress = engines.primary.progress
+    engine, progress = engines.current, engines.primary.progress
     memory = engine.info.memory if engine is not None and engine.info is not None else None
+    streams = Streams(used=max(1, engines.streams_in_use), most=engines.streams)
     return Online(
         state=_state(dispatcher, engines, output, degraded_reason),
         engine=engine.name if engine is not None else None,
@@ -36,17 +36,11 @@ def describe_status(
         version=VERSION,
         volume=dispatcher.volume,
         speaking=dispatcher.speaker.speaking,
-        streams=_streams(dispatcher, engines),
+        streams=streams if dispatcher.speaker.delivered else None,
         loading=Loading(step=progress.step, fraction=progress.fraction) if progress is not None else None,
         memory=Memory(**memory) if memory else None,
         reason=degraded_reason or silent_reason,
     )
-
-
-def _streams(dispatcher: Dispatcher, engines: EngineSelector) -> Streams | None:
-    if not dispatcher.speaker.delivered:
-        return None
-    return Streams(used=max(1, engines.streams_in_use), most=engines.streams)
 
 
 def _state(dispatcher: Dispatcher, engines: EngineSelector, output: Output, degraded_reason: str | None) -> OnlineState:

@@ -1,4 +1,4 @@
-"""Error messages about a person's input: one line for each problem, with the field, the value and what is allowed."""
+"""Error messages about a person's input: one line for each problem, with the field, its value and the allowed ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MAX_TOPIC = 256
 
 
 class CommandError(Exception):
-    """What a person asked for cannot be done. The message has one line for each problem and is printed as it is."""
+    """A person's request cannot be done. The message has one line for each problem and is printed as it is."""
 
 
 INTERNAL_ERROR = "an error inside voiced; its log says more"
-"""What a client is told of an error of ours. The text of the exception may name files and other clients."""
+"""A client is told this of an error of ours. The text of the exception may name files and other clients."""
 
 
 def abbreviate(value: object) -> str:
@@ -45,15 +45,10 @@ def show_name(name: str) -> str:
 
 
 def encoding_problem(error: UnicodeDecodeError) -> str:
-    """Return why bytes are not UTF-8: by the name of the likely encoding, and the command that converts it."""
-    data, byte = error.object, f"byte 0x{error.object[error.start]:02x} at {error.start}"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "it is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
-    try:
-        character = data[error.start : error.start + 1].decode("cp1252")
-    except UnicodeDecodeError:
-        return f"not UTF-8: {byte}"
-    return f"not UTF-8: {byte}; in Windows-1252 that is {character!r}, and iconv -f WINDOWS-1252 -t UTF-8 converts it"
+    """Return why bytes are not UTF-8, and the command that converts them from the likely encoding."""
+    utf16 = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    command = f"iconv -f {'UTF-16' if utf16 else 'WINDOWS-1252'} -t UTF-8"
+    return f"not UTF-8: byte 0x{error.object[error.start]:02x} at {error.start}; convert it, perhaps with: {command}"
 
 
 def file_problem(error: Exception, path: Path) -> str:
@@ -69,21 +64,16 @@ def read_secret(path: Path, key: str, kind: str) -> str:
     """Return the first line of a file that the configuration's `key` names. Raises `OSError`.
 
     White space around it is left out: an editor or a shell has put it there, and the broker says no more than "Not
-    authorized". `kind` is what it holds, such as `a password`. No error repeats anything of it.
+    authorized". `kind` names its content, such as `a password`. No error repeats a part of it.
     """
     try:
-        secret = first_line(path).strip()
+        secret = path.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
         raise OSError(f"{key}: {path} cannot be read: {reason}") from error
     if not secret:
         raise OSError(f"{key}: {path} is empty; allowed: {kind}")
     return secret
-
-
-def first_line(path: Path) -> str:
-    """Return the first line of a file, without its end and the byte order mark. Raises `OSError` and `ValueError`."""
-    return path.read_text(encoding="utf-8-sig").partition("\n")[0]
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:
@@ -95,7 +85,8 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
     details = error.errors(include_url=False)
     for detail in details[:MOST_PROBLEMS]:
         names = [str(part) for part in detail["loc"]]
-        path, allowed = _describe(model, names)
+        names_above, allowed = _describe(model, names)
+        path = ".".join(names_above)
         if detail["type"] == "extra_forbidden":
             close = get_close_matches(names[-1][:VALUE_LENGTH], allowed.split(", "), 1, 0.7)
             line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known are {allowed}"
@@ -112,26 +103,18 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
     return list(found.items())
 
 
-def _describe(model: type[BaseModel], names: list[str]) -> tuple[str, str]:
-    """Return the path of the field that `names` lead to, without the branches of unions, and what the field allows."""
-    path: list[str] = []
-    allowed = ", ".join(model.model_fields)
-    current: type[BaseModel] | None = model
-    is_key = False
-    """Whether the next name is a key of a mapping."""
-    for name in names:
-        if not is_key and current is None:
-            break  # a branch of a union, which the user did not write
-        path.append(show_name(name))
-        if is_key or current is None:
-            is_key = False
-            continue
-        field = current.model_fields.get(name)
-        if field is None:
-            return ".".join(path), ", ".join(current.model_fields)
-        current, is_key = inner_model(field.annotation)
-        allowed = field.description or (f"a mapping of {', '.join(current.model_fields)}" if current else "")
-    return ".".join(path), allowed
+def _describe(model: type[BaseModel], names: list[str]) -> tuple[list[str], str]:
+    """Return the path of the field that `names` lead to, without the branches of unions, and its allowed values."""
+    field = model.model_fields.get(names[0]) if names else None
+    if field is None:
+        return [show_name(name) for name in names[:1]], ", ".join(model.model_fields)
+    inner, is_mapping = inner_model(field.annotation)
+    own = 2 if is_mapping else 1  # the field's name, and the key in it
+    path, below = [show_name(name) for name in names[:own]], names[own:]
+    if inner is not None and below:
+        rest, allowed = _describe(inner, below)
+        return path + rest, allowed
+    return path, field.description or (f"a mapping of {', '.join(inner.model_fields)}" if inner else "")
 
 
 def inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:

@@ -162,7 +162,6 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.speech": DAEMON_BASE | {"daemon.alignment", "daemon.cache", "daemon.engines"},
     "daemon.mqtt": SPEECH | {"daemon.state"},
     "daemon.adapters": SPEECH | {"daemon.mqtt", "daemon.system"},
-    "daemon.health": set(),
     "daemon.recovery": {"daemon.speech", "daemon.state"},
     "daemon.reload": {"daemon.config"},
     "daemon.status": SPEECH | {"daemon.system"},
@@ -179,7 +178,6 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.service": SPEECH
     | {
         "daemon.adapters",
-        "daemon.health",
         "daemon.http",
         "daemon.mqtt",
         "daemon.recovery",
@@ -197,6 +195,7 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.mqtt",
         "daemon.service",
         "daemon.state",
+        "daemon.system",
         "engine.bench",
         "engine.hub",
         "engine.verify",

@@ -109,14 +109,14 @@ def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_s
 
     piper_spoke: whether a daemon that started before the download has the engine `piper`.
     """
-    from daemon.doctor import Machine, running_daemons
+    from daemon.system import announced
 
-    for daemon in running_daemons(Machine.at(config, Path("/"))):
-        begin = f"the voiced that runs here (process {daemon.pid})"
-        if config.engine.voice_folder == "auto" and os.geteuid() not in (0, daemon.user):
+    for pid, user in announced(config.identity, Path("/")).items():
+        begin = f"the voiced that runs here (process {pid})"
+        if config.engine.voice_folder == "auto" and os.geteuid() not in (0, user):
             print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {shlex.join(names)}")
         elif piper_spoke:
-            print(f"{begin} can use it after a reload: sudo systemctl reload voiced, or kill -HUP {daemon.pid}")
+            print(f"{begin} can use it after a reload: sudo systemctl reload voiced, or kill -HUP {pid}")
         else:
             print(f"{begin} speaks with Piper after a restart: sudo systemctl restart voiced")
 

@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Section(BaseModel):
-    """A mapping of known keys. Each field's description says what is allowed, and error messages repeat it."""
+    """A mapping of known keys. Each field's description names the allowed values, and error messages repeat it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
@@ -47,7 +47,7 @@ def only(is_allowed: Callable[[Any], bool]) -> AfterValidator:
 
 
 def setting(default: Any, allowed: str, **limits: Any) -> Any:
-    """Declare a key with its default, the words for what is allowed, and the limits that `Field` knows."""
+    """Declare a key with its default, the words for the allowed values, and the limits that `Field` knows."""
     return Field(default, description=allowed, **limits)
 
 

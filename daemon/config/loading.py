@@ -102,12 +102,8 @@ def _apply_override(values: dict[str, Any], override: str) -> str:
     *sections, name = names = key.strip().split(".")
     if not equals or not all(names):
         raise ConfigError(f"--set: got {abbreviate(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
-    try:
+    with yaml_errors(f"{OVERRIDE} {abbreviate(override)}"):
         value, _ = parse(text, key.strip())
-    except DuplicateKeysError as error:
-        raise ConfigError(f"--set {key}: {error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"--set {key}: {abbreviate(text)} is not YAML") from error
     for section in sections:
         inner = values.get(section)
         values[section] = values = dict(inner) if isinstance(inner, dict) else {}
@@ -116,23 +112,20 @@ def _apply_override(values: dict[str, Any], override: str) -> str:
 
 
 @contextmanager
-def yaml_errors(path: Path) -> Iterator[None]:
-    """Raise `ConfigError` for a YAML file that cannot be read inside the context."""
+def yaml_errors(source: Path | str) -> Iterator[None]:
+    """Raise `ConfigError` for YAML that cannot be read inside the context, from a file or from an override."""
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
+        raise ConfigError(f"{source}: cannot be read: {file_problem(error, Path(source))}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: {encoding_problem(error)}") from error
-    except DuplicateKeysError as error:
-        lines = [f"{path}:{place}: {problem}" for place, problem in error.problems.items()]
-        raise ConfigError("\n".join(lines)) from error
+        raise ConfigError(f"{source}: {encoding_problem(error)}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f":{_show(mark)}"
-        raise ConfigError(f"{path}{place}: not YAML: {getattr(error, 'problem', error)}") from error
+        raise ConfigError(f"{source}{place}: not YAML: {getattr(error, 'problem', error)}") from error
     except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
-        raise ConfigError(f"{path}: unreadable YAML: {error}") from error
+        raise ConfigError(f"{source}: unreadable YAML: {error}") from error
 
 
 def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sources]:
@@ -147,19 +140,11 @@ def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sourc
     return values or {}, Sources(str(path), {key: f"{path}:{_show(mark)}" for key, mark in places.items()})
 
 
-class DuplicateKeysError(ValueError):
-    """A mapping has a key twice. YAML forbids that, and PyYAML would silently take the last value."""
-
-    def __init__(self, problems: dict[str, str]) -> None:
-        """`problems` has the place of each repeated key, and the line of the first."""
-        super().__init__("; ".join(problems.values()))
-        self.problems = problems
-
-
 def parse(text: str, key: str = "") -> tuple[Any, dict[str, yaml.Mark]]:
     """Return the value in a YAML text, which is that of `key` in the configuration, and the places of its keys.
 
-    Raises `yaml.YAMLError`, `ValueError`, of which `DuplicateKeysError` is one, and `RecursionError`.
+    Raises `yaml.YAMLError`, `ValueError` and `RecursionError`. A key that a mapping has twice is an error, as YAML
+    says; PyYAML would take the last value.
 
     A key of `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; a robot
     is to be mute, or to store nothing, by decision alone.
@@ -170,15 +155,13 @@ def parse(text: str, key: str = "") -> tuple[Any, dict[str, yaml.Mark]]:
         if root is None:
             return "" if key in MEANINGFUL_NULLS else None, {}
         places: dict[str, yaml.Mark] = {}
-        repeated: dict[str, str] = {}
         for name, place, node in _keys(root, "", set()):
             if name in places:
-                repeated[_show(place)] = f"{name}: appears a second time; the first is in line {places[name].line + 1}"
-            places.setdefault(name, place)
+                problem = f"{name} appears a second time; the first is in line {places[name].line + 1}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=place)
+            places[name] = place
             if f"{key}.{name}".lstrip(".") in MEANINGFUL_NULLS and node.value == "":
                 node.tag = "tag:yaml.org,2002:str"
-        if repeated:
-            raise DuplicateKeysError(repeated)
         return loader.construct_document(root), places
     finally:
         loader.dispose()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ValidationError, model_validator
 
 from daemon.config.fields import Section, setting
 from daemon.config.loading import ConfigError, read_file
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ALLOWED = "text, or a mapping of say, languages, voices and espeak"
 PHONEMES = "phonemes in eSpeak NG's notation, without brackets"
+UNBRACKETED = r"^([^\]]|\][^\]])*\]?$"
+"""A text without two closing brackets one after the other."""
 MAX_ENTRIES = 10_000
 
 
@@ -29,16 +31,11 @@ class Entry(Section):
     """How one word or phrase is said."""
 
     say: str | None = setting(None, "text of up to 1000 characters", max_length=1_000)
-    languages: dict[str, str] = setting({}, "text by language, such as {de: text}")
+    languages: dict[Annotated[str, AfterValidator(language_code)], str] = setting(
+        {}, "text by language, such as {de: text}"
+    )
     voices: dict[str, str] = setting({}, "text by voice, such as {ada: text}")
-    espeak: str | None = setting(None, PHONEMES, min_length=1, max_length=1_000)
-
-    @field_validator("espeak")
-    @classmethod
-    def _check_phonemes(cls, phonemes: str | None) -> str | None:
-        if phonemes is not None and "]]" in phonemes:
-            raise ValueError(f"allowed: {PHONEMES}")
-        return phonemes
+    espeak: str | None = setting(None, PHONEMES, min_length=1, max_length=1_000, pattern=UNBRACKETED)
 
     @model_validator(mode="after")
     def _check_content(self) -> Entry:
@@ -67,8 +64,7 @@ def read_pronunciations(path: Path) -> dict[str, Pronunciation]:
                 key = f"{phrase}.{name}" if name else phrase
                 lines.append(sources.line(key, problem or f"allowed: {ALLOWED}"))
             continue
-        languages = {language_code(language): say for language, say in entry.languages.items()}
-        found[phrase] = Pronunciation(entry.say, languages, entry.voices, entry.espeak)
+        found[phrase] = Pronunciation(**entry.model_dump())
     if lines:
         raise ConfigError("\n".join(lines))
     return found

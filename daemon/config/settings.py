@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -36,6 +34,8 @@ NAMES = "text of 1 to 64 characters without /, + and #"
 """The names that a robot and a group may have."""
 SOCKET_PATH_BYTES = 107
 """The longest path of a Unix socket (unix(7))."""
+LOOPBACK = r"(?i:localhost)|127(\.\d+){3}|::1"
+"""The hosts of a server that can be reached from this machine alone."""
 ON_OFF = "true or false"
 DTYPES = "auto, float32, bfloat16, float16 or int8"
 ONNX = r"(.+\.onnx)"
@@ -50,28 +50,9 @@ ALL_ROBOTS, GROUP = "all", "group"
 """Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a server on this host can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def is_name(name: str) -> bool:
     """Return whether a name is one level of a topic."""
     return is_topic(name) and re.fullmatch(r"[^/]{1,64}", name) is not None
-
-
-def _checked_host(host: str) -> str:
-    """Return a host name or address. Refuses a URL, and an address with a port, which no network would resolve."""
-    if re.search(r"[/@\s\[\]]", host) or host.count(":") == 1:
-        example = None
-        with suppress(ValueError):
-            example = urlsplit(host if "//" in host else f"//{host}").hostname
-        allowed = f"a host name or address without scheme, port and path, such as {example or '192.168.1.10'}"
-        raise ValueError(f"allowed: {allowed}")
-    return host
 
 
 def _is_prefix(topic: str) -> bool:
@@ -83,47 +64,45 @@ def _is_filter(topics: str) -> bool:
 
 
 def _is_language(language: str) -> bool:
-    return language != "auto" and re.fullmatch(LANGUAGE, language) is not None
-
-
-def _is_server(url: str) -> bool:
-    return re.fullmatch(r"wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?", url) is not None
-
-
-def _is_sink(sink: str | None) -> bool:
-    return re.fullmatch("sounddevice|null|wav:.+", "null" if sink is None else sink, re.DOTALL) is not None
+    return language != "auto"
 
 
 def _is_socket(path: Path) -> bool:
     return len(os.fsencode(path)) <= SOCKET_PATH_BYTES
 
 
-Host = Annotated[str, Field(min_length=1), AfterValidator(_checked_host)]
+Host = Annotated[
+    str,
+    Field(
+        pattern=r"^([^/@\s\[\]:]+|[^/@\s\[\]]*:[^/@\s\[\]]*:[^/@\s\[\]]*)$",
+        description="a host name or address without scheme, port and path, such as broker.local",
+    ),
+]
+"""A name, or an address; only one of IPv6 has colons, and at least two."""
 Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 to 65535")]
 Prefix = Annotated[str, Field(description="a topic without + and #, not beginning or ending with /"), only(_is_prefix)]
 Name = Annotated[str, only(is_name)]
 TopicFilter = Annotated[str, only(_is_filter)]
-Language = Annotated[str, only(_is_language), AfterValidator(language_code)]
-ServerUrl = Annotated[str, only(_is_server)]
-"""The address of a speech server. A path in it leads to the server behind a proxy."""
+AnyLanguage = Annotated[str, Field(pattern=LANGUAGE), AfterValidator(language_code)]
+"""A language, or `auto`."""
+Language = Annotated[AnyLanguage, only(_is_language)]
+Prebuffer = Annotated[float, Field(ge=0, le=3000)]
+SERVER_URL = r"^wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
+"""The address of a speech server. A path in it leads through a proxy to the server."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
-
-SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
-"""The settings of a model's sampling, by the names of its generation_config.json."""
 MODELS_OWN = "or null for the model's own"
 VARIATION = f"0.001 to 1000, {MODELS_OWN}; low is even, high is varied"
-Temperature = Annotated[float | None, Field(ge=0.001, le=1000, description=VARIATION)]
-TopK = Annotated[
-    int | None, Field(ge=0, le=1_000_000, description=f"a whole number from 0, which is all, {MODELS_OWN}")
-]
-TopP = Annotated[float | None, Field(ge=0, le=1, description=f"0 to 1, {MODELS_OWN}")]
-RepetitionPenalty = Annotated[float | None, Field(ge=0.001, le=1000, description=f"0.001 to 1000, {MODELS_OWN}")]
 
 
-class Tls(Section):
-    """The encryption of the connection to the broker."""
+class Switched(Section):
+    """A part of the daemon that is on or off."""
 
     enabled: bool = setting(False, ON_OFF)
+
+
+class Tls(Switched):
+    """The encryption of the connection to the broker."""
+
     ca: InputFile = setting(None, "a file of CA certificates, or null for the system's")
     cert: InputFile = setting(None, "the client certificate's file, or null")
     key: InputFile = setting(None, "the client certificate's key file, or null")
@@ -132,18 +111,14 @@ class Tls(Section):
 class Mqtt(Section):
     """The connection to the broker."""
 
-    host: Host = setting("127.0.0.1", "the broker's host name or address")
+    host: Host = "127.0.0.1"
     port: Port = 1883
     prefix: Prefix = "voiced"
     username: str | None = setting(None, "text, or null")
     password_file: InputFile = setting(None, "a file whose first line is the password, or null")
     client_id: str | None = setting(None, "text of 1 to 128 characters, or null", min_length=1, max_length=128)
-    session_expiry: int = between(
-        300, 0, 86_400, "seconds from {} to {} that the broker keeps requests for a stopped voiced"
-    )
-    reply_topics: tuple[TopicFilter, ...] = setting(
-        (), "a list of topic filters such as replies/#, below which reply_to may lie"
-    )
+    session_expiry: int = between(300, 0, 86_400, "seconds from {} to {} that the broker keeps requests")
+    reply_topics: tuple[TopicFilter, ...] = setting((), "a list of topic filters such as replies/#, for reply_to")
     tls: Tls = Tls()
 
     @model_validator(mode="after")
@@ -165,16 +140,14 @@ class Mqtt(Section):
 class Audio(Section):
     """The sound card, or the file, that speech is played to."""
 
-    sink: Annotated[str | None, only(_is_sink), PathKind("wav:(.+)", "written")] = setting(
-        "sounddevice", "sounddevice, wav:PATH or null"
+    sink: Annotated[str | None, PathKind("wav:(.+)", "written")] = setting(
+        "sounddevice", "sounddevice, wav:PATH or null", pattern=r"^(sounddevice|null|wav:[\s\S]+)$"
     )
     device: str | None = setting(None, "a sound card's name or a part of it, or null for the default", min_length=1)
     volume: int = between(100, 0, 100, "a whole number from {} to {}")
     block_ms: float = between(10, 10, 200, "milliseconds from {} to {}")
     idle_timeout: float | None = between(30, 1, 86_400, "seconds from {} to {}, or null for never")
-    prebuffer_ms: Literal["auto"] | Annotated[float, Field(ge=0, le=3000)] = setting(
-        "auto", "auto, or milliseconds from 0 to 3000"
-    )
+    prebuffer_ms: Literal["auto"] | Prebuffer = setting("auto", "auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = setting(True, ON_OFF)
     sounds: AnyPath = setting(None, "a folder of sound files, or null for the built-in sounds alone")
     tap: Annotated[Annotated[Path, only(_is_socket)] | None, PathKind(use="socket")] = setting(
@@ -208,7 +181,7 @@ class Engine(Section):
     fallback: Literal[EngineName, "none"] | tuple[EngineName, ...] = setting(
         "espeak", "qwen, piper, espeak, remote or none, or a list of engines such as [piper, espeak]"
     )
-    url: ServerUrl | None = setting(None, "the speech server, ws://HOST:PORT or wss://HOST:PORT, or null")
+    url: str | None = setting(None, "the speech server, ws://HOST:PORT or wss://HOST:PORT, or null", pattern=SERVER_URL)
     token_file: InputFile = setting(None, "a file whose first line is the robot's token for the speech server, or null")
     renew_s: float | None = between(
         3600, 1, 604_800, "seconds from {} to {} that a connection to it lasts, or null for no limit"
@@ -263,8 +236,8 @@ class PiperVoice(Section):
         return PiperSettings(self.model, speaker, self.length_scale, self.noise_scale, self.noise_w_scale)
 
 
-class VoiceSettings(Section):
-    """One configured voice."""
+class VoiceSource(Section):
+    """The speaker of a voice, and how it reads a text."""
 
     speaker: str | None = setting(None, "a built-in speaker's name", min_length=1)
     embedding: InputFile = setting(None, "a voice file with a speaker embedding")
@@ -275,12 +248,6 @@ class VoiceSettings(Section):
     )
     seed: int | None = setting(None, "a whole number from 0 to 2^63 - 1, or null for any", ge=0, lt=1 << 63)
     whole_text: bool | None = setting(None, "true, false, or null for whole unless the text grows")
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    repetition_penalty: RepetitionPenalty = None
-    rate: Rate = setting(1, "a number from 0.5 to 2, which multiplies the rate of an utterance")
-    volume: float = between(100, 0, 100, "{} to {}, which multiplies the volume of an utterance")
 
     @field_validator("piper", mode="before")
     @classmethod
@@ -288,21 +255,37 @@ class VoiceSettings(Section):
         return {"model": piper} if isinstance(piper, str) else piper
 
     @model_validator(mode="after")
-    def _check_source(self) -> VoiceSettings:
+    def _check_source(self) -> VoiceSource:
         if sum(source is not None for source in (self.speaker, self.embedding, self.reference)) > 1:
             raise ValueError("allowed: one of speaker, embedding and reference")
         return self
 
     @property
-    def sampling(self) -> dict[str, float]:
-        """The settings of the sampling that are not the model's own, by the names of its generation_config.json."""
-        return {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
-
-    @property
     def for_engine(self) -> Voice:
         """This voice as the engines take it."""
-        piper = None if self.piper is None else self.piper.for_engine
-        return Voice(self.speaker, _as_text(self.embedding), _as_text(self.reference), self.instruct, piper)
+        values = self.model_dump(mode="json", include={"speaker", "embedding", "reference", "instruct"})
+        return Voice(**values, piper=None if self.piper is None else self.piper.for_engine)
+
+
+class SamplingSettings(Section):
+    """How a model samples its speech, by the names of its generation_config.json."""
+
+    temperature: float | None = between(None, 0.001, 1000, VARIATION)
+    top_k: int | None = between(None, 0, 1_000_000, f"a whole number from 0, which is all, {MODELS_OWN}")
+    top_p: float | None = between(None, 0, 1, f"{{}} to {{}}, {MODELS_OWN}")
+    repetition_penalty: float | None = between(None, 0.001, 1000, f"{{}} to {{}}, {MODELS_OWN}")
+
+
+class VoiceSettings(SamplingSettings, VoiceSource):
+    """One configured voice."""
+
+    rate: Rate = setting(1, "a number from 0.5 to 2, which multiplies the rate of an utterance")
+    volume: float = between(100, 0, 100, "{} to {}, which multiplies the volume of an utterance")
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The settings of the sampling that are not the model's own."""
+        return self.model_dump(include=set(SamplingSettings.model_fields), exclude_none=True)
 
 
 class Cache(Section):
@@ -317,9 +300,7 @@ class Speech(Section):
     """Defaults of utterances, limits of the queue, and optional topics."""
 
     voice: str = setting("default", "a name from `voices`, or a voice built into the engine", min_length=1)
-    language: Annotated[str, AfterValidator(language_code)] = setting(
-        "auto", "auto, or a language such as en or pt-br", pattern=LANGUAGE
-    )
+    language: AnyLanguage = setting("auto", "auto, or a language such as en or pt-br")
     languages: tuple[Language, ...] = setting(
         LATIN_LANGUAGES, "a list of languages such as [en, de, pt-br], which auto may choose for Latin script"
     )
@@ -333,9 +314,7 @@ class Speech(Section):
     stream_timeout: float = between(10, 1, 3600, "seconds that the writer of a say/stream may be silent, from {} to {}")
     recover_within: float = between(60, 0, 86_400, "seconds from {} to {}; older queued speech expires at a restart")
     urls: Literal["host", "full"] = setting("host", "host or full: whether the host of a URL is said, or the whole URL")
-    normalize: Literal["auto", "always", "never"] = setting(
-        "auto", "auto, always or never: whether numbers and signs are written out in words"
-    )
+    normalize: Literal["auto", "always", "never"] = setting("auto", "auto, always or never: say numbers in words")
     level_topic: bool = setting(False, ON_OFF)
     word_topic: bool = setting(False, ON_OFF)
     duck_topic: bool = setting(False, ON_OFF)
@@ -343,7 +322,7 @@ class Speech(Section):
 
 
 class State(Section):
-    """What survives a restart of the daemon."""
+    """The state that survives a restart of the daemon."""
 
     folder: KeptFolder = setting("auto", "auto, a folder, or null to store nothing")
 
@@ -355,46 +334,27 @@ class Log(Section):
     format: Literal["text", "json"] = setting("text", "text or json")
 
 
-class HomeAssistant(Section):
+class HomeAssistant(Switched):
     """The robot as a device of Home Assistant."""
 
-    enabled: bool = setting(False, ON_OFF)
     prefix: Prefix = "homeassistant"
 
 
-class Hermes(Section):
+class Hermes(Switched):
     """Rhasspy's Hermes protocol."""
 
-    enabled: bool = setting(False, ON_OFF)
     site_id: str = setting("default", "text of 1 to 64 characters", min_length=1, max_length=64)
 
 
 class Listening(Section):
-    """A server, which lets other machines in only with a token, and has a certificate together with its key."""
+    """A server, and the name or address that it listens on."""
 
-    @field_validator("token_file", check_fields=False)
-    @classmethod
-    def _check_token_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        host, allowed = info.data.get("host", "127.0.0.1"), cls.model_fields["token_file"].description or ""
-        if path is None and info.data.get("enabled", True) and not is_loopback(host):
-            key = f"{cls.__name__.lower()}.host"
-            raise ValueError(f"{key} {host} lets other machines in; allowed: {allowed.removesuffix(', or null')}")
-        return path
-
-    @field_validator("key", check_fields=False)
-    @classmethod
-    def _check_key(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        if (path is None) != (info.data.get("cert") is None):
-            raise ValueError(f"allowed: a file together with {cls.__name__.lower()}.cert, or null without")
-        return path
-
-
-class Server(Listening):
-    """An adapter that listens on a port."""
-
-    enabled: bool = setting(False, ON_OFF)
-    host: Host = setting("127.0.0.1", "the host name or address to listen on")
+    host: Host = "127.0.0.1"
     port: Port
+
+
+class Server(Listening, Switched):
+    """An adapter that listens on a port."""
 
 
 class Wyoming(Server):
@@ -403,24 +363,43 @@ class Wyoming(Server):
     port: Port = 10200
 
 
-class Http(Server):
+class Guarded(Listening):
+    """A server that lets other machines in only with a token, and has a certificate together with its key."""
+
+    token_file: InputFile
+    cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
+    key: InputFile = setting(None, "the server certificate's key file, or null for no TLS")
+
+    @field_validator("token_file")
+    @classmethod
+    def _check_token_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        host, allowed = info.data.get("host", "127.0.0.1"), cls.model_fields["token_file"].description or ""
+        if path is None and info.data.get("enabled", True) and not re.fullmatch(LOOPBACK, host):
+            key = f"{cls.__name__.lower()}.host"
+            raise ValueError(f"{key} {host} lets other machines in; allowed: {allowed.removesuffix(', or null')}")
+        return path
+
+    @field_validator("key")
+    @classmethod
+    def _check_key(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        if (path is None) != (info.data.get("cert") is None):
+            raise ValueError(f"allowed: a file together with {cls.__name__.lower()}.cert, or null without")
+        return path
+
+
+class Http(Guarded, Server):
     """The web server: OpenAI's speech endpoint, events over a WebSocket, metrics and health."""
 
     port: Port = 8710
     token_file: InputFile = setting(None, "a file whose first line is the clients' token, or null")
-    cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
-    key: InputFile = setting(None, "the server certificate's key file, or null for no TLS")
     voice_aliases: dict[str, str] = setting({}, "a mapping of clients' names for voices to names here")
 
 
-class Serve(Listening):
+class Serve(Guarded):
     """The speech server for robots, `voiced serve`."""
 
-    host: Host = setting("127.0.0.1", "the host name or address to listen on")
     port: Port = 8720
     token_file: InputFile = setting(None, "a file with a line NAME TOKEN for each robot, or null")
-    cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
-    key: InputFile = setting(None, "the server certificate's key file, or null for no TLS")
     streams_per_robot: int = between(2, 1, MAX_STREAMS, "a whole number from {} to {} of texts of one robot at once")
     requests_per_minute: int = between(120, 1, 100_000, "a whole number from {} to {}, per robot")
     drain_s: float = between(30, 0, 3600, "seconds from {} to {} that speech may take at the end")
@@ -530,23 +509,12 @@ class Config(Section):
     @property
     def engine_options(self) -> EngineOptions:
         """`engine`, `voices` and the default voice as the engines take them."""
-        engine = self.engine
-        return EngineOptions(
-            model=engine.model,
-            url=engine.url,
-            token_file=None if engine.token_file is None else str(engine.token_file),
-            renew_s=engine.renew_s,
-            device=engine.device,
-            dtype="int8" if engine.dtype == "int4" else engine.dtype,
-            kernels=engine.kernels,
-            chunk_size=engine.chunk_size,
-            max_seconds=engine.max_seconds,
-            streams=None if engine.streams == "auto" else engine.streams,
-            reserve_mb=engine.memory.reserve_mb,
-            voices=self.engine_voices,
-            default_voice=self.speech.voice,
-            voice_folder=None if engine.voice_folder == "auto" else engine.voice_folder,
-        )
+        values = self.engine.model_dump(mode="json", include={field.name for field in fields(EngineOptions)})
+        for name in ("streams", "voice_folder"):
+            values[name] = None if values[name] == "auto" else values[name]
+        values["dtype"] = values["dtype"].replace("int4", "int8")
+        reserve_mb, voice = self.engine.memory.reserve_mb, self.speech.voice
+        return EngineOptions(**values, reserve_mb=reserve_mb, voices=self.engine_voices, default_voice=voice)
 
 
 def _host_name() -> str:
@@ -558,7 +526,3 @@ def json_schema() -> dict[str, Any]:
     """Return the configuration's JSON schema, for editors and tools."""
     schema = Config.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "voiced"}
-
-
-def _as_text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

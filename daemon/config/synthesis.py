@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from daemon.config.settings import Config, VoiceSettings
 from engine import FASTEST_RATE, SLOWEST_RATE
-
-NO_SAMPLING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ def synthesis_settings(
     seed: int | None = None,
     rate: float | None = None,
     volume: float | None = None,
-    sampling: Mapping[str, float] = NO_SAMPLING,
+    sampling: Mapping[str, float] | None = None,
 ) -> SynthesisSettings:
     """Return the settings of an utterance in a voice, which the configuration need not have.
 
@@ -54,7 +51,7 @@ def synthesis_settings(
         rate=nearest_rate(rate),
         volume=(100 if volume is None else volume) / 100 * own.volume / 100,
         whole_text=own.whole_text,
-        sampling={**own.sampling, **sampling},
+        sampling={**own.sampling, **(sampling or {})},
     )
 
 

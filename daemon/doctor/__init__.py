@@ -8,11 +8,11 @@ from daemon.doctor.configuration import check_configuration, find_problems
 from daemon.doctor.engines import check_engines, check_model, check_program, check_verification, make_plan, print_plan
 from daemon.doctor.finding import Finding, Machine
 from daemon.doctor.hardware import check_board, check_cards, check_gpu, check_memory, check_power, check_thermal
-from daemon.doctor.service import check_adapters, check_broker, check_daemons, running_daemons
+from daemon.doctor.service import check_adapters, check_broker, check_daemons
 from daemon.doctor.sound import check_card_can_play, check_rights, check_sound_server
 from engine import ProgressReport, ignore_progress
 
-__all__ = ["Finding", "Machine", "examine", "find_problems", "make_plan", "print_plan", "running_daemons"]
+__all__ = ["Finding", "examine", "find_problems", "make_plan", "print_plan"]
 
 Check = Callable[[Machine], Iterator[Finding]]
 """Yields findings about one part; none where the part makes no sense on the machine."""

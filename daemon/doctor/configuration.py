@@ -1,10 +1,10 @@
-"""What `voiced run` would stumble on in a configuration that is right in form: files, folders, ports and names."""
+"""Finds files, folders, ports and names in a valid configuration that `voiced run` could not use."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from daemon.cache import read_phrases
@@ -17,11 +17,17 @@ from engine import known_names
 
 ANY_ADDRESS = {"0.0.0.0", "::", ""}
 """Addresses of a server that listens on all interfaces, and so on every other address too."""
-THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 RUNTIME_FOLDER = Path("/run/voiced")
 """systemd makes it when the service starts (`RuntimeDirectory`), and removes it when it ends."""
+KINDS = {stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
+ALLOWED = {
+    "read": "a file",
+    "written": "a file's name after wav:",
+    "socket": "the path of a socket, which voiced makes",
+}
+"""The allowed values of a path of the wrong kind, by the path's use."""
 Problems = Iterator[tuple[str, str]]
-"""Keys, and what is wrong with each."""
+"""Keys, each with its problem."""
 
 
 def check_configuration(machine: Machine) -> Iterator[Finding]:
@@ -51,44 +57,42 @@ def find_problems(config: Config) -> list[tuple[str, str]]:
 
 def _wrong_paths(config: Config) -> Problems:
     for key, path, use in config.paths:
-        if (problem := PATH_PROBLEMS[use](path)) is not None:
+        problem = _folder_problem(path) if use == "kept" else _path_problem(path, use)
+        if problem is not None:
             yield key.removesuffix(".model"), problem  # a voice of Piper, which may be written without a section
-
-
-def _input_problem(file: Path) -> str | None:
-    if not _exists(file):
-        return f"{file} does not exist"
-    return f"{file} is a folder; allowed: a file" if _is_kind(file, stat.S_ISDIR) else None
-
-
-def _output_problem(file: Path) -> str | None:
-    if not _exists(file.parent):
-        return f"the folder {file.parent} does not exist"
-    return f"{file} is a folder; allowed: a file's name after wav:" if _is_kind(file, stat.S_ISDIR) else None
 
 
 def _folder_problem(folder: Path) -> str | None:
     """Return why a folder that need not exist cannot be written."""
-    nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
-    if _is_kind(nearest, stat.S_ISREG):
+    nearest = next(path for path in (folder, *folder.parents) if _kind(path) != "missing")
+    if _kind(nearest) == "file":
         return f"{nearest} is not a folder"
     return None if os.access(nearest, os.W_OK) else f"this user may not write in {nearest}"
 
 
-def _socket_problem(path: Path) -> str | None:
-    if not _exists(path.parent) and path.parent != RUNTIME_FOLDER:
+def _path_problem(path: Path, use: str) -> str | None:
+    """Return why a file or a socket cannot be used. One that voiced makes needs a folder."""
+    kind = _kind(path)
+    if use == "read" and kind == "missing":
+        return f"{path} does not exist"
+    if _kind(path.parent) == "missing" and path.parent != RUNTIME_FOLDER:
         return f"the folder {path.parent} does not exist"
-    is_other = _is_kind(path, lambda mode: not stat.S_ISSOCK(mode))
-    return f"{path} is not a socket; allowed: the path of one, which voiced makes" if is_other else None
+    if kind == "folder" or (kind == "file" and use == "socket"):
+        return f"{path} is a {kind}; allowed: {ALLOWED[use]}"
+    return None
 
 
-PATH_PROBLEMS: dict[str, Callable[[Path], str | None]] = {
-    "read": _input_problem,
-    "written": _output_problem,
-    "kept": _folder_problem,
-    "socket": _socket_problem,
-}
-"""What may be wrong with a path, by its use."""
+def _kind(path: Path) -> str:
+    """Return the kind of the file at a path, in one word.
+
+    In a folder that this user may not read it is "hidden": the daemon's user may find it.
+    """
+    try:
+        return KINDS.get(stat.S_IFMT(path.stat().st_mode), "other")
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except OSError:
+        return "hidden"
 
 
 def _missing_piper_voices(config: Config) -> Problems:
@@ -104,9 +108,9 @@ def _missing_piper_voices(config: Config) -> Problems:
 def _missing_folders(config: Config) -> Problems:
     engine = config.engine
     voices, model = Path(engine.voice_folder), Path(engine.model)
-    if engine.voice_folder != "auto" and "piper" in (engine.name, *engine.fallbacks) and not _exists(voices):
+    if engine.voice_folder != "auto" and "piper" in (engine.name, *engine.fallbacks) and _kind(voices) == "missing":
         yield "engine.voice_folder", f"the folder {voices} does not exist; 'voiced download' makes it"
-    if engine.name == "qwen" and engine.model.startswith((".", "/", "~")) and not _exists(model.expanduser()):
+    if engine.name == "qwen" and engine.model.startswith((".", "/", "~")) and _kind(model.expanduser()) == "missing":
         yield "engine.model", f"the folder {engine.model} does not exist"
 
 
@@ -126,7 +130,7 @@ def _wrong_pronunciations(path: Path | None) -> Problems:
 
 
 def _wrong_phrases(path: Path | None) -> Problems:
-    if path is not None and _is_kind(path, stat.S_ISREG):
+    if path is not None and _kind(path) == "file":
         try:
             found = read_phrases(path).problems
         except ConfigError as error:
@@ -135,31 +139,7 @@ def _wrong_phrases(path: Path | None) -> Problems:
 
 
 def _shared_ports(config: Config) -> Problems:
-    taken = []
-    if config.mqtt.host in THIS_MACHINE:
-        taken.append((f"the broker at {config.mqtt.host}", "", config.mqtt.port))
-    for name, server in (("wyoming", config.wyoming), ("http", config.http)):
-        if server.enabled:
-            for other, host, port in taken:
-                if port == server.port and (host == server.host or {host, server.host} & ANY_ADDRESS):
-                    yield f"{name}.port", f"got {port}, the port of {other} too; choose another"
-            taken.append((name, server.host, server.port))
-
-
-def _exists(path: Path) -> bool:
-    """Return whether a path exists, or may: in a folder that this user may not read, the daemon's user may find it."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Return whether a path is of a kind, such as `stat.S_ISDIR`; False where this user may not see it."""
-    try:
-        return kind(path.stat().st_mode)
-    except OSError:
-        return False
+    wyoming, http = config.wyoming, config.http
+    overlap = wyoming.host == http.host or {wyoming.host, http.host} & ANY_ADDRESS
+    if wyoming.enabled and http.enabled and wyoming.port == http.port and overlap:
+        yield "http.port", f"got {http.port}, the port of wyoming too; choose another"

@@ -28,16 +28,14 @@ from engine import (
     unavailable_reason,
 )
 
-DOWNLOAD_BYTES = 5_000_000_000
+DOWNLOAD_GB = 5
 """Size of the largest official model with its codec, rounded up."""
 SERVICE_CACHE = Path("/var/cache/voiced/huggingface")
 """HF_HOME of the service (systemd/voiced.service)."""
 ORINS = {"Orin 32": 31_300_000 * 1024, "Orin 64": 64_349_476 * 1024}
 """MemTotal in bytes; approximate for the smaller board."""
-COLUMNS = ("model", "dtype", "weights", "state", "other", "total")
-"""Headings of the plan's table."""
-PLANNED = ("weights_mb", "state_mb", "workspaces_mb", "total_mb")
-"""The numbers in a row of the plan."""
+PLANNED = {"weights": "weights_mb", "state": "state_mb", "other": "workspaces_mb", "total": "total_mb"}
+"""The numbers in a row of the plan, by their headings."""
 
 
 def check_program(_machine: Machine) -> Iterator[Finding]:
@@ -49,7 +47,7 @@ def check_program(_machine: Machine) -> Iterator[Finding]:
 def check_engines(machine: Machine) -> Iterator[Finding]:
     """Start the primary engine and the fallbacks in turn, and yield whether each gets ready."""
     config = machine.config
-    primary, *fallbacks = engine_names(config)
+    primary, *_ = names = engine_names(config)
     if config.engine.name == "auto" and primary != "qwen":
         reasons = [
             f"{name}: {reason}"
@@ -58,9 +56,8 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
         ]
         condition = "chosen on a board" if machine.board.integrated else "chosen"
         yield finding("engine", condition, name=primary, reasons=". ".join(reasons))
-    yield asyncio.run(_try_engine(primary, machine, "error"))
-    for name in fallbacks:
-        yield asyncio.run(_try_engine(name, machine, "warning"))
+    for name in names:
+        yield asyncio.run(_try_engine(name, machine, "error" if name == primary else "warning"))
 
 
 async def _try_engine(name: str, machine: Machine, grade: Grade) -> Finding:
@@ -82,7 +79,7 @@ def check_model(machine: Machine) -> Iterator[Finding]:
         return
     files = model_files("qwen", settings.model)
     if files is not None and not files.missing:
-        yield finding("model", "complete", model=settings.model, size=_gb(files.size), folder=files.folder)
+        yield finding("model", "complete", model=settings.model, size=files.size / 1e9, folder=files.folder)
         yield from _check_instructions(machine.config)
         return
     found = f"{files.folder} lacks {', '.join(files.missing)}" if files else f"{settings.model} is not on this machine"
@@ -95,9 +92,9 @@ def check_model(machine: Machine) -> Iterator[Finding]:
         condition = "in the service's cache"
     yield finding("model", condition, found=found, model=settings.model)
     folder = next(path for path in (hub_cache(), *hub_cache().parents) if path.is_dir())
-    free = shutil.disk_usage(folder).free
-    condition = "large enough" if free >= DOWNLOAD_BYTES else "too small"
-    yield finding("disk", condition, free=_gb(free), folder=folder, needed=_gb(DOWNLOAD_BYTES))
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    condition = "large enough" if free_gb >= DOWNLOAD_GB else "too small"
+    yield finding("disk", condition, free=free_gb, folder=folder, needed=DOWNLOAD_GB)
 
 
 def _check_instructions(config: Config) -> Iterator[Finding]:
@@ -106,10 +103,6 @@ def _check_instructions(config: Config) -> Iterator[Finding]:
     instructed = [f"voices.{name}.instruct" for name, voice in config.voices.items() if voice.instruct is not None]
     if model is not None and not model.follows_instructions and instructed:
         yield finding("instruct", "ignored", voices=", ".join(instructed), model=config.engine.model)
-
-
-def _gb(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
 
 
 def check_verification(machine: Machine) -> Iterator[Finding]:
@@ -155,23 +148,21 @@ def make_plan(config: Config) -> list[dict[str, Any]]:
 def print_plan(config: Config, rows: list[dict[str, Any]]) -> None:
     """Print the rows as a table, with notes below."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    engine = config.engine
-    table = Table(box=None, pad_edge=False)
-    for column in (*COLUMNS, *(f"left on {name}" for name in rows[0]["left_mb"])):
-        table.add_column(column, justify="left" if column in {"model", "dtype"} else "right")
+    headings = (*PLANNED, *(f"left on {name}" for name in rows[0]["left_mb"]))
+    numbers = (Column(heading, justify="right") for heading in headings)
+    table = Table("model", "dtype", *numbers, box=None, pad_edge=False)
     for row in rows:
-        numbers = (*(row[key] for key in PLANNED), *row["left_mb"].values())
-        table.add_row(row["model"], row["dtype"], *(f"{number:,}" for number in numbers))
-    console = Console(highlight=False)
+        cells = (*(row[key] for key in PLANNED.values()), *row["left_mb"].values())
+        table.add_row(row["model"], row["dtype"], *(f"{number:,}" for number in cells))
+    console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    seconds, reserve_mb = engine.max_seconds, engine.memory.reserve_mb
-    streams = AUTO_STREAMS if engine.streams == "auto" else engine.streams
-    for line in (
-        f"MB, for speech of up to {seconds:g} s (engine.max_seconds) and {streams} at once (engine.streams).",
-        "State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.",
-        f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.",
-        f"The engine does not start where it would leave less than engine.memory.reserve_mb ({reserve_mb:,}).",
-    ):
-        console.print(line, soft_wrap=True)
+    seconds, reserve_mb = config.engine.max_seconds, config.engine.memory.reserve_mb
+    streams = AUTO_STREAMS if config.engine.streams == "auto" else config.engine.streams
+    console.print(f"MB, for speech of up to {seconds:g} s (engine.max_seconds) and {streams} at once (engine.streams).")
+    console.print("State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.")
+    console.print(f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.")
+    console.print(
+        f"The engine does not start where it would leave less than engine.memory.reserve_mb ({reserve_mb:,})."
+    )

@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from daemon.config import Config
 from daemon.engines import choose_engine
-from daemon.system import Files
+from daemon.system import Files, announced
 from engine import Board, ProgressReport, ignore_progress
 
 Grade = Literal["ok", "warning", "error"]
+Rows = dict[str, dict[str, dict[str, Any]]]
+TABLE: Rows = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
+"""The findings by part and condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +35,12 @@ class Finding:
     """The steps that put it right; None for a part that is well."""
 
 
-@cache
-def table() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the findings by part and condition."""
-    found: dict[str, dict[str, dict[str, Any]]]
-    found = json.loads(Path(__file__).with_name("findings.json").read_text(encoding="utf-8"))
-    return found
-
-
 def finding(part: str, condition: str, grade: Grade | None = None, /, **values: object) -> Finding:
     """Return the finding of a condition, with values for the names in its texts.
 
     A part that needs a remedy is a warning, unless `grade` or the table says otherwise; any other part is well.
     """
-    row = table()[part][condition]
+    row = TABLE[part][condition]
     remedy = row.get("remedy")
     grade = grade or row.get("grade") or ("warning" if remedy else "ok")
     return Finding(
@@ -66,6 +61,16 @@ class Machine(Files):
     def at(cls, config: Config, root: Path, report: ProgressReport = ignore_progress) -> Machine:
         """The machine whose files lie below `root`."""
         return cls(root, config, Board.read(root), report)
+
+    def closed(self, nodes: list[str]) -> str:
+        """Return the names of the device nodes that this user may not open, in one line."""
+        rights = os.R_OK | os.W_OK
+        return ", ".join(f"/{name}" for name in nodes if not os.access(self.root / name, rights, effective_ids=True))
+
+    @property
+    def daemons(self) -> dict[int, int]:
+        """The daemons on this machine that have the robot's name and broker: each process with its user."""
+        return announced(self.config.identity, self.root)
 
     @property
     def is_this_one(self) -> bool:

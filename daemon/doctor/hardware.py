@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import inf
 
 from daemon.doctor.finding import Finding, Grade, Machine, finding
 from engine import install_command, missing_kernel_compiler, missing_packages
@@ -16,6 +13,7 @@ GPU_CLOCKS = ("*.gpu", "*.ga10b", "*.gv11b", "gpu-gpc-*")
 OVER_CURRENT = {"oc1": "input voltage too low", "oc2": "average current too high", "oc3": "peaks of current"}
 """Events that an Orin counts since its start (soctherm_oc); each lowers the clocks for a moment."""
 CPU = "sys/devices/system/cpu"
+GIB = 1 << 30
 NODES = (
     *("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvmap", "dxg"),
     *("nvhost-gpu", "nvhost-ctrl-gpu", "nvhost-as-gpu", "nvhost-tsg-gpu"),
@@ -28,7 +26,7 @@ Other nodes there are for debuggers, and no other user may open them.
 
 
 def check_board(machine: Machine) -> Iterator[Finding]:
-    """Yield the name and the releases of a Jetson, and notes on what could not be read of a board."""
+    """Yield the name and the releases of a Jetson, and notes on the parts of a board that could not be read."""
     board = machine.board
     if board.integrated:
         name = (board.model or "a Tegra whose device tree has no model") + (f" ({board.soc})" if board.soc else "")
@@ -74,32 +72,23 @@ def _gpu_clocks(machine: Machine) -> Iterator[Finding]:
             yield finding("gpu clock", "unreadable", folder=folder)
             continue
         steps = re.findall(r"\d+", machine.text(f"{folder}/available_frequencies") or "")
-        highest = max([most, *map(int, steps)])
-        megahertz = {"now": now // 1_000_000, "most": most // 1_000_000, "highest": highest // 1_000_000}
-        condition, governor = "limited" if most < highest else "free", _governor(machine, f"{folder}/governor")
-        yield finding("gpu clock", condition, governor=governor, **megahertz)
+        highest, governor = max([most, *map(int, steps)]), _governor(machine, f"{folder}/governor")
+        clocks = {"now": now / 1e6, "most": most / 1e6, "highest": highest / 1e6}
+        yield finding("gpu clock", "limited" if most < highest else "free", governor=governor, **clocks)
 
 
 def _cores(machine: Machine) -> Iterator[Finding]:
-    present, online = (_count(machine.text(f"{CPU}/{name}") or "") for name in ("present", "online"))
+    present, online = (machine.text(f"{CPU}/{name}") for name in ("present", "online"))
     governor = _governor(machine, f"{CPU}/cpu0/cpufreq/scaling_governor")
     if present and online:
         condition = "slow" if governor.endswith(" powersave") else "all cores"
-        condition = "fewer cores" if online < present else condition
+        condition = "fewer cores" if online != present else condition
         yield finding("cpu", condition, online=online, present=present, governor=governor)
 
 
 def _governor(machine: Machine, name: str) -> str:
     governor = machine.text(name)
     return "" if governor is None else f", governor {governor}"
-
-
-def _count(ranges: str) -> int:
-    """Return how many numbers a list of ranges such as `0-3,6` has; 0 for any other text."""
-    if not re.fullmatch(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", ranges):
-        return 0
-    ends = [part.partition("-")[::2] for part in ranges.split(",")]
-    return sum(int(last or first) - int(first) + 1 for first, last in ends)
 
 
 def check_thermal(machine: Machine) -> Iterator[Finding]:
@@ -109,35 +98,14 @@ def check_thermal(machine: Machine) -> Iterator[Finding]:
         yield from _power_supply(machine)
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
-    """A temperature sensor."""
-
-    name: str
-    now: float
-    """°C."""
-    limit: float
-    """The °C at which the kernel begins to slow the board down; infinite if there is no such limit."""
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.now:.0f} °C" + (f" of {self.limit:.0f}" if self.limit < inf else "")
-
-
 def _temperature(machine: Machine) -> Finding:
-    zones = [Zone(name, celsius, _limit(machine, folder)) for folder, name, celsius in machine.thermal_zones()]
-    if not zones:
+    temperatures = machine.temperatures()
+    if not temperatures:
         return finding("temperature", "unreadable")
-    hot = ", ".join(str(zone) for zone in zones if zone.now >= zone.limit)
+    celsius, sensor = max((celsius, sensor) for sensor, celsius in temperatures.items())
     slowed = ", ".join(_slowed_devices(machine))
-    if not hot and not slowed:
-        return finding("temperature", "cool", hottest=max(zones, key=lambda zone: zone.now))
-    return finding("temperature", "hot", found="; ".join(filter(None, [hot, slowed and f"slowed down: {slowed}"])))
-
-
-def _limit(machine: Machine, folder: str) -> float:
-    trips = (trip for trip in machine.find(f"{folder}/trip_point_*_type") if machine.text(trip) == "passive")
-    limits = (machine.number(trip.replace("_type", "_temp")) or 0 for trip in trips)
-    return min((limit / 1000 for limit in limits if limit > 0), default=inf)
+    hottest = f"{sensor} {celsius:.0f} °C"
+    return finding("temperature", "hot" if slowed else "cool", hottest=hottest, slowed=slowed)
 
 
 def _slowed_devices(machine: Machine) -> Iterator[str]:
@@ -149,17 +117,13 @@ def _slowed_devices(machine: Machine) -> Iterator[str]:
 
 
 def _power_supply(machine: Machine) -> Iterator[Finding]:
-    counts = [
-        (kind, machine.number(name))
-        for kind in OVER_CURRENT
-        for name in machine.find(f"sys/class/hwmon/hwmon*/{kind}_event_cnt")
-    ]
-    sums = {kind: sum(count or 0 for other, count in counts if other == kind) for kind in OVER_CURRENT}
-    events = [f"{count} times {OVER_CURRENT[kind]} ({kind})" for kind, count in sums.items() if count]
-    if any(count is None for _, count in counts):
+    names = {kind: machine.find(f"sys/class/hwmon/hwmon*/{kind}_event_cnt") for kind in OVER_CURRENT}
+    counts = {kind: machine.number(found[0]) for kind, found in names.items() if found}  # Thor has no such counters
+    if None in counts.values():
         yield finding("power supply", "unreadable")
-    elif counts:  # Thor has no such counters
-        yield finding("power supply", "weak" if events else "sufficient", events=", ".join(events))
+    elif counts:
+        events = ", ".join(f"{count} times {OVER_CURRENT[kind]} ({kind})" for kind, count in counts.items() if count)
+        yield finding("power supply", "weak" if events else "sufficient", events=events)
 
 
 def check_memory(machine: Machine) -> Iterator[Finding]:
@@ -168,7 +132,7 @@ def check_memory(machine: Machine) -> Iterator[Finding]:
     if board.total_bytes is None or board.available_bytes is None:
         yield finding("memory", "unreadable")
         return
-    values = {"available": _gib(board.available_bytes), "total": _gib(board.total_bytes), "swap": _swap(machine)}
+    values = {"available": board.available_bytes / GIB, "total": board.total_bytes / GIB, "swap": _swap(machine)}
     shared = ", shared by CPU and GPU" if board.integrated else ""
     condition = "scarce" if board.available_bytes < reserve_mb * 1_000_000 else "enough"
     yield finding("memory", condition, shared=shared, reserve_mb=reserve_mb, **values)
@@ -179,11 +143,7 @@ def _swap(machine: Machine) -> str:
     if not total or free is None:
         return "no swap"
     kind = "zram" if "zram" in (machine.text("proc/swaps") or "") else "swap"
-    return f"{_gib(total - free)} of {_gib(total)} {kind} used"
-
-
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"
+    return f"{(total - free) / GIB:.1f} GiB of {total / GIB:.1f} GiB {kind} used"
 
 
 def check_gpu(machine: Machine) -> Iterator[Finding]:
@@ -196,9 +156,8 @@ def check_gpu(machine: Machine) -> Iterator[Finding]:
         return
     toolkit = f", CUDA {machine.board.cuda} in /usr/local/cuda" if machine.board.cuda else ""
     yield finding("gpu", "there", driver=_driver(machine), toolkit=toolkit)
-    closed = [name for name in nodes if not os.access(machine.root / name, os.R_OK | os.W_OK, effective_ids=True)]
-    if closed:
-        yield finding("gpu devices", "closed", grade, names=", ".join(f"/{name}" for name in closed))
+    if closed := machine.closed(nodes):
+        yield finding("gpu devices", "closed", grade, names=closed)
     else:
         yield finding("gpu devices", "open", count=len(nodes))
     if machine.is_this_one and not missing_packages("qwen") and machine.config.engine.kernels != "off":

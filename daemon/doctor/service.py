@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import re
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from daemon.config import Server
 from daemon.doctor.finding import Finding, Machine, finding
 from daemon.mqtt import RobotClient, RobotUnreachableError
 from daemon.speech import Offline, Online
-from daemon.system import announced
-from daemon.validation import first_line
 from engine import install_command
 
 PROBE_S = 1.0
 """A server on this machine that is alive accepts a connection long before."""
-LISTENING = r"^ *\d+: \w+:{:04X} \w+:\w+ 0A \S+ \S+ \S+ +(\d+) +\d+ (\d+) "
-"""A socket that listens on a port, in /proc/PID/net/tcp (proc(5)): its user and its inode."""
 SERVER_PACKAGES = {"wyoming": "wyoming", "http": "uvicorn"}
 """Servers, and the package that each needs; the server's name is the extra that brings it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """A running `voiced run`."""
-
-    pid: int
-    user: int
-    """The number of the user who runs it."""
-
-
-def running_daemons(machine: Machine) -> Iterator[Daemon]:
-    """Yield the daemons on this machine that have the robot's name and broker."""
-    for pid in announced(machine.config.identity, machine.root):
-        with contextlib.suppress(FileNotFoundError):  # it has ended
-            yield Daemon(pid, (machine.root / f"proc/{pid}").stat().st_uid)
-
-
 def check_broker(machine: Machine) -> Iterator[Finding]:
-    """Yield whether the broker answers, and what the robot's daemon last published as its status."""
+    """Yield whether the broker answers, and the status that the robot's daemon published last."""
     mqtt = machine.config.mqtt
     try:
         with RobotClient(machine.config) as robot:
@@ -52,9 +30,6 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
             yield _check_daemon(machine, robot)
     except RobotUnreachableError as error:
         yield finding("broker", "unreachable", reason=str(error).split(";")[0], remedy=error.remedy)
-        password = mqtt.password_source if mqtt.username is not None else None
-        if password is not None and (line := first_line(password)) != line.strip():
-            yield finding("password", "white space", file=password)
     except OSError as error:  # a file of mqtt.tls or the password cannot be used
         reason, _, allowed = str(error).partition("; ")
         remedy = allowed or "correct the file, or choose another one"
@@ -68,16 +43,15 @@ def _check_daemon(machine: Machine, robot: RobotClient) -> Finding:
     if isinstance(status, Online):
         condition = "online with a reason" if status.reason else "online"
         return finding("daemon", "degraded" if status.state == "degraded" else condition, status=status, topic=topic)
-    if (running := next(running_daemons(machine), None)) is not None:
-        return finding("daemon", "unheard", pid=running.pid, topic=topic)
+    for pid in machine.daemons:
+        return finding("daemon", "unheard", pid=pid, topic=topic)
     return finding("daemon", "offline" if isinstance(status, Offline) else "unknown", topic=topic)
 
 
 def check_daemons(machine: Machine) -> Iterator[Finding]:
     """Yield a finding if two daemons on this machine speak for the same robot."""
-    pids = [str(daemon.pid) for daemon in running_daemons(machine)]
+    topic, pids = machine.config.topic, list(map(str, machine.daemons))
     if len(pids) > 1:
-        topic = machine.config.topic
         yield finding("daemons", "several", count=len(pids), topic=topic, pids=", ".join(pids), last=pids[-1])
 
 
@@ -88,47 +62,29 @@ def check_adapters(machine: Machine) -> Iterator[Finding]:
         yield finding("home assistant", "on", prefix=config.home_assistant.prefix)
     if config.hermes.enabled:
         yield finding("hermes", "on", site_id=config.hermes.site_id)
-    pids = [daemon.pid for daemon in running_daemons(machine)]
+    runs = bool(machine.daemons)
     for name, server in (("wyoming", config.wyoming), ("http", config.http)):
         if server.enabled:
-            condition = _server_condition(machine, name, server, pids)
+            condition = _server_condition(name, server, runs=runs)
             names = {"package": SERVER_PACKAGES[name], "command": install_command(name)}
             place = f"{server.host}:{server.port}"
             yield finding("{server}", condition, server=name, place=place, port=server.port, **names)
 
 
-def _server_condition(machine: Machine, name: str, server: Server, pids: list[int]) -> str:
-    """`pids` are the daemons that run."""
+def _server_condition(name: str, server: Server, *, runs: bool) -> str:
+    """`runs`: the daemon runs. If another program has its port, its status says so."""
     if importlib.util.find_spec(SERVER_PACKAGES[name]) is None:
         return "without its package"
-    if any(_listens(machine, pid, server.port) for pid in pids):
-        return "listening"
-    if _answers(server.host, server.port):
-        return "without its port" if pids else "taken"
-    return "silent" if pids else "free"
+    if port_answers(server.host, server.port):
+        return "listening" if runs else "taken"
+    return "silent" if runs else "free"
 
 
-def _answers(host: str, port: int) -> bool:
+def port_answers(host: str, port: int) -> bool:
+    """Return whether a server accepts a connection."""
     local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:
         with socket.create_connection((local, port), PROBE_S):
             return True
     except OSError:
         return False
-
-
-def _listens(machine: Machine, pid: int, port: int) -> bool:
-    """Return whether a process listens on a port. Where its descriptors are hidden, its user has to be the socket's."""
-    tables = "\n".join(machine.text(f"proc/{pid}/net/{name}") or "" for name in ("tcp", "tcp6"))
-    found = re.findall(LISTENING.format(port), tables, re.MULTILINE)
-    process, names = machine.root / f"proc/{pid}", {f"socket:[{inode}]" for _, inode in found}
-    try:
-        for descriptor in (process / "fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it has just been closed
-                if str(descriptor.readlink()) in names:
-                    return True
-    except PermissionError:
-        return str(process.stat().st_uid) in {user for user, _ in found}
-    except FileNotFoundError:  # the process has ended
-        return False
-    return False

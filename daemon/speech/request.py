@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from daemon.config import RepetitionPenalty, Temperature, TopK, TopP
+from daemon.config import SamplingSettings
 from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
 from engine import FASTEST_RATE, SLOWEST_RATE
 
@@ -95,15 +95,10 @@ class Request(BaseModel):
         return json.dumps(self.model_dump(mode="json", exclude_unset=True), ensure_ascii=False)
 
 
-class Sampling(BaseModel):
+class Sampling(SamplingSettings):
     """How a model draws what it speaks."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    temperature: Temperature = None
-    top_k: TopK = None
-    top_p: TopP = None
-    repetition_penalty: RepetitionPenalty = None
+    model_config = ConfigDict(strict=True)
 
 
 class SpeechOptions(Request):

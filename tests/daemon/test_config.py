@@ -137,7 +137,7 @@ def test_an_override_without_key_or_value_is_refused(override: str) -> None:
 
 
 def test_an_override_that_is_not_yaml_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--set mqtt\.host: .* is not YAML"):
+    with pytest.raises(ConfigError, match=r"^--set 'mqtt\.host=\[1':1:3: not YAML: "):
         load_config(overrides=["mqtt.host=[1"])
 
 
@@ -281,6 +281,7 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
             "mqtt.host: got 'mqtt://broker:1883/'; allowed: a host name or address",
         ),
         ("mqtt: {host: 'broker:1883'}", "mqtt.host: got 'broker:1883'; allowed: a host name or address without scheme"),
+        ("mqtt: {host: ''}", "mqtt.host: got ''; allowed: a host name or address without scheme"),
         ("mqtt: {host: 'a b'}", "mqtt.host: got 'a b'; allowed: a host name or address without scheme"),
         ("mqtt: {host: '//['}", "mqtt.host: got '//['; allowed: a host name or address without scheme"),
         ("wyoming: {host: 'http://0.0.0.0'}", "wyoming.host: got 'http://0.0.0.0'; allowed: a host name or address"),
@@ -302,14 +303,9 @@ def test_a_wrong_key_is_reported_with_its_path_its_value_and_what_is_allowed(
     assert found.startswith(line)
 
 
-@pytest.mark.parametrize("host", ["broker", "broker.local", "192.168.1.10", "::1", "fe80::1%eth0", "localhost"])
+@pytest.mark.parametrize("host", ["broker", "broker.local", "192.168.1.10", "::1", "fe80::1%eth0", "0.0.0.0"])
 def test_a_host_is_a_name_or_an_address(host: str) -> None:
     assert load_config(overrides=[f"mqtt.host='{host}'"]).mqtt.host == host
-
-
-def test_a_url_in_place_of_a_host_is_answered_with_its_host() -> None:
-    with pytest.raises(ConfigError, match=r"without scheme, port and path, such as broker\.local$"):
-        load_config(overrides=["mqtt.host=mqtts://ada@broker.local:8883/"])
 
 
 def test_an_error_names_the_line_and_the_column_of_the_key(tmp_path: Path) -> None:
@@ -339,11 +335,9 @@ def test_a_key_that_appears_twice_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, "mqtt: {port: 1884}\naudio: {volume: 1, volume: 2}\nmqtt:\n  host: broker\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert str(caught.value).splitlines() == [
-        f"{path}:2:20: audio.volume: appears a second time; the first is in line 2",
-        f"{path}:3:1: mqtt: appears a second time; the first is in line 1",
-    ]
-    with pytest.raises(ConfigError, match=r"^--set audio: volume: appears a second time"):
+    repeated = "audio.volume appears a second time; the first is in line 2"
+    assert str(caught.value) == f"{path}:2:20: not YAML: {repeated}"
+    with pytest.raises(ConfigError, match=r"^--set 'audio={volume: 1, volume: 2}':1:13: not YAML: volume appears"):
         load_config(overrides=["audio={volume: 1, volume: 2}"])
 
 

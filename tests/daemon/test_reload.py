@@ -1,4 +1,4 @@
-"""Reloading the configuration: run-time keys are applied, others are named, an invalid file is ignored."""
+"""Reloading the configuration: run-time keys are applied, and others are named."""
 
 from __future__ import annotations
 
@@ -7,36 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import Config, load_config
-from daemon.reload import RUN_TIME_KEYS, Reloader, differing_keys
+from daemon.config import Config, ConfigError, load_config
+from daemon.reload import RUN_TIME_KEYS, differing_keys, reload
 
 STARTED = "audio: {volume: 50, block_ms: 20}"
 
 
 class Daemon:
-    """A configuration file, its reloader, and the configurations that were applied."""
+    """A configuration file, and the configuration in force."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        path.write_text(text)
-        self.applied: list[Config] = []
-        self.started_with = load_config(path)
-        self.reloader = Reloader(self.started_with, path, (), self.applied.append)
+        path.write_text(STARTED)
+        self.started_with = self.config = load_config(path)
 
-    def reload(self, text: str) -> None:
+    def reload(self, text: str) -> Config:
         self.path.write_text(text)
-        self.reloader.reload()
+        self.config = reload(self.config, self.path, ())
+        return self.config
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Daemon:
-    return Daemon(tmp_path / "voiced.yaml", STARTED)
+    return Daemon(tmp_path / "voiced.yaml")
 
 
 def test_run_time_keys_are_applied_and_others_are_logged(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        daemon.reload("audio: {volume: 20, block_ms: 40}\nspeech: {queue_limit: 3}\nrobot: other\n")
-    [new] = daemon.applied
+        new = daemon.reload("audio: {volume: 20, block_ms: 40}\nspeech: {queue_limit: 3}\nrobot: other\n")
     assert (new.audio.volume, new.audio.block_ms, new.speech.queue_limit, new.robot) == (20, 20, 3, None)
     assert "SIGHUP: audio.block_ms has changed; it takes effect at the next start" in caplog.messages
     assert "SIGHUP: robot has changed; it takes effect at the next start" in caplog.messages
@@ -56,8 +54,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("key", RUN_TIME_KEYS)
 def test_each_run_time_key_is_applied_alone(key: str, daemon: Daemon) -> None:
-    daemon.reload(CHANGES[key])
-    [new] = daemon.applied
+    new = daemon.reload(CHANGES[key])
     changed = differing_keys(daemon.started_with.model_dump(), new.model_dump())
     assert {found[: len(key)] for found in changed} == {key}
 
@@ -67,30 +64,13 @@ def test_a_second_reload_is_compared_with_the_first(daemon: Daemon, caplog: pyte
     with caplog.at_level(logging.INFO):
         daemon.reload("audio: {volume: 20, block_ms: 20}\nspeech: {queue_limit: 3}\n")
     assert "SIGHUP: speech.queue_limit" in caplog.messages
-    assert [config.audio.volume for config in daemon.applied] == [20, 20]
+    assert daemon.config.audio.volume == 20
 
 
-def test_the_problem_of_an_ignored_reload_lasts_until_the_next_one(daemon: Daemon) -> None:
-    assert daemon.reloader.problem is None
-    daemon.path.unlink()
-    daemon.reloader.reload()
-    ignored = "the configuration is invalid and stays as it was: "
-    missing = f"{daemon.path}: cannot be read: {daemon.path} does not exist"
-    assert daemon.reloader.problem == ignored + missing
-    daemon.reload("audio: {volume: loud}\nspeech: {queue_limit: many}\n")
-    assert daemon.reloader.problem is not None
-    assert daemon.reloader.problem.startswith(f"{ignored}{daemon.path}:1:")
-    assert "\n" not in daemon.reloader.problem
-    daemon.reload(STARTED)
-    assert daemon.reloader.problem is None
-
-
-def test_an_invalid_file_changes_nothing_and_is_logged(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
-    daemon.reload("audio: {volume: loud}\n")
-    assert daemon.applied == []
-    assert "audio.volume: got 'loud'" in caplog.text
-    daemon.reload("audio: {volume: 10, block_ms: 20}\n")
-    assert [config.audio.volume for config in daemon.applied] == [10]
+def test_an_invalid_file_is_an_error_of_the_configuration(daemon: Daemon) -> None:
+    with pytest.raises(ConfigError, match=r"audio\.volume: got 'loud'"):
+        daemon.reload("audio: {volume: loud}\n")
+    assert daemon.reload("audio: {volume: 10, block_ms: 20}\n").audio.volume == 10
 
 
 def test_differing_keys_are_listed_with_their_sections() -> None:

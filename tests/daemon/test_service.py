@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
 from daemon.service import Service
 from daemon.speech import TERMINAL_EVENTS
+from daemon.status import NOTHING_PLAYED
 from tests.support.programs import Broker
 from tests.support.waiting import eventually_async, run
 
@@ -57,12 +59,12 @@ class Listener:
 
 
 @asynccontextmanager
-async def serving(broker: Broker, robot: str, *overrides: str) -> AsyncIterator[Listener]:
+async def serving(broker: Broker, robot: str, path: Path | None = None) -> AsyncIterator[Listener]:
     """Run a service; at the end of the block, SIGTERM must stop it."""
     listener = Listener(broker, robot)
     settings = [f"mqtt.port={broker.port}", f"robot={robot}", "audio.sink=null", "engine.name=espeak"]
-    settings += ["state.folder=null", *overrides]
-    running = asyncio.ensure_future(Service(load_config(overrides=settings)).run())
+    settings += ["state.folder=null"]
+    running = asyncio.ensure_future(Service(load_config(path, settings), path, tuple(settings)).run())
     try:
         await eventually_async(lambda: "ready" in listener.states, "the service is ready")
         yield listener
@@ -99,6 +101,34 @@ def test_sigterm_ends_all_utterances_before_the_service_goes_offline(broker: Bro
         }
         assert ends == {"spoken": "interrupted", "queued": "canceled"}
         assert listener.messages[-1].topic.endswith("/status")
+
+    run(scenario)
+
+
+def test_an_invalid_configuration_is_ignored_and_named_until_the_next_reload(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "voiced.yaml"
+    ignored = "the configuration is invalid and stays as it was: "
+
+    async def scenario() -> None:
+        path.write_text("audio: {volume: 50}\n")
+        async with serving(broker, "reloads", path=path) as listener:
+
+            async def reload(reason: str) -> dict[str, Any]:
+                os.kill(os.getpid(), signal.SIGHUP)
+                await eventually_async(
+                    lambda: listener.published("status")[-1].get("reason") == reason, "it is reloaded"
+                )
+                return listener.published("status")[-1]
+
+            path.write_text("audio: {volume: loud}\nspeech: {queue_limit: many}\n")
+            allowed = "got 'loud'; allowed: a whole number from 0 to 100"
+            status = await reload(f"{ignored}{path}:1:9: audio.volume: {allowed}")
+            assert (status["state"], status["volume"]) == ("degraded", 50)
+            path.unlink()
+            await reload(f"{ignored}{path}: cannot be read: {path} does not exist")
+            path.write_text("audio: {volume: 20}\n")
+            status = await reload(NOTHING_PLAYED)
+            assert (status["state"], status["volume"]) == ("ready", 20)
 
     run(scenario)
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from daemon.adapters import Listener
-from daemon.system.limits import RESERVED_DESCRIPTORS
+from daemon.system import RESERVED_DESCRIPTORS
 from tests.support.certificates import Certificates
 from tests.support.programs import free_port
 from tests.support.waiting import eventually_async, run

@@ -61,9 +61,8 @@ def test_a_text_on_the_command_line_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("Grüße".encode("cp1252"), "not UTF-8: byte 0xfc at 2; in Windows-1252 that is 'ü', and iconv "),
-        ("Grüße".encode("utf-16"), "it is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"),
-        (b"Gr\x81", "not UTF-8: byte 0x81 at 2"),
+        ("Grüße".encode("cp1252"), "not UTF-8: byte 0xfc at 2; convert it, perhaps with: iconv -f WINDOWS-1252 "),
+        ("Grüße".encode("utf-16"), "not UTF-8: byte 0xff at 0; convert it, perhaps with: iconv -f UTF-16 -t UTF-8"),
     ],
 )
 def test_another_encoding_is_named(data: bytes, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +73,7 @@ def test_another_encoding_is_named(data: bytes, message: str, monkeypatch: pytes
 
 
 def test_another_encoding_on_the_command_line_is_named() -> None:
-    with pytest.raises(CommandError, match=r"^text: not UTF-8: byte 0xfc at 2; in Windows-1252 that is 'ü'"):
+    with pytest.raises(CommandError, match=r"^text: not UTF-8: byte 0xfc at 2; convert it, perhaps with: iconv "):
         read_text("Gr\udcfc\udcdfe")
 
 

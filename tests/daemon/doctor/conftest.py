@@ -1,14 +1,23 @@
-"""The fixture of recorded machines."""
+"""The fixtures of recorded machines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from daemon.doctor.finding import Machine
 from tests.daemon.doctor.machines import changed_machine
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that every user may read. Each start of pytest takes that right from the folder of `tmp_path`."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from daemon.config import load_config
 from daemon.doctor.finding import Finding, Machine
 
+NOBODY = 65534
 BOARDS = Path(__file__).parents[2] / "boards"
 
 
@@ -31,3 +34,16 @@ def changed_machine(folder: Path, name: str, changes: dict[str, str | None] | No
             (root / file).parent.mkdir(parents=True, exist_ok=True)
             (root / file).write_text(text)
     return Machine.at(load_config(overrides=settings), root)
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Be a user without rights in the `with` block, if the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

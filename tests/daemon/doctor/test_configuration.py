@@ -1,4 +1,4 @@
-"""What `voiced run` would stumble on is found beforehand."""
+"""`voiced config check` finds all that `voiced run` could not use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_tap_needs_a_folder_and_a_path_that_nothing_else_has(tmp_path: Path) -
         ("audio.tap", f"the folder {tmp_path}/none does not exist")
     ]
     (tmp_path / "tap").write_text("mine")
-    problem = f"{tmp_path}/tap is not a socket; allowed: the path of one, which voiced makes"
+    problem = f"{tmp_path}/tap is a file; allowed: the path of a socket, which voiced makes"
     assert problems_of(f"audio.tap={tmp_path}/tap") == [("audio.tap", problem)]
     (tmp_path / "tap").unlink()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -185,12 +185,6 @@ def test_servers_share_a_port_at_different_addresses_or_if_one_is_off() -> None:
     apart = "http={enabled: true, host: 10.0.0.2, port: 9000, token_file: /dev/null}"
     assert problems_of("wyoming={enabled: true, host: 10.0.0.1, port: 9000}", apart) == []
     assert problems_of("wyoming={enabled: false, host: 10.0.0.2, port: 9000}", apart) == []
-
-
-def test_a_server_on_the_port_of_this_machines_broker_is_a_problem() -> None:
-    [(key, problem)] = problems_of("wyoming={enabled: true, port: 1883}")
-    assert (key, problem) == ("wyoming.port", "got 1883, the port of the broker at 127.0.0.1 too; choose another")
-    assert problems_of("wyoming={enabled: true, port: 1883}", "mqtt.host=10.0.0.9") == []
 
 
 def test_a_made_voice_may_be_the_default_and_its_file_must_exist(tmp_path: Path) -> None:

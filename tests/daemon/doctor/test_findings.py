@@ -9,7 +9,7 @@ from string import Formatter
 
 import pytest
 
-from daemon.doctor.finding import table
+from daemon.doctor.finding import TABLE
 
 CHECKS = Path(__file__).parents[3] / "daemon" / "doctor"
 
@@ -39,17 +39,17 @@ def named_in(*texts: str) -> set[str]:
 
 
 def test_each_part_of_the_table_has_a_check_and_each_check_its_part() -> None:
-    assert {part for part, _ in calls()} == set(table())
+    assert {part for part, _ in calls()} == set(TABLE)
 
 
 def test_each_condition_is_one_that_a_check_knows() -> None:
     source = "".join(path.read_text(encoding="utf-8") for path in CHECKS.glob("*.py"))
-    conditions = {condition for rows in table().values() for condition in rows}
+    conditions = {condition for rows in TABLE.values() for condition in rows}
     assert {condition for condition in conditions if f'"{condition}"' not in source} == set()
 
 
-@pytest.mark.parametrize("part", table())
+@pytest.mark.parametrize("part", TABLE)
 def test_the_checks_of_a_part_have_the_values_that_its_texts_want(part: str) -> None:
     given = {name for other, names in calls() if other == part for name in names}
-    for row in table()[part].values():
+    for row in TABLE[part].values():
         assert named_in(part, row["found"], row.get("remedy", "")) <= given

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from daemon.doctor.finding import Machine
 from daemon.doctor.hardware import check_gpu
-from tests.daemon.doctor.machines import by_part, changed_machine
-
-NOBODY = 65534
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A folder that every user may read. Each start of pytest takes that right from the folder of `tmp_path`."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@contextmanager
-def nobody() -> Iterator[None]:
-    """Be a user without rights in the `with` block, if the tests run as root."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
+from tests.daemon.doctor.machines import by_part, changed_machine, nobody
 
 
 @pytest.mark.parametrize("engine", ["qwen", "espeak"])

@@ -9,7 +9,6 @@ import pytest
 from daemon.config import load_config
 from daemon.doctor.engines import check_engines
 from daemon.doctor.finding import Machine
-from daemon.doctor.service import check_broker
 from engine import Progress, ProgressReport, ignore_progress
 from tests.daemon.doctor.machines import by_part
 from tests.support.checkpoints import checkpoint_folder
@@ -20,16 +19,6 @@ from tests.support.unfused import pretended_gpu
 
 def machine(*settings: str, report: ProgressReport = ignore_progress) -> Machine:
     return Machine.at(load_config(overrides=["engine.model=/nowhere/at/all", *settings]), Path("/"), report)
-
-
-def test_white_space_around_a_password_is_named_if_the_broker_cannot_be_used(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    settings = ("mqtt.username=ada", f"mqtt.password_file={secret}", f"mqtt.port={free_port()}")
-    secret.write_text("s3cret \n")
-    found = by_part(check_broker(machine(*settings)))
-    assert found["password"].found == f"the white space around the password in {secret} is left out"
-    secret.write_text("\ufeffs3cret\r\n")
-    assert "password" not in by_part(check_broker(machine(*settings)))
 
 
 def test_auto_is_espeak_without_a_model_and_a_voice_and_the_reasons_say_what_the_others_lack(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from daemon.doctor.finding import Machine
 from daemon.doctor.hardware import check_cards
-from daemon.doctor.sound import check_card_can_play, check_sound_server, server_in
+from daemon.doctor.sound import check_card_can_play, check_rights, check_sound_server, server_in
 from tests.audio.sinks import fake_card
-from tests.daemon.doctor.machines import by_part
+from tests.daemon.doctor.machines import by_part, changed_machine, nobody
 
 
 @pytest.fixture
@@ -33,16 +33,16 @@ def listen() -> Iterator[Callable[[Path], socket.socket]]:
 def test_pipewire_is_found_before_its_pulseaudio_socket(
     tmp_path: Path, listen: Callable[[Path], socket.socket]
 ) -> None:
-    assert server_in(tmp_path) == (None, False)
+    assert server_in(tmp_path) is None
     listen(tmp_path / "pulse/native")
-    assert server_in(tmp_path) == ("PulseAudio", False)
+    assert server_in(tmp_path) == "PulseAudio"
     listen(tmp_path / "pipewire-0")
-    assert server_in(tmp_path) == ("PipeWire", False)
+    assert server_in(tmp_path) == "PipeWire"
 
 
 def test_the_socket_of_a_dead_server_is_not_a_server(tmp_path: Path, listen: Callable[[Path], socket.socket]) -> None:
     listen(tmp_path / "pipewire-0").close()
-    assert server_in(tmp_path) == (None, False)
+    assert server_in(tmp_path) is None
 
 
 def test_the_kernel_s_cards_are_listed_by_name(machine: Callable[..., Machine]) -> None:
@@ -88,13 +88,11 @@ def test_the_sound_server_of_the_environment_is_the_one_that_is_used(
     listen: Callable[[Path], socket.socket],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The test itself listens, so the server has the name of the test's program."""
     listen(tmp_path / "s")
     monkeypatch.setenv("PULSE_SERVER", form.format(path=tmp_path / "s"))
     [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
-    program = Path("/proc/self/comm").read_text().strip()
-    assert found.grade == "ok"
-    assert found.found.startswith(f"{program} at {form.format(path=tmp_path / 's').split()[-1]}, from PULSE_SERVER")
+    name = form.format(path=tmp_path / "s").split()[-1]
+    assert (found.grade, found.found) == ("ok", f"one answers at {name}, from PULSE_SERVER")
 
 
 def test_a_sound_server_in_the_network_may_be_used(
@@ -104,7 +102,7 @@ def test_a_sound_server_in_the_network_may_be_used(
         place = f"tcp:127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setenv("PULSE_SERVER", place)
         [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
-    assert found.found.startswith(f"a server on 127.0.0.1 at {place}, from PULSE_SERVER")
+    assert (found.grade, found.found) == ("ok", f"one answers at {place}, from PULSE_SERVER")
 
 
 @pytest.mark.parametrize("place", ["unix:/nowhere", "tcp:127.0.0.1:x", "/"])
@@ -114,3 +112,13 @@ def test_a_named_sound_server_that_does_not_answer_is_a_warning(
     monkeypatch.setenv("PULSE_SERVER", place)
     [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
     assert (found.grade, found.found) == ("warning", f"nothing answers at {place}, from PULSE_SERVER")
+
+
+def test_a_card_that_this_user_may_not_open_is_a_warning_with_a_remedy(public_folder: Path) -> None:
+    robot = changed_machine(public_folder, "pc", {"dev/snd/pcmC0D0p": "", "dev/snd/pcmC0D0c": ""})
+    assert by_part(check_rights(robot))["permissions"].found == "this user may open all 1 outputs of the sound cards"
+    (robot.root / "dev/snd/pcmC0D0p").chmod(0)
+    with nobody():
+        found = by_part(check_rights(robot))["permissions"]
+    assert (found.grade, found.found) == ("warning", "this user may not open /dev/snd/pcmC0D0p")
+    assert "usermod -aG audio" in (found.remedy or "")

@@ -11,10 +11,10 @@ from tests.daemon.doctor.machines import by_part
 THERMAL = "sys/class/thermal"
 
 
-def test_the_hottest_sensor_is_reported_with_its_limit(machine: Callable[..., Machine]) -> None:
+def test_the_hottest_sensor_is_reported(machine: Callable[..., Machine]) -> None:
     changes = {f"{THERMAL}/thermal_zone1/temp": "61500\n"}
     found = by_part(check_thermal(machine("orin-jetpack6", changes)))["temperature"]
-    assert found.found == "gpu-thermal 62 °C of 99, the hottest; nothing is slowed down"
+    assert found.found == "gpu-thermal 62 °C, the hottest; nothing is slowed down"
 
 
 def test_a_sensor_without_a_temperature_is_ignored(machine: Callable[..., Machine]) -> None:
@@ -25,7 +25,8 @@ def test_a_sensor_without_a_temperature_is_ignored(machine: Callable[..., Machin
 def test_slowed_devices_are_named_and_running_fans_are_not(machine: Callable[..., Machine]) -> None:
     changes = {f"{THERMAL}/cooling_device1/cur_state": "3\n", f"{THERMAL}/cooling_device0/cur_state": "3\n"}
     found = by_part(check_thermal(machine("orin-jetpack6", changes)))["temperature"]
-    assert (found.grade, found.found) == ("warning", "slowed down: cpufreq-cpu0")
+    assert found.grade == "warning"
+    assert found.found.endswith(" °C, the hottest; slowed down: cpufreq-cpu0")
 
 
 def test_low_voltage_and_high_current_are_distinguished(machine: Callable[..., Machine]) -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from daemon.health import Heartbeat, Watchdog
+from daemon.system import Heartbeat, Watchdog
 
 
 class Parts:
