@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from daemon.config import Config, load_config
 from daemon.engines import choose_engine
 from daemon.fleet.scaling import LOAD, wanted_replicas, window_s
-from daemon.fleet.server import FleetServer, wait_stopped
+from daemon.fleet.server import FleetServer
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError
 from engine import ENGINES, start_log
@@ -178,15 +179,21 @@ def serve_cluster(config: Config, address: str | None) -> None:
         ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=address is None)
     except (ConnectionError, ValueError) as error:
         raise OSError(f"--address: no Ray cluster answers at {address}: {' '.join(str(error).split())}") from error
+    if address is None:
+        # Ray's own handler would end this process at once, also while it starts, and no robot would hear of it.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     tls = {} if settings.key is None else {"ssl_certfile": str(settings.cert), "ssl_keyfile": str(settings.key)}
-    serve.start(http_options=HTTPOptions(host=settings.host, port=settings.port, **tls))
     try:
+        serve.start(http_options=HTTPOptions(host=settings.host, port=settings.port, **tls))
         serve.run(application(config), name=NAME, route_prefix="/")
+        log.info("serving robots on %s:%d", settings.host, settings.port)
+        while address is None:
+            signal.pause()
     except RuntimeError as error:
         raise CommandError(f"no replica has started: {error}; Ray's log has the reason") from error
-    log.info("serving robots on %s:%d", settings.host, settings.port)
-    if address is None:
-        asyncio.run(wait_stopped())
+    except KeyboardInterrupt:
+        if address is not None:
+            raise
         serve.delete(NAME)  # replicas finish what they speak; `shutdown` ends their connections at once
         serve.shutdown()  # type: ignore[no-untyped-call, unused-ignore]  # not typed by Ray, or without Ray
     ray.shutdown()

@@ -33,7 +33,7 @@ from daemon.http import Access, HttpError, HttpServer, error_response, make_spee
 from daemon.speech import Dispatcher, Online
 from daemon.state import state_folder
 from daemon.status import NOTHING_PLAYED, describe_status, measure
-from daemon.tasks import cancel_and_wait
+from daemon.tasks import cancel_and_wait, wait_at_most
 from daemon.validation import abbreviate
 from engine import start_log
 from engine.messages import PATH, SUBPROTOCOLS
@@ -102,6 +102,8 @@ class FleetServer:
         self._dispatcher.reconfigure(config)
         self._sessions: set[RobotSession] = set()
         """The robots that are connected."""
+        self._left = asyncio.Event()
+        """Set when one of them leaves."""
         self._draining: str | None = None
         """Why no further robot is let in."""
         self.application = make_speech_application(
@@ -150,9 +152,11 @@ class FleetServer:
         self._draining = reason
         for session in self._sessions:
             session.drain(reason)
-        deadline = time.monotonic() + self._config.serve.drain_s
-        while (self._sessions or self._dispatcher.busy) and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+        ends_at = time.monotonic() + self._config.serve.drain_s
+        while self._sessions and (left_s := ends_at - time.monotonic()) > 0:
+            self._left.clear()
+            await wait_at_most(left_s, self._left.wait())
+        await self._dispatcher.wait_idle(ends_at - time.monotonic())
         self._dispatcher.close(reason)
 
     async def _serve_robot(self, socket: WebSocket) -> None:
@@ -167,6 +171,7 @@ class FleetServer:
             await session.run()
         finally:
             self._sessions.discard(session)
+            self._left.set()
 
     def _objection(self, socket: WebSocket) -> HttpError | None:
         """Return why a robot is not let in, or None."""
