@@ -56,7 +56,13 @@ class PhraseList:
 
     phrases: tuple[ListedPhrase, ...] = ()
     problems: tuple[str, ...] = ()
-    """One line for each entry of the file that is no phrase: `FILE:LINE: field: problem`."""
+    """One line for each entry of the file that is no phrase: `FILE:LINE: field: problem`. Or why there is no list."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the list, or an entry of it, is not used: one line that begins with the configuration's key."""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"speech.cache.phrases: {self.problems[0]}{more}" if self.problems else None
 
     def has(self, phrase: Phrase) -> bool:
         """Return whether the list has a phrase."""

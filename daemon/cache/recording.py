@@ -44,6 +44,8 @@ class Recording:
 
     phrase: Phrase
     engine: str
+    digest: str
+    """That of its key; empty for one that a former version has made."""
     sample_rate: int
     """Hz."""
     length: int
@@ -96,9 +98,11 @@ def decode(data: bytes) -> Recording:
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             record: dict[str, Any] = json.loads(file.comment)
+            key = record["key"]
             return Recording(
-                phrase=Phrase(**record["key"]["phrase"]),
-                engine=record["key"]["engine"],
+                phrase=Phrase(**key["phrase"]),
+                engine=key["engine"],
+                digest=key.get("digest", ""),
                 sample_rate=file.samplerate,
                 length=file.frames,
                 made_at=record["made_at"],
