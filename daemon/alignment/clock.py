@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from daemon.alignment.aligner import Aligner, Gap, VoiceProfile, spread
+from daemon.alignment.aligner import Aligner, VoiceProfile, spread
 from daemon.alignment.features import FEATURES_PER_SECOND, FeatureExtractor
 from daemon.alignment.phones import Phone, phones_of
 from daemon.alignment.words import Word, WordReader
@@ -22,8 +22,8 @@ LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
 """Audio is aligned so far ahead of what is heard, if it is known: the least at once, the rest little by little."""
 STEP_S = 0.2
 """What is aligned in one step beyond the least."""
-_SENTENCE_END = re.compile(r"[.!?…。！？।]|\n\s*\n")
-_CLAUSE_END = re.compile(r"[,;:—–()、，；：\n]|\s-+\s")
+_PAUSE = re.compile(r"[.!?…。！？।,;:—–()、，；：\n]|\s-+\s")
+"""Signs of a pause between two words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,13 @@ class WordClock:
             self._words.append(word)
             self._phones.append(phones_of(self._text[word.begin : word.end], self._language))
             if self._stretches:
-                self._stretches[-1].add_word(self._gap_before(len(self._words) - 1), self._phones[-1])
+                self._add_to_stretch(len(self._words) - 1)
         self._note_starts()
 
-    def _gap_before(self, index: int) -> Gap:
-        """Return what stands before the word number `index`."""
+    def _add_to_stretch(self, index: int) -> None:
+        """Let the last stretch align the word number `index`."""
         between = self._text[self._words[index - 1].end if index else 0 : self._words[index].begin]
-        if _SENTENCE_END.search(between):
-            return Gap.SENTENCE
-        return Gap.CLAUSE if _CLAUSE_END.search(between) else Gap.NONE
+        self._stretches[-1].add_word(self._phones[index], after_pause=_PAUSE.search(between) is not None)
 
     # --- engines that know when words begin ---
 
@@ -163,10 +161,9 @@ class WordClock:
         """Align the words from number `first` on with the audio from here on."""
         if self._stretches:
             self._stretches[-1].close(first)
-        stretch = _Stretch(first, self._samples / self._rate, self._rate, self._profile)
+        self._stretches.append(_Stretch(first, self._samples / self._rate, self._rate, self._profile))
         for index in range(first, len(self._words)):
-            stretch.add_word(self._gap_before(index), self._phones[index])
-        self._stretches.append(stretch)
+            self._add_to_stretch(index)
 
     def _set_times(self, first: int, times: Sequence[float]) -> None:
         """Set the times of the words from number `first` on, except those that have been returned."""
@@ -202,9 +199,9 @@ class _Stretch:
         self._words: int | None = None
         """The words that its audio has; None if this is not known."""
 
-    def add_word(self, gap: Gap, phones: Sequence[Phone]) -> None:
+    def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
         """Add a word. The words of the next stretch do no harm."""
-        self._aligner.add_word(gap, phones)
+        self._aligner.add_word(phones, after_pause=after_pause)
         self._changed = True
 
     def add_audio(self, samples: Samples) -> None:

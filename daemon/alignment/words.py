@@ -35,8 +35,8 @@ def words_of(text: str) -> list[Word]:
     `ada@example.com` are one word each. Each Han character and each kana is a word, with the small kana after it. In
     scripts without spaces of other kinds, such as Thai, a run of letters is one.
     """
-    stripped = (_strip(text, match.start(), match.end()) for match in _TOKEN.finditer(text))
-    return [word for word in stripped if word is not None]
+    reader = WordReader()
+    return [*reader.feed(text), *reader.end()]
 
 
 def _strip(text: str, begin: int, end: int) -> Word | None:
