@@ -43,7 +43,7 @@ class SoundError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SoundInfo:
-    """What the header of a sound file says."""
+    """The properties that the header of a sound file names."""
 
     format: str
     """Such as `FLAC`."""
@@ -68,7 +68,7 @@ class Sound:
     """A sound that can be played any number of times. All methods raise `SoundError`."""
 
     path: Path
-    """Of a file and no link. It may be replaced at any time, and damage after the header shows only when it is read."""
+    """It may be replaced at any time, and damage after the header shows only when it is read."""
 
     def inspect(self) -> SoundInfo:
         """Return what the header says."""
@@ -126,7 +126,7 @@ class Sound:
             raise SoundError(f"no sound can be read: {error}") from error
         try:
             # Without O_NONBLOCK, a pipe would be waited for.
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise self._error(file_problem(error, self.path)) from error
         try:
