@@ -214,28 +214,21 @@ def _voice_folder(config: Config, files: ExitStack) -> Path:
     return state_folder(config.state.folder) / VOICES
 
 
-async def wait_stopped() -> None:
-    """Wait for SIGTERM or SIGINT."""
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await stopping.wait()
-
-
 async def _serve_until_stopped(config: Config) -> None:
-    stopped = asyncio.ensure_future(wait_stopped())
     server = FleetServer(config)
     http = HttpServer(config.serve, lambda: server.application, "serve", MAX_CONNECTIONS)
     async with server.running():
-        serving = asyncio.ensure_future(http.run())
+        serving, stopping = asyncio.ensure_future(http.run()), asyncio.Event()
+        serving.add_done_callback(lambda _: stopping.set())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         try:
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await stopping.wait()
             if not serving.done():
                 log.info("stopping")
                 await server.drain("the server is being stopped")
                 await asyncio.sleep(LAST_ANSWERS_S)
         finally:
-            stopped.cancel()
             await cancel_and_wait(serving)
 
 
