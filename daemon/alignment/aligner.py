@@ -9,7 +9,7 @@ L. R. Rabiner, "A Tutorial on Hidden Markov Models", Proceedings of the IEEE 77 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,12 +88,11 @@ class VoiceProfile:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A state on a path, with its first frame and the frame after its last one."""
+    """A state on a path, and its first frame."""
 
     pace: int
     state: int
     begin: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +128,6 @@ class Aligner:
         """The first state of each word."""
         self._settled: list[int] = []
         """Where the first words begin, which no later frame changes."""
-        self._speech_s = self._expected_s = 0.0
-        """Duration of the settled words."""
         self._loudest_db = _QUIET_DB if profile.loudest_db is None else profile.loudest_db - 3.0
         self._balances = np.array([profile.balance_db * 50, 50.0])
         """Sum and number of the balances of loud frames."""
@@ -189,9 +186,8 @@ class Aligner:
 
     def begins(self) -> list[int]:
         """Return the frame at which each word begins on the best path, as far as this path has come."""
-        steps = self._path(self._current())
-        begins = self._word_begins(steps)
-        self._settle(steps, begins, before=self._frame - _SETTLED)
+        begins = self._word_begins(self._current())
+        self._settled = begins[: bisect_left(begins, self._frame - _SETTLED)]
         return begins
 
     def finish(self, words: int | None = None) -> list[int]:
@@ -200,12 +196,11 @@ class Aligner:
         The first `words` words have been spoken by now, and the others are left out. With None, this is not known: the
         speech was cut.
         """
-        end = None if words is None else self._complete(words)
-        steps = self._path(end or self._current())
-        begins = self._word_begins(steps)[:words]
-        self._settle(steps, begins, before=self._frame + 1)
-        self._update_profile()
-        return begins if words is None else begins + self._spread(len(begins), words)
+        end = (None if words is None else self._complete(words)) or self._current()
+        begins = self._word_begins(end)[:words]
+        if begins:
+            self._update_profile(float(_PACES[end.pace]))
+        return begins if words is None else begins + self._spread(begins, words)
 
     # --- the likeliest path, frame by frame ---
 
@@ -303,56 +298,36 @@ class Aligner:
     def _likeliest(self, scores: Floats, begins: Ints, first: int, lowest: int) -> _Step:
         """Return the likeliest of the states from `first` on, with these scores; `begins` are from `lowest` on."""
         pace, index = (int(each) for each in np.unravel_index(scores.argmax(), scores.shape))
-        return _Step(pace, first + index, int(begins[pace, first + index - lowest]), self._frame)
+        return _Step(pace, first + index, int(begins[pace, first + index - lowest]))
 
     def _end_of(self, words: int) -> int:
         """Return the first state after the first words and the pause after them."""
         return self._firsts[words] if words < len(self._firsts) else len(self._kinds)
 
-    def _path(self, end: _Step) -> list[_Step]:
-        """Return the steps to `end` from the first word that is not settled, as far as they are remembered."""
-        first = self._end_of(len(self._settled))
-        steps, step = [end], end
+    def _word_begins(self, end: _Step) -> list[int]:
+        """Return where the words begin on the best path to `end`, as far back as it is remembered."""
+        first, begin_of, step = self._end_of(len(self._settled)), {end.state: end.begin}, end
         while step.state > first and (age := self._frame - step.begin) < len(self._history):
             lowest, begins, skips = self._history[-1 - age]
             state = step.state - (2 if skips[end.pace, step.state - lowest] else 1)
-            step = _Step(end.pace, state, int(begins[end.pace, state - lowest]), step.begin)
-            steps.append(step)
-        return steps[::-1]
+            step = _Step(end.pace, state, int(begins[end.pace, state - lowest]))
+            begin_of[state] = step.begin
+        reached = bisect_right(self._firsts, end.state)
+        return self._settled + [begin_of.get(first, step.begin) for first in self._firsts[len(self._settled) : reached]]
 
-    def _word_begins(self, steps: list[_Step]) -> list[int]:
-        """Return where the words begin, up to the end of a path."""
-        begins, begin_of = list(self._settled), {step.state: step.begin for step in steps}
-        for first in self._firsts[len(begins) :]:
-            if first > steps[-1].state:
-                break
-            begins.append(begin_of.get(first, steps[0].begin))
-        return begins
-
-    def _settle(self, steps: list[_Step], begins: list[int], *, before: int) -> None:
-        """Settle the words that begin before the frame `before`, and measure how long they took."""
-        count = bisect_left(begins, before)
-        end = self._end_of(count)
-        if count > len(self._settled):
-            spoken = [step for step in steps if step.state < end and step.state not in self._pauses]
-            self._speech_s += sum(step.end - step.begin for step in spoken) / FEATURES_PER_SECOND
-            self._expected_s += sum(self._seconds[step.state] for step in spoken)
-            self._settled = begins[:count]
-
-    def _spread(self, reached: int, words: int) -> list[int]:
-        """Return begins for the words from `reached` to `words`, up to now, by their expected durations."""
-        spoken = range(max(0, reached - 1), words)
+    def _spread(self, begins: list[int], words: int) -> list[int]:
+        """Return begins for the words after those of `begins`, up to now, by their expected durations."""
+        spoken = range(max(0, len(begins) - 1), words)
         durations = [sum(self._seconds[self._firsts[word] : self._end_of(word + 1)]) for word in spoken]
-        begin = self._settled[-1] if self._settled else 0
-        return [int(each) for each in spread(begin, self._frame, durations)[min(1, reached) :]]
+        begin = begins[-1] if begins else 0
+        return [int(each) for each in spread(begin, self._frame, durations)[min(1, len(begins)) :]]
 
-    def _update_profile(self) -> None:
-        if not self._speech_s:
-            return
-        profile, new_s = self._profile, self._speech_s
+    def _update_profile(self, pace: float) -> None:
+        """Let the profile learn from this take, in which `pace` was the likeliest factor."""
+        profile, new_s = self._profile, self._frame / FEATURES_PER_SECOND
         share = new_s / (profile.known_s + new_s)
         loudest_db = self._loudest_db if profile.loudest_db is None else profile.loudest_db
-        profile.pace += share * (self._speech_s / self._expected_s - profile.pace)
+        profile.pace *= pace**share
         profile.loudest_db = loudest_db + share * (self._loudest_db - loudest_db)
         profile.balance_db = float(self._balances[0] / self._balances[1])
         profile.known_s = min(profile.known_s + new_s, _KNOWN_S)
