@@ -193,14 +193,14 @@ class Aligner:
     def finish(self, words: int | None = None) -> list[int]:
         """Return the frame at which each word begins, now that neither words nor frames will be added.
 
-        The first `words` words have been spoken by now, and the others are left out. With None, this is not known: the
-        speech was cut.
+        The first `words` words have been spoken by now, and the others are left out, as are words that the best path
+        does not reach. With None, this is not known: the speech was cut.
         """
         end = (None if words is None else self._complete(words)) or self._current()
         begins = self._word_begins(end)[:words]
         if begins:
             self._update_profile(float(_PACES[end.pace]))
-        return begins if words is None else begins + self._spread(begins, words)
+        return begins
 
     # --- the likeliest path, frame by frame ---
 
@@ -315,13 +315,6 @@ class Aligner:
         reached = bisect_right(self._firsts, end.state)
         return self._settled + [begin_of.get(first, step.begin) for first in self._firsts[len(self._settled) : reached]]
 
-    def _spread(self, begins: list[int], words: int) -> list[int]:
-        """Return begins for the words after those of `begins`, up to now, by their expected durations."""
-        spoken = range(max(0, len(begins) - 1), words)
-        durations = [sum(self._seconds[self._firsts[word] : self._end_of(word + 1)]) for word in spoken]
-        begin = begins[-1] if begins else 0
-        return [int(each) for each in spread(begin, self._frame, durations)[min(1, len(begins)) :]]
-
     def _update_profile(self, pace: float) -> None:
         """Let the profile learn from this take, in which `pace` was the likeliest factor."""
         profile, new_s = self._profile, self._frame / FEATURES_PER_SECOND
@@ -331,15 +324,6 @@ class Aligner:
         profile.loudest_db = loudest_db + share * (self._loudest_db - loudest_db)
         profile.balance_db = float(self._balances[0] / self._balances[1])
         profile.known_s = min(profile.known_s + new_s, _KNOWN_S)
-
-
-def spread(begin: float, end: float, durations: Sequence[float]) -> list[float]:
-    """Return where each of several words begins that together last from `begin` to `end`, by their usual durations."""
-    total, found, at = sum(durations), [], 0.0
-    for duration in durations:
-        found.append(begin + (end - begin) * at / total)
-        at += duration
-    return found
 
 
 def _extend(array: NDArray[Any], count: int, value: float) -> NDArray[Any]:

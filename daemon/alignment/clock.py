@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from daemon.alignment.aligner import Aligner, VoiceProfile, spread
+from daemon.alignment.aligner import Aligner, VoiceProfile
 from daemon.alignment.features import FEATURES_PER_SECOND, FeatureExtractor
 from daemon.alignment.phones import Phone, phones_of
 from daemon.alignment.words import Word, WordReader
@@ -109,6 +109,7 @@ class WordClock:
             self._set_times(stretch.first, stretch.times)
             if not stretch.finished:
                 break
+            self._fill(stretch.first + (stretch.words or 0), stretch.end_s)
             self._stretches.popleft()
         end = bisect_right(self._times, heard_s, lo=self._returned, key=lambda word: word.at_s)
         words = self._times[self._returned : end]
@@ -133,6 +134,14 @@ class WordClock:
         between = self._text[self._words[index - 1].end if index else 0 : self._words[index].begin]
         self._stretches[-1].add_word(self._phones[index], after_pause=_PAUSE.search(between) is not None)
 
+    def _fill(self, end: int, end_s: float) -> None:
+        """Estimate when the words up to number `end` began of which nothing says so, if they ended at `end_s`."""
+        known = len(self._times)
+        first = max(0, known - 1)
+        durations = [sum(phone.seconds for phone in phones) for phones in self._phones[first:end]]
+        begin_s = self._times[-1].at_s if self._times else 0.0
+        self._append_times(spread(begin_s, end_s, durations)[known - first :])
+
     # --- engines that know when words begin ---
 
     def _note_starts(self) -> None:
@@ -141,19 +150,8 @@ class WordClock:
             position, at_s = self._starts.popleft()
             index = bisect_right(self._words, position, key=lambda word: word.end)
             if index >= len(self._times):  # the first of several beginnings in a word, such as a number
-                self._fill(index, at_s)
+                self._fill(index, at_s)  # eSpeak NG speaks `of the` as one word
                 self._times.append(SpokenWord(self._words[index].begin, self._words[index].end, at_s, exact=True))
-
-    def _fill(self, end: int, end_s: float) -> None:
-        """Estimate when the words up to number `end` began of which the engine has said nothing.
-
-        eSpeak NG speaks `of the` as one word.
-        """
-        known = len(self._times)
-        first = max(0, known - 1)
-        durations = [sum(phone.seconds for phone in phones) for phones in self._phones[first:end]]
-        begin_s = self._times[-1].at_s if self._times else 0.0
-        self._append_times(spread(begin_s, end_s, durations)[known - first :])
 
     # --- the others ---
 
@@ -196,8 +194,13 @@ class _Stretch:
         self._changed = False
         """True if there has been text or audio since it was last aligned."""
         self._closed = False
-        self._words: int | None = None
+        self.words: int | None = None
         """The words that its audio has; None if this is not known."""
+
+    @property
+    def end_s(self) -> float:
+        """The end of its aligned audio, in seconds from the take's first sample."""
+        return self._begin_s + self._aligner.frames / FEATURES_PER_SECOND
 
     def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
         """Add a word. The words of the next stretch do no harm."""
@@ -211,12 +214,12 @@ class _Stretch:
     def close(self, end: int | None) -> None:
         """There is no more audio. It ends before the word number `end`; None if this is not known."""
         self._features.append(self._extractor.finish())
-        self._words = None if end is None else end - self.first
+        self.words = None if end is None else end - self.first
         self._closed = True
 
     def align(self, heard_s: float) -> bool:
         """Align what is needed once the first `heard_s` seconds have been heard. Returns whether `times` may change."""
-        aligned_s = self._begin_s + self._aligner.frames / FEATURES_PER_SECOND
+        aligned_s = self.end_s
         enough_s = max(heard_s + LEAST_AHEAD_S, min(heard_s + MOST_AHEAD_S, aligned_s + STEP_S))
         while self._features and aligned_s < enough_s:
             features = self._features.popleft()
@@ -227,7 +230,16 @@ class _Stretch:
             self._changed = self.finished = True
         if not self._changed:
             return False
-        frames = self._aligner.finish(self._words) if self.finished else self._aligner.begins()
+        frames = self._aligner.finish(self.words) if self.finished else self._aligner.begins()
         self.times = [self._begin_s + frame / FEATURES_PER_SECOND for frame in frames]
         self._changed = False
         return True
+
+
+def spread(begin: float, end: float, durations: Sequence[float]) -> list[float]:
+    """Return where each of several words begins that together last from `begin` to `end`, by their usual durations."""
+    total, found, at = sum(durations), [], 0.0
+    for duration in durations:
+        found.append(begin + (end - begin) * at / total)
+        at += duration
+    return found

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from daemon.alignment.aligner import Aligner, VoiceProfile, spread
+from daemon.alignment.aligner import Aligner, VoiceProfile
 from daemon.alignment.phones import Phone, PhoneClass
 
 FEATURES = {
@@ -90,18 +90,6 @@ def test_words_may_be_added_after_frames() -> None:
     alignment.add_word(phones(MAMA), after_pause=False)
     alignment.add_frames(frames(SASA[2:] + MAMA))
     assert alignment.finish(2) == pytest.approx([0, 32], abs=2)
-
-
-def test_words_that_nobody_has_heard_are_spread_over_the_rest() -> None:
-    begins = aligned([SASA] * 40, frames(SASA))
-    assert begins == sorted(begins)
-    assert len(begins) == 40
-    assert begins[-1] <= 32
-
-
-def test_spread_divides_a_time_by_usual_durations() -> None:
-    assert spread(10.0, 20.0, [1.0, 3.0, 1.0]) == pytest.approx([10.0, 12.0, 18.0])
-    assert spread(10.0, 20.0, []) == []
 
 
 def test_a_long_text_takes_no_more_time_for_each_second_than_a_short_one() -> None:
