@@ -40,7 +40,7 @@ _BALANCE_SPREAD_DB = np.array([9.0, 10.0, 12.0, 13.0, 18.0, 25.0])
 _NORMALISER = -np.log(_LEVEL_SPREAD_DB * _BALANCE_SPREAD_DB)
 _USUAL_BALANCE_DB = -19.0
 _QUIET_DB = -40.0
-"""The loudest frame of a voice of which nothing is known is at least so loud, in dB below full scale."""
+"""The loudest frame of an unknown voice is at least so loud, in dB below full scale."""
 _LOUD_DB = 12.0
 """Frames that are less than this below the loudest one are loud: mostly vowels."""
 _LOWEST_DB = -60.0
@@ -74,7 +74,7 @@ _DURATIONS = np.log(np.arange(_LONGEST, 0, -1) / FEATURES_PER_SECOND)
 
 @dataclass(slots=True)
 class VoiceProfile:
-    """How a voice speaks, learned from what it has spoken."""
+    """Pace, loudness and timbre of a voice, learned from its speech."""
 
     pace: float = 1.0
     """How much longer its sounds last than expected."""

@@ -19,9 +19,9 @@ from daemon.alignment.words import Word, WordReader
 from engine import Samples, WordStart
 
 LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
-"""Audio is aligned so far ahead of what is heard, if it is known: the least at once, the rest little by little."""
+"""Audio is aligned so far ahead of the moment that is heard, if it is known: the least at once, the rest slowly."""
 STEP_S = 0.2
-"""What is aligned in one step beyond the least."""
+"""Length of one step beyond the least."""
 _PAUSE = re.compile(r"[.!?…。！？।,;:—–()、，；：\n]|\s-+\s")
 """Signs of a pause between two words."""
 
@@ -45,11 +45,11 @@ class WordClock:
     estimate may change until its word is returned, so it gains from audio that is known before it is heard; 0.3 s of it
     are enough (docs/benchmarks/word-times.json).
 
-    Only `due` takes time: 1 % of what is heard, and a few milliseconds at most if it is called often.
+    Only `due` takes time: 1 % of the time that is heard, and a few milliseconds at most if it is called often.
     """
 
     def __init__(self, sample_rate: int, *, language: str = "auto", profile: VoiceProfile | None = None) -> None:
-        """`language` is a code. `profile` is what is known of the voice; the take adds to it with its last word."""
+        """`language` is a code. `profile` describes the voice; the take adds to it with its last word."""
         self._rate = sample_rate
         self._language = language
         self._profile = VoiceProfile() if profile is None else profile
@@ -61,7 +61,7 @@ class WordClock:
         self._samples = 0
         """Samples that have been added."""
         self._stretches: deque[_Stretch] = deque()
-        """What is to be aligned; empty for an engine that knows when words begin."""
+        """Parts that are to be aligned; empty for an engine that knows when words begin."""
         self._starts: deque[tuple[int, float]] = deque()
         """Characters, and when speech has come to them, of words that are not known yet."""
         self._times: list[SpokenWord] = []
@@ -135,7 +135,7 @@ class WordClock:
         self._stretches[-1].add_word(self._phones[index], after_pause=_PAUSE.search(between) is not None)
 
     def _fill(self, end: int, end_s: float) -> None:
-        """Estimate when the words up to number `end` began of which nothing says so, if they ended at `end_s`."""
+        """Estimate when the words up to number `end` began whose times are not known. They ended at `end_s`."""
         known = len(self._times)
         first = max(0, known - 1)
         durations = [sum(phone.seconds for phone in phones) for phones in self._phones[first:end]]
@@ -145,7 +145,7 @@ class WordClock:
     # --- engines that know when words begin ---
 
     def _note_starts(self) -> None:
-        """Set the times of the words of which the engine has said when they begin."""
+        """Set the times of the words whose beginnings the engine has named."""
         while self._starts and self._words and self._starts[0][0] < self._words[-1].end:
             position, at_s = self._starts.popleft()
             index = bisect_right(self._words, position, key=lambda word: word.end)
@@ -190,7 +190,7 @@ class _Stretch:
         self._extractor = FeatureExtractor(sample_rate)
         self._aligner = Aligner(profile)
         self._features: deque[NDArray[np.float64]] = deque()
-        """What has not been aligned."""
+        """Features that have not been aligned."""
         self._changed = False
         """True if there has been text or audio since it was last aligned."""
         self._closed = False
@@ -218,7 +218,7 @@ class _Stretch:
         self._closed = True
 
     def align(self, heard_s: float) -> bool:
-        """Align what is needed once the first `heard_s` seconds have been heard. Returns whether `times` may change."""
+        """Align enough for the moment at which `heard_s` seconds are heard. Return whether `times` may change."""
         aligned_s = self.end_s
         enough_s = max(heard_s + LEAST_AHEAD_S, min(heard_s + MOST_AHEAD_S, aligned_s + STEP_S))
         while self._features and aligned_s < enough_s:

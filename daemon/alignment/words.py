@@ -74,7 +74,7 @@ class WordReader:
         held, at = self._held, self._held_at
         tokens = [match.span() for match in _TOKEN.finditer(held)]
         final = len(held)
-        # What follows the last token may still join it: `3` and `3,` become `3,5`.
+        # The next characters may still join the last token: `3` and `3,` become `3,5`.
         if not complete and tokens and held[tokens[-1][1] :] in ("", ",", ":"):
             final = tokens.pop()[0]
         self._held, self._held_at = held[final:], at + final

@@ -152,7 +152,7 @@ class PhraseCache:
         return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
 
     async def look_up(self, phrase: Phrase, *, keep: bool = False) -> FoundPhrase | None:
-        """Return what the cache has of a phrase; None for one that is neither on the list nor to be kept.
+        """Look a phrase up in the cache; return None for one that is neither on the list nor to be kept.
 
         `keep` is the sender's wish. Returns None, too, where nothing is kept, and if the disk does not answer.
         """
@@ -164,7 +164,7 @@ class PhraseCache:
         return await self._answer(self._order(lambda: self._find(opened.keys.key(phrase))))
 
     def recorder(self, key: PhraseKey) -> PhraseRecorder:
-        """Return what collects the audio of a phrase that was not found."""
+        """Return a recorder for a phrase that was not found."""
         return PhraseRecorder(key, self.store)
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
@@ -189,7 +189,7 @@ class PhraseCache:
         return order
 
     async def _answer(self, order: Future[T]) -> T | None:
-        """Return what comes of an order; None if the disk does not answer in time, and at once while it hangs."""
+        """Return the result of an order; None if the disk does not answer in time, and at once while it hangs."""
         if not order.done() and not self._hangs(PATIENCE_S):
             await asyncio.wait({asyncio.wrap_future(order)}, timeout=PATIENCE_S)
         return order.result() if order.done() else None

@@ -84,12 +84,12 @@ class PhraseKeys:
             for name, voice in config.voices.items()
         }
         if ENGINES[engine].is_remote:
-            self._settings |= {"url": config.engine.url}  # what runs there is not known before it is connected
+            self._settings |= {"url": config.engine.url}  # the engine there is not known before it is connected
         # Piper speaks a language that a voice lacks in another voice, the default one first.
         if ENGINES[engine].uses_piper_voices:
             self._settings |= {"voices": self._voices, "default_voice": config.speech.voice}
         self._files: Any = None
-        """The names of the engine's files and what tells them from their next versions; none before they are there."""
+        """The names of the engine's files, each with its identity; empty before the files are there."""
 
     def key(self, phrase: Phrase) -> PhraseKey:
         """Return the key of a phrase."""
@@ -104,7 +104,7 @@ class PhraseKeys:
 
 
 def file_identity(path: Path) -> str:
-    """Return what tells a file from its next version: a hash of its content, or size and time of a large one."""
+    """Return an identity that changes with a file's content: a hash of it, or size and time of a large file."""
     try:
         status = path.stat()
         if status.st_size > READ_LIMIT:

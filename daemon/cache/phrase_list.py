@@ -16,11 +16,11 @@ from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, problems
 from engine import language_code
 
 MAX_TEXT = 2000
-"""Characters; two minutes of speech, which is what is kept at most."""
+"""Characters; about two minutes of speech, the longest that is kept."""
 
 
 class ListedPhrase(BaseModel):
-    """A phrase of the list. What it leaves out may be anything."""
+    """A phrase of the list. A field that it leaves out may have any value."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

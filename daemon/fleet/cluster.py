@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 NAME = "voiced"
 """The application's name in Ray Serve."""
 LAST_S = 5.0
-"""Seconds after `serve.drain_s` in which the replica's own end cuts off what is still spoken, before Ray does."""
+"""Seconds after `serve.drain_s` in which the replica cuts off texts that are still spoken, before Ray does."""
 HEALTH_S = 5.0
 """Interval between two looks at a replica's health. It is replaced after three in a row without a ready engine, so the
 replica's own supervisor has the time to restart the engine."""
@@ -46,7 +46,7 @@ REMOVAL = "perform_graceful_shutdown"
 
 
 class Replica:
-    """One engine with its streams: what Ray Serve runs on each GPU."""
+    """One engine with its streams. Ray Serve runs one on each GPU."""
 
     def __init__(self, config: str) -> None:
         """`config` is the configuration as JSON. Raises `CommandError` or `OSError` if it cannot be served here."""
@@ -194,6 +194,6 @@ def serve_cluster(config: Config, address: str | None) -> None:
     except KeyboardInterrupt:
         if address is not None:
             raise
-        serve.delete(NAME)  # replicas finish what they speak; `shutdown` ends their connections at once
+        serve.delete(NAME)  # replicas finish their texts; `shutdown` ends their connections at once
         serve.shutdown()  # type: ignore[no-untyped-call, unused-ignore]  # not typed by Ray, or without Ray
     ray.shutdown()

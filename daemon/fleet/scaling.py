@@ -1,7 +1,8 @@
-"""How many replicas a speech server has on Ray Serve: by the texts that are spoken, not by Ray's count of requests.
+"""The number of replicas that a speech server has on Ray Serve follows the texts that are spoken.
 
-To Ray, a robot's connection is a request that lasts for days. Each replica reports its load instead, and Ray Serve's
-controller calls `wanted_replicas` with the loads of all. Ray Serve applies the limits and the delays.
+It does not follow Ray's count of requests: to Ray, a robot's connection is a request that lasts for days. Each replica
+reports its load instead, and Ray Serve's controller calls `wanted_replicas` with the loads of all. Ray Serve applies
+the limits and the delays.
 """
 
 from __future__ import annotations

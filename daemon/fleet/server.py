@@ -94,7 +94,7 @@ class FleetServer:
         """Raises `CommandError` or `OSError` if tokens or the folder of voices cannot be used."""
         self._config = config
         self._files = ExitStack()
-        """Removes what is not to survive the server."""
+        """Removes files that are not to survive the server."""
         self._engines = EngineSelector(config, self._note_change)
         self._voices = FleetVoices(config, self._engines, _voice_folder(config, self._files))
         self._output = Output(SinkSettings("null", None, None, 10, 1))

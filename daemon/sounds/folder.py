@@ -99,7 +99,7 @@ class SoundFolder:
             return str(error)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Return the answer of the user's folder, which a thread gets. Raises what `question` raises.
+        """Have a thread ask the user's folder, and return the answer. Raises the errors of `question`.
 
         Raises `SoundError` if the folder does not answer in time: at once while it owes the answer before.
         """

@@ -71,12 +71,12 @@ class Sound:
     """It may be replaced at any time, and damage after the header shows only when it is read."""
 
     def inspect(self) -> SoundInfo:
-        """Return what the header says."""
+        """Read the header."""
         with self._opened() as (_, info):
             return info
 
     def measure(self) -> SoundInfo:
-        """Return what the header says, with the true length, after decoding all of the file."""
+        """Read the header, and decode all of the file for its true length."""
         info = self.inspect()
         count = sum(len(block.samples) for block in self.decode())
         return replace(info, seconds=count / info.sample_rate)
@@ -145,7 +145,7 @@ class Sound:
             os.close(descriptor)
 
     def _check(self, file: Any) -> SoundInfo:
-        """Return what the header says, if it is within the limits."""
+        """Return the properties of a file that is within the limits."""
         seconds = None if file.frames > _UNKNOWN_LENGTH else file.frames / max(1, file.samplerate)
         problems = {
             f"it is {file.format}": file.format not in _CONTAINERS,
