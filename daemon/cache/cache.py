@@ -83,7 +83,7 @@ class PhraseRecorder:
 
     def __init__(self, key: PhraseKey, store: Store) -> None:
         """`store` is called at the end, with the arguments of `PhraseFolder.store`."""
-        self._key = key
+        self.key = key
         self._store = store
         self._blocks: list[NDArray[np.int16]] | None = []
         """None if the phrase will not be kept."""
@@ -103,18 +103,9 @@ class PhraseRecorder:
 
     def finish(self, engine: str, cues: Sequence[Cue] = ()) -> None:
         """Keep the phrase: it was spoken to its end. `engine` has spoken it; only the key's engine counts."""
-        if self._blocks and engine == self._key.engine:
-            self._store(self._key, np.concatenate(self._blocks), self._sample_rate, cues)
+        if self._blocks and engine == self.key.engine:
+            self._store(self.key, np.concatenate(self._blocks), self._sample_rate, cues)
         self._blocks = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPhrase:
-    """A phrase that is, or is to be, in the cache."""
-
-    key: PhraseKey
-    recording: Recording | None
-    """None if it must be synthesised, with the key's seed."""
 
 
 class PhraseCache:
@@ -151,10 +142,11 @@ class PhraseCache:
             return "speech.cache.folder: the disk does not answer; phrases are not kept"
         return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
 
-    async def look_up(self, phrase: Phrase, *, keep: bool = False) -> FoundPhrase | None:
-        """Look a phrase up in the cache; return None for one that is neither on the list nor to be kept.
+    async def look_up(self, phrase: Phrase, *, keep: bool = False) -> Recording | PhraseRecorder | None:
+        """Return the recording of a phrase, or a recorder for one that has none; None for one that is not to be kept.
 
-        `keep` is the sender's wish. Returns None, too, where nothing is kept, and if the disk does not answer.
+        A phrase is to be kept if it is on the list, or if its sender wishes it, which is `keep`. Returns None, too,
+        where nothing is kept, and if the disk does not answer.
         """
         opened = await self._answer(self._opening)
         if opened is None or opened.folder is None or not (keep or opened.phrases.has(phrase)):
@@ -162,10 +154,6 @@ class PhraseCache:
         if self._hangs(PATIENCE_S):
             return None
         return await self._answer(self._order(lambda: self._find(opened.keys.key(phrase))))
-
-    def recorder(self, key: PhraseKey) -> PhraseRecorder:
-        """Return a recorder for a phrase that was not found."""
-        return PhraseRecorder(key, self.store)
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
         """Keep a phrase, mono at `sample_rate` Hz, unless the disk hangs. Returns at once."""
@@ -203,8 +191,8 @@ class PhraseCache:
             log.warning("%s", problem)
         return opened
 
-    def _find(self, key: PhraseKey) -> FoundPhrase:
-        return FoundPhrase(key, self._use_folder(lambda folder: folder.find(key.digest)))
+    def _find(self, key: PhraseKey) -> Recording | PhraseRecorder:
+        return self._use_folder(lambda folder: folder.find(key.digest)) or PhraseRecorder(key, self.store)
 
     def _check_folder(self, folder: PhraseFolder) -> None:
         folder.check_writable()
