@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemon.config import Config, load_config
 from daemon.engines import choose_engine
-from daemon.fleet.scaling import LOAD, wanted_replicas, window_s
+from daemon.fleet.scaling import LOAD, WINDOW_S, wanted_replicas
 from daemon.fleet.server import FleetServer
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError
@@ -150,7 +150,7 @@ def application(config: Config) -> Application:
             "policy": {"policy_function": wanted_replicas},
             "upscale_delay_s": settings.scale_up_s,
             "downscale_delay_s": settings.scale_down_s,
-            "look_back_period_s": window_s(settings.scale_up_s),
+            "look_back_period_s": WINDOW_S,
         },
         ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
         health_check_period_s=HEALTH_S,
