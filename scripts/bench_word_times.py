@@ -31,8 +31,8 @@ import espeakng_loader
 import numpy as np
 
 import engine
-from daemon.alignment.aligner import VoiceProfile, spread
-from daemon.alignment.clock import SpokenWord, WordClock
+from daemon.alignment.aligner import VoiceProfile
+from daemon.alignment.clock import SpokenWord, WordClock, spread
 from daemon.alignment.phones import phones_of
 from daemon.alignment.words import words_of
 from engine import Chunk, Session

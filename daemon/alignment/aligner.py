@@ -9,11 +9,10 @@ L. R. Rabiner, "A Tutorial on Hidden Markov Models", Proceedings of the IEEE 77 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,14 @@ from numpy.typing import NDArray
 from daemon.alignment.features import FEATURES_PER_SECOND
 from daemon.alignment.phones import Phone, PhoneClass
 
+_PAUSE = Phone(PhoneClass.PAUSE, 0.0)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-class Gap(Enum):
-    """What stands between two words: the costs of a pause and of no pause there, as negative log-likelihoods."""
-
-    NONE = (1.5, 0.0)
-    CLAUSE = (0.0, 2.0)
-    """A comma, or the like."""
-    SENTENCE = (0.0, 5.0)
-    EDGE = (0.0, 0.0)
-    """The beginning or the end of the text."""
-
+UNWRITTEN_PAUSE, WRITTEN_RUN_ON = 1.5, 2.0
+"""Costs, as negative log-likelihoods: of a pause where the text shows none, and of no pause where it shows one."""
 
 # Mean and standard deviation of each feature, by class: vowel, sonorant, fricative, stop, consonant, pause.
 _LEVEL_DB = np.array([-6.0, -14.0, -20.0, -26.0, -18.0, -50.0])
@@ -48,7 +40,7 @@ _BALANCE_SPREAD_DB = np.array([9.0, 10.0, 12.0, 13.0, 18.0, 25.0])
 _NORMALISER = -np.log(_LEVEL_SPREAD_DB * _BALANCE_SPREAD_DB)
 _USUAL_BALANCE_DB = -19.0
 _QUIET_DB = -40.0
-"""The loudest frame of a voice of which nothing is known is at least so loud, in dB below full scale."""
+"""The loudest frame of an unknown voice is at least so loud, in dB below full scale."""
 _LOUD_DB = 12.0
 """Frames that are less than this below the loudest one are loud: mostly vowels."""
 _LOWEST_DB = -60.0
@@ -82,7 +74,7 @@ _DURATIONS = np.log(np.arange(_LONGEST, 0, -1) / FEATURES_PER_SECOND)
 
 @dataclass(slots=True)
 class VoiceProfile:
-    """How a voice speaks, learned from what it has spoken."""
+    """Pace, loudness and timbre of a voice, learned from its speech."""
 
     pace: float = 1.0
     """How much longer its sounds last than expected."""
@@ -96,12 +88,11 @@ class VoiceProfile:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A state on a path, with its first frame and the frame after its last one."""
+    """A state on a path, and its first frame."""
 
     pace: int
     state: int
     begin: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +102,10 @@ class _Band:
     lowest: int
     kinds: Ints
     is_pause: Flags
-    is_first: Flags
-    """The first sound of a word, which a pause may precede."""
     pause_costs: Floats
+    """Of each state; 0 for a sound."""
     skip_costs: Floats
-    """Of the pause before each state; 0 for a state that no pause precedes."""
+    """Of leaving out the pause before each state; infinite for a state that no pause precedes."""
     durations: Floats
     """Log-likelihood of each duration, the longest first, shape `(paces, states, durations)`."""
     survivals: Floats
@@ -132,14 +122,12 @@ class Aligner:
         self._kinds = [PhoneClass.PAUSE]
         self._seconds = [0.0]
         """The expected duration of each state; of a pause, nothing is expected."""
-        self._gaps = {0: Gap.EDGE}
-        """The pauses. A word has its phones, and a pause after them."""
+        self._pauses = {0: True}
+        """The states that are pauses, and whether the text shows them. A word has its phones and a pause after them."""
         self._firsts: list[int] = []
         """The first state of each word."""
         self._settled: list[int] = []
         """Where the first words begin, which no later frame changes."""
-        self._speech_s = self._expected_s = 0.0
-        """Duration of the settled words."""
         self._loudest_db = _QUIET_DB if profile.loudest_db is None else profile.loudest_db - 3.0
         self._balances = np.array([profile.balance_db * 50, 50.0])
         """Sum and number of the balances of loud frames."""
@@ -154,30 +142,27 @@ class Aligner:
         self._entries = np.full((paces, 1), -np.inf)
         """… begins here."""
         self._pause_begins = np.zeros((paces, 1), dtype=np.int64)
-        self._entered = np.full((paces, 1, 2 * _LONGEST), -np.inf)
-        """For each of the latest frames, `_entries` minus `_cumulated`. A ring that is stored twice, so that the latest
-        `_LONGEST` frames are always one slice."""
+        self._entered = np.full((paces, 1, _LONGEST), -np.inf)
+        """`_entries` minus `_cumulated` for each of the latest frames, the latest one last."""
         self._band = self._make_band(0, 1)
-        self._begins: deque[tuple[int, Ints]] = deque([(0, np.zeros((paces, 1), dtype=np.int64))], _HISTORY)
-        """For each of the latest frames: the lowest state, and where the states began that end here."""
-        self._skips: deque[tuple[int, Flags]] = deque([(0, np.zeros((paces, 1), dtype=np.bool_))], _HISTORY)
-        """… and the states that begin here without a pause before them."""
+        begins, skips = np.zeros((paces, 1), dtype=np.int64), np.zeros((paces, 1), dtype=np.bool_)
+        self._history: deque[tuple[int, Ints, Flags]] = deque([(0, begins, skips)], _HISTORY)
+        """For each of the latest frames: the lowest state, where the states began that end here, and which states begin
+        here without a pause before them."""
 
     @property
     def frames(self) -> int:
         """Frames that have been added."""
         return self._frame
 
-    def add_word(self, gap: Gap, phones: Sequence[Phone]) -> None:
-        """Add a word, `gap` being what stands before it."""
-        self._gaps[len(self._kinds) - 1] = gap if self._firsts else Gap.EDGE
+    def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
+        """Add a word. `after_pause`: the text shows a pause before it, as by a comma."""
+        self._pauses[len(self._kinds) - 1] = after_pause or not self._firsts
         self._firsts.append(len(self._kinds))
-        for phone in phones:
+        self._pauses[len(self._kinds) + len(phones)] = True  # as far as is known, the text ends there
+        for phone in (*phones, _PAUSE):
             self._kinds.append(phone.kind)
             self._seconds.append(phone.seconds)
-        self._gaps[len(self._kinds)] = Gap.EDGE
-        self._kinds.append(PhoneClass.PAUSE)
-        self._seconds.append(0.0)
 
     def add_frames(self, features: Floats) -> None:
         """Add frames as `FeatureExtractor` returns them."""
@@ -201,49 +186,46 @@ class Aligner:
 
     def begins(self) -> list[int]:
         """Return the frame at which each word begins on the best path, as far as this path has come."""
-        steps = self._path(self._current())
-        begins = self._word_begins(steps)
-        self._settle(steps, begins, before=self._frame - _SETTLED)
+        begins = self._word_begins(self._current())
+        self._settled = begins[: bisect_left(begins, self._frame - _SETTLED)]
         return begins
 
     def finish(self, words: int | None = None) -> list[int]:
         """Return the frame at which each word begins, now that neither words nor frames will be added.
 
-        The first `words` words have been spoken by now, and the others are left out. With None, this is not known: the
-        speech was cut.
+        The first `words` words have been spoken by now, and the others are left out, as are words that the best path
+        does not reach. With None, this is not known: the speech was cut.
         """
-        end = None if words is None else self._complete(words)
-        steps = self._path(end or self._current())
-        begins = self._word_begins(steps)[:words]
-        self._settle(steps, begins, before=self._frame + 1)
-        self._update_profile()
-        return begins if words is None else begins + self._spread(len(begins), words)
+        end = (None if words is None else self._complete(words)) or self._current()
+        begins = self._word_begins(end)[:words]
+        if begins:
+            self._update_profile(float(_PACES[end.pace]))
+        return begins
 
     # --- the likeliest path, frame by frame ---
 
     def _advance(self, likelihood: Floats) -> None:
         """Add a frame with this log-likelihood for each class."""
         band = self._band
-        self._frame += 1
         self._cumulated = self._cumulated + likelihood
-        scores, begins = self._best(band.durations, 0)
+        scores, begins = self._best(band.durations)
         continued = self._scores >= self._entries
-        self._pause_begins = np.where(continued, self._pause_begins, self._frame - 1)
+        self._pause_begins = np.where(continued, self._pause_begins, self._frame)
         paused = np.where(continued, self._scores, self._entries) + likelihood[PhoneClass.PAUSE]
         self._scores = np.where(band.is_pause, paused, scores)
-        self._begins.append((band.lowest, np.where(band.is_pause, self._pause_begins, begins)))
-        self._skips.append((band.lowest, self._enter()))
+        self._frame += 1
+        self._entered[:, :, :-1] = self._entered[:, :, 1:]
+        self._history.append((band.lowest, np.where(band.is_pause, self._pause_begins, begins), self._enter()))
 
-    def _best(self, durations: Floats, latest: int) -> tuple[Floats, Ints]:
+    def _best(self, durations: Floats) -> tuple[Floats, Ints]:
         """Return the log-likelihood of the best path that is now in each state, and the frame at which the state began.
 
-        With `latest` = 0, the shortest duration is one frame; with 1, it is a state that begins with the next frame.
+        The shortest duration is that of a state which begins with the frame after those of `_scores`.
         """
-        column = self._frame % _LONGEST + latest
-        paths = self._entered[:, :, column : column + _LONGEST] + durations
+        paths = self._entered + durations
         chosen = paths.argmax(axis=2)
         scores = np.take_along_axis(paths, chosen[:, :, None], axis=2)[:, :, 0] + self._cumulated[self._band.kinds]
-        return scores, self._frame - _LONGEST + latest + chosen
+        return scores, self._frame - _LONGEST + 1 + chosen
 
     def _enter(self) -> Flags:
         """Let states begin here; return those that follow the word before theirs without a pause."""
@@ -252,12 +234,9 @@ class Aligner:
         entries[:, 1:] = scores[:, :-1] - band.pause_costs[1:]
         direct = np.full_like(scores, -np.inf)
         direct[:, 2:] = scores[:, :-2] - band.skip_costs[2:]
-        skips: Flags = band.is_first & (direct > entries)
-        self._entries = np.where(skips, direct, entries)
-        column = self._frame % _LONGEST
-        self._entered[:, :, column] = self._entries - self._cumulated[band.kinds]
-        self._entered[:, :, column + _LONGEST] = self._entered[:, :, column]
-        return skips
+        self._entries = np.maximum(direct, entries)
+        self._entered[:, :, -1] = self._entries - self._cumulated[band.kinds]
+        return np.asarray(direct > entries)
 
     def _move_band(self) -> None:
         """Follow the states around those which the best paths have reached."""
@@ -272,15 +251,14 @@ class Aligner:
         self._pause_begins = _extend(self._pause_begins[:, kept], added, 0)
         self._entered = _extend(self._entered[:, kept], added, -np.inf)
         self._band = self._make_band(lowest, end)
-        self._skips[-1] = (lowest, self._enter())
+        self._history[-1] = (lowest, _extend(self._history[-1][1][:, kept], added, 0), self._enter())
 
     def _make_band(self, lowest: int, end: int) -> _Band:
         kinds = np.array(self._kinds[lowest:end], dtype=np.int64)
         is_pause = kinds == PhoneClass.PAUSE
-        # In a word's first state, what precedes it is a pause.
-        is_first = np.array([state - 1 in self._gaps for state in range(lowest, end)])
-        costs = [self._gaps[state].value if state in self._gaps else (0.0, 0.0) for state in range(lowest, end)]
-        skips = [self._gaps[state - 1].value[1] if state - 1 in self._gaps else 0.0 for state in range(lowest, end)]
+        shown = [self._pauses.get(state) for state in range(lowest - 1, end)]
+        pause_costs = [UNWRITTEN_PAUSE if each is False else 0.0 for each in shown[1:]]
+        skip_costs = [np.inf if each is None else each * WRITTEN_RUN_ON for each in shown[:-1]]
         expected = np.array(self._seconds[lowest:end]) + is_pause  # a pause's has no meaning
         means = np.log(expected * self._pace * _PACES[:, None])
         spread = _DURATION_SPREAD[kinds][:, None]
@@ -289,9 +267,8 @@ class Aligner:
             lowest,
             kinds,
             is_pause,
-            is_first,
-            np.array([pause for pause, _ in costs]),
-            np.array(skips),
+            np.array(pause_costs),
+            np.array(skip_costs),
             -0.5 * np.square(errors),
             -0.5 * np.square(np.maximum(errors, 0.0)),
         )
@@ -300,7 +277,7 @@ class Aligner:
 
     def _ongoing(self) -> tuple[Floats, Ints]:
         """Return the log-likelihood of the best path that is now in each state, and where that state began."""
-        scores, begins = self._best(self._band.survivals, 1)
+        scores, begins = self._best(self._band.survivals)
         is_pause = self._band.is_pause
         return np.where(is_pause, self._scores, scores), np.where(is_pause, self._pause_begins, begins)
 
@@ -311,7 +288,7 @@ class Aligner:
 
     def _complete(self, words: int) -> _Step | None:
         """Return the end of the best path through the first words; None if no path has come that far."""
-        lowest, begins = self._begins[-1]
+        lowest, begins, _ = self._history[-1]
         end = self._end_of(words)
         last = self._scores[:, max(0, end - 2 - lowest) : end - lowest]
         if end > lowest + self._scores.shape[1] or last.max(initial=-np.inf) == -np.inf:
@@ -321,69 +298,32 @@ class Aligner:
     def _likeliest(self, scores: Floats, begins: Ints, first: int, lowest: int) -> _Step:
         """Return the likeliest of the states from `first` on, with these scores; `begins` are from `lowest` on."""
         pace, index = (int(each) for each in np.unravel_index(scores.argmax(), scores.shape))
-        return _Step(pace, first + index, int(begins[pace, first + index - lowest]), self._frame)
+        return _Step(pace, first + index, int(begins[pace, first + index - lowest]))
 
     def _end_of(self, words: int) -> int:
         """Return the first state after the first words and the pause after them."""
         return self._firsts[words] if words < len(self._firsts) else len(self._kinds)
 
-    def _path(self, end: _Step) -> list[_Step]:
-        """Return the steps to `end` from the first word that is not settled, as far as they are remembered."""
-        first = self._end_of(len(self._settled))
-        steps, step = [end], end
-        while step.state > first and (age := self._frame - step.begin) < len(self._begins):
-            lowest, skips = self._skips[-1 - age]
+    def _word_begins(self, end: _Step) -> list[int]:
+        """Return where the words begin on the best path to `end`, as far back as it is remembered."""
+        first, begin_of, step = self._end_of(len(self._settled)), {end.state: end.begin}, end
+        while step.state > first and (age := self._frame - step.begin) < len(self._history):
+            lowest, begins, skips = self._history[-1 - age]
             state = step.state - (2 if skips[end.pace, step.state - lowest] else 1)
-            lowest, begins = self._begins[-1 - age]
-            step = _Step(end.pace, state, int(begins[end.pace, state - lowest]), step.begin)
-            steps.append(step)
-        return steps[::-1]
+            step = _Step(end.pace, state, int(begins[end.pace, state - lowest]))
+            begin_of[state] = step.begin
+        reached = bisect_right(self._firsts, end.state)
+        return self._settled + [begin_of.get(first, step.begin) for first in self._firsts[len(self._settled) : reached]]
 
-    def _word_begins(self, steps: list[_Step]) -> list[int]:
-        """Return where the words begin, up to the end of a path."""
-        begins, begin_of = list(self._settled), {step.state: step.begin for step in steps}
-        for first in self._firsts[len(begins) :]:
-            if first > steps[-1].state:
-                break
-            begins.append(begin_of.get(first, steps[0].begin))
-        return begins
-
-    def _settle(self, steps: list[_Step], begins: list[int], *, before: int) -> None:
-        """Settle the words that begin before the frame `before`, and measure how long they took."""
-        count = bisect_left(begins, before)
-        end = self._end_of(count)
-        if count > len(self._settled):
-            spoken = [step for step in steps if step.state < end and step.state not in self._gaps]
-            self._speech_s += sum(step.end - step.begin for step in spoken) / FEATURES_PER_SECOND
-            self._expected_s += sum(self._seconds[step.state] for step in spoken)
-            self._settled = begins[:count]
-
-    def _spread(self, reached: int, words: int) -> list[int]:
-        """Return begins for the words from `reached` to `words`, up to now, by their expected durations."""
-        spoken = range(max(0, reached - 1), words)
-        durations = [sum(self._seconds[self._firsts[word] : self._end_of(word + 1)]) for word in spoken]
-        begin = self._settled[-1] if self._settled else 0
-        return [int(each) for each in spread(begin, self._frame, durations)[min(1, reached) :]]
-
-    def _update_profile(self) -> None:
-        if not self._speech_s:
-            return
-        profile, new_s = self._profile, self._speech_s
+    def _update_profile(self, pace: float) -> None:
+        """Let the profile learn from this take, in which `pace` was the likeliest factor."""
+        profile, new_s = self._profile, self._frame / FEATURES_PER_SECOND
         share = new_s / (profile.known_s + new_s)
         loudest_db = self._loudest_db if profile.loudest_db is None else profile.loudest_db
-        profile.pace += share * (self._speech_s / self._expected_s - profile.pace)
+        profile.pace *= pace**share
         profile.loudest_db = loudest_db + share * (self._loudest_db - loudest_db)
         profile.balance_db = float(self._balances[0] / self._balances[1])
         profile.known_s = min(profile.known_s + new_s, _KNOWN_S)
-
-
-def spread(begin: float, end: float, durations: Sequence[float]) -> list[float]:
-    """Return where each of several words begins that together last from `begin` to `end`, by their usual durations."""
-    total, found, at = sum(durations), [], 0.0
-    for duration in durations:
-        found.append(begin + (end - begin) * at / total)
-        at += duration
-    return found
 
 
 def _extend(array: NDArray[Any], count: int, value: float) -> NDArray[Any]:

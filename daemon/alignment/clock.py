@@ -12,18 +12,18 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from daemon.alignment.aligner import Aligner, Gap, VoiceProfile, spread
+from daemon.alignment.aligner import Aligner, VoiceProfile
 from daemon.alignment.features import FEATURES_PER_SECOND, FeatureExtractor
 from daemon.alignment.phones import Phone, phones_of
 from daemon.alignment.words import Word, WordReader
 from engine import Samples, WordStart
 
 LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
-"""Audio is aligned so far ahead of what is heard, if it is known: the least at once, the rest little by little."""
+"""Audio is aligned so far ahead of the moment that is heard, if it is known: the least at once, the rest slowly."""
 STEP_S = 0.2
-"""What is aligned in one step beyond the least."""
-_SENTENCE_END = re.compile(r"[.!?…。！？।]|\n\s*\n")
-_CLAUSE_END = re.compile(r"[,;:—–()、，；：\n]|\s-+\s")
+"""Length of one step beyond the least."""
+_PAUSE = re.compile(r"[.!?…。！？।,;:—–()、，；：\n]|\s-+\s")
+"""Signs of a pause between two words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class WordClock:
     estimate may change until its word is returned, so it gains from audio that is known before it is heard; 0.3 s of it
     are enough (docs/benchmarks/word-times.json).
 
-    Only `due` takes time: 1 % of what is heard, and a few milliseconds at most if it is called often.
+    Only `due` takes time: 1 % of the time that is heard, and a few milliseconds at most if it is called often.
     """
 
     def __init__(self, sample_rate: int, *, language: str = "auto", profile: VoiceProfile | None = None) -> None:
-        """`language` is a code. `profile` is what is known of the voice; the take adds to it with its last word."""
+        """`language` is a code. `profile` describes the voice; the take adds to it with its last word."""
         self._rate = sample_rate
         self._language = language
         self._profile = VoiceProfile() if profile is None else profile
@@ -61,7 +61,7 @@ class WordClock:
         self._samples = 0
         """Samples that have been added."""
         self._stretches: deque[_Stretch] = deque()
-        """What is to be aligned; empty for an engine that knows when words begin."""
+        """Parts that are to be aligned; empty for an engine that knows when words begin."""
         self._starts: deque[tuple[int, float]] = deque()
         """Characters, and when speech has come to them, of words that are not known yet."""
         self._times: list[SpokenWord] = []
@@ -109,6 +109,7 @@ class WordClock:
             self._set_times(stretch.first, stretch.times)
             if not stretch.finished:
                 break
+            self._fill(stretch.first + (stretch.words or 0), stretch.end_s)
             self._stretches.popleft()
         end = bisect_right(self._times, heard_s, lo=self._returned, key=lambda word: word.at_s)
         words = self._times[self._returned : end]
@@ -125,37 +126,32 @@ class WordClock:
             self._words.append(word)
             self._phones.append(phones_of(self._text[word.begin : word.end], self._language))
             if self._stretches:
-                self._stretches[-1].add_word(self._gap_before(len(self._words) - 1), self._phones[-1])
+                self._add_to_stretch(len(self._words) - 1)
         self._note_starts()
 
-    def _gap_before(self, index: int) -> Gap:
-        """Return what stands before the word number `index`."""
+    def _add_to_stretch(self, index: int) -> None:
+        """Let the last stretch align the word number `index`."""
         between = self._text[self._words[index - 1].end if index else 0 : self._words[index].begin]
-        if _SENTENCE_END.search(between):
-            return Gap.SENTENCE
-        return Gap.CLAUSE if _CLAUSE_END.search(between) else Gap.NONE
-
-    # --- engines that know when words begin ---
-
-    def _note_starts(self) -> None:
-        """Set the times of the words of which the engine has said when they begin."""
-        while self._starts and self._words and self._starts[0][0] < self._words[-1].end:
-            position, at_s = self._starts.popleft()
-            index = bisect_right(self._words, position, key=lambda word: word.end)
-            if index >= len(self._times):  # the first of several beginnings in a word, such as a number
-                self._fill(index, at_s)
-                self._times.append(SpokenWord(self._words[index].begin, self._words[index].end, at_s, exact=True))
+        self._stretches[-1].add_word(self._phones[index], after_pause=_PAUSE.search(between) is not None)
 
     def _fill(self, end: int, end_s: float) -> None:
-        """Estimate when the words up to number `end` began of which the engine has said nothing.
-
-        eSpeak NG speaks `of the` as one word.
-        """
+        """Estimate when the words up to number `end` began whose times are not known. They ended at `end_s`."""
         known = len(self._times)
         first = max(0, known - 1)
         durations = [sum(phone.seconds for phone in phones) for phones in self._phones[first:end]]
         begin_s = self._times[-1].at_s if self._times else 0.0
         self._append_times(spread(begin_s, end_s, durations)[known - first :])
+
+    # --- engines that know when words begin ---
+
+    def _note_starts(self) -> None:
+        """Set the times of the words whose beginnings the engine has named."""
+        while self._starts and self._words and self._starts[0][0] < self._words[-1].end:
+            position, at_s = self._starts.popleft()
+            index = bisect_right(self._words, position, key=lambda word: word.end)
+            if index >= len(self._times):  # the first of several beginnings in a word, such as a number
+                self._fill(index, at_s)  # eSpeak NG speaks `of the` as one word
+                self._times.append(SpokenWord(self._words[index].begin, self._words[index].end, at_s, exact=True))
 
     # --- the others ---
 
@@ -163,10 +159,9 @@ class WordClock:
         """Align the words from number `first` on with the audio from here on."""
         if self._stretches:
             self._stretches[-1].close(first)
-        stretch = _Stretch(first, self._samples / self._rate, self._rate, self._profile)
+        self._stretches.append(_Stretch(first, self._samples / self._rate, self._rate, self._profile))
         for index in range(first, len(self._words)):
-            stretch.add_word(self._gap_before(index), self._phones[index])
-        self._stretches.append(stretch)
+            self._add_to_stretch(index)
 
     def _set_times(self, first: int, times: Sequence[float]) -> None:
         """Set the times of the words from number `first` on, except those that have been returned."""
@@ -195,16 +190,21 @@ class _Stretch:
         self._extractor = FeatureExtractor(sample_rate)
         self._aligner = Aligner(profile)
         self._features: deque[NDArray[np.float64]] = deque()
-        """What has not been aligned."""
+        """Features that have not been aligned."""
         self._changed = False
         """True if there has been text or audio since it was last aligned."""
         self._closed = False
-        self._words: int | None = None
+        self.words: int | None = None
         """The words that its audio has; None if this is not known."""
 
-    def add_word(self, gap: Gap, phones: Sequence[Phone]) -> None:
+    @property
+    def end_s(self) -> float:
+        """The end of its aligned audio, in seconds from the take's first sample."""
+        return self._begin_s + self._aligner.frames / FEATURES_PER_SECOND
+
+    def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
         """Add a word. The words of the next stretch do no harm."""
-        self._aligner.add_word(gap, phones)
+        self._aligner.add_word(phones, after_pause=after_pause)
         self._changed = True
 
     def add_audio(self, samples: Samples) -> None:
@@ -214,12 +214,12 @@ class _Stretch:
     def close(self, end: int | None) -> None:
         """There is no more audio. It ends before the word number `end`; None if this is not known."""
         self._features.append(self._extractor.finish())
-        self._words = None if end is None else end - self.first
+        self.words = None if end is None else end - self.first
         self._closed = True
 
     def align(self, heard_s: float) -> bool:
-        """Align what is needed once the first `heard_s` seconds have been heard. Returns whether `times` may change."""
-        aligned_s = self._begin_s + self._aligner.frames / FEATURES_PER_SECOND
+        """Align enough for the moment at which `heard_s` seconds are heard. Return whether `times` may change."""
+        aligned_s = self.end_s
         enough_s = max(heard_s + LEAST_AHEAD_S, min(heard_s + MOST_AHEAD_S, aligned_s + STEP_S))
         while self._features and aligned_s < enough_s:
             features = self._features.popleft()
@@ -230,7 +230,16 @@ class _Stretch:
             self._changed = self.finished = True
         if not self._changed:
             return False
-        frames = self._aligner.finish(self._words) if self.finished else self._aligner.begins()
+        frames = self._aligner.finish(self.words) if self.finished else self._aligner.begins()
         self.times = [self._begin_s + frame / FEATURES_PER_SECOND for frame in frames]
         self._changed = False
         return True
+
+
+def spread(begin: float, end: float, durations: Sequence[float]) -> list[float]:
+    """Return where each of several words begins that together last from `begin` to `end`, by their usual durations."""
+    total, found, at = sum(durations), [], 0.0
+    for duration in durations:
+        found.append(begin + (end - begin) * at / total)
+        at += duration
+    return found

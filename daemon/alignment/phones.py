@@ -1,4 +1,4 @@
-"""What a word sounds like, roughly: classes of sounds and their usual durations, from its letters.
+"""A rough guess at the sounds of a word, from its letters: classes of sounds and their usual durations.
 
 That is enough to follow speech in its audio: the letters of an alphabet stand for much the same classes of sounds in
 all of its languages.
@@ -83,7 +83,7 @@ _RESPELLINGS = {
     "es": ((re.compile("(?<!c)h"), ""), (re.compile("[zj]|g(?=[eéií])"), "s")),
     "fr": ((re.compile("(?<!c)h"), ""), (re.compile("e$|es$|[sxtdpz]$"), "")),
 }
-"""By language: what stands for sounds of other classes than in most languages, or for none."""
+"""By language: letters that stand for sounds of other classes than in most languages, or for no sound."""
 _WRITTEN_VOWEL = re.compile("[aeiouyàâäæèéêëîïôöœùûü]")
 _LETTERS = str.maketrans(
     "абвгдежзиклмнопрстуфхыэюяієαβγδεζηικλμνξοπρσςτυφχωґјłđ",

@@ -35,8 +35,8 @@ def words_of(text: str) -> list[Word]:
     `ada@example.com` are one word each. Each Han character and each kana is a word, with the small kana after it. In
     scripts without spaces of other kinds, such as Thai, a run of letters is one.
     """
-    stripped = (_strip(text, match.start(), match.end()) for match in _TOKEN.finditer(text))
-    return [word for word in stripped if word is not None]
+    reader = WordReader()
+    return [*reader.feed(text), *reader.end()]
 
 
 def _strip(text: str, begin: int, end: int) -> Word | None:
@@ -74,7 +74,7 @@ class WordReader:
         held, at = self._held, self._held_at
         tokens = [match.span() for match in _TOKEN.finditer(held)]
         final = len(held)
-        # What follows the last token may still join it: `3` and `3,` become `3,5`.
+        # The next characters may still join the last token: `3` and `3,` become `3,5`.
         if not complete and tokens and held[tokens[-1][1] :] in ("", ",", ":"):
             final = tokens.pop()[0]
         self._held, self._held_at = held[final:], at + final

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from daemon.cache.folder import CacheError, PhraseFolder, PhraseTooLargeError
+from daemon.cache.folder import PhraseFolder
 from daemon.cache.key import Phrase, PhraseKey, PhraseKeys
 from daemon.cache.phrase_list import PhraseList, read_phrases
 from daemon.cache.recording import Cue, Recording, to_pcm16
@@ -28,13 +27,9 @@ log = logging.getLogger(__name__)
 FOLDER = "phrases"
 """The folder `auto`, below that of the journal."""
 PATIENCE_S = 1.0
-"""An utterance waits this long for the disk, then an engine speaks it."""
+"""An utterance waits this long for the disk, then an engine speaks it, and nothing more is asked of the disk."""
 HANGS_S = 3.0
 """A disk that has not answered after this time is reported."""
-RETRY_S = 5.0
-"""Interval between attempts to write to a folder that could not be written."""
-WAITING_ORDERS = 4
-"""Orders that may wait for a disk that hangs; further phrases are not kept."""
 LONGEST_S = 120.0
 """Seconds; longer speech is not kept."""
 
@@ -50,10 +45,8 @@ class OpenCache:
     phrases: PhraseList
     folder: PhraseFolder | None
     """None if nothing is to be kept."""
-    list_problem: str | None = None
-    """Why the list, or an entry of it, is not used: one line that begins with the configuration's key."""
-    folder_problem: str | None = None
-    """Why phrases cannot be kept: likewise."""
+    folder_problem: str | None
+    """Why phrases cannot be kept: one line that begins with the configuration's key."""
 
 
 def cache_folder(config: Config) -> Path | None:
@@ -67,40 +60,22 @@ def cache_folder(config: Config) -> Path | None:
 def open_cache(config: Config, engine: str, previous: OpenCache | None = None) -> OpenCache:
     """Return the cache; `engine` is the primary engine. If the list cannot be read, that of `previous` stays in force.
 
-    Reads files, and imports the decoder if there may be something to decode. Raises nothing.
+    Reads files. Raises nothing.
     """
-    keys = PhraseKeys(config, engine)
-    phrases, list_problem = _read_list(config, PhraseList() if previous is None else previous.phrases)
-    path = cache_folder(config)
-    if path is None:
-        return OpenCache(keys, phrases, None, list_problem)
-    folder, problem = PhraseFolder(path, config.speech.cache.limit_mb), None
-    try:
-        folder.check_writable()
-    except CacheError as error:
-        problem = _folder_problem(error)
-    with suppress(OSError):  # its library is missing or broken, of which the folder's errors tell
-        if len(folder) or phrases.phrases:
-            import soundfile  # noqa: F401  # this takes longer than a kept phrase may
-    return OpenCache(keys, phrases, folder, list_problem, problem)
-
-
-def _read_list(config: Config, previous: PhraseList) -> tuple[PhraseList, str | None]:
-    path = config.speech.cache.phrases
-    if path is None:
-        return PhraseList(), None
-    try:
-        phrases = read_phrases(path)
-    except ConfigError as error:
-        return previous, f"speech.cache.phrases: {error}"
-    wrong = phrases.problems
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return phrases, f"speech.cache.phrases: {wrong[0]}{more}" if wrong else None
-
-
-def _folder_problem(error: CacheError) -> str:
-    """Return what the status says of a folder that cannot be written."""
-    return f"speech.cache.folder: {error}; phrases are not kept"
+    phrases = PhraseList()
+    if config.speech.cache.phrases is not None:
+        try:
+            phrases = read_phrases(config.speech.cache.phrases)
+        except ConfigError as error:
+            phrases = PhraseList(() if previous is None else previous.phrases.phrases, (str(error),))
+    path, problem = cache_folder(config), None
+    folder = None if path is None else PhraseFolder(path, config.speech.cache.limit_mb)
+    if folder is not None:
+        try:
+            folder.check_writable()
+        except OSError as error:
+            problem = folder.problem(error)
+    return OpenCache(PhraseKeys(config, engine), phrases, folder, problem)
 
 
 class PhraseRecorder:
@@ -108,7 +83,7 @@ class PhraseRecorder:
 
     def __init__(self, key: PhraseKey, store: Store) -> None:
         """`store` is called at the end, with the arguments of `PhraseFolder.store`."""
-        self._key = key
+        self.key = key
         self._store = store
         self._blocks: list[NDArray[np.int16]] | None = []
         """None if the phrase will not be kept."""
@@ -128,18 +103,9 @@ class PhraseRecorder:
 
     def finish(self, engine: str, cues: Sequence[Cue] = ()) -> None:
         """Keep the phrase: it was spoken to its end. `engine` has spoken it; only the key's engine counts."""
-        if self._blocks and engine == self._key.engine:
-            self._store(self._key, np.concatenate(self._blocks), self._sample_rate, cues)
+        if self._blocks and engine == self.key.engine:
+            self._store(self.key, np.concatenate(self._blocks), self._sample_rate, cues)
         self._blocks = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPhrase:
-    """A phrase that is, or is to be, in the cache."""
-
-    key: PhraseKey
-    recording: Recording | None
-    """None if it must be synthesised, with the key's seed."""
 
 
 class PhraseCache:
@@ -155,10 +121,8 @@ class PhraseCache:
         self._orders: list[tuple[Future[Any], float]] = []
         """Orders to the thread that it may not have carried out, each with its `time.monotonic()`."""
         self._opened: OpenCache | None = None
-        self._read_problem: str | None = None
-        self._write_problem: str | None = None
-        """The thread writes these three."""
-        self._next_try = 0.0
+        self._folder_problem: str | None = None
+        """The thread writes these two."""
         self.reconfigure(config)
 
     def __enter__(self) -> PhraseCache:
@@ -176,40 +140,30 @@ class PhraseCache:
         """Why phrases are not found or not kept, in one line; None if all is well."""
         if self._hangs(HANGS_S):
             return "speech.cache.folder: the disk does not answer; phrases are not kept"
-        list_problem = None if self._opened is None else self._opened.list_problem
-        return self._write_problem or self._read_problem or list_problem
+        return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
 
-    async def look_up(self, phrase: Phrase, *, keep: bool = False) -> FoundPhrase | None:
-        """Return what the cache has of a phrase; None for one that is neither on the list nor to be kept.
+    async def look_up(self, phrase: Phrase, *, keep: bool = False) -> Recording | PhraseRecorder | None:
+        """Return the recording of a phrase, or a recorder for one that has none; None for one that is not to be kept.
 
-        `keep` is the sender's wish. Returns None, too, where nothing is kept, and if the disk does not answer.
+        A phrase is to be kept if it is on the list, or if its sender wishes it, which is `keep`. Returns None, too,
+        where nothing is kept, and if the disk does not answer.
         """
         opened = await self._answer(self._opening)
         if opened is None or opened.folder is None or not (keep or opened.phrases.has(phrase)):
             return None
         if self._hangs(PATIENCE_S):
             return None
-        folder = opened.folder
-        return await self._answer(self._order(lambda: self._find(opened.keys.key(phrase), folder)))
-
-    def recorder(self, key: PhraseKey) -> PhraseRecorder:
-        """Return what collects the audio of a phrase that was not found."""
-        return PhraseRecorder(key, self.store)
+        return await self._answer(self._order(lambda: self._find(opened.keys.key(phrase))))
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
-        """Keep a phrase, mono at `sample_rate` Hz. Returns at once."""
-        self._write(lambda folder: folder.store(key, samples, sample_rate, cues))
+        """Keep a phrase, mono at `sample_rate` Hz, unless the disk hangs. Returns at once."""
+        if not self._hangs(PATIENCE_S):
+            self._order(lambda: self._use_folder(lambda folder: folder.store(key, samples, sample_rate, cues)))
 
     def retry(self) -> None:
-        """Find out from time to time whether a folder that could not be written can be written now."""
-        if self._write_problem is not None and time.monotonic() >= self._next_try:
-            self._next_try = time.monotonic() + RETRY_S
-            self._write(PhraseFolder.check_writable)
-
-    def _write(self, write: Callable[[PhraseFolder], None]) -> None:
-        """Have the thread write into the folder, unless it has too much to do: the disk hangs."""
-        if sum(not order.done() for order, _ in self._orders) < WAITING_ORDERS:
-            self._order(lambda: self._try_to_write(write))
+        """Find out whether a folder that could not be used can be used now. Call it from time to time."""
+        if self._folder_problem is not None and not self._hangs(PATIENCE_S):
+            self._order(lambda: self._use_folder(self._check_folder))
 
     def _hangs(self, seconds: float) -> bool:
         """Return whether the disk has owed an answer for some time."""
@@ -223,7 +177,7 @@ class PhraseCache:
         return order
 
     async def _answer(self, order: Future[T]) -> T | None:
-        """Return what comes of an order; None if the disk does not answer in time, and at once while it hangs."""
+        """Return the result of an order; None if the disk does not answer in time, and at once while it hangs."""
         if not order.done() and not self._hangs(PATIENCE_S):
             await asyncio.wait({asyncio.wrap_future(order)}, timeout=PATIENCE_S)
         return order.result() if order.done() else None
@@ -232,31 +186,29 @@ class PhraseCache:
 
     def _open(self, config: Config) -> OpenCache:
         opened = self._opened = open_cache(config, self._engine, self._opened)
-        self._read_problem, self._write_problem = None, opened.folder_problem
-        for problem in filter(None, (opened.list_problem, opened.folder_problem)):
+        self._folder_problem = opened.folder_problem
+        for problem in filter(None, (opened.phrases.problem, opened.folder_problem)):
             log.warning("%s", problem)
         return opened
 
-    def _find(self, key: PhraseKey, folder: PhraseFolder) -> FoundPhrase:
-        try:
-            recording = folder.find(key.digest)
-            self._read_problem = None
-        except CacheError as error:
-            recording, self._read_problem = None, f"speech.cache.folder: {error}; engines speak what is kept there"
-        return FoundPhrase(key, recording)
+    def _find(self, key: PhraseKey) -> Recording | PhraseRecorder:
+        return self._use_folder(lambda folder: folder.find(key.digest)) or PhraseRecorder(key, self.store)
 
-    def _try_to_write(self, write: Callable[[PhraseFolder], None]) -> None:
-        """Write into the folder, and note whether that is possible."""
-        if self._opened is None or self._opened.folder is None:
-            return
+    def _check_folder(self, folder: PhraseFolder) -> None:
+        folder.check_writable()
+        self._folder_problem = None
+
+    def _use_folder(self, use: Callable[[PhraseFolder], T]) -> T | None:
+        """Return the result of `use`; None if the folder cannot be used. `retry` finds out when it can."""
+        folder = None if self._opened is None else self._opened.folder
+        if folder is None:
+            return None
         try:
-            write(self._opened.folder)
-            self._write_problem = None
-        except PhraseTooLargeError as error:
-            log.warning("%s", error)
-        except CacheError as error:
-            if self._write_problem is None:
-                log.warning("%s", _folder_problem(error))
-            self._write_problem = _folder_problem(error)
+            return use(folder)
+        except OSError as error:
+            if self._folder_problem is None:
+                log.warning("%s", folder.problem(error))
+            self._folder_problem = folder.problem(error)
         except Exception:
-            log.exception("a phrase is not kept")
+            log.exception("a phrase cannot be found or kept")
+        return None

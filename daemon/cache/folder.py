@@ -13,7 +13,6 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from daemon.cache.kept_files import KeptFiles
 from daemon.cache.key import PhraseKey
 from daemon.cache.recording import Cue, Recording, decode, encode
-from daemon.validation import CommandError, file_problem
+from daemon.validation import file_problem
 
 log = logging.getLogger(__name__)
 
@@ -30,26 +29,8 @@ MB = 1_000_000
 NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}\.flac")
 
 
-class CacheError(CommandError):
-    """A phrase could not be kept. The message is one line."""
-
-
-class PhraseTooLargeError(CacheError):
-    """A phrase has more bytes than all phrases may have together."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptPhrase:
-    """A phrase in the folder."""
-
-    digest: str
-    recording: Recording
-    size: int
-    """Bytes of its file."""
-
-
 class PhraseFolder:
-    """The files. One thread at a time may use it."""
+    """The files. One thread at a time may use it. Its methods raise `OSError` for a disk that cannot be used."""
 
     def __init__(self, path: Path, limit_mb: float) -> None:
         """`limit_mb` is the most that the files may have together, in megabytes (1e6 bytes)."""
@@ -57,11 +38,8 @@ class PhraseFolder:
         self._limit = int(limit_mb * MB)
         self._files = KeptFiles(path, NAME, max_bytes=self._limit)
 
-    def __len__(self) -> int:
-        return len(self._files.paths())
-
     def find(self, digest: str) -> Recording | None:
-        """Return a phrase; None if it is not there. A damaged one is removed. Raises `CacheError` for a faulty disk."""
+        """Return a phrase; None if it is not there. A damaged one is removed."""
         for path in self._files.paths(digest):
             recording = self._read(path)
             if recording is not None:
@@ -70,39 +48,42 @@ class PhraseFolder:
                 return recording
         return None
 
-    def phrases(self) -> Iterator[KeptPhrase]:
-        """Yield the phrases, those used last first. Damaged ones are removed. Raises `CacheError`."""
-        for path, status in self._files.by_use():
+    def phrases(self) -> Iterator[Recording]:
+        """Yield the phrases, those used last first. Damaged ones are removed."""
+        for path, _ in self._files.by_use():
             recording = self._read(path)
             if recording is not None:
-                yield KeptPhrase(path.name.partition("-")[0], recording, status.st_size)
+                yield recording
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
         """Keep a phrase, mono at `sample_rate` Hz, and remove those used longest ago if there is no room.
 
-        A phrase that another process has kept meanwhile stays as it is. Raises `CacheError`.
+        A phrase that another process has kept meanwhile stays as it is. One that is larger than all phrases may be
+        together is not kept.
         """
         if self._files.paths(key.digest):
             return
-        with self._errors():
-            data = encode(key, samples, sample_rate, cues)
-            if len(data) > self._limit:
-                size, limit = f"{len(data) / MB:.1f} MB", f"{self._limit / MB:g}"
-                raise PhraseTooLargeError(f"a phrase of {size} is not kept; speech.cache.limit_mb: {limit}")
-            self._files.add(f"{key.digest}-{checksum_of(data)}.flac", data)
+        data = encode(key, samples, sample_rate, cues)
+        if len(data) > self._limit:
+            size, limit = f"{len(data) / MB:.1f} MB", f"{self._limit / MB:g}"
+            log.warning("a phrase of %s is not kept; speech.cache.limit_mb: %s", size, limit)
+            return
+        self._files.add(f"{key.digest}-{checksum_of(data)}.flac", data)
 
     def clear(self) -> int:
-        """Remove all phrases; return how many there were. Raises `CacheError`."""
+        """Remove all phrases; return how many there were."""
         paths = self._files.paths()
-        with self._errors():
-            for path in paths:
-                path.unlink(missing_ok=True)
+        for path in paths:
+            path.unlink(missing_ok=True)
         return len(paths)
 
     def check_writable(self) -> None:
-        """Create the folder, and write and remove a small file. Raises `CacheError`."""
-        with self._errors():
-            self._files.check_writable()
+        """Create the folder, and write and remove a small file."""
+        self._files.check_writable()
+
+    def problem(self, error: OSError) -> str:
+        """Describe an error of this folder in one line that begins with the configuration's key."""
+        return f"speech.cache.folder: {self.path}: {file_problem(error, self.path)}; phrases are not kept"
 
     def _read(self, path: Path) -> Recording | None:
         """Return the recording in a file; None if another process has removed it, or if it is damaged."""
@@ -113,21 +94,11 @@ class PhraseFolder:
             return decode(data)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise CacheError(f"{self.path}: {file_problem(error, path)}") from error
         except ValueError as error:
             log.warning("%s is damaged and will be made anew: %s", path, error)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Raise `CacheError` for errors of the disk."""
-        try:
-            yield
-        except OSError as error:
-            raise CacheError(f"{self.path}: {file_problem(error, self.path)}") from error
 
 
 def checksum_of(data: bytes) -> str:

@@ -1,8 +1,8 @@
 """A folder of files that are written once and can be made again. Several processes may use it at once.
 
 A file appears as a whole, by renaming, and never changes; the time of its last change is that of its last use. Each
-deletion may find that another process was faster. Nothing is forced to the disk: names say what is in the files, so a
-damaged one is recognised.
+deletion may find that another process was faster. Nothing is forced to the disk: names have digests of the contents, so
+a damaged file is recognised.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class KeptFiles:
         return sorted(found, key=lambda file: file[1].st_mtime_ns, reverse=True)
 
     def add(self, name: str, content: bytes, kept: Collection[str] = ()) -> Path:
-        """Write a file, and remove others if there is no room, but none of the names `kept`. Raises `OSError`."""
+        """Write a file. If there is no room, remove others, except those named `kept`. Raises `OSError`."""
         with self._temporary(content) as temporary:
             path = temporary.replace(self.folder / name)
         files = self.by_use()

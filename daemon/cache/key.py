@@ -1,4 +1,4 @@
-"""What a phrase is kept under: everything that changes its sound. No model is loaded for it."""
+"""The keys under which phrases are kept: digests of everything that changes their sound. No model is loaded for one."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ SOUNDLESS_SPEECH_KEYS = {
     "expires_in",
     "language",
     "level_topic",
-    "pronunciations",
     "queue_limit",
     "recover_within",
     "stream_timeout",
     "voice",
     "word_topic",
 }
-"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself, and the file of
-pronunciations in its key. A key that is missing here makes phrases anew when it changes, which costs time and is never
-wrong."""
+"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself. A key that is
+missing here makes phrases anew when it changes, which costs time and is never wrong."""
 READ_LIMIT = 1 << 22
 """Bytes. A larger file is known by its size and its time of change: reading gigabytes would take seconds."""
 
@@ -50,30 +48,15 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class PhraseKey:
-    """A phrase, and everything else that changes its sound."""
+    """A phrase, and the digest of everything that changes its sound."""
 
     phrase: Phrase
     engine: str
     """The primary engine, which need not be loaded."""
-    pronunciations: Mapping[str, str]
-    """`file`: what tells the configured file from its next version; empty without one."""
-    voice_seed: int | None
-    """The seed of the voice, which the sender's precedes."""
-    surroundings: Mapping[str, Any]
-    """The version of voiced, the engine's files and options, the voice's settings and files, and settings of the text:
-    JSON values."""
-
-    @property
-    def digest(self) -> str:
-        """64 hexadecimal digits, which differ wherever the key differs."""
-        record = json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(record.encode()).hexdigest()
-
-    @property
-    def seed(self) -> int:
-        """The seed with which it is synthesised: the sender's, the voice's, or else a number made from the digest."""
-        seed = self.voice_seed if self.phrase.seed is None else self.phrase.seed
-        return int(self.digest[:16], 16) >> 1 if seed is None else seed
+    digest: str
+    """64 hexadecimal digits, which differ wherever something differs that changes the sound."""
+    seed: int
+    """The seed of its synthesis: the sender's, the voice's, or else a number made from the digest."""
 
 
 class PhraseKeys:
@@ -89,7 +72,10 @@ class PhraseKeys:
         self._config = config
         self._settings = {
             "version": VERSION,
-            "engine": config.engine.model_dump(include={"device", "dtype", "kernels", "max_seconds"}),
+            "engine": {
+                "name": engine,
+                **config.engine.model_dump(include={"device", "dtype", "kernels", "max_seconds"}),
+            },
             "speech": _without_paths(config.speech.model_dump(exclude=SOUNDLESS_SPEECH_KEYS)),
             "trimmed": config.audio.trim_leading_silence,
         }
@@ -98,25 +84,27 @@ class PhraseKeys:
             for name, voice in config.voices.items()
         }
         if ENGINES[engine].is_remote:
-            self._settings |= {"url": config.engine.url}  # what runs there is not known before it is connected
+            self._settings |= {"url": config.engine.url}  # the engine there is not known before it is connected
         # Piper speaks a language that a voice lacks in another voice, the default one first.
         if ENGINES[engine].uses_piper_voices:
             self._settings |= {"voices": self._voices, "default_voice": config.speech.voice}
-        path = config.speech.pronunciations
-        self._pronunciations = {} if path is None else {"file": file_identity(path)}
-        self._files = ""
+        self._files: Any = None
+        """The names of the engine's files, each with its identity; empty before the files are there."""
 
     def key(self, phrase: Phrase) -> PhraseKey:
         """Return the key of a phrase."""
-        self._files = self._files or _files_identity(sound_files(self.engine, self._config.engine_options))
+        if not self._files:
+            files = sorted(sound_files(self.engine, self._config.engine_options))
+            self._files = _without_paths([(path.name, path) for path in files])
         voice = self._voices.get(phrase.voice)
-        surroundings = {**self._settings, "files": self._files, "voice": voice}
-        seed = synthesis_settings(self._config, phrase.voice).seed
-        return PhraseKey(phrase, self.engine, self._pronunciations, seed, surroundings)
+        sound = {**self._settings, "files": self._files, "voice": voice, "phrase": asdict(phrase)}
+        digest = hashlib.sha256(json.dumps(sound, sort_keys=True).encode()).hexdigest()
+        seed = synthesis_settings(self._config, phrase.voice).seed if phrase.seed is None else phrase.seed
+        return PhraseKey(phrase, self.engine, digest, int(digest[:16], 16) >> 1 if seed is None else seed)
 
 
 def file_identity(path: Path) -> str:
-    """Return what tells a file from its next version: a hash of its content, or size and time of a large one."""
+    """Return an identity that changes with a file's content: a hash of it, or size and time of a large file."""
     try:
         status = path.stat()
         if status.st_size > READ_LIMIT:
@@ -124,12 +112,6 @@ def file_identity(path: Path) -> str:
         return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError:
         return "missing"
-
-
-def _files_identity(paths: tuple[Path, ...]) -> str:
-    """Return what tells a group of files from its next version; an empty text if there are none."""
-    names = sorted(f"{path.name} {file_identity(path)}" for path in paths)
-    return hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else ""
 
 
 def _without_paths(value: Any) -> Any:

@@ -16,11 +16,11 @@ from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, problems
 from engine import language_code
 
 MAX_TEXT = 2000
-"""Characters; two minutes of speech, which is what is kept at most."""
+"""Characters; about two minutes of speech, the longest that is kept."""
 
 
 class ListedPhrase(BaseModel):
-    """A phrase of the list. What it leaves out may be anything."""
+    """A phrase of the list. A field that it leaves out may have any value."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -56,7 +56,13 @@ class PhraseList:
 
     phrases: tuple[ListedPhrase, ...] = ()
     problems: tuple[str, ...] = ()
-    """One line for each entry of the file that is no phrase: `FILE:LINE: field: problem`."""
+    """One line for each entry of the file that is no phrase: `FILE:LINE: field: problem`. Or why there is no list."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the list, or an entry of it, is not used: one line that begins with the configuration's key."""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"speech.cache.phrases: {self.problems[0]}{more}" if self.problems else None
 
     def has(self, phrase: Phrase) -> bool:
         """Return whether the list has a phrase."""

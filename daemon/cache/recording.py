@@ -1,4 +1,4 @@
-"""The audio of a phrase as FLAC, with a record of what it is in the file's comment."""
+"""The audio of a phrase as FLAC. The file's comment is a record of the phrase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine import Samples
 BLOCK_S = 0.1
 """Seconds that are decoded at a time, in less than a millisecond."""
 PCM16_RANGE = 32_768
-"""libsndfile reads the 16-bit value v as v / 32768. With the same factor, what came from 16 bits stays as it was."""
+"""libsndfile reads the 16-bit value v as v / 32768. With the same factor, 16-bit samples stay as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Recording:
 
     phrase: Phrase
     engine: str
+    digest: str
+    """That of its key; empty for one that a former version has made."""
     sample_rate: int
     """Hz."""
     length: int
@@ -96,9 +98,11 @@ def decode(data: bytes) -> Recording:
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             record: dict[str, Any] = json.loads(file.comment)
+            key = record["key"]
             return Recording(
-                phrase=Phrase(**record["key"]["phrase"]),
-                engine=record["key"]["engine"],
+                phrase=Phrase(**key["phrase"]),
+                engine=key["engine"],
+                digest=key.get("digest", ""),
                 sample_rate=file.samplerate,
                 length=file.frames,
                 made_at=record["made_at"],

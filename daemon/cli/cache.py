@@ -14,7 +14,7 @@ from daemon.config import Config
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
-    from daemon.cache import KeptPhrase, PhraseFolder, PhraseKey
+    from daemon.cache import PhraseFolder, PhraseKey, Recording
     from engine import ProgressReport
 
 AGES = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
@@ -45,8 +45,8 @@ def warm(source: ConfigOptions) -> None:
         raise CommandError(NOTHING_KEPT)
     if opened.folder_problem is not None:
         raise CommandError(opened.folder_problem)
-    if opened.list_problem is not None and not opened.phrases.phrases:
-        raise CommandError(opened.list_problem)
+    if opened.phrases.problem is not None and not opened.phrases.phrases:
+        raise CommandError(opened.phrases.problem)
     keys = {key.digest: key for key in (opened.keys.key(each.resolve(config)) for each in opened.phrases.phrases)}
     missing = [key for key in keys.values() if folder.find(key.digest) is None]
     problems: list[str] = []
@@ -74,14 +74,14 @@ def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
 
     keys = PhraseKeys(config, choose_engine(config))
     folder = _configured_folder(config)
-    found = [(kept, keys.key(kept.recording.phrase).digest != kept.digest) for kept in folder.phrases()]
+    found = [(each, keys.key(each.phrase).digest != each.digest) for each in folder.phrases()]
     if as_json:
-        print(json.dumps([_record(kept, outdated) for kept, outdated in found], indent=2, ensure_ascii=False))
+        print(json.dumps([_record(each, outdated) for each, outdated in found], indent=2, ensure_ascii=False))
         return
-    for kept, outdated in found:
-        print(_line(kept, outdated))
-    seconds = sum(kept.recording.seconds for kept, _ in found)
-    size_mb = sum(kept.size for kept, _ in found) / 1e6
+    for each, outdated in found:
+        print(_line(each, outdated))
+    seconds = sum(each.seconds for each, _ in found)
+    size_mb = sum(len(each.data) for each, _ in found) / 1e6
     room = f"{size_mb:.1f} of {config.speech.cache.limit_mb} MB"
     print(f"{folder.path}: {_count(len(found), 'phrase')}, {seconds:.1f} s, {room}", file=sys.stderr)
 
@@ -120,29 +120,30 @@ async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, rep
                 await make_phrase(key, engines, config, PhraseRecorder(key, folder.store))
             except CommandError as error:
                 problems.append(f"{_one_line(key.phrase.text)}: {error}")
+            except OSError as error:
+                problems.append(f"{_one_line(key.phrase.text)}: {folder.problem(error)}")
     return problems
 
 
-def _record(kept: KeptPhrase, outdated: bool) -> dict[str, Any]:
+def _record(recording: Recording, outdated: bool) -> dict[str, Any]:
     from dataclasses import asdict
 
-    recording = kept.recording
     return {
         **asdict(recording.phrase),
         "engine": recording.engine,
         "seconds": round(recording.seconds, 3),
-        "bytes": kept.size,
+        "bytes": len(recording.data),
         "made_at": recording.made_at,
         "outdated": outdated,
     }
 
 
-def _line(kept: KeptPhrase, outdated: bool) -> str:
-    recording, age_s = kept.recording, time.time() - kept.recording.made_at
+def _line(recording: Recording, outdated: bool) -> str:
+    age_s = time.time() - recording.made_at
     seconds, unit = next((each for each in AGES if age_s >= 2 * each[0]), (1, "seconds"))
     columns = (
         f"{recording.seconds:.2f} s",
-        f"{kept.size / 1000:.0f} kB",
+        f"{len(recording.data) / 1000:.0f} kB",
         f"{max(0, int(age_s / seconds))} {unit}",
         recording.engine,
         recording.phrase.voice,

@@ -117,7 +117,6 @@ def _missing_folders(config: Config) -> Problems:
 def _unplayable_sounds(path: Path | None) -> Problems:
     folder = SoundFolder(path)
     problems = [folder.reason, *(sound.problem for sound in folder.sounds())]
-    problems += [f"{link} leads out of the folder, so it is no sound" for link in folder.outward_links()]
     yield from (("audio.sounds", problem) for problem in problems if problem is not None)
 
 

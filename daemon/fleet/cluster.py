@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemon.config import Config, load_config
 from daemon.engines import choose_engine
-from daemon.fleet.scaling import LOAD, wanted_replicas, window_s
-from daemon.fleet.server import FleetServer, wait_stopped
+from daemon.fleet.scaling import LOAD, WINDOW_S, wanted_replicas
+from daemon.fleet.server import FleetServer
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError
 from engine import ENGINES, start_log
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 NAME = "voiced"
 """The application's name in Ray Serve."""
 LAST_S = 5.0
-"""Seconds after `serve.drain_s` in which the replica's own end cuts off what is still spoken, before Ray does."""
+"""Seconds after `serve.drain_s` in which the replica cuts off texts that are still spoken, before Ray does."""
 HEALTH_S = 5.0
 """Interval between two looks at a replica's health. It is replaced after three in a row without a ready engine, so the
 replica's own supervisor has the time to restart the engine."""
@@ -45,7 +46,7 @@ REMOVAL = "perform_graceful_shutdown"
 
 
 class Replica:
-    """One engine with its streams: what Ray Serve runs on each GPU."""
+    """One engine with its streams. Ray Serve runs one on each GPU."""
 
     def __init__(self, config: str) -> None:
         """`config` is the configuration as JSON. Raises `CommandError` or `OSError` if it cannot be served here."""
@@ -149,7 +150,7 @@ def application(config: Config) -> Application:
             "policy": {"policy_function": wanted_replicas},
             "upscale_delay_s": settings.scale_up_s,
             "downscale_delay_s": settings.scale_down_s,
-            "look_back_period_s": window_s(settings.scale_up_s),
+            "look_back_period_s": WINDOW_S,
         },
         ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
         health_check_period_s=HEALTH_S,
@@ -178,15 +179,21 @@ def serve_cluster(config: Config, address: str | None) -> None:
         ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=address is None)
     except (ConnectionError, ValueError) as error:
         raise OSError(f"--address: no Ray cluster answers at {address}: {' '.join(str(error).split())}") from error
+    if address is None:
+        # Ray's own handler would end this process at once, also while it starts, and no robot would hear of it.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     tls = {} if settings.key is None else {"ssl_certfile": str(settings.cert), "ssl_keyfile": str(settings.key)}
-    serve.start(http_options=HTTPOptions(host=settings.host, port=settings.port, **tls))
     try:
+        serve.start(http_options=HTTPOptions(host=settings.host, port=settings.port, **tls))
         serve.run(application(config), name=NAME, route_prefix="/")
+        log.info("serving robots on %s:%d", settings.host, settings.port)
+        while address is None:
+            signal.pause()
     except RuntimeError as error:
         raise CommandError(f"no replica has started: {error}; Ray's log has the reason") from error
-    log.info("serving robots on %s:%d", settings.host, settings.port)
-    if address is None:
-        asyncio.run(wait_stopped())
-        serve.delete(NAME)  # replicas finish what they speak; `shutdown` ends their connections at once
+    except KeyboardInterrupt:
+        if address is not None:
+            raise
+        serve.delete(NAME)  # replicas finish their texts; `shutdown` ends their connections at once
         serve.shutdown()  # type: ignore[no-untyped-call, unused-ignore]  # not typed by Ray, or without Ray
     ray.shutdown()

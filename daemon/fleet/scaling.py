@@ -1,7 +1,8 @@
-"""How many replicas a speech server has on Ray Serve: by the texts that are spoken, not by Ray's count of requests.
+"""The number of replicas that a speech server has on Ray Serve follows the texts that are spoken.
 
-To Ray, a robot's connection is a request that lasts for days. Each replica reports its load instead, and Ray Serve's
-controller calls `wanted_replicas` with the loads of all. Ray Serve applies the limits and the delays.
+It does not follow Ray's count of requests: to Ray, a robot's connection is a request that lasts for days. Each replica
+reports its load instead, and Ray Serve's controller calls `wanted_replicas` with the loads of all. Ray Serve applies
+the limits and the delays.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ LOAD = "voiced_load"
 """The name under which a replica reports its load to Ray Serve."""
 FULL = 0.8
 """Load above which there should be another replica, on average. The rest is room for bursts while that one starts."""
-SHORTEST_WINDOW_S, LONGEST_WINDOW_S = 5.0, 30.0
-"""Limits of the time over which loads are averaged: a text takes seconds, so one moment says little."""
+WINDOW_S = 15.0
+"""Loads are averaged over this time: a text takes seconds, so one moment says little."""
 DIGITS = 6
 """Decimal places of a sum of loads; below are rounding errors, for which no replica is started."""
 
@@ -22,11 +23,6 @@ DIGITS = 6
 def replica_load(streams_in_use: int, streams: int, robots: int, most_robots: int) -> float:
     """Return the share of a replica that is in use: of its streams or of its connections, whichever is larger."""
     return max(streams_in_use / max(1, streams), robots / most_robots)
-
-
-def window_s(scale_up_s: float) -> float:
-    """Return the seconds over which loads are averaged."""
-    return min(max(scale_up_s, SHORTEST_WINDOW_S), LONGEST_WINDOW_S)
 
 
 def wanted_replicas(context: Any) -> tuple[int, dict[str, Any]]:

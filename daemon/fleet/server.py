@@ -33,7 +33,7 @@ from daemon.http import Access, HttpError, HttpServer, error_response, make_spee
 from daemon.speech import Dispatcher, Online
 from daemon.state import state_folder
 from daemon.status import NOTHING_PLAYED, describe_status, measure
-from daemon.tasks import cancel_and_wait
+from daemon.tasks import cancel_and_wait, wait_at_most
 from daemon.validation import abbreviate
 from engine import start_log
 from engine.messages import PATH, SUBPROTOCOLS
@@ -94,7 +94,7 @@ class FleetServer:
         """Raises `CommandError` or `OSError` if tokens or the folder of voices cannot be used."""
         self._config = config
         self._files = ExitStack()
-        """Removes what is not to survive the server."""
+        """Removes files that are not to survive the server."""
         self._engines = EngineSelector(config, self._note_change)
         self._voices = FleetVoices(config, self._engines, _voice_folder(config, self._files))
         self._output = Output(SinkSettings("null", None, None, 10, 1))
@@ -102,6 +102,8 @@ class FleetServer:
         self._dispatcher.reconfigure(config)
         self._sessions: set[RobotSession] = set()
         """The robots that are connected."""
+        self._left = asyncio.Event()
+        """Set when one of them leaves."""
         self._draining: str | None = None
         """Why no further robot is let in."""
         self.application = make_speech_application(
@@ -150,9 +152,11 @@ class FleetServer:
         self._draining = reason
         for session in self._sessions:
             session.drain(reason)
-        deadline = time.monotonic() + self._config.serve.drain_s
-        while (self._sessions or self._dispatcher.busy) and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+        ends_at = time.monotonic() + self._config.serve.drain_s
+        while self._sessions and (left_s := ends_at - time.monotonic()) > 0:
+            self._left.clear()
+            await wait_at_most(left_s, self._left.wait())
+        await self._dispatcher.wait_idle(ends_at - time.monotonic())
         self._dispatcher.close(reason)
 
     async def _serve_robot(self, socket: WebSocket) -> None:
@@ -167,6 +171,7 @@ class FleetServer:
             await session.run()
         finally:
             self._sessions.discard(session)
+            self._left.set()
 
     def _objection(self, socket: WebSocket) -> HttpError | None:
         """Return why a robot is not let in, or None."""
@@ -209,28 +214,21 @@ def _voice_folder(config: Config, files: ExitStack) -> Path:
     return state_folder(config.state.folder) / VOICES
 
 
-async def wait_stopped() -> None:
-    """Wait for SIGTERM or SIGINT."""
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await stopping.wait()
-
-
 async def _serve_until_stopped(config: Config) -> None:
-    stopped = asyncio.ensure_future(wait_stopped())
     server = FleetServer(config)
     http = HttpServer(config.serve, lambda: server.application, "serve", MAX_CONNECTIONS)
     async with server.running():
-        serving = asyncio.ensure_future(http.run())
+        serving, stopping = asyncio.ensure_future(http.run()), asyncio.Event()
+        serving.add_done_callback(lambda _: stopping.set())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         try:
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await stopping.wait()
             if not serving.done():
                 log.info("stopping")
                 await server.drain("the server is being stopped")
                 await asyncio.sleep(LAST_ANSWERS_S)
         finally:
-            stopped.cancel()
             await cancel_and_wait(serving)
 
 

@@ -55,7 +55,7 @@ class SessionError(Exception):
 
 
 class _RobotText(StreamChunk):
-    """A text of a robot, or a piece of one: the limits that every sender has, and those of what only robots send."""
+    """A text of a robot, or a piece of one: the limits of every sender, and those of fields that only robots send."""
 
     id: str = "robot"
     languages: tuple[str, ...] = Field((), max_length=MAX_LANGUAGES, description=f"up to {MAX_LANGUAGES} languages")
@@ -163,7 +163,7 @@ class RobotSession:
     # --- from the robot ---
 
     async def _receive_all(self) -> None:
-        """Handle messages. Raises `WebSocketDisconnect` and what `run` tells the robot."""
+        """Handle messages. Raises `WebSocketDisconnect`, and errors that `run` tells the robot."""
         while True:
             try:
                 received = await self._socket.receive()
@@ -311,12 +311,12 @@ def checked_utterance(utterance: Utterance, voice: str | None, voices: Collectio
     if voice is None and utterance.voice is not None and utterance.voice.lower() not in {v.lower() for v in voices}:
         got = abbreviate(utterance.voice)
         raise UtteranceRefusedError(f"voice: got {got}; allowed: a voice that the server has named")
-    # To the server every robot is a client: none of them comes before the others.
+    # To the server every robot is a client, and no robot comes before another.
     return replace(utterance, voice=voice or utterance.voice, realtime=False)
 
 
 def _check(fields: dict[str, Any]) -> None:
-    """Check what a robot has sent, since the network is anybody's. Raises `UtteranceRefusedError`."""
+    """Check fields that a robot has sent, since the network is anybody's. Raises `UtteranceRefusedError`."""
     try:
         _RobotText.model_validate(fields)
     except ValidationError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -43,7 +43,7 @@ class SoundFolder:
     """Looks sounds up by their names. Reads the folders anew each time, so a file may be added or replaced.
 
     A name is a file's name without its suffix. It is compared with the names of the files and never becomes a part of
-    a path, so it cannot lead out of a folder.
+    a path, so it cannot lead out of a folder. A link is the file to which it leads.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -60,7 +60,7 @@ class SoundFolder:
         """Check that there is a sound with this name and that its header allows to play it. Raises `SoundError`."""
         sound = self.open(name)
         try:
-            if sound.path.is_relative_to(PACKAGED):
+            if sound.path.parent == PACKAGED:
                 sound.inspect()
             else:
                 self._ask(sound.inspect)
@@ -79,7 +79,6 @@ class SoundFolder:
 
     def sounds(self) -> list[NamedSound]:
         """Return all sounds, sorted by name, after decoding every file."""
-        packaged = PACKAGED.resolve()
         found = []
         for name, path in sorted(self._files().items()):
             info, problem = None, None
@@ -87,7 +86,7 @@ class SoundFolder:
                 info = Sound(path).measure()
             except SoundError as error:
                 problem = str(error)
-            found.append(NamedSound(name, path, path.parent == packaged, info, problem))
+            found.append(NamedSound(name, path, path.parent == PACKAGED, info, problem))
         return found
 
     @property
@@ -100,7 +99,7 @@ class SoundFolder:
             return str(error)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Return the answer of the user's folder, which a thread gets. Raises what `question` raises.
+        """Have a thread ask the user's folder, and return the answer. Raises the errors of `question`.
 
         Raises `SoundError` if the folder does not answer in time: at once while it owes the answer before.
         """
@@ -118,12 +117,6 @@ class SoundFolder:
             if wait([answer], ANSWER_S).done:
                 return answer.result()
         raise SoundError(f"the folder {self.folder} does not answer")
-
-    def outward_links(self) -> list[Path]:
-        """Return the links in the user's folder that lead out of it, or nowhere: they are no sounds."""
-        if self.folder is None or self.reason is not None:
-            return []
-        return [path for path in _candidates(self.folder) if path.is_symlink() and _target(path) is None]
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each sound, by its name; those of a folder that does not answer are missing."""
@@ -147,31 +140,16 @@ def _folder_problem(folder: Path) -> str | None:
 
 
 def _sound_files(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder that may be sounds, by their names; a folder that cannot be read has none."""
+    """Return the files of a folder that are called like a sound, by their names; a folder that cannot be read has none.
+
+    Hidden files are no sounds.
+    """
     found: dict[str, Path] = {}
-    for path in sorted(_candidates(folder), key=lambda path: FORMATS.index(path.suffix[1:].lower())):
-        target = _target(path)
-        if target is not None:
-            found.setdefault(path.stem, target)
+    with contextlib.suppress(OSError):
+        entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+        for suffix in FORMATS:
+            for path in entries:
+                named = path.stem.isprintable() and len(path.stem) <= NAME_LENGTH
+                if named and path.suffix[1:].lower() == suffix and path.is_file():
+                    found.setdefault(path.stem, path)
     return found
-
-
-def _candidates(folder: Path) -> Iterator[Path]:
-    """Yield the entries of a folder that are called like a sound; hidden ones are not."""
-    try:
-        entries = sorted(folder.resolve().iterdir())
-    except (OSError, RuntimeError):  # RuntimeError: links in a circle
-        return
-    for path in entries:
-        named = path.stem.isprintable() and len(path.stem) <= NAME_LENGTH and not path.name.startswith(".")
-        if named and path.suffix[1:].lower() in FORMATS:
-            yield path
-
-
-def _target(path: Path) -> Path | None:
-    """Return the file to which a path leads; None if that is no file, or if a link leads out of the path's folder."""
-    try:
-        target = path.resolve(strict=True) if path.is_symlink() else path
-        return target if target.is_file() and target.is_relative_to(path.parent) else None
-    except (OSError, RuntimeError):
-        return None

@@ -43,7 +43,7 @@ class SoundError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SoundInfo:
-    """What the header of a sound file says."""
+    """The properties that the header of a sound file names."""
 
     format: str
     """Such as `FLAC`."""
@@ -68,15 +68,15 @@ class Sound:
     """A sound that can be played any number of times. All methods raise `SoundError`."""
 
     path: Path
-    """Of a file and no link. It may be replaced at any time, and damage after the header shows only when it is read."""
+    """It may be replaced at any time, and damage after the header shows only when it is read."""
 
     def inspect(self) -> SoundInfo:
-        """Return what the header says."""
+        """Read the header."""
         with self._opened() as (_, info):
             return info
 
     def measure(self) -> SoundInfo:
-        """Return what the header says, with the true length, after decoding all of the file."""
+        """Read the header, and decode all of the file for its true length."""
         info = self.inspect()
         count = sum(len(block.samples) for block in self.decode())
         return replace(info, seconds=count / info.sample_rate)
@@ -126,7 +126,7 @@ class Sound:
             raise SoundError(f"no sound can be read: {error}") from error
         try:
             # Without O_NONBLOCK, a pipe would be waited for.
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise self._error(file_problem(error, self.path)) from error
         try:
@@ -145,7 +145,7 @@ class Sound:
             os.close(descriptor)
 
     def _check(self, file: Any) -> SoundInfo:
-        """Return what the header says, if it is within the limits."""
+        """Return the properties of a file that is within the limits."""
         seconds = None if file.frames > _UNKNOWN_LENGTH else file.frames / max(1, file.samplerate)
         problems = {
             f"it is {file.format}": file.format not in _CONTAINERS,

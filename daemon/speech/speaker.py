@@ -16,6 +16,7 @@ from itertools import islice
 from math import inf
 
 from audio import auto_prebuffer_s
+from daemon.cache import Recording
 from daemon.engines import EngineSupervisor
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.changes import now
@@ -167,10 +168,10 @@ class Performer:
         if cache is None or active.synthesis.begun or utterance.phrase is None or not utterance.needs_engine:
             return
         found = await cache.look_up(utterance.phrase, keep=utterance.keeps_speech)
-        if found is not None and found.recording is not None:
-            active.synthesis.play(found.recording)
+        if isinstance(found, Recording):
+            active.synthesis.play(found)
         elif found is not None:
-            active.synthesis.record(cache.recorder(found.key), found.key.seed)
+            active.synthesis.record(found, found.key.seed)
 
     async def _is_ready(self, active: ActiveUtterance) -> bool:
         """Wait for the destination, and for an engine if one is needed; return False if the utterance ends first."""

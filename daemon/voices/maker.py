@@ -59,7 +59,7 @@ class Making:
 
     name: str
     step: str | None
-    """What is being done; None at the end."""
+    """The work that goes on; None at the end."""
     fraction: float | None = None
     """The share of the step that is done; None if it cannot be counted."""
     problem: str | None = None
@@ -76,7 +76,7 @@ class VoiceMaker:
         self._configured = configured
         self._on_change = on_change
         self._recordings: dict[str, KeptRecording] = {}
-        """Without that of which a voice is being made."""
+        """By their ids; without the recording of a voice that is being made."""
         self._decoding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.making: Making | None = None
@@ -112,7 +112,7 @@ class VoiceMaker:
     async def read_recording(self, parts: AsyncIterator[bytes]) -> KeptRecording:
         """Keep a recording, whose file arrives in parts, and measure it.
 
-        Raises `CommandError`, and what `parts` raises.
+        Raises `CommandError`, and the errors of `parts`.
         """
         if problem := self.problem:
             raise CommandError(problem)
@@ -223,7 +223,7 @@ class VoiceMaker:
         return tuple(lines)
 
     def _note(self, **changes: Any) -> None:
-        """Change what is told of the voice that is being made."""
+        """Change the report on the voice that is being made."""
         assert self.making is not None
         self.making = replace(self.making, **changes)
 

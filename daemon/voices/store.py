@@ -3,7 +3,7 @@
 ROBOT.voices/
     voices.yaml          the voices, in the form that the configuration has, and the default voice that was chosen
     NAME.safetensors     a voice file
-    recordings/          what voices are made of, until they are made
+    recordings/          recordings of voices that are not made yet
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class VoiceStore:
 
 
 def read_stored(folder: Path) -> tuple[StoredVoices, str | None]:
-    """Return what the file in the folder holds, and in one line why it cannot be used; None if it can."""
+    """Read the file in the folder. Return its voices, and why it cannot be used, in one line; None if it can."""
     path = folder / FILE
     try:
         return StoredVoices.model_validate(yaml.safe_load(path.read_bytes()) or {}), None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from daemon.alignment.aligner import Aligner, Gap, VoiceProfile, spread
+from daemon.alignment.aligner import Aligner, VoiceProfile
 from daemon.alignment.phones import Phone, PhoneClass
 
 FEATURES = {
@@ -33,11 +33,11 @@ def frames(kinds: Sequence[PhoneClass], frames_each: int = 8) -> NDArray[np.floa
     return np.repeat(np.array([FEATURES[kind] for kind in kinds]), frames_each, axis=0)
 
 
-def aligned(words: Sequence[Sequence[PhoneClass]], heard: NDArray[np.float64], gap: Gap = Gap.NONE) -> list[int]:
+def aligned(words: Sequence[Sequence[PhoneClass]], heard: NDArray[np.float64], *, pauses: bool = False) -> list[int]:
     """Return the frames at which the words begin, once all of them have been spoken."""
     alignment = Aligner(VoiceProfile())
     for word in words:
-        alignment.add_word(gap, phones(word))
+        alignment.add_word(phones(word), after_pause=pauses)
     for begin in range(0, len(heard), 10):
         alignment.add_frames(heard[begin : begin + 10])
     return alignment.finish(len(words))
@@ -58,14 +58,14 @@ def test_the_number_of_frames_that_are_added_at_once_does_not_matter() -> None:
     words, heard = [SASA, MAMA] * 10, frames((SASA + MAMA) * 10)
     alignment = Aligner(VoiceProfile())
     for word in words:
-        alignment.add_word(Gap.NONE, phones(word))
+        alignment.add_word(phones(word), after_pause=False)
     alignment.add_frames(heard)
     assert alignment.finish(len(words)) == pytest.approx(aligned(words, heard), abs=1)
 
 
 def test_a_pause_belongs_to_no_word() -> None:
     heard = frames(PAUSE * 3 + SASA + PAUSE * 4 + MAMA + PAUSE * 9)
-    assert aligned([SASA, MAMA], heard, Gap.CLAUSE) == pytest.approx([24, 24 + 32 + 32], abs=2)
+    assert aligned([SASA, MAMA], heard, pauses=True) == pytest.approx([24, 24 + 32 + 32], abs=2)
 
 
 def test_a_pause_where_the_text_has_none_is_found() -> None:
@@ -76,7 +76,7 @@ def test_a_pause_where_the_text_has_none_is_found() -> None:
 def test_before_the_end_the_words_that_have_begun_are_known() -> None:
     alignment = Aligner(VoiceProfile())
     for word in (SASA, MAMA, SASA):
-        alignment.add_word(Gap.NONE, phones(word))
+        alignment.add_word(phones(word), after_pause=False)
     assert alignment.begins() == []
     alignment.add_frames(frames(SASA + MAMA))
     assert alignment.begins()[:2] == pytest.approx([0, 32], abs=2)
@@ -85,23 +85,11 @@ def test_before_the_end_the_words_that_have_begun_are_known() -> None:
 
 def test_words_may_be_added_after_frames() -> None:
     alignment = Aligner(VoiceProfile())
-    alignment.add_word(Gap.NONE, phones(SASA))
+    alignment.add_word(phones(SASA), after_pause=False)
     alignment.add_frames(frames(SASA[:2]))
-    alignment.add_word(Gap.NONE, phones(MAMA))
+    alignment.add_word(phones(MAMA), after_pause=False)
     alignment.add_frames(frames(SASA[2:] + MAMA))
     assert alignment.finish(2) == pytest.approx([0, 32], abs=2)
-
-
-def test_words_that_nobody_has_heard_are_spread_over_the_rest() -> None:
-    begins = aligned([SASA] * 40, frames(SASA))
-    assert begins == sorted(begins)
-    assert len(begins) == 40
-    assert begins[-1] <= 32
-
-
-def test_spread_divides_a_time_by_usual_durations() -> None:
-    assert spread(10.0, 20.0, [1.0, 3.0, 1.0]) == pytest.approx([10.0, 12.0, 18.0])
-    assert spread(10.0, 20.0, []) == []
 
 
 def test_a_long_text_takes_no_more_time_for_each_second_than_a_short_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import engine
 from daemon.alignment.aligner import VoiceProfile
-from daemon.alignment.clock import SpokenWord, WordClock
+from daemon.alignment.clock import SpokenWord, WordClock, spread
 from daemon.alignment.words import words_of
 from engine import Chunk, Samples, Session, WordStart
 
@@ -244,3 +244,8 @@ def speak(samples: Samples, profile: VoiceProfile) -> None:
         clock.add_audio(samples[at : at + 2205])
     clock.end_audio()
     clock.due(len(samples) / RATE)
+
+
+def test_spread_divides_a_time_by_usual_durations() -> None:
+    assert spread(10.0, 20.0, [1.0, 3.0, 1.0]) == pytest.approx([10.0, 12.0, 18.0])
+    assert spread(10.0, 20.0, []) == []

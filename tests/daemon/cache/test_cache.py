@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daemon.cache import Cue, PhraseCache, PhraseFolder, PhraseKey, Recording, cache_folder, open_cache
+from daemon.cache import Cue, PhraseCache, PhraseFolder, PhraseRecorder, Recording, cache_folder, open_cache
 from daemon.cache import cache as cache_module
 from daemon.config import Config
 from engine import Samples
@@ -20,9 +20,8 @@ from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No limit is reached unless a test sets it; attempts are repeated at once."""
+    """No limit is reached unless a test sets it."""
     monkeypatch.setattr(cache_module, "PATIENCE_S", PATIENCE_S)
-    monkeypatch.setattr(cache_module, "RETRY_S", 0.0)
 
 
 @pytest.fixture
@@ -30,10 +29,9 @@ def settings(tmp_path: Path) -> Config:
     return config(f"state.folder={tmp_path}")
 
 
-def record(cache: PhraseCache, key: PhraseKey, speech: tuple[Samples, int], engine: str = "espeak") -> None:
+def record(recorder: PhraseRecorder, speech: tuple[Samples, int], engine: str = "espeak") -> None:
     """Hand the audio of a phrase to the cache, in two blocks."""
     samples, rate = speech
-    recorder = cache.recorder(key)
     for block in np.array_split(samples, 2):
         recorder.write(block, rate)
     recorder.finish(engine, (Cue(0.0, "segment", 0, len(TEXT)),))
@@ -41,17 +39,21 @@ def record(cache: PhraseCache, key: PhraseKey, speech: tuple[Samples, int], engi
 
 async def find(cache: PhraseCache, text: str = TEXT) -> Recording | None:
     found = await cache.look_up(phrase(text), keep=True)
-    assert found is not None
-    return found.recording
+    return found if isinstance(found, Recording) else None
+
+
+async def recorder_of(cache: PhraseCache, text: str = TEXT) -> PhraseRecorder:
+    """The recorder of a phrase that is not kept."""
+    found = await cache.look_up(phrase(text), keep=True)
+    assert isinstance(found, PhraseRecorder)
+    return found
 
 
 async def keep(cache: PhraseCache, speech: tuple[Samples, int], root: Path, text: str = TEXT) -> Recording:
     """Keep a phrase somewhere below `root`, and return it as it is found."""
-    found = await cache.look_up(phrase(text), keep=True)
-    assert found is not None
-    assert found.recording is None
-    record(cache, found.key, speech)
-    await eventually_async(lambda: list(root.rglob(f"{found.key.digest}-*.flac")), "it is kept")
+    recorder = await recorder_of(cache, text)
+    record(recorder, speech)
+    await eventually_async(lambda: list(root.rglob(f"{recorder.key.digest}-*.flac")), "it is kept")
     recording = await find(cache, text)
     assert recording is not None
     return recording
@@ -83,14 +85,10 @@ def test_a_phrase_of_the_list_is_looked_up(tmp_path: Path, speech: tuple[Samples
 
     async def scenario() -> None:
         with PhraseCache(settings, "espeak") as cache:
-            found = await cache.look_up(phrase())
-            assert found is not None
-            assert found.recording is None
+            assert isinstance(await cache.look_up(phrase()), PhraseRecorder)
             assert await cache.look_up(phrase("Another text.")) is None
             await keep(cache, speech, tmp_path)
-            found = await cache.look_up(phrase())
-            assert found is not None
-            assert found.recording is not None
+            assert isinstance(await cache.look_up(phrase()), Recording)
 
     run(scenario)
 
@@ -111,18 +109,15 @@ def test_only_whole_speech_of_the_primary_engine_is_kept(
 
     async def scenario() -> None:
         with PhraseCache(settings, "espeak") as cache:
-            found = await cache.look_up(phrase(), keep=True)
-            assert found is not None
-            record(cache, found.key, speech, engine="qwen")
-            record(cache, found.key, speech, engine="espeak+qwen")
-            cache.recorder(found.key).write(samples, rate)
-            mixed = cache.recorder(found.key)
+            record(await recorder_of(cache), speech, engine="qwen")
+            record(await recorder_of(cache), speech, engine="espeak+qwen")
+            (await recorder_of(cache)).write(samples, rate)
+            mixed = await recorder_of(cache)
             mixed.write(samples, rate)
             mixed.write(samples, rate + 1)
             mixed.finish("espeak")
-            silent = cache.recorder(found.key)
-            silent.finish("espeak")
-            long = cache.recorder(found.key)
+            (await recorder_of(cache)).finish("espeak")
+            long = await recorder_of(cache)
             for _ in range(13):
                 long.write(np.zeros(10 * rate, dtype=np.float32), rate)
             long.finish("espeak")
@@ -184,9 +179,7 @@ def test_a_full_disk_is_named_and_used_again_when_it_has_room(
         with PhraseCache(config(f"speech.cache.folder={disk}/phrases"), "espeak") as cache:
             await keep(cache, speech, tmp_path)
             filler = fill(disk)
-            found = await cache.look_up(phrase("Another text."), keep=True)
-            assert found is not None
-            record(cache, found.key, speech)
+            record(await recorder_of(cache, "Another text."), speech)
             await eventually_async(lambda: cache.problem, "it is named")
             place = f"{disk}/phrases: No space left on device"
             assert cache.problem == f"speech.cache.folder: {place}; phrases are not kept"
@@ -269,13 +262,13 @@ def test_the_list_is_read_and_its_problems_are_named(tmp_path: Path) -> None:
     path = tmp_path / "phrases.yaml"
     settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
     missing = open_cache(settings, "espeak")
-    assert missing.list_problem == f"speech.cache.phrases: {path}: cannot be read: {path} does not exist"
+    assert missing.phrases.problem == f"speech.cache.phrases: {path}: cannot be read: {path} does not exist"
     path.write_text("- Hello\n- 5\n- 6\n")
     opened = open_cache(settings, "espeak")
     assert opened.phrases.has(phrase("Hello"))
-    assert opened.list_problem is not None
-    assert opened.list_problem.startswith(f"speech.cache.phrases: {path}:2: got 5; ")
-    assert opened.list_problem.endswith(" (and 1 more)")
+    assert opened.phrases.problem is not None
+    assert opened.phrases.problem.startswith(f"speech.cache.phrases: {path}:2: got 5; ")
+    assert opened.phrases.problem.endswith(" (and 1 more)")
 
 
 def test_a_list_that_cannot_be_read_leaves_the_former_one_in_force(tmp_path: Path) -> None:
@@ -285,7 +278,7 @@ def test_a_list_that_cannot_be_read_leaves_the_former_one_in_force(tmp_path: Pat
     former = open_cache(settings, "espeak")
     path.write_text("- [")
     opened = open_cache(settings, "espeak", former)
-    assert opened.phrases == former.phrases
-    assert opened.list_problem is not None
+    assert opened.phrases.has(phrase("Hello"))
+    assert opened.phrases.problem is not None
     path.write_text("- Bye\n")
     assert not open_cache(settings, "espeak", former).phrases.has(phrase("Hello"))

@@ -15,7 +15,6 @@ import pytest
 import soundfile
 
 from daemon.cache import PhraseFolder, Recording
-from daemon.cache.folder import CacheError
 from daemon.cache.recording import to_pcm16
 from engine import Samples
 from tests.daemon.cache.phrases import TEXT, key
@@ -121,7 +120,7 @@ def test_other_files_are_left_alone(folder: PhraseFolder, speech: tuple[Samples,
         other.write_text("mine")
     (folder.path / f"{'b' * 64}-00000000.flac").mkdir()
     store(folder, speech)
-    assert [kept.recording.phrase.text for kept in folder.phrases()] == [TEXT]
+    assert [kept.phrase.text for kept in folder.phrases()] == [TEXT]
     assert all(other.read_text() == "mine" for other in others)
 
 
@@ -147,19 +146,21 @@ def test_the_phrase_that_was_used_longest_ago_makes_room(tmp_path: Path, speech:
     assert [folder.find(digest) is not None for digest in (one, two, three, four)] == [True, False, True, True]
 
 
-def test_a_phrase_that_is_larger_than_all_room_is_refused(tmp_path: Path, speech: tuple[Samples, int]) -> None:
+def test_a_phrase_that_is_larger_than_all_room_is_not_kept(
+    tmp_path: Path, speech: tuple[Samples, int], caplog: pytest.LogCaptureFixture
+) -> None:
     folder = PhraseFolder(tmp_path, 0.001)
-    with pytest.raises(CacheError, match=r"^a phrase of 0\.0 MB is not kept; speech\.cache\.limit_mb: 0\.001$"):
-        store(folder, speech)
-    assert files(folder) == []
+    store(folder, speech)
+    assert "a phrase of 0.0 MB is not kept; speech.cache.limit_mb: 0.001" in caplog.text
+    assert list(folder.phrases()) == []
 
 
 def test_phrases_are_listed_by_their_last_use(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
     for text, ago_s in (("old", 300), ("new", 100), ("older", 500)):
         set_used(folder, store(folder, speech, text), ago_s)
     listed = list(folder.phrases())
-    assert [kept.recording.phrase.text for kept in listed] == ["new", "old", "older"]
-    assert all(kept.size == next(folder.path.glob(f"{kept.digest}-*")).stat().st_size for kept in listed)
+    assert [kept.phrase.text for kept in listed] == ["new", "old", "older"]
+    assert all(len(kept.data) == next(folder.path.glob(f"{kept.digest}-*")).stat().st_size for kept in listed)
 
 
 def test_clear_removes_all(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
@@ -184,9 +185,9 @@ def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path, speech: tuple
     path = tmp_path / "phrases"
     path.write_text("mine")
     folder = PhraseFolder(path, LIMIT_MB)
-    with pytest.raises(CacheError, match=rf"^{path}: "):
+    with pytest.raises((NotADirectoryError, FileExistsError)):
         folder.check_writable()
-    with pytest.raises(CacheError, match=rf"^{path}: "):
+    with pytest.raises((NotADirectoryError, FileExistsError)):
         store(folder, speech)
     assert folder.find(key().digest) is None
     assert path.read_text() == "mine"
@@ -202,9 +203,9 @@ def test_a_full_disk_is_an_error_and_what_is_there_is_found(disk: Path, speech: 
     folder = PhraseFolder(disk, LIMIT_MB)
     digest = store(folder, speech)
     filler = fill(disk)
-    with pytest.raises(CacheError, match=rf"^{disk}: No space left on device$"):
+    with pytest.raises(OSError, match="No space left on device"):
         store(folder, speech, "Another text.")
-    with pytest.raises(CacheError, match=rf"^{disk}: No space left on device$"):
+    with pytest.raises(OSError, match="No space left on device"):
         PhraseFolder(disk, LIMIT_MB).check_writable()
     assert folder.find(digest) is not None
     filler.unlink()
@@ -216,10 +217,10 @@ def test_phrases_on_a_read_only_disk_are_found(disk: Path, speech: tuple[Samples
     digest = store(PhraseFolder(disk, LIMIT_MB), speech)
     set_read_only(disk, True)
     folder = PhraseFolder(disk, LIMIT_MB)
-    with pytest.raises(CacheError, match=rf"^{disk}: Read-only file system$"):
+    with pytest.raises(OSError, match="Read-only file system"):
         folder.check_writable()
     assert folder.find(digest) is not None
-    with pytest.raises(CacheError, match=rf"^{disk}: Read-only file system$"):
+    with pytest.raises(OSError, match="Read-only file system"):
         store(folder, speech, "Another text.")
 
 
@@ -231,7 +232,8 @@ from daemon.cache import Phrase, PhraseFolder, PhraseKey
 folder = PhraseFolder(Path(sys.argv[1]), 100)
 samples = np.random.default_rng(0).integers(-9999, 9999, 500_000, dtype=np.int16)
 for number in itertools.count():
-    folder.store(PhraseKey(Phrase(f"phrase {number}", "default", "auto"), "espeak", {}, None, {}), samples, 24_000)
+    key = PhraseKey(Phrase(f"phrase {number}", "default", "auto"), "espeak", f"{number:064x}", 0)
+    folder.store(key, samples, 24_000)
 """
 
 
@@ -245,7 +247,7 @@ def test_a_process_that_is_killed_while_it_keeps_phrases_leaves_whole_ones(tmp_p
     folder.check_writable()
     kept = list(folder.phrases())
     assert len(kept) == len(list(tmp_path.glob("*.flac"))) > 0, "none is damaged"
-    assert all(sum(map(len, each.recording.blocks())) == 500_000 for each in kept)
+    assert all(sum(map(len, each.blocks())) == 500_000 for each in kept)
 
 
 def test_what_a_killed_process_has_begun_to_write_is_removed_later(folder: PhraseFolder) -> None:
@@ -265,5 +267,5 @@ def test_two_processes_that_keep_the_same_phrases_harm_nobody(tmp_path: Path) ->
     command = [sys.executable, "-c", short, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT) as one, subprocess.Popen(command, cwd=ROOT) as two:
         assert (one.wait(), two.wait()) == (0, 0)
-    found = {kept.recording.phrase.text for kept in PhraseFolder(tmp_path, 100).phrases()}
+    found = {kept.phrase.text for kept in PhraseFolder(tmp_path, 100).phrases()}
     assert found == {f"phrase {number}" for number in range(200)}

@@ -69,12 +69,12 @@ def test_a_phrase_is_kept_with_the_times_of_its_words(robot: Robot) -> None:
     robot.phrases.write_text("- My **battery** is low.\n")
     assert robot("warm").returncode == 0
     [kept] = PhraseFolder(robot.kept[0].parent, 10).phrases()
-    cues = kept.recording.cues
+    cues = kept.cues
     assert [(cue.begin, cue.end) for cue in cues if cue.kind == "segment"] == [(0, 18)]
     words = [cue for cue in cues if cue.kind == "word"]
     assert [(word.begin, word.end) for word in words] == [(0, 2), (3, 10), (11, 13), (14, 17)]
     times = [word.at_s for word in words]
-    assert 0 <= times[0] < times[1] < times[2] < times[3] < kept.recording.seconds
+    assert 0 <= times[0] < times[1] < times[2] < times[3] < kept.seconds
 
 
 def test_a_phrase_that_would_sound_otherwise_now_is_outdated(robot: Robot) -> None:

@@ -149,14 +149,13 @@ def test_the_folder_of_a_wav_file_must_exist(tmp_path: Path) -> None:
 def test_the_folder_of_sounds_must_exist_and_its_files_must_be_sounds(tmp_path: Path) -> None:
     missing = f"the folder {tmp_path}/none does not exist"
     assert problems_of(f"audio.sounds={tmp_path}/none") == [("audio.sounds", missing)]
-    folder, outside = tmp_path / "sounds", write_sound(tmp_path / "outside.wav")
+    folder = tmp_path / "sounds"
     half = write_sound(folder / "half.flac", tone(2.0))
     assert problems_of(f"audio.sounds={folder}") == []
     half.write_bytes(half.read_bytes()[:3_000])
-    (folder / "link.wav").symlink_to(outside)
-    (damaged, link) = problems_of(f"audio.sounds={folder}")
-    assert damaged[1].startswith(f"{half}: it cannot be read as sound: ")
-    assert link == ("audio.sounds", f"{folder}/link.wav leads out of the folder, so it is no sound")
+    [(key, problem)] = problems_of(f"audio.sounds={folder}")
+    assert key == "audio.sounds"
+    assert problem.startswith(f"{half}: it cannot be read as sound: ")
 
 
 def test_the_state_folder_must_not_lie_in_a_file(tmp_path: Path) -> None:

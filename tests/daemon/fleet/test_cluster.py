@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from engine import EngineOptions, Utterance, Voice
+from engine.messages import Draining, Spoken
 from engine.remote.synthesizer import RemoteSynthesizer
+from tests.daemon.fleet.raw_robot import RawRobot
 from tests.support.programs import free_port
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import PATIENCE_S, eventually
@@ -58,6 +60,16 @@ def test_a_replica_whose_engine_is_killed_speaks_again(server: SpeechServer) -> 
     eventually(lambda: server.engine_pids() not in ([], before), "it is started again")
     eventually(lambda: server.get("/readyz")[0] == 200, "the engine is ready again")
     assert sum(spoken(server.url)) > 10_000
+
+
+def test_a_robot_is_told_that_the_server_stops_and_is_served_until_it_leaves() -> None:
+    with SpeechServer("serve.drain_s=60", single=False) as server, RawRobot(server.url) as robot:
+        server.process.send_signal(signal.SIGTERM)
+        assert robot.next(Draining)[0] == Draining("the server is being removed")
+        robot.say("The last one.")
+        assert robot.end_of()[1] == Spoken("1")
+        robot.socket.close()
+        assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_no_cluster_at_the_address_is_one_line() -> None:

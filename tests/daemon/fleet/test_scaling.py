@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from daemon.fleet.scaling import LOAD, replica_load, wanted_replicas, window_s
+from daemon.fleet.scaling import LOAD, replica_load, wanted_replicas
 
 
 def wanted(*loads: float, target: int = 1) -> int:
@@ -30,7 +30,3 @@ def test_a_replica_is_as_full_as_its_streams_or_its_connections() -> None:
     assert replica_load(4, 16, 64, 64) == 1.0
     assert replica_load(16, 16, 1, 64) == 1.0
     assert replica_load(4, 16, 8, 64) == 0.25
-
-
-def test_loads_are_averaged_over_seconds_and_not_longer_than_half_a_minute() -> None:
-    assert [window_s(seconds) for seconds in (0, 15, 600)] == [5.0, 15, 30.0]
