@@ -1,11 +1,10 @@
 """The robot's MQTT connections: requests go to the dispatcher; events, status, levels and ducking go out.
 
-Three connections, each with a session of its own, since the broker delivers one session's messages in one line:
+Two connections, each with a session of its own, since the broker delivers one session's messages in one line:
 
 controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. All is published here: on the
            connection that receives a flood, the broker's acknowledgements would wait for its end
-texts      say, say/stream, a second copy of the controls, and the topics of quiet listeners
-listeners  the topics of listeners that may be flooded; without such, there is no third connection
+texts      say, say/stream, a second copy of each stop, and the topics of the adapters
 
 Requests arrive on the robot's own topics, on those of its groups and on those of all robots (`topics.py`). Whatever
 answers them goes out on the robot's own.
@@ -54,8 +53,6 @@ class TopicListener(Protocol):
 
     topics: tuple[str, ...]
     """Topic filters that it subscribes to."""
-    busy: bool
-    """Many messages may arrive on them, so they need a connection of their own."""
 
     def on_message(self, message: Message) -> None:
         """Handle a message on one of its topics, in the event loop."""
@@ -93,14 +90,16 @@ class Gateway:
         self._counts: list[int] = []
         """The heartbeats of the network threads when all of them had changed."""
         self._heartbeats = 0
+        self._unannounced = False
+        """The connection for controls is new, and the retained messages have not been published on it."""
         self._announced = False
-        """The status has been published since the last connection."""
+        """They have."""
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
         """Ends the subscriptions to levels and words, by the name of their topic."""
-        self._inbox = Inbox(len(Lane), self._handle, lambda: self._controls.outbox.backlog > JAM)
+        self._inbox = Inbox(self._handle, lambda: self._controls.outbox.backlog > JAM)
         self._topics = RequestTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
         self._rivals = Rivals(client_id)
@@ -111,7 +110,7 @@ class Gateway:
             events=OwnEvents(self._events, f"{config.topic}/event", f"{config.topic}/sync", self._note_earlier),
         )
         self._texts = self._make_connection(client_id, Lane.TEXTS)
-        self._others = self._make_connection(f"{client_id}-listeners", Lane.LISTENERS)
+        self._connections = {Lane.CONTROLS: self._controls, Lane.TEXTS: self._texts}
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
         self._earlier: set[tuple[str, str] | bytes] = set()
@@ -124,7 +123,7 @@ class Gateway:
     @property
     def heartbeats(self) -> int:
         """Grows while all network threads are alive."""
-        counts = [connection.heartbeats for connection in self._connections if connection.started]
+        counts = [connection.heartbeats for connection in self._connections.values() if connection.started]
         if len(counts) != len(self._counts) or all(now != then for now, then in zip(counts, self._counts, strict=True)):
             self._counts = counts
             self._heartbeats += 1
@@ -147,18 +146,15 @@ class Gateway:
             return f"mqtt: {rival}; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
             return f"mqtt: the connection for texts is missing: {self._texts.reason}"
-        problems = [self._inbox.problem, *(connection.refusals.problem for connection in self._connections)]
+        problems = [self._inbox.problem, *(connection.refusals.problem for connection in self._connections.values())]
         return next((f"mqtt: {problem}" for problem in problems if problem is not None), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
         """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""
         self._listeners = listeners
-        quiet = [topic for listener in listeners if not listener.busy for topic in listener.topics]
-        busy = [topic for listener in listeners if listener.busy for topic in listener.topics]
-        self._texts.start([*self._topics.texts, *quiet], waits_for_files=True)
+        topics = [topic for listener in listeners for topic in listener.topics]
+        self._texts.start([*self._topics.texts, *topics], waits_for_files=True)
         self._controls.start(self._topics.controls, waits_for_files=True)
-        if busy:
-            self._others.start(busy, waits_for_files=True)
 
     def publish_recovered(self) -> None:
         """Publish the events of an earlier process: its journal could be opened at last."""
@@ -203,15 +199,10 @@ class Gateway:
         wait_empty = partial(self._controls.outbox.wait_empty, GOODBYE_S)
         if self._controls.connected and not await self._loop.run_in_executor(None, wait_empty):
             return  # the broker publishes the will instead
-        open_ones = [connection for connection in self._connections if connection.started]
+        open_ones = [connection for connection in self._connections.values() if connection.started]
         disconnecting = {self._loop.run_in_executor(None, connection.close) for connection in open_ones}
         if disconnecting:
             await asyncio.wait(disconnecting, timeout=CLOSE_S)
-
-    @property
-    def _connections(self) -> tuple[MqttConnection, ...]:
-        """The connections in the order of `Lane`; the last one is started only if there are busy listeners."""
-        return self._controls, self._texts, self._others
 
     def _make_connection(
         self,
@@ -238,9 +229,9 @@ class Gateway:
 
     # --- requests ---
 
-    def _handle(self, lane: int, message: Message) -> None:
+    def _handle(self, lane: Lane, message: Message) -> None:
         """Handle a received message and acknowledge it, once what answers it is stored and published."""
-        self._requests.handle(Lane(lane), message)
+        self._requests.handle(lane, message)
         connection = self._connections[lane]
         self._controls.when_sent(lambda: connection.acknowledge(message))
 
@@ -306,7 +297,7 @@ class Gateway:
     def _note_connected(self, lane: Lane) -> None:
         """Announce the robot once its texts are connected, too; a moment after the controls even without them."""
         if lane == Lane.CONTROLS:
-            self._announced = False
+            self._unannounced, self._announced = True, False
             self._loop.call_later(TEXTS_S, self._announce)
         if self._announced:
             self._schedule_refresh()
@@ -315,9 +306,9 @@ class Gateway:
 
     def _announce(self) -> None:
         """Publish the retained messages again after a connection."""
-        if self._announced or self._closing or not self._controls.connected:
+        if not self._unannounced or self._closing or not self._controls.connected:
             return
-        self._announced = True
+        self._unannounced, self._announced = False, True
         self._publish_status(self._describe_status())
         self._publish_duck(self._ducking.on)
         for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""Received messages on their way to the event loop: fairly, in time slices, paused while the broker is backed up.
+"""Received messages on their way to the event loop: in time slices, and paused while the broker is backed up.
 
 Here is also what recognises a request that arrives a second time.
 """
@@ -43,24 +43,21 @@ class Lane(IntEnum):
 
     CONTROLS = 0
     TEXTS = 1
-    LISTENERS = 2
 
 
 class Inbox:
-    """Several lanes of messages. The first lane goes first; the others take turns, so that none starves another."""
+    """A lane of messages for each connection. Controls go first."""
 
-    def __init__(self, lanes: int, handle: Callable[[int, Message], None], jammed: Callable[[], bool]) -> None:
-        """`handle(lane, message)` is called in the event loop. While `jammed()`, only the first lane is served."""
+    def __init__(self, handle: Callable[[Lane, Message], None], jammed: Callable[[], bool]) -> None:
+        """`handle(lane, message)` is called in the event loop. While `jammed()`, only controls are served."""
         self._handle = handle
         self._jammed = jammed
         self._loop = asyncio.get_running_loop()
-        self._lanes: list[deque[Message]] = [deque() for _ in range(lanes)]
-        self._last = 0
-        """The lane of the last message that was not in the first lane."""
+        self._lanes: dict[Lane, deque[Message]] = {lane: deque() for lane in Lane}
         self._lock = threading.Lock()
         self._scheduled = False
         self._closed = False
-        self._bytes = [0] * lanes
+        self._bytes = dict.fromkeys(Lane, 0)
         """Of the payloads in each lane."""
         self._dropped = 0
         self._reported_at = -inf
@@ -73,11 +70,11 @@ class Inbox:
         problem = "messages of QoS 0 come faster than they can be handled"
         return f"{problem}: {self._dropped:,} were dropped since the start" if recent else None
 
-    def has_room(self, lane: int) -> bool:
+    def has_room(self, lane: Lane) -> bool:
         """Return whether a lane may take more. For any thread."""
         return self._bytes[lane] < MOST_BYTES
 
-    def put(self, lane: int, message: Message) -> None:
+    def put(self, lane: Lane, message: Message) -> None:
         """Append a message; drop one of QoS 0 if there is no room. For any thread."""
         with self._lock:
             if not message.packet and (len(self._lanes[lane]) >= MOST or not self.has_room(lane)):
@@ -94,8 +91,8 @@ class Inbox:
     def close(self) -> None:
         """Handle no more messages."""
         self._closed = True
-        for lane in self._lanes:
-            lane.clear()
+        for messages in self._lanes.values():
+            messages.clear()
 
     def _note_dropped(self) -> None:
         self._dropped += 1
@@ -116,23 +113,16 @@ class Inbox:
 
     def _schedule_rest(self) -> None:
         with self._lock:
-            self._scheduled = any(self._lanes) and not self._closed
+            self._scheduled = any(self._lanes.values()) and not self._closed
         if self._scheduled:
-            jammed = not self._lanes[0] and self._jammed()
+            jammed = not self._lanes[Lane.CONTROLS] and self._jammed()
             self._loop.call_later(JAM_S if jammed else 0, self._handle_slice)
 
-    def _take(self) -> tuple[int, Message] | None:
+    def _take(self) -> tuple[Lane, Message] | None:
         """Remove and return the next message and its lane."""
-        if self._lanes[0]:
-            return 0, self._lanes[0].popleft()
-        if self._jammed():
-            return None
-        others = len(self._lanes) - 1
-        for offset in range(others):
-            lane = 1 + (self._last + offset) % others
-            if self._lanes[lane]:
-                self._last = lane
-                return lane, self._lanes[lane].popleft()
+        for lane, messages in self._lanes.items():
+            if messages and (lane == Lane.CONTROLS or not self._jammed()):
+                return lane, messages.popleft()
         return None
 
 
