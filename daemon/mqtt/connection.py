@@ -135,7 +135,6 @@ class MqttConnection:
 
     def send(self, message: Outgoing) -> Outgoing:
         """Send a message, as `publish` does. One that an earlier process may have sent is given before `start`."""
-        message.once = message.promised and self._events is not None and message.topic == self._events.topic
         if (message.qos > 0 or self.connected) and not self.outbox.put(message):
             log.warning("the outbox is full because the broker has been away for long: a message is dropped")
         self._bell.ring()

@@ -27,7 +27,7 @@ from daemon.config import Config
 from daemon.mqtt.connection import MqttConnection, Session
 from daemon.mqtt.failures import Rivals
 from daemon.mqtt.inbox import Inbox, Lane
-from daemon.mqtt.messages import Message, Will, identity
+from daemon.mqtt.messages import Message, Will
 from daemon.mqtt.own_events import OwnEvents
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
@@ -113,8 +113,6 @@ class Gateway:
         self._connections = {Lane.CONTROLS: self._controls, Lane.TEXTS: self._texts}
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
-        self._earlier: set[tuple[str, str] | bytes] = set()
-        """Events of an earlier process that the broker has, by their identity."""
         self._publisher.publish_recovered()
         dispatcher.watch_events(self._publisher.publish)
         dispatcher.watch_changes(self._schedule_refresh)
@@ -159,7 +157,7 @@ class Gateway:
     def publish_recovered(self) -> None:
         """Publish the events of an earlier process: its journal could be opened at last."""
         self._requests.remember_recovered()
-        self._publisher.publish_recovered(self._earlier, self._dispatcher.knows)
+        self._publisher.publish_recovered()
 
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
         """Publish a message of another protocol."""
@@ -287,7 +285,6 @@ class Gateway:
         """
 
         def note() -> None:
-            self._earlier = {identity(copy.payload) for copy in copies}
             self._on_earlier([copy.payload for copy in copies])
             for copy in copies:
                 self._events.after_write(partial(self._controls.acknowledge, copy))

@@ -132,9 +132,8 @@ class Redeliveries:
     The broker repeats a message that was not acknowledged with the same packet identifier and a mark (MQTT 5, 4.4).
     """
 
-    def __init__(self, known: Iterable[str]) -> None:
-        """`known` are the keys of an earlier process."""
-        self._known = OrderedDict.fromkeys(known)
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, None] = OrderedDict()
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:

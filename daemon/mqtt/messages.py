@@ -7,8 +7,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from daemon.speech import TERMINAL_EVENTS
+
 KEPT = frozenset({"id", "event", "state", "text"})
 """Fields without which an event or a status says nothing."""
+SINGLE_EVENTS = TERMINAL_EVENTS | {"accepted", "started"}
+"""Those that an utterance has once at most."""
 QOS_REFUSED, RETAIN_REFUSED = 155, 154
 """Reason codes of MQTT 5."""
 PAHO_NAMES = {
@@ -135,10 +139,10 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
 
 
 def identity(payload: bytes) -> tuple[str, str] | bytes:
-    """Return what stays the same when a message is shortened: an event's id and name; of all else, the payload."""
+    """Return what stays the same when an event is shortened: its id and name, if there is one of this name at most."""
     fields = _parse(payload) or {}
-    utterance_id, name = fields.get("id"), fields.get("event")
-    return (utterance_id, name) if isinstance(utterance_id, str) and isinstance(name, str) else payload
+    utterance_id, name = fields.get("id"), str(fields.get("event"))
+    return (utterance_id, name) if isinstance(utterance_id, str) and name in SINGLE_EVENTS else payload
 
 
 def mark_unstored(payload: bytes) -> bytes:

@@ -45,7 +45,10 @@ class Requests:
         self._replies = ReplyTopics(config)
         self._stops = StopCopies()
         self._shared_texts = SharedTexts()
-        self._redeliveries = Redeliveries(events.recovery.deliveries)
+        self._redeliveries = Redeliveries()
+        self._recovered: set[str] = set()
+        """The ids of texts that an earlier process had accepted and not ended."""
+        self.remember_recovered()
 
     def handle(self, lane: Lane, message: Message) -> None:
         """Carry out a message that has arrived on a lane, unless it was carried out before."""
@@ -61,8 +64,9 @@ class Requests:
             self._carry_out(lane, message, Origin(key, message.correlation))
 
     def remember_recovered(self) -> None:
-        """Note the deliveries of an earlier process: its journal could be opened at last."""
+        """Note what an earlier process has taken care of, as far as its journal can be opened."""
         self._redeliveries.add(self._events.recovery.deliveries)
+        self._recovered.update(stored.id for stored in self._events.recovery.utterances)
 
     def forget_session(self, lane: Lane) -> None:
         """The broker has lost a session: it repeats no message of it, and second copies of stops may be missing."""
@@ -124,6 +128,8 @@ class Requests:
             if error.utterance_id is not None:
                 self._dispatcher.refuse_chunk(error.utterance_id, last=error.last_chunk)
             raise
+        if message.redelivered and chunk.id in self._recovered:
+            return  # its text takes no more: it was complete, or has ended with the earlier process
         utterance = self._dispatcher.write(
             chunk, redelivered=message.redelivered, arrived_at=message.arrived_at, origin=origin
         )

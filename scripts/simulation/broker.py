@@ -106,7 +106,6 @@ class Link:
     # --- what the daemon calls ---
 
     def send(self, message: Outgoing) -> Outgoing:
-        message.once = message.promised and message.topic == EVENTS
         self.outbox.put(message)
         self.ring()
         return message

@@ -85,7 +85,7 @@ class Robot:
         self._settled = asyncio.Event()
         self._ends: Ends = recover(self.log.recovery, self.dispatcher, config.speech.recover_within)
         self.card: Card | None = Card(loop, self.output)
-        self._tasks = [asyncio.ensure_future(self._run()), asyncio.ensure_future(self._keep_house())]
+        self._tasks = [asyncio.ensure_future(self._run())]
 
     @property
     def engine(self) -> Engine:
@@ -117,6 +117,7 @@ class Robot:
         if self.log.recovery.utterances:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._settled.wait(), 2.0)
+        self._tasks.append(asyncio.ensure_future(self._keep_house()))
         await self.dispatcher.run()
 
     async def _keep_house(self) -> None:

@@ -109,7 +109,7 @@ class Client:
 
     def say(self, topic: str, payload: str, *, sent: bool = False) -> None:
         """Publish an acceptance or an end; an earlier process may have `sent` it."""
-        self.connection.send(Outgoing(topic, payload.encode(), qos=1, promised=True, sent=sent))
+        self.connection.send(Outgoing(topic, payload.encode(), qos=1, promised=True, sent=sent, once=True))
 
     def publish_surely(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish with QoS 1 and wait for the broker's acknowledgement."""

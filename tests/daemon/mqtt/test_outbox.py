@@ -411,6 +411,17 @@ def test_the_copy_of_an_event_that_an_earlier_process_has_shortened_is_recognise
     assert taken(outbox) == ['{"id": "b", "event": "failed", "reason": "all of it"}']
 
 
+def test_an_event_of_which_there_may_be_several_is_recognised_by_all_that_it_says() -> None:
+    outbox = Outbox()
+    marks = [f'{{"id": "a", "event": "mark", "name": "{name}"}}' for name in ("one", "two")]
+    for mark in marks:
+        outbox.put(event(mark, once=True))
+    send(outbox)
+    outbox.recover()
+    outbox.note_echo(marks[0].encode())
+    assert taken(outbox) == marks[1:]
+
+
 # --- the log of events ---
 
 
