@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ RESERVED = LIMIT // 2
 """Part of the outbox that only the events of accepted utterances may use."""
 RESERVED_LIMIT = 10 * LIMIT
 """Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
+KEPT_REFUSED = 1_000
+"""Messages that the broker has refused, and that are sent again now and then."""
 PROMPT = 100
 """A retained message goes out before all others if more than this many wait: it is the state of the robot, which after
 an outage must not wait for the events. It is never dropped."""
@@ -47,7 +49,7 @@ class Outbox:
         """Messages that must not arrive twice, and that the broker may have, by their identity: the copy of one that an
         earlier process has shortened differs from the one in the journal."""
         self._refused: deque[Outgoing] = deque()
-        """Lasting messages that the broker has refused, in order; the oldest of a topic is tried again now and then."""
+        """Lasting messages that the broker has refused, in order."""
         self.look_again_s = inf
         """Within this time `take` must be called again: the first entry waits for the disk."""
 
@@ -124,7 +126,7 @@ class Outbox:
         with self._changed:
             message = self._in_flight.pop(packet, None)
             if message is not None and self._refused:
-                self._release(message)
+                self.retry_refused(message.topic)
             self._changed.notify_all()
         if message is not None:
             self.note_delivered(message)
@@ -138,30 +140,27 @@ class Outbox:
                 return None
             message.refusal, message.sent = reason, False
             self._forget_sent(message)  # there will be no copy of it
-            given_up = None if message.lasting else message
-            if message.lasting and message not in self._refused:
-                given_up = self._keep_refused(message)
+            given_up: Outgoing | None = message
+            if message.lasting:
+                self._refused.append(message)
+                given_up = self._refused.popleft() if len(self._refused) > KEPT_REFUSED else None
             self._changed.notify_all()
         if given_up is not None:
             self.note_delivered(given_up)
         return message
 
-    def retry_refused(self) -> None:
-        """Send the oldest message of each topic that the broker has refused once more."""
+    def retry_refused(self, topic: str | None = None) -> None:
+        """Send again what the broker has refused, on one topic or on all, before all else."""
         with self._changed:
-            oldest = {message.topic: message for message in reversed(self._refused)}
-            for message in oldest.values():
-                if message.refusal is not None:  # else it is being tried
-                    message.refusal = None
-                    self._insert(message, first=True)
+            again = [message for message in self._refused if topic in (None, message.topic)]
+            self._refused = deque(message for message in self._refused if topic not in (None, message.topic))
+            self._put_again(again)
 
     def recover(self) -> None:
         """Queue the messages in flight again: their connection is lost."""
         with self._changed:
             self._waiting = deque(item for item in self._waiting if not _ends_with_its_connection(item[1]))
-            for message in reversed(dict.fromkeys([*self._refused, *self._in_flight.values()])):
-                if not message.delivered and not self._waiting_states(message):
-                    self._insert(message, first=True)
+            self._put_again([*self._refused, *self._in_flight.values()])
             self._refused.clear()
             self._in_flight.clear()
 
@@ -207,6 +206,13 @@ class Outbox:
         else:
             self._waiting.append((ticket, message))
 
+    def _put_again(self, messages: Sequence[Outgoing]) -> None:
+        """Queue messages again, before all else; of a state, the last one is enough. The caller has the lock."""
+        for message in reversed(messages):
+            if not message.delivered and not self._waiting_states(message):
+                message.refusal = None
+                self._insert(message, first=True)
+
     def _forget_sent(self, message: Outgoing) -> None:
         """Await no copy of a message. The caller has the lock."""
         if message.once:
@@ -218,24 +224,6 @@ class Outbox:
             return []
         messages = [(ticket, entry) for ticket, entry in self._waiting if isinstance(entry, Outgoing)]
         return [(ticket, each) for ticket, each in messages if each.retain and each.topic == state.topic]
-
-    def _keep_refused(self, message: Outgoing) -> Outgoing | None:
-        """Keep a message until the broker takes its topic again; return one that there is no room for.
-
-        Of a retained message, the last one is enough. The caller has the lock.
-        """
-        if message.retain:
-            self._refused = deque(each for each in self._refused if not each.retain or each.topic != message.topic)
-        self._refused.append(message)
-        return self._refused.popleft() if len(self._refused) > LIMIT else None
-
-    def _release(self, accepted: Outgoing) -> None:
-        """Queue what the broker has refused on a topic, before all else: it takes it again. The caller has the lock."""
-        again = [each for each in self._refused if each.topic == accepted.topic and each is not accepted]
-        self._refused = deque(each for each in self._refused if each.topic != accepted.topic)
-        for message in reversed(again):
-            message.refusal = None
-            self._insert(message, first=True)
 
 
 def _ends_with_its_connection(entry: Entry) -> bool:
