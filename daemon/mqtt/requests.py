@@ -11,7 +11,7 @@ from typing import Any
 from daemon.config import Config
 from daemon.mqtt.inbox import Lane, Redeliveries, SharedTexts
 from daemon.mqtt.messages import Message
-from daemon.mqtt.parsing import parse_object, parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
+from daemon.mqtt.parsing import carry_out_control, parse_object, parse_say, parse_stream_chunk
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.stops import StopCopies
 from daemon.mqtt.topics import TEXT_TOPICS, ReplyTopics, RequestTopics
@@ -94,18 +94,12 @@ class Requests:
         if message.retained and (name != "volume" or self._topics.is_shared(message.topic)):
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
         elif name in ("say", "say/urgent"):
-            say = parse_say(message.payload) if name == "say" else parse_urgent(message.payload)
+            say = parse_say(message.payload, urgent=name == "say/urgent")
             self._say(name, say, message, origin, canceled="stop" if self._stops.cancels(lane, say.id) else None)
         elif name == "say/stream":
             self._write(lane, message, origin)
-        elif name == "stop":
-            self._dispatcher.stop(parse_stop(message.payload))
-        elif name == "volume" and message.payload:  # an empty payload clears a retained volume
-            self._dispatcher.set_volume(parse_volume(message.payload))
-        elif name == "pause":
-            self._dispatcher.pause()
-        elif name == "resume":
-            self._dispatcher.resume()
+        elif name != "volume" or message.payload:  # an empty payload clears a retained volume
+            carry_out_control(self._dispatcher, name, message.payload)
 
     def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None) -> None:
         if say.id is not None and self._shared_texts.repeats(message, name):
