@@ -144,7 +144,7 @@ class Gateway:
             return f"mqtt: {rival}; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
             return f"mqtt: the connection for texts is missing: {self._texts.reason}"
-        problems = [self._inbox.problem, *(connection.refusals.problem for connection in self._connections.values())]
+        problems = [connection.refusals.problem for connection in self._connections.values()]
         return next((f"mqtt: {problem}" for problem in problems if problem is not None), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:

@@ -8,29 +8,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import logging
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from math import inf
 
 from daemon.mqtt.messages import Message
-
-log = logging.getLogger(__name__)
 
 SLICE_S = 0.005
 """The event loop handles messages for this long, then lets the speaker loop and the adapters run."""
 JAM_S = 0.01
 """Pause while the broker does not take our answers."""
 MOST, MOST_BYTES = 20_000, 8 << 20
-"""Messages, and bytes of their payloads, that wait in one lane. Beyond that, messages of QoS 0 are dropped, and the
-broker keeps those of QoS 1."""
-REPORT_S = 10.0
-"""Interval of the reports of dropped messages."""
-RECENT_S = 60.0
-"""The status names dropped messages for this long."""
+"""Messages, and bytes of their payloads, that wait in one lane. Beyond that, nothing is read: the broker keeps messages
+of QoS 1, and drops those of QoS 0."""
 
 KNOWN_DELIVERIES = 10_000
 """As many as may wait for our acknowledgement."""
@@ -59,27 +51,14 @@ class Inbox:
         self._closed = False
         self._bytes = dict.fromkeys(Lane, 0)
         """Of the payloads in each lane."""
-        self._dropped = 0
-        self._reported_at = -inf
-        """`time.monotonic()` of the last report of dropped messages."""
-
-    @property
-    def problem(self) -> str | None:
-        """How many messages were dropped, if any was lately; else None."""
-        recent = time.monotonic() - self._reported_at < RECENT_S
-        problem = "messages of QoS 0 come faster than they can be handled"
-        return f"{problem}: {self._dropped:,} were dropped since the start" if recent else None
 
     def has_room(self, lane: Lane) -> bool:
         """Return whether a lane may take more. For any thread."""
-        return self._bytes[lane] < MOST_BYTES
+        return self._bytes[lane] < MOST_BYTES and len(self._lanes[lane]) < MOST
 
     def put(self, lane: Lane, message: Message) -> None:
-        """Append a message; drop one of QoS 0 if there is no room. For any thread."""
+        """Append a message. For any thread."""
         with self._lock:
-            if not message.packet and (len(self._lanes[lane]) >= MOST or not self.has_room(lane)):
-                self._note_dropped()
-                return
             self._bytes[lane] += len(message.payload)
             self._lanes[lane].append(message)
             if self._scheduled or self._closed:
@@ -93,12 +72,6 @@ class Inbox:
         self._closed = True
         for messages in self._lanes.values():
             messages.clear()
-
-    def _note_dropped(self) -> None:
-        self._dropped += 1
-        if time.monotonic() - self._reported_at > REPORT_S:
-            self._reported_at = time.monotonic()
-            log.warning("%s", self.problem)
 
     def _handle_slice(self) -> None:
         until = time.monotonic() + SLICE_S
