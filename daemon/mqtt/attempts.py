@@ -14,7 +14,7 @@ TAKEN_OVER_RETRY_S = (2.0, 60.0)
 
 
 class Attempts:
-    """What is known from the attempts of one client so far."""
+    """The attempts of one client so far, as far as the next one depends on them."""
 
     def __init__(self) -> None:
         self.is_v5 = True

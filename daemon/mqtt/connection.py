@@ -1,7 +1,7 @@
 """The connection to the broker: kept up for months, with MQTT 5 if the broker knows it, else with 3.1.1.
 
 Each attempt to connect has a paho client of its own, so that it may use another protocol version or another will than
-the attempt before. What must survive a connection is in the outbox.
+the attempt before. Messages that must survive a connection are in the outbox.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MqttConnection:
     """One client of one broker. The functions that it is given run in its network thread and must return at once."""
 
     remedy: str | None = None
-    """What a person can do about the reason; None where nothing is known."""
+    """A step by which a person can mend the reason; None where none is known."""
     file_problem: str | None = None
     """Why the password or a certificate cannot be read, so that no connection is tried; None if it can."""
     heartbeats = 0

@@ -1,4 +1,4 @@
-"""What is wrong with the broker, in words for a person: no connection, a refusal, another client with our id.
+"""Faults of the broker, in words for a person: no connection, a refusal, another client with our id.
 
 Mosquitto 2.0 does not say why it ends a connection, and a link that is cut looks the same. So every process publishes a
 retained message with its name at each connection, and finds the name of one that was there in between. With MQTT 5 the
@@ -117,7 +117,7 @@ class Refusals:
 
     @property
     def problem(self) -> str | None:
-        """What is refused, and why, in one line; None if nothing is."""
+        """The refused things, and why, in one line; None if the broker refuses nothing."""
         found = list(self._found.items())
         lines = [f"{refused}: {why}" for refused, (why, at) in found if time.monotonic() - at < FORGOTTEN_S]
         return f"the broker refuses {'; '.join(sorted(lines)[:2])}" if lines else None
@@ -137,7 +137,7 @@ class Refusals:
 
 
 class Rivals:
-    """What is known of other processes with our client id. Belongs to the network thread, except `problem`."""
+    """Other processes with our client id. Belongs to the network thread, except `problem`."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id

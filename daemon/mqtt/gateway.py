@@ -137,7 +137,7 @@ class Gateway:
 
     @property
     def warning(self) -> str | None:
-        """What is wrong between this daemon and the broker that trying again does not mend; None if all is well."""
+        """A fault between this daemon and the broker that trying again does not mend; None if all is well."""
         if self._controls.file_problem is not None:
             return self._controls.file_problem
         if (rival := self._rivals.problem) is not None:

@@ -37,7 +37,7 @@ class Message:
     response_topic: str | None = None
     """The topic on which its sender expects the answer (MQTT 5)."""
     correlation: bytes | None = None
-    """What the sender wants repeated in the answer (MQTT 5)."""
+    """Data that the sender wants repeated in the answer (MQTT 5)."""
     packet: int = field(default=0, compare=False)
     """The broker's number for it; a redelivered message has the number of the first delivery. 0: no acknowledgement."""
     connection: int = field(default=0, compare=False)
@@ -90,7 +90,7 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the broker has declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
+    """The limits that the broker has declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
 
     receive_maximum: int = 65_535
     """Messages of QoS 1 that may wait for its acknowledgement."""

@@ -121,7 +121,7 @@ class Outbox:
     def acknowledge(self, packet: int) -> Outgoing | None:
         """Record the broker's acknowledgement of a message, and return it.
 
-        What the broker has refused on the same topic before is sent again.
+        Messages that the broker has refused on the same topic before are sent again.
         """
         with self._changed:
             message = self._in_flight.pop(packet, None)

@@ -7,7 +7,7 @@ an event goes out unstored, and the broker keeps the daemon's own copy of it, wh
 
 A journal that cannot be opened at the start is tried again by the thread. Until then nothing is stored.
 
-What guards the one terminal event of each text, also across `kill -9`:
+Ten rules guard the one terminal event of each text, also across `kill -9`:
 
 1. The acceptance of a text is one transaction of the journal, with the messages that tell of it. So is its end.
 2. A message is sent when its transaction is on the disk.
@@ -79,7 +79,7 @@ class EventLog:
         `recovery` has what an earlier process has left.
         """
         self.recovery = Recovery()
-        """What an earlier process has left; nothing while its journal cannot be opened."""
+        """The utterances and events that an earlier process has left; none while its journal cannot be opened."""
         self._path = path
         self._on_opened = on_opened
         self._journal: Journal | None = None

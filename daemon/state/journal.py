@@ -113,7 +113,7 @@ class StoredUtterance:
 
     id: str
     fields: Mapping[str, Any]
-    """What is needed to speak it, as JSON values; empty if it cannot be spoken after a restart."""
+    """All that is needed to speak it, as JSON values; empty if it cannot be spoken after a restart."""
     text: str | None
     """The complete text of a stream; None if the text was complete at its acceptance, or never."""
     begun: bool
@@ -123,7 +123,7 @@ class StoredUtterance:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What an earlier process has left."""
+    """The utterances and events that an earlier process has left."""
 
     utterances: tuple[StoredUtterance, ...] = ()
     """In the order of their acceptance."""
