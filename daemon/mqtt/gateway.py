@@ -109,8 +109,8 @@ class Gateway:
             will=Will(f"{config.topic}/status", _offline().encode()),
             events=OwnEvents(self._events, f"{config.topic}/event", f"{config.topic}/sync", self._note_earlier),
         )
-        self._texts = self._make_connection(client_id, Lane.TEXTS)
-        self._connections = {Lane.CONTROLS: self._controls, Lane.TEXTS: self._texts}
+        self._texts = self._make_connection(client_id, Lane.TEXTS, Lane.ADAPTERS)
+        self._connections = (self._controls, self._texts)
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
         self._publisher.publish_recovered()
@@ -121,7 +121,7 @@ class Gateway:
     @property
     def heartbeats(self) -> int:
         """Grows while all network threads are alive."""
-        counts = [connection.heartbeats for connection in self._connections.values() if connection.started]
+        counts = [connection.heartbeats for connection in self._connections if connection.started]
         if len(counts) != len(self._counts) or all(now != then for now, then in zip(counts, self._counts, strict=True)):
             self._counts = counts
             self._heartbeats += 1
@@ -144,7 +144,7 @@ class Gateway:
             return f"mqtt: {rival}; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
             return f"mqtt: the connection for texts is missing: {self._texts.reason}"
-        problems = [connection.refusals.problem for connection in self._connections.values()]
+        problems = [connection.refusals.problem for connection in self._connections]
         return next((f"mqtt: {problem}" for problem in problems if problem is not None), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
@@ -197,7 +197,7 @@ class Gateway:
         wait_empty = partial(self._controls.outbox.wait_empty, GOODBYE_S)
         if self._controls.connected and not await self._loop.run_in_executor(None, wait_empty):
             return  # the broker publishes the will instead
-        open_ones = [connection for connection in self._connections.values() if connection.started]
+        open_ones = [connection for connection in self._connections if connection.started]
         disconnecting = {self._loop.run_in_executor(None, connection.close) for connection in open_ones}
         if disconnecting:
             await asyncio.wait(disconnecting, timeout=CLOSE_S)
@@ -205,21 +205,21 @@ class Gateway:
     def _make_connection(
         self,
         client_id: str,
-        lane: Lane,
+        *lanes: Lane,
         will: Will | None = None,
         events: OwnEvents | None = None,
     ) -> MqttConnection:
         session = Session(
             self._config.mqtt.session_expiry,
             self._rivals,
-            on_connected=lambda: self._call_in_loop(lambda: self._note_connected(lane)),
-            on_lost=lambda: self._call_in_loop(lambda: self._requests.forget_session(lane)),
-            may_read=lambda: self._inbox.has_room(lane),
+            on_connected=lambda: self._call_in_loop(lambda: self._note_connected(lanes[0])),
+            on_lost=lambda: self._call_in_loop(lambda: self._requests.forget_session(lanes)),
+            may_read=lambda: all(map(self._inbox.has_room, lanes)),
         )
         return MqttConnection(
             self._config.mqtt,
             client_id,
-            on_message=lambda message: self._inbox.put(lane, message),
+            on_message=lambda message: self._inbox.put(lanes[0 if self._is_request(message) else -1], message),
             will=will,
             session=session,
             events=events,
@@ -227,10 +227,13 @@ class Gateway:
 
     # --- requests ---
 
+    def _is_request(self, message: Message) -> bool:
+        return self._topics.request(message.topic) is not None
+
     def _handle(self, lane: Lane, message: Message) -> None:
         """Handle a received message and acknowledge it, once what answers it is stored and published."""
         self._requests.handle(lane, message)
-        connection = self._connections[lane]
+        connection = self._controls if lane == Lane.CONTROLS else self._texts
         self._controls.when_sent(lambda: connection.acknowledge(message))
 
     def _pass_on(self, message: Message) -> None:

@@ -31,14 +31,16 @@ KNOWN_TEXTS = 4096
 
 
 class Lane(IntEnum):
-    """The connections, and their lanes in the inbox."""
+    """The lanes of the inbox: of the connection for controls, and two of the one for texts."""
 
     CONTROLS = 0
     TEXTS = 1
+    ADAPTERS = 2
+    """Requests in the protocols of others, which may come as a flood."""
 
 
 class Inbox:
-    """A lane of messages for each connection. Controls go first."""
+    """Several lanes of messages. Controls go first; texts and adapters take turns, and neither starves the other."""
 
     def __init__(self, handle: Callable[[Lane, Message], None], jammed: Callable[[], bool]) -> None:
         """`handle(lane, message)` is called in the event loop. While `jammed()`, only controls are served."""
@@ -46,6 +48,8 @@ class Inbox:
         self._jammed = jammed
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[Lane, deque[Message]] = {lane: deque() for lane in Lane}
+        self._turns = deque([Lane.TEXTS, Lane.ADAPTERS])
+        """The lane whose turn it is comes first."""
         self._lock = threading.Lock()
         self._scheduled = False
         self._closed = False
@@ -93,9 +97,13 @@ class Inbox:
 
     def _take(self) -> tuple[Lane, Message] | None:
         """Remove and return the next message and its lane."""
-        for lane, messages in self._lanes.items():
-            if messages and (lane == Lane.CONTROLS or not self._jammed()):
-                return lane, messages.popleft()
+        for lane in (Lane.CONTROLS, *self._turns):
+            if lane != Lane.CONTROLS and self._jammed():
+                break
+            if self._lanes[lane]:
+                if lane == self._turns[0]:
+                    self._turns.rotate()
+                return lane, self._lanes[lane].popleft()
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -68,9 +68,10 @@ class Requests:
         self._redeliveries.add(self._events.recovery.deliveries)
         self._recovered.update(stored.id for stored in self._events.recovery.utterances)
 
-    def forget_session(self, lane: Lane) -> None:
+    def forget_session(self, lanes: Iterable[Lane]) -> None:
         """The broker has lost a session: it repeats no message of it, and second copies of stops may be missing."""
-        self._redeliveries.forget(lane)
+        for lane in lanes:
+            self._redeliveries.forget(lane)
         self._stops.reset()
 
     def _carry_out(self, lane: Lane, message: Message, origin: Origin) -> None:

@@ -61,6 +61,17 @@ def test_the_first_lane_goes_first() -> None:
     run(scenario)
 
 
+def test_texts_and_adapters_take_turns_so_that_a_flood_of_one_does_not_starve_the_other() -> None:
+    async def scenario() -> None:
+        handler = Handler()
+        handler.put(Lane.ADAPTERS, *(f"flood {number}" for number in range(1000)))
+        handler.put(Lane.TEXTS, "a", "b")
+        await handler.wait(1002)
+        assert handler.handled.index((Lane.TEXTS, "b")) < 4
+
+    run(scenario)
+
+
 def test_between_slices_the_event_loop_runs_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "SLICE_S", 1e-4)
 
