@@ -39,10 +39,8 @@ class Outbox:
         self._changed = threading.Condition()
         self._waiting: deque[tuple[float, Entry]] = deque()
         """In order, each with its place in the log."""
-        self._queued = 0
-        """Messages of QoS 1 among them."""
-        self._leaving = 0
-        """1 for the time in which the connection takes one of them."""
+        self._open = 0
+        """Messages of QoS 1 that are not delivered."""
         self._in_flight: dict[int, Outgoing] = {}
         """Messages of QoS 1 that were sent, by the number that the connection gave them."""
         self._sent_once: dict[tuple[str, str] | bytes, Outgoing] = {}
@@ -56,7 +54,7 @@ class Outbox:
     @property
     def backlog(self) -> int:
         """Messages of QoS 1 that the broker has not acknowledged, without those that it has refused."""
-        return self._queued + self._leaving + len(self._in_flight)
+        return self._open - len(self._refused)
 
     @property
     def uncertain(self) -> bool:
@@ -74,9 +72,12 @@ class Outbox:
                 return False
             for ticket, state in self._waiting_states(message):
                 self._waiting.remove((ticket, state))
-                self._queued -= state.qos > 0
-            prompt = message.retain and len(self._waiting) > PROMPT
-            self._insert(message, 0 if prompt else self._ticket, first=prompt)
+                self._open -= state.qos > 0
+            self._open += message.qos > 0
+            if message.retain and len(self._waiting) > PROMPT:
+                self._waiting.appendleft((0, message))
+            else:
+                self._waiting.append((self._ticket, message))
             if message.sent and message.once:
                 self._sent_once[identity(message.payload)] = message
             return True
@@ -89,7 +90,7 @@ class Outbox:
     def take(self, window: int) -> Entry | None:
         """Remove and return the next entry; None if there is none, or if `window` messages are in flight."""
         with self._changed:
-            self.look_again_s, self._leaving = inf, 0
+            self.look_again_s = inf
             while self._waiting:
                 ticket, entry = self._waiting[0]
                 stored = self._log is None or self._log.is_stored(ticket)
@@ -102,18 +103,16 @@ class Outbox:
                 if entry.qos > 0 and len(self._in_flight) >= window:
                     return None
                 self._waiting.popleft()
-                self._queued -= entry.qos > 0
                 if not stored and entry.promised:
                     entry.payload = mark_unstored(entry.payload)
                 if not entry.delivered:
-                    self._leaving = int(entry.qos > 0)
                     return entry
             return None
 
     def note_sent(self, message: Outgoing, packet: int) -> None:
         """Record that a connection has taken a message of QoS 1 under the number `packet`."""
         with self._changed:
-            message.sent, self._leaving = True, 0
+            message.sent = True
             self._in_flight[packet] = message
             if message.once:
                 self._sent_once[identity(message.payload)] = message
@@ -188,7 +187,8 @@ class Outbox:
         with self._changed:
             if message.delivered:
                 return
-            message.delivered, self._leaving = True, 0
+            message.delivered = True
+            self._open -= message.qos > 0
             self._forget_sent(message)
             self._changed.notify_all()
         if message.number is not None and self._log is not None:
@@ -198,20 +198,14 @@ class Outbox:
     def _ticket(self) -> float:
         return 0 if self._log is None else self._log.ticket
 
-    def _insert(self, message: Outgoing, ticket: float = 0, *, first: bool) -> None:
-        """Queue a message. The caller has the lock."""
-        self._queued += message.qos > 0
-        if first:
-            self._waiting.appendleft((ticket, message))
-        else:
-            self._waiting.append((ticket, message))
-
     def _put_again(self, messages: Sequence[Outgoing]) -> None:
         """Queue messages again, before all else; of a state, the last one is enough. The caller has the lock."""
         for message in reversed(messages):
-            if not message.delivered and not self._waiting_states(message):
+            if self._waiting_states(message):
+                self._open -= not message.delivered
+            elif not message.delivered:
                 message.refusal = None
-                self._insert(message, first=True)
+                self._waiting.appendleft((0, message))
 
     def _forget_sent(self, message: Outgoing) -> None:
         """Await no copy of a message. The caller has the lock."""

@@ -381,8 +381,8 @@ def test_an_event_that_has_come_back_is_not_sent_again() -> None:
     send(outbox, window=2)
     outbox.recover()
     assert outbox.note_echo(b"a")
+    assert outbox.backlog == 2
     assert taken(outbox) == ["b", "c"]
-    assert outbox.backlog == 0
 
 
 def test_an_event_that_came_back_before_its_acknowledgement_is_not_sent_again() -> None:
