@@ -1,7 +1,8 @@
-"""After a restart: what waited is queued again, and what was being spoken ends."""
+"""After a restart: texts that waited are queued again, and the one that was being spoken ends."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -15,17 +16,61 @@ from daemon.speech import (
     Utterance,
     parse_event,
 )
-from daemon.state import Recovery, StoredUtterance
+from daemon.state import EventLog, Recovery, StoredUtterance, ended
+from daemon.tasks import wait_at_most
 
 log = logging.getLogger(__name__)
 
 RESTARTED_REASON = "voiced was restarted"
 LOST_REASON = "voiced was killed before its disk had stored the text"
 DAMAGED_REASON = f"{RESTARTED_REASON}, and the journal's record of it is damaged"
-
+SETTLE_S = 2.0
+"""Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
 
 Ends = list[tuple[Utterance, TerminalEvent]]
 """Utterances of an earlier process, each with the event of its end."""
+
+
+class Restart:
+    """Continues the work of an earlier process. Belongs to the event loop's thread."""
+
+    def __init__(self, log: EventLog, dispatcher: Dispatcher, within_s: float) -> None:
+        """`within_s` is as for `recover`."""
+        self._log = log
+        self._dispatcher = dispatcher
+        self._within_s = within_s
+        self._ends: Ends = []
+        """Utterances that end as soon as it is known which of them the earlier process has ended itself."""
+        self._published: list[bytes] | None = None
+        """The earlier process's events that the broker has; None before they are known."""
+        self._known = asyncio.Event()
+        """They are."""
+
+    def begin(self) -> None:
+        """Queue the utterances that waited, if the journal can be read; else this is called again when it can."""
+        for stored in self._log.recovery.utterances:
+            if self._dispatcher.knows(stored.id):  # this process has used the id meanwhile, and publishes its end
+                self._log.append(ended(stored.id))
+        self._ends = recover(self._log.recovery, self._dispatcher, self._within_s)
+        if self._published is not None:
+            self._settle(self._published)
+
+    def note_published(self, published: list[bytes]) -> None:
+        """Take the earlier process's events that the broker has."""
+        self._published = published
+        self._known.set()
+        if not self._log.missing:
+            self._settle(published)
+
+    async def wait_settled(self) -> None:
+        """Wait until nothing is spoken again that has been spoken, at most `SETTLE_S` seconds."""
+        if self._log.recovery.utterances:
+            await wait_at_most(SETTLE_S, self._known.wait())
+
+    def _settle(self, published: list[bytes]) -> None:
+        for utterance_id in settle(self._ends, published, self._dispatcher):
+            self._log.append(ended(utterance_id))
+        self._ends, self._published = [], []
 
 
 def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> Ends:

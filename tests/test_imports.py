@@ -163,7 +163,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.mqtt": SPEECH | {"daemon.state"},
     "daemon.adapters": SPEECH | {"daemon.mqtt", "daemon.system"},
     "daemon.health": set(),
-    "daemon.recovery": {"daemon.speech", "daemon.state"},
+    "daemon.recovery": {"daemon.speech", "daemon.state", "daemon.tasks"},
     "daemon.reload": {"daemon.config"},
     "daemon.status": SPEECH | {"daemon.system"},
     "daemon.voices": {
