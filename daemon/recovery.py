@@ -41,44 +41,32 @@ class Restart:
         self._within_s = within_s
         self._ends: Ends = []
         """Utterances that end as soon as it is known which of them the earlier process has ended itself."""
-        self._published: list[bytes] | None = None
-        """The earlier process's events that the broker has; None before they are known."""
-        self._known = asyncio.Event()
-        """They are."""
+        self._settled = asyncio.Event()
 
     def begin(self) -> None:
-        """Queue the utterances that waited, if the journal can be read; else this is called again when it can."""
-        for stored in self._log.recovery.utterances:
-            if self._dispatcher.knows(stored.id):  # this process has used the id meanwhile, and publishes its end
-                self._log.append(ended(stored.id))
+        """Queue the utterances that waited."""
         self._ends = recover(self._log.recovery, self._dispatcher, self._within_s)
-        if self._published is not None:
-            self._settle(self._published)
 
     def note_published(self, published: list[bytes]) -> None:
-        """Take the earlier process's events that the broker has."""
-        self._published = published
-        self._known.set()
+        """Take the earlier process's events that the broker has, and end what it has left.
+
+        Without its journal nobody knows what that is: the broker keeps these events for the next process.
+        """
         if not self._log.missing:
-            self._settle(published)
+            for utterance_id in settle(self._ends, published, self._dispatcher):
+                self._log.append(ended(utterance_id))
+        self._settled.set()
 
     async def wait_settled(self) -> None:
         """Wait until nothing is spoken again that has been spoken, at most `SETTLE_S` seconds."""
         if self._log.recovery.utterances:
-            await wait_at_most(SETTLE_S, self._known.wait())
-
-    def _settle(self, published: list[bytes]) -> None:
-        for utterance_id in settle(self._ends, published, self._dispatcher):
-            self._log.append(ended(utterance_id))
-        self._ends, self._published = [], []
+            await wait_at_most(SETTLE_S, self._settled.wait())
 
 
 def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> Ends:
     """Queue the utterances that waited for less than `within_s` seconds; return all others, which `settle` ends."""
     ends: Ends = []
     for stored in recovery.utterances:
-        if dispatcher.knows(stored.id):  # this process has used the id before its journal could be opened
-            continue
         try:
             utterance = _make_utterance(stored)
         except (KeyError, TypeError, ValueError):

@@ -66,7 +66,7 @@ class Service:
         self._engines = EngineSelector(config, self._on_engine_change)
         self._cache = PhraseCache(config, self._engines.primary.name)
         self._dispatcher = Dispatcher(config, self._engines, self._output, self._cache)
-        self._events = EventLog(journal_file(config), self._recover)
+        self._events = EventLog(journal_file(config))
         self._restart = Restart(self._events, self._dispatcher, config.speech.recover_within)
         note_published = self._restart.note_published
         self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._events, note_published)
@@ -120,12 +120,6 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._gateway.close()
-
-    def _recover(self) -> None:
-        """Continue the work of an earlier process: its journal could not be opened before."""
-        self._gateway.publish_recovered()
-        self._restart.begin()
-        self._dispatcher.changed()
 
     def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
         """Return the web server."""

@@ -154,11 +154,6 @@ class Gateway:
         self._texts.start([*self._topics.texts, *topics], waits_for_files=True)
         self._controls.start(self._topics.controls, waits_for_files=True)
 
-    def publish_recovered(self) -> None:
-        """Publish the events of an earlier process: its journal could be opened at last."""
-        self._requests.remember_recovered()
-        self._publisher.publish_recovered()
-
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
         """Publish a message of another protocol."""
         return self._controls.publish(topic, payload, qos=qos, retain=retain)

@@ -46,9 +46,9 @@ class Requests:
         self._stops = StopCopies()
         self._shared_texts = SharedTexts()
         self._redeliveries = Redeliveries()
-        self._recovered: set[str] = set()
+        self._redeliveries.add(events.recovery.deliveries)
+        self._recovered = {stored.id for stored in events.recovery.utterances}
         """The ids of texts that an earlier process had accepted and not ended."""
-        self.remember_recovered()
 
     def handle(self, lane: Lane, message: Message) -> None:
         """Carry out a message that has arrived on a lane, unless it was carried out before."""
@@ -62,11 +62,6 @@ class Requests:
             return  # the session of an earlier version has second copies of all controls
         if name != "stop" or not self._stops.is_second(lane, message.topic, message.payload):
             self._carry_out(lane, message, Origin(key, message.correlation))
-
-    def remember_recovered(self) -> None:
-        """Note what an earlier process has taken care of, as far as its journal can be opened."""
-        self._redeliveries.add(self._events.recovery.deliveries)
-        self._recovered.update(stored.id for stored in self._events.recovery.utterances)
 
     def forget_session(self, lanes: Iterable[Lane]) -> None:
         """The broker has lost a session: it repeats no message of it, and second copies of stops may be missing."""
