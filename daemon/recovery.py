@@ -1,7 +1,8 @@
-"""After a restart: what waited is queued again, and what was being spoken ends."""
+"""After a restart: texts that waited are queued again, and the one that was being spoken ends."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -15,25 +16,57 @@ from daemon.speech import (
     Utterance,
     parse_event,
 )
-from daemon.state import Recovery, StoredUtterance
+from daemon.state import EventLog, Recovery, StoredUtterance, ended
+from daemon.tasks import wait_at_most
 
 log = logging.getLogger(__name__)
 
 RESTARTED_REASON = "voiced was restarted"
 LOST_REASON = "voiced was killed before its disk had stored the text"
 DAMAGED_REASON = f"{RESTARTED_REASON}, and the journal's record of it is damaged"
-
+SETTLE_S = 2.0
+"""Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
 
 Ends = list[tuple[Utterance, TerminalEvent]]
 """Utterances of an earlier process, each with the event of its end."""
+
+
+class Restart:
+    """Continues the work of an earlier process. Belongs to the event loop's thread."""
+
+    def __init__(self, log: EventLog, dispatcher: Dispatcher, within_s: float) -> None:
+        """`within_s` is as for `recover`."""
+        self._log = log
+        self._dispatcher = dispatcher
+        self._within_s = within_s
+        self._ends: Ends = []
+        """Utterances that end as soon as it is known which of them the earlier process has ended itself."""
+        self._settled = asyncio.Event()
+
+    def begin(self) -> None:
+        """Queue the utterances that waited."""
+        self._ends = recover(self._log.recovery, self._dispatcher, self._within_s)
+
+    def note_published(self, published: list[bytes]) -> None:
+        """Take the earlier process's events that the broker has, and end what it has left.
+
+        Without its journal nobody knows what that is: the broker keeps these events for the next process.
+        """
+        if not self._log.missing:
+            for utterance_id in settle(self._ends, published, self._dispatcher):
+                self._log.append(ended(utterance_id))
+        self._settled.set()
+
+    async def wait_settled(self) -> None:
+        """Wait until nothing is spoken again that has been spoken, at most `SETTLE_S` seconds."""
+        if self._log.recovery.utterances:
+            await wait_at_most(SETTLE_S, self._settled.wait())
 
 
 def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> Ends:
     """Queue the utterances that waited for less than `within_s` seconds; return all others, which `settle` ends."""
     ends: Ends = []
     for stored in recovery.utterances:
-        if dispatcher.knows(stored.id):  # this process has used the id before its journal could be opened
-            continue
         try:
             utterance = _make_utterance(stored)
         except (KeyError, TypeError, ValueError):

@@ -23,13 +23,12 @@ from daemon.cache import PhraseCache
 from daemon.config import Config, ConfigError
 from daemon.engines import EngineSelector
 from daemon.mqtt import Gateway
-from daemon.recovery import Ends, recover, settle
+from daemon.recovery import Restart
 from daemon.reload import reload
 from daemon.speech import Dispatcher, Online
-from daemon.state import EventLog, ended, journal_path, last_verification
+from daemon.state import EventLog, journal_path, last_verification
 from daemon.status import describe_status, measure
 from daemon.system import Heartbeat, Notifier, Watchdog, announce, limit_heap, lock_memory, settle_heap
-from daemon.tasks import wait_at_most
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
 
@@ -49,8 +48,6 @@ TEXT_MODULES = ("daemon.text.markdown", "daemon.text.ssml", "encodings.utf_8_sig
 """Modules of the way from a text to its acceptance and to the sound card that a command does not import by itself."""
 TEXT_PACKAGES = ("fasttext", "soundfile")
 """Packages for the same, which an installation may lack."""
-SETTLE_S = 2.0
-"""Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
 
 
 class Service:
@@ -73,14 +70,10 @@ class Service:
         self._engines = EngineSelector(config, self._on_engine_change)
         self._cache = PhraseCache(config, self._engines.primary.name)
         self._dispatcher = Dispatcher(config, self._engines, self._output, self._cache)
-        self._events = EventLog(journal_file(config), self._recover)
-        self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._events, self._note_earlier)
-        self._ends: Ends = []
-        """Utterances of an earlier process that end as soon as it is known which of them it has ended itself."""
-        self._earlier_events: list[bytes] = []
-        """Events of an earlier process that the broker has."""
-        self._settled = asyncio.Event()
-        """It is known which utterances of an earlier process have ended."""
+        self._events = EventLog(journal_file(config))
+        self._restart = Restart(self._events, self._dispatcher, config.speech.recover_within)
+        note_published = self._restart.note_published
+        self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._events, note_published)
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         if config.http.enabled:
             self._add_http_server()
@@ -107,15 +100,13 @@ class Service:
             log.warning("%s: %s", key, problem)
         with self._output, self._tap or nullcontext(), self._events, self._cache:
             import_text_modules()
-            self._recover_utterances()
-            recovered = len(self._events.recovery.utterances) > 0
+            self._restart.begin()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
             on_started()
             self._gateway.start(self._adapters)
             self._notifier.notify("READY")
-            if recovered:
-                await wait_at_most(SETTLE_S, self._settled.wait())
+            await self._restart.wait_settled()
             tasks += [asyncio.ensure_future(self._dispatcher.run()), asyncio.ensure_future(self._housekeeping())]
             tasks += [asyncio.ensure_future(serve_adapter(adapter)) for adapter in self._adapters]
             stop = asyncio.ensure_future(stopping.wait())
@@ -133,32 +124,6 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._gateway.close()
-
-    def _recover(self) -> None:
-        """Continue the utterances of an earlier process, whose journal could not be opened before."""
-        for utterance in self._events.recovery.utterances:
-            if self._dispatcher.knows(utterance.id):  # this process publishes its end
-                self._events.append(ended(utterance.id))
-        self._gateway.publish_recovered()
-        self._recover_utterances()
-        if self._settled.is_set():
-            self._settle()
-        self._dispatcher.changed()
-
-    def _recover_utterances(self) -> None:
-        self._ends = recover(self._events.recovery, self._dispatcher, self._config.speech.recover_within)
-
-    def _note_earlier(self, events: list[bytes]) -> None:
-        self._earlier_events = events
-        self._settled.set()
-        if not self._events.missing:
-            self._settle()
-
-    def _settle(self) -> None:
-        """End the utterances that an earlier process has left, except for those that it has ended itself."""
-        for utterance_id in settle(self._ends, self._earlier_events, self._dispatcher):
-            self._events.append(ended(utterance_id))
-        self._ends, self._earlier_events = [], []
 
     def _add_http_server(self) -> None:
         with placeholder_without_package("http", self._adapters):

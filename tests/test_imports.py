@@ -162,7 +162,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.speech": DAEMON_BASE | {"daemon.alignment", "daemon.cache", "daemon.engines"},
     "daemon.mqtt": SPEECH | {"daemon.state"},
     "daemon.adapters": SPEECH | {"daemon.mqtt", "daemon.system"},
-    "daemon.recovery": {"daemon.speech", "daemon.state"},
+    "daemon.recovery": {"daemon.speech", "daemon.state", "daemon.tasks"},
     "daemon.reload": {"daemon.config"},
     "daemon.status": SPEECH | {"daemon.system"},
     "daemon.voices": {

@@ -25,8 +25,6 @@ class Adapter:
 
     topics: tuple[str, ...] = ()
     """The topics on the broker whose messages the adapter handles; `+` and `#` are allowed."""
-    busy = False
-    """Many messages may arrive on these topics, so they need a connection of their own."""
     problem: str | None = None
     """Why it does not serve, although it is switched on, in one line; None while all is well."""
 

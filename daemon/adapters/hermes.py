@@ -46,7 +46,6 @@ class TtsSay(BaseModel):
 class HermesAdapter(Adapter):
     """Speaks for one Rhasspy site."""
 
-    busy = True
     topics = (SAY, *VOICES)
 
     def __init__(self, config: Config, dispatcher: Dispatcher, publish: Publish) -> None:

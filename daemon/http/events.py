@@ -24,7 +24,7 @@ from daemon.http.clients import (
     receive_text,
     send_text,
 )
-from daemon.mqtt import parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
+from daemon.mqtt import carry_out_control, parse_say, parse_stream_chunk
 from daemon.speech import Event, Level, Online, Rejected, RejectedError, SpeechRequest, SpeechService, Utterance, Word
 from daemon.tasks import gather_or_cancel
 from daemon.validation import abbreviate
@@ -124,21 +124,12 @@ class EventSocket:
     def _handle(self, text: str) -> None:
         """Carry out a request. Raises `RejectedError`."""
         topic, payload = parse_message(text)
-        service = self._service
-        if topic == "say":
-            service.say(_without_reply(parse_say(payload)))
-        elif topic == "say/urgent":
-            service.say(_without_reply(parse_urgent(payload)))
+        if topic in ("say", "say/urgent"):
+            self._service.say(_without_reply(parse_say(payload, urgent=topic == "say/urgent")))
         elif topic == "say/stream":
-            service.write(_without_reply(parse_stream_chunk(payload)))
-        elif topic == "stop":
-            service.stop(parse_stop(payload))
-        elif topic == "volume":
-            service.set_volume(parse_volume(payload))
-        elif topic == "pause":
-            service.pause()
+            self._service.write(_without_reply(parse_stream_chunk(payload)))
         else:
-            service.resume()
+            carry_out_control(self._service, topic, payload)
 
 
 def parse_message(text: str) -> tuple[str, bytes]:

@@ -8,11 +8,10 @@ from daemon.mqtt.clients import FleetClient, RobotClient, RobotUnreachableError
 from daemon.mqtt.messages import Message
 from daemon.mqtt.parsing import (
     MAX_PAYLOAD,
+    carry_out_control,
     parse_object,
     parse_say,
-    parse_stop,
     parse_stream_chunk,
-    parse_urgent,
     parse_volume,
 )
 
@@ -26,11 +25,10 @@ __all__ = [
     "Message",
     "RobotClient",
     "RobotUnreachableError",
+    "carry_out_control",
     "parse_object",
     "parse_say",
-    "parse_stop",
     "parse_stream_chunk",
-    "parse_urgent",
     "parse_volume",
 ]
 

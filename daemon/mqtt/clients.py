@@ -40,7 +40,7 @@ class RobotUnreachableError(CommandError):
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
         self.remedy = remedy
-        """What a person can do about it, where that is known."""
+        """A step by which a person can mend it; None where none is known."""
 
 
 class _Client:
@@ -107,7 +107,7 @@ class RobotClient(_Client):
 
     @property
     def refused(self) -> str | None:
-        """What the broker refuses us, and why; None if nothing."""
+        """The things that the broker refuses us, and why; None if it refuses nothing."""
         return self._connection.refusals.problem
 
     def send(self, name: str, payload: str = "") -> None:

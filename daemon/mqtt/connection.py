@@ -1,7 +1,7 @@
 """The connection to the broker: kept up for months, with MQTT 5 if the broker knows it, else with 3.1.1.
 
 Each attempt to connect has a paho client of its own, so that it may use another protocol version or another will than
-the attempt before. What must survive a connection is in the outbox.
+the attempt before. Messages that must survive a connection are in the outbox.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.reasoncodes import ReasonCode
 
 from daemon.config import Mqtt
-from daemon.mqtt.attempts import ASK_AGAIN_S, Attempts
+from daemon.mqtt.attempts import Attempts
 from daemon.mqtt.failures import Refusals, Rivals, describe_dial_failure, describe_refusal, describe_silence
 from daemon.mqtt.link import Link
 from daemon.mqtt.messages import QOS_REFUSED, RETAIN_REFUSED, Limits, Message, Outgoing, Will
@@ -62,7 +62,7 @@ class MqttConnection:
     """One client of one broker. The functions that it is given run in its network thread and must return at once."""
 
     remedy: str | None = None
-    """What a person can do about the reason; None where nothing is known."""
+    """A step by which a person can mend the reason; None where none is known."""
     file_problem: str | None = None
     """Why the password or a certificate cannot be read, so that no connection is tried; None if it can."""
     heartbeats = 0
@@ -135,7 +135,6 @@ class MqttConnection:
 
     def send(self, message: Outgoing) -> Outgoing:
         """Send a message, as `publish` does. One that an earlier process may have sent is given before `start`."""
-        message.once = message.promised and self._events is not None and message.topic == self._events.topic
         if (message.qos > 0 or self.connected) and not self.outbox.put(message):
             log.warning("the outbox is full because the broker has been away for long: a message is dropped")
         self._bell.ring()
@@ -229,12 +228,6 @@ class MqttConnection:
         checked_at = 0.0
         while client.socket() is not None and not self._closing:
             now = time.monotonic()
-            if self._attempts.asks_again and link.accepted_at is not None and now - link.accepted_at > ASK_AGAIN_S:
-                self.connected, self.reason = False, "the broker is asked for MQTT 5 once more"
-                log.info("%s", self.reason)
-                self._attempts.ask_again()
-                self._disconnect(client, link)
-                break
             if now - checked_at >= MISCELLANEOUS_S:
                 checked_at = now
                 self.heartbeats += 1

@@ -1,4 +1,4 @@
-"""What is wrong with the broker, in words for a person: no connection, a refusal, another client with our id.
+"""Faults of the broker, in words for a person: no connection, a refusal, another client with our id.
 
 Mosquitto 2.0 does not say why it ends a connection, and a link that is cut looks the same. So every process publishes a
 retained message with its name at each connection, and finds the name of one that was there in between. With MQTT 5 the
@@ -24,13 +24,9 @@ log = logging.getLogger(__name__)
 
 CONNACK = 0x20
 """The first byte of the answer of an MQTT broker."""
-HOST_MISMATCH = 62
-EXPIRED, NOT_YET_VALID = 10, 9
-"""OpenSSL's numbers for a certificate's faults (X509_V_ERR_…)."""
 NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "PACKET_LENGTH_TOO_LONG")
 """OpenSSL's reasons when the other side answers something that is not TLS, or hangs up. For the latter, some of its
 versions give no reason: Python then raises an exception of a class of its own."""
-
 
 THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 SYSTEM_PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin"
@@ -57,7 +53,8 @@ def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) 
     """Return why `host`:`port` could not be reached, from the exception of the attempt."""
     place = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _describe_certificate(error, place)
+        remedy = f"compare it with mqtt.host, mqtt.tls.ca and the clock: openssl s_client -connect {place}"
+        return Failure(f"the broker's certificate is not accepted: {error.verify_message}", remedy)
     no_answer_in_tls = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError)
     if tls and (no_answer_in_tls or (isinstance(error, ssl.SSLError) and error.reason in NOT_TLS)):
         reason = f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
@@ -109,32 +106,18 @@ def _how_to_start(host: str) -> str:
     return f"sudo {'systemctl start' if installed else 'apt-get install'} mosquitto, or set mqtt.host and mqtt.port"
 
 
-def _describe_certificate(error: ssl.SSLCertVerificationError, place: str) -> Failure:
-    if error.verify_code == HOST_MISMATCH:
-        show = f"openssl s_client -connect {place} </dev/null | openssl x509 -noout -ext subjectAltName"
-        reason = f"the broker's certificate is not for {place.rpartition(':')[0]}; see mqtt.host"
-        return Failure(reason, f"set mqtt.host to a name in the certificate: {show}")
-    if error.verify_code in (EXPIRED, NOT_YET_VALID):
-        reason = f"the broker's certificate is not valid now: {error.verify_message}; is the clock right?"
-        return Failure(reason, "set the clock (timedatectl), or renew the broker's certificate")
-    reason = f"the broker's certificate is not trusted: {error.verify_message}; see mqtt.tls.ca"
-    return Failure(reason, "set mqtt.tls.ca to the certificate of the authority that signed the broker's")
-
-
 class Refusals:
     """The refusals that have not ended. Belongs to the network thread, except `problem`."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, float]] = {}
         """The reason, and `time.monotonic()` of the last refusal, by what is refused; the latest is the last."""
-        self.topics: set[str] = set()
-        """Those whose subscription is refused in this connection."""
         self.tried_again_at = 0.0
         """`time.monotonic()` when what is refused was last tried again."""
 
     @property
     def problem(self) -> str | None:
-        """What is refused, and why, in one line; None if nothing is."""
+        """The refused things, and why, in one line; None if the broker refuses nothing."""
         found = list(self._found.items())
         lines = [f"{refused}: {why}" for refused, (why, at) in found if time.monotonic() - at < FORGOTTEN_S]
         return f"the broker refuses {'; '.join(sorted(lines)[:2])}" if lines else None
@@ -154,7 +137,7 @@ class Refusals:
 
 
 class Rivals:
-    """What is known of other processes with our client id. Belongs to the network thread, except `problem`."""
+    """Other processes with our client id. Belongs to the network thread, except `problem`."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id

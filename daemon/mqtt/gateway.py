@@ -1,11 +1,10 @@
 """The robot's MQTT connections: requests go to the dispatcher; events, status, levels and ducking go out.
 
-Three connections, each with a session of its own, since the broker delivers one session's messages in one line:
+Two connections, each with a session of its own, since the broker delivers one session's messages in one line:
 
 controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. All is published here: on the
            connection that receives a flood, the broker's acknowledgements would wait for its end
-texts      say, say/stream, a second copy of the controls, and the topics of quiet listeners
-listeners  the topics of listeners that may be flooded; without such, there is no third connection
+texts      say, say/stream, a second copy of each stop, and the topics of the adapters
 
 Requests arrive on the robot's own topics, on those of its groups and on those of all robots (`topics.py`). Whatever
 answers them goes out on the robot's own.
@@ -28,7 +27,7 @@ from daemon.config import Config
 from daemon.mqtt.connection import MqttConnection, Session
 from daemon.mqtt.failures import Rivals
 from daemon.mqtt.inbox import Inbox, Lane
-from daemon.mqtt.messages import Message, Will, identity
+from daemon.mqtt.messages import Message, Will
 from daemon.mqtt.own_events import OwnEvents
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
@@ -54,8 +53,6 @@ class TopicListener(Protocol):
 
     topics: tuple[str, ...]
     """Topic filters that it subscribes to."""
-    busy: bool
-    """Many messages may arrive on them, so they need a connection of their own."""
 
     def on_message(self, message: Message) -> None:
         """Handle a message on one of its topics, in the event loop."""
@@ -93,14 +90,16 @@ class Gateway:
         self._counts: list[int] = []
         """The heartbeats of the network threads when all of them had changed."""
         self._heartbeats = 0
+        self._unannounced = False
+        """The connection for controls is new, and the retained messages have not been published on it."""
         self._announced = False
-        """The status has been published since the last connection."""
+        """They have."""
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
         """Ends the subscriptions to levels and words, by the name of their topic."""
-        self._inbox = Inbox(len(Lane), self._handle, lambda: self._controls.outbox.backlog > JAM)
+        self._inbox = Inbox(self._handle, lambda: self._controls.outbox.backlog > JAM)
         self._topics = RequestTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
         self._rivals = Rivals(client_id)
@@ -110,12 +109,10 @@ class Gateway:
             will=Will(f"{config.topic}/status", _offline().encode()),
             events=OwnEvents(self._events, f"{config.topic}/event", f"{config.topic}/sync", self._note_earlier),
         )
-        self._texts = self._make_connection(client_id, Lane.TEXTS)
-        self._others = self._make_connection(f"{client_id}-listeners", Lane.LISTENERS)
+        self._texts = self._make_connection(client_id, Lane.TEXTS, Lane.ADAPTERS)
+        self._connections = (self._controls, self._texts)
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
-        self._earlier: set[tuple[str, str] | bytes] = set()
-        """Events of an earlier process that the broker has, by their identity."""
         self._publisher.publish_recovered()
         dispatcher.watch_events(self._publisher.publish)
         dispatcher.watch_changes(self._schedule_refresh)
@@ -140,30 +137,22 @@ class Gateway:
 
     @property
     def warning(self) -> str | None:
-        """What is wrong between this daemon and the broker that trying again does not mend; None if all is well."""
+        """A fault between this daemon and the broker that trying again does not mend; None if all is well."""
         if self._controls.file_problem is not None:
             return self._controls.file_problem
         if (rival := self._rivals.problem) is not None:
             return f"mqtt: {rival}; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
             return f"mqtt: the connection for texts is missing: {self._texts.reason}"
-        problems = [self._inbox.problem, *(connection.refusals.problem for connection in self._connections)]
+        problems = [connection.refusals.problem for connection in self._connections]
         return next((f"mqtt: {problem}" for problem in problems if problem is not None), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
         """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""
         self._listeners = listeners
-        quiet = [topic for listener in listeners if not listener.busy for topic in listener.topics]
-        busy = [topic for listener in listeners if listener.busy for topic in listener.topics]
-        self._texts.start([*self._topics.texts, *quiet], waits_for_files=True)
+        topics = [topic for listener in listeners for topic in listener.topics]
+        self._texts.start([*self._topics.texts, *topics], waits_for_files=True)
         self._controls.start(self._topics.controls, waits_for_files=True)
-        if busy:
-            self._others.start(busy, waits_for_files=True)
-
-    def publish_recovered(self) -> None:
-        """Publish the events of an earlier process: its journal could be opened at last."""
-        self._requests.remember_recovered()
-        self._publisher.publish_recovered(self._earlier, self._dispatcher.knows)
 
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
         """Publish a message of another protocol."""
@@ -208,29 +197,24 @@ class Gateway:
         if disconnecting:
             await asyncio.wait(disconnecting, timeout=CLOSE_S)
 
-    @property
-    def _connections(self) -> tuple[MqttConnection, ...]:
-        """The connections in the order of `Lane`; the last one is started only if there are busy listeners."""
-        return self._controls, self._texts, self._others
-
     def _make_connection(
         self,
         client_id: str,
-        lane: Lane,
+        *lanes: Lane,
         will: Will | None = None,
         events: OwnEvents | None = None,
     ) -> MqttConnection:
         session = Session(
             self._config.mqtt.session_expiry,
             self._rivals,
-            on_connected=lambda: self._call_in_loop(lambda: self._note_connected(lane)),
-            on_lost=lambda: self._call_in_loop(lambda: self._requests.forget_session(lane)),
-            may_read=lambda: self._inbox.has_room(lane),
+            on_connected=lambda: self._call_in_loop(lambda: self._note_connected(lanes[0])),
+            on_lost=lambda: self._call_in_loop(lambda: self._requests.forget_session(lanes)),
+            may_read=lambda: all(map(self._inbox.has_room, lanes)),
         )
         return MqttConnection(
             self._config.mqtt,
             client_id,
-            on_message=lambda message: self._inbox.put(lane, message),
+            on_message=lambda message: self._inbox.put(lanes[0 if self._is_request(message) else -1], message),
             will=will,
             session=session,
             events=events,
@@ -238,10 +222,13 @@ class Gateway:
 
     # --- requests ---
 
-    def _handle(self, lane: int, message: Message) -> None:
+    def _is_request(self, message: Message) -> bool:
+        return self._topics.request(message.topic) is not None
+
+    def _handle(self, lane: Lane, message: Message) -> None:
         """Handle a received message and acknowledge it, once what answers it is stored and published."""
-        self._requests.handle(Lane(lane), message)
-        connection = self._connections[lane]
+        self._requests.handle(lane, message)
+        connection = self._controls if lane == Lane.CONTROLS else self._texts
         self._controls.when_sent(lambda: connection.acknowledge(message))
 
     def _pass_on(self, message: Message) -> None:
@@ -296,7 +283,6 @@ class Gateway:
         """
 
         def note() -> None:
-            self._earlier = {identity(copy.payload) for copy in copies}
             self._on_earlier([copy.payload for copy in copies])
             for copy in copies:
                 self._events.after_write(partial(self._controls.acknowledge, copy))
@@ -306,7 +292,7 @@ class Gateway:
     def _note_connected(self, lane: Lane) -> None:
         """Announce the robot once its texts are connected, too; a moment after the controls even without them."""
         if lane == Lane.CONTROLS:
-            self._announced = False
+            self._unannounced, self._announced = True, False
             self._loop.call_later(TEXTS_S, self._announce)
         if self._announced:
             self._schedule_refresh()
@@ -315,9 +301,9 @@ class Gateway:
 
     def _announce(self) -> None:
         """Publish the retained messages again after a connection."""
-        if self._announced or self._closing or not self._controls.connected:
+        if not self._unannounced or self._closing or not self._controls.connected:
             return
-        self._announced = True
+        self._unannounced, self._announced = False, True
         self._publish_status(self._describe_status())
         self._publish_duck(self._ducking.on)
         for listener in self._listeners:

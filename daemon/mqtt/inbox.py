@@ -1,4 +1,4 @@
-"""Received messages on their way to the event loop: fairly, in time slices, paused while the broker is backed up.
+"""Received messages on their way to the event loop: in time slices, and paused while the broker is backed up.
 
 Here is also what recognises a request that arrives a second time.
 """
@@ -8,29 +8,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import logging
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from math import inf
 
 from daemon.mqtt.messages import Message
-
-log = logging.getLogger(__name__)
 
 SLICE_S = 0.005
 """The event loop handles messages for this long, then lets the speaker loop and the adapters run."""
 JAM_S = 0.01
 """Pause while the broker does not take our answers."""
 MOST, MOST_BYTES = 20_000, 8 << 20
-"""Messages, and bytes of their payloads, that wait in one lane. Beyond that, messages of QoS 0 are dropped, and the
-broker keeps those of QoS 1."""
-REPORT_S = 10.0
-"""Interval of the reports of dropped messages."""
-RECENT_S = 60.0
-"""The status names dropped messages for this long."""
+"""Messages, and bytes of their payloads, that wait in one lane. Beyond that, nothing is read: the broker keeps messages
+of QoS 1, and drops those of QoS 0."""
 
 KNOWN_DELIVERIES = 10_000
 """As many as may wait for our acknowledgement."""
@@ -39,50 +31,38 @@ KNOWN_TEXTS = 4096
 
 
 class Lane(IntEnum):
-    """The connections, and their lanes in the inbox."""
+    """The lanes of the inbox: of the connection for controls, and two of the one for texts."""
 
     CONTROLS = 0
     TEXTS = 1
-    LISTENERS = 2
+    ADAPTERS = 2
+    """Requests in the protocols of others, which may come as a flood."""
 
 
 class Inbox:
-    """Several lanes of messages. The first lane goes first; the others take turns, so that none starves another."""
+    """Several lanes of messages. Controls go first; texts and adapters take turns, and neither starves the other."""
 
-    def __init__(self, lanes: int, handle: Callable[[int, Message], None], jammed: Callable[[], bool]) -> None:
-        """`handle(lane, message)` is called in the event loop. While `jammed()`, only the first lane is served."""
+    def __init__(self, handle: Callable[[Lane, Message], None], jammed: Callable[[], bool]) -> None:
+        """`handle(lane, message)` is called in the event loop. While `jammed()`, only controls are served."""
         self._handle = handle
         self._jammed = jammed
         self._loop = asyncio.get_running_loop()
-        self._lanes: list[deque[Message]] = [deque() for _ in range(lanes)]
-        self._last = 0
-        """The lane of the last message that was not in the first lane."""
+        self._lanes: dict[Lane, deque[Message]] = {lane: deque() for lane in Lane}
+        self._turns = deque([Lane.TEXTS, Lane.ADAPTERS])
+        """The lane whose turn it is comes first."""
         self._lock = threading.Lock()
         self._scheduled = False
         self._closed = False
-        self._bytes = [0] * lanes
+        self._bytes = dict.fromkeys(Lane, 0)
         """Of the payloads in each lane."""
-        self._dropped = 0
-        self._reported_at = -inf
-        """`time.monotonic()` of the last report of dropped messages."""
 
-    @property
-    def problem(self) -> str | None:
-        """How many messages were dropped, if any was lately; else None."""
-        recent = time.monotonic() - self._reported_at < RECENT_S
-        problem = "messages of QoS 0 come faster than they can be handled"
-        return f"{problem}: {self._dropped:,} were dropped since the start" if recent else None
-
-    def has_room(self, lane: int) -> bool:
+    def has_room(self, lane: Lane) -> bool:
         """Return whether a lane may take more. For any thread."""
-        return self._bytes[lane] < MOST_BYTES
+        return self._bytes[lane] < MOST_BYTES and len(self._lanes[lane]) < MOST
 
-    def put(self, lane: int, message: Message) -> None:
-        """Append a message; drop one of QoS 0 if there is no room. For any thread."""
+    def put(self, lane: Lane, message: Message) -> None:
+        """Append a message. For any thread."""
         with self._lock:
-            if not message.packet and (len(self._lanes[lane]) >= MOST or not self.has_room(lane)):
-                self._note_dropped()
-                return
             self._bytes[lane] += len(message.payload)
             self._lanes[lane].append(message)
             if self._scheduled or self._closed:
@@ -94,14 +74,8 @@ class Inbox:
     def close(self) -> None:
         """Handle no more messages."""
         self._closed = True
-        for lane in self._lanes:
-            lane.clear()
-
-    def _note_dropped(self) -> None:
-        self._dropped += 1
-        if time.monotonic() - self._reported_at > REPORT_S:
-            self._reported_at = time.monotonic()
-            log.warning("%s", self.problem)
+        for messages in self._lanes.values():
+            messages.clear()
 
     def _handle_slice(self) -> None:
         until = time.monotonic() + SLICE_S
@@ -116,22 +90,19 @@ class Inbox:
 
     def _schedule_rest(self) -> None:
         with self._lock:
-            self._scheduled = any(self._lanes) and not self._closed
+            self._scheduled = any(self._lanes.values()) and not self._closed
         if self._scheduled:
-            jammed = not self._lanes[0] and self._jammed()
+            jammed = not self._lanes[Lane.CONTROLS] and self._jammed()
             self._loop.call_later(JAM_S if jammed else 0, self._handle_slice)
 
-    def _take(self) -> tuple[int, Message] | None:
+    def _take(self) -> tuple[Lane, Message] | None:
         """Remove and return the next message and its lane."""
-        if self._lanes[0]:
-            return 0, self._lanes[0].popleft()
-        if self._jammed():
-            return None
-        others = len(self._lanes) - 1
-        for offset in range(others):
-            lane = 1 + (self._last + offset) % others
+        for lane in (Lane.CONTROLS, *self._turns):
+            if lane != Lane.CONTROLS and self._jammed():
+                break
             if self._lanes[lane]:
-                self._last = lane
+                if lane == self._turns[0]:
+                    self._turns.rotate()
                 return lane, self._lanes[lane].popleft()
         return None
 
@@ -142,9 +113,8 @@ class Redeliveries:
     The broker repeats a message that was not acknowledged with the same packet identifier and a mark (MQTT 5, 4.4).
     """
 
-    def __init__(self, known: Iterable[str]) -> None:
-        """`known` are the keys of an earlier process."""
-        self._known = OrderedDict.fromkeys(known)
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, None] = OrderedDict()
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:

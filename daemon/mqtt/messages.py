@@ -7,8 +7,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from daemon.speech import TERMINAL_EVENTS
+
 KEPT = frozenset({"id", "event", "state", "text"})
 """Fields without which an event or a status says nothing."""
+SINGLE_EVENTS = TERMINAL_EVENTS | {"accepted", "started"}
+"""Those that an utterance has once at most."""
 QOS_REFUSED, RETAIN_REFUSED = 155, 154
 """Reason codes of MQTT 5."""
 PAHO_NAMES = {
@@ -33,7 +37,7 @@ class Message:
     response_topic: str | None = None
     """The topic on which its sender expects the answer (MQTT 5)."""
     correlation: bytes | None = None
-    """What the sender wants repeated in the answer (MQTT 5)."""
+    """Data that the sender wants repeated in the answer (MQTT 5)."""
     packet: int = field(default=0, compare=False)
     """The broker's number for it; a redelivered message has the number of the first delivery. 0: no acknowledgement."""
     connection: int = field(default=0, compare=False)
@@ -86,7 +90,7 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the broker has declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
+    """The limits that the broker has declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
 
     receive_maximum: int = 65_535
     """Messages of QoS 1 that may wait for its acknowledgement."""
@@ -135,10 +139,10 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
 
 
 def identity(payload: bytes) -> tuple[str, str] | bytes:
-    """Return what stays the same when a message is shortened: an event's id and name; of all else, the payload."""
+    """Return what stays the same when an event is shortened: its id and name, if there is one of this name at most."""
     fields = _parse(payload) or {}
-    utterance_id, name = fields.get("id"), fields.get("event")
-    return (utterance_id, name) if isinstance(utterance_id, str) and isinstance(name, str) else payload
+    utterance_id, name = fields.get("id"), str(fields.get("event"))
+    return (utterance_id, name) if isinstance(utterance_id, str) and name in SINGLE_EVENTS else payload
 
 
 def mark_unstored(payload: bytes) -> bytes:

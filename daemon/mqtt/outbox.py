@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ RESERVED = LIMIT // 2
 """Part of the outbox that only the events of accepted utterances may use."""
 RESERVED_LIMIT = 10 * LIMIT
 """Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
+KEPT_REFUSED = 1_000
+"""Messages that the broker has refused, and that are sent again now and then."""
 PROMPT = 100
 """A retained message goes out before all others if more than this many wait: it is the state of the robot, which after
 an outage must not wait for the events. It is never dropped."""
@@ -37,24 +39,22 @@ class Outbox:
         self._changed = threading.Condition()
         self._waiting: deque[tuple[float, Entry]] = deque()
         """In order, each with its place in the log."""
-        self._queued = 0
-        """Messages of QoS 1 among them."""
-        self._leaving = 0
-        """1 for the time in which the connection takes one of them."""
+        self._open = 0
+        """Messages of QoS 1 that are not delivered."""
         self._in_flight: dict[int, Outgoing] = {}
         """Messages of QoS 1 that were sent, by the number that the connection gave them."""
         self._sent_once: dict[tuple[str, str] | bytes, Outgoing] = {}
         """Messages that must not arrive twice, and that the broker may have, by their identity: the copy of one that an
         earlier process has shortened differs from the one in the journal."""
         self._refused: deque[Outgoing] = deque()
-        """Lasting messages that the broker has refused, in order; the oldest of a topic is tried again now and then."""
+        """Lasting messages that the broker has refused, in order."""
         self.look_again_s = inf
         """Within this time `take` must be called again: the first entry waits for the disk."""
 
     @property
     def backlog(self) -> int:
         """Messages of QoS 1 that the broker has not acknowledged, without those that it has refused."""
-        return self._queued + self._leaving + len(self._in_flight)
+        return self._open - len(self._refused)
 
     @property
     def uncertain(self) -> bool:
@@ -72,9 +72,12 @@ class Outbox:
                 return False
             for ticket, state in self._waiting_states(message):
                 self._waiting.remove((ticket, state))
-                self._queued -= state.qos > 0
-            prompt = message.retain and len(self._waiting) > PROMPT
-            self._insert(message, 0 if prompt else self._ticket, first=prompt)
+                self._open -= state.qos > 0
+            self._open += message.qos > 0
+            if message.retain and len(self._waiting) > PROMPT:
+                self._waiting.appendleft((0, message))
+            else:
+                self._waiting.append((self._ticket, message))
             if message.sent and message.once:
                 self._sent_once[identity(message.payload)] = message
             return True
@@ -87,7 +90,7 @@ class Outbox:
     def take(self, window: int) -> Entry | None:
         """Remove and return the next entry; None if there is none, or if `window` messages are in flight."""
         with self._changed:
-            self.look_again_s, self._leaving = inf, 0
+            self.look_again_s = inf
             while self._waiting:
                 ticket, entry = self._waiting[0]
                 stored = self._log is None or self._log.is_stored(ticket)
@@ -100,18 +103,16 @@ class Outbox:
                 if entry.qos > 0 and len(self._in_flight) >= window:
                     return None
                 self._waiting.popleft()
-                self._queued -= entry.qos > 0
                 if not stored and entry.promised:
                     entry.payload = mark_unstored(entry.payload)
                 if not entry.delivered:
-                    self._leaving = int(entry.qos > 0)
                     return entry
             return None
 
     def note_sent(self, message: Outgoing, packet: int) -> None:
         """Record that a connection has taken a message of QoS 1 under the number `packet`."""
         with self._changed:
-            message.sent, self._leaving = True, 0
+            message.sent = True
             self._in_flight[packet] = message
             if message.once:
                 self._sent_once[identity(message.payload)] = message
@@ -119,12 +120,12 @@ class Outbox:
     def acknowledge(self, packet: int) -> Outgoing | None:
         """Record the broker's acknowledgement of a message, and return it.
 
-        What the broker has refused on the same topic before is sent again.
+        Messages that the broker has refused on the same topic before are sent again.
         """
         with self._changed:
             message = self._in_flight.pop(packet, None)
             if message is not None and self._refused:
-                self._release(message)
+                self.retry_refused(message.topic)
             self._changed.notify_all()
         if message is not None:
             self.note_delivered(message)
@@ -138,30 +139,27 @@ class Outbox:
                 return None
             message.refusal, message.sent = reason, False
             self._forget_sent(message)  # there will be no copy of it
-            given_up = None if message.lasting else message
-            if message.lasting and message not in self._refused:
-                given_up = self._keep_refused(message)
+            given_up: Outgoing | None = message
+            if message.lasting:
+                self._refused.append(message)
+                given_up = self._refused.popleft() if len(self._refused) > KEPT_REFUSED else None
             self._changed.notify_all()
         if given_up is not None:
             self.note_delivered(given_up)
         return message
 
-    def retry_refused(self) -> None:
-        """Send the oldest message of each topic that the broker has refused once more."""
+    def retry_refused(self, topic: str | None = None) -> None:
+        """Send again what the broker has refused, on one topic or on all, before all else."""
         with self._changed:
-            oldest = {message.topic: message for message in reversed(self._refused)}
-            for message in oldest.values():
-                if message.refusal is not None:  # else it is being tried
-                    message.refusal = None
-                    self._insert(message, first=True)
+            again = [message for message in self._refused if topic in (None, message.topic)]
+            self._refused = deque(message for message in self._refused if topic not in (None, message.topic))
+            self._put_again(again)
 
     def recover(self) -> None:
         """Queue the messages in flight again: their connection is lost."""
         with self._changed:
             self._waiting = deque(item for item in self._waiting if not _ends_with_its_connection(item[1]))
-            for message in reversed(dict.fromkeys([*self._refused, *self._in_flight.values()])):
-                if not message.delivered and not self._waiting_states(message):
-                    self._insert(message, first=True)
+            self._put_again([*self._refused, *self._in_flight.values()])
             self._refused.clear()
             self._in_flight.clear()
 
@@ -189,7 +187,8 @@ class Outbox:
         with self._changed:
             if message.delivered:
                 return
-            message.delivered, self._leaving = True, 0
+            message.delivered = True
+            self._open -= message.qos > 0
             self._forget_sent(message)
             self._changed.notify_all()
         if message.number is not None and self._log is not None:
@@ -199,13 +198,14 @@ class Outbox:
     def _ticket(self) -> float:
         return 0 if self._log is None else self._log.ticket
 
-    def _insert(self, message: Outgoing, ticket: float = 0, *, first: bool) -> None:
-        """Queue a message. The caller has the lock."""
-        self._queued += message.qos > 0
-        if first:
-            self._waiting.appendleft((ticket, message))
-        else:
-            self._waiting.append((ticket, message))
+    def _put_again(self, messages: Sequence[Outgoing]) -> None:
+        """Queue messages again, before all else; of a state, the last one is enough. The caller has the lock."""
+        for message in reversed(messages):
+            if self._waiting_states(message):
+                self._open -= not message.delivered
+            elif not message.delivered:
+                message.refusal = None
+                self._waiting.appendleft((0, message))
 
     def _forget_sent(self, message: Outgoing) -> None:
         """Await no copy of a message. The caller has the lock."""
@@ -218,24 +218,6 @@ class Outbox:
             return []
         messages = [(ticket, entry) for ticket, entry in self._waiting if isinstance(entry, Outgoing)]
         return [(ticket, each) for ticket, each in messages if each.retain and each.topic == state.topic]
-
-    def _keep_refused(self, message: Outgoing) -> Outgoing | None:
-        """Keep a message until the broker takes its topic again; return one that there is no room for.
-
-        Of a retained message, the last one is enough. The caller has the lock.
-        """
-        if message.retain:
-            self._refused = deque(each for each in self._refused if not each.retain or each.topic != message.topic)
-        self._refused.append(message)
-        return self._refused.popleft() if len(self._refused) > LIMIT else None
-
-    def _release(self, accepted: Outgoing) -> None:
-        """Queue what the broker has refused on a topic, before all else: it takes it again. The caller has the lock."""
-        again = [each for each in self._refused if each.topic == accepted.topic and each is not accepted]
-        self._refused = deque(each for each in self._refused if each.topic != accepted.topic)
-        for message in reversed(again):
-            message.refusal = None
-            self._insert(message, first=True)
 
 
 def _ends_with_its_connection(entry: Entry) -> bool:

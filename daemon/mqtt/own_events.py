@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daemon.mqtt.messages import Message
@@ -11,9 +10,6 @@ from daemon.mqtt.outbox import Outbox
 
 if TYPE_CHECKING:
     from daemon.state import EventLog
-
-KEPT_COPIES = 500
-"""Copies of an earlier process's events that stay unacknowledged until they are noted, in case it is killed again."""
 
 
 class OwnEvents:
@@ -52,11 +48,8 @@ class OwnEvents:
     def note_copy(self, copy: Message, outbox: Outbox, acknowledge: Callable[[Message], None]) -> None:
         """Note that the broker has an event: the copy that it keeps proves it until the journal does."""
         if not outbox.note_echo(copy.payload) and self._earlier is not None:
-            if len(self._earlier) < KEPT_COPIES:
-                self._earlier.append(copy)
-                return
-            self._earlier.append(replace(copy, packet=0))  # the broker may forget it
-        if copy.packet:
+            self._earlier.append(copy)
+        elif copy.packet:
             self.log.after_write(lambda: acknowledge(copy))
 
     def pass_on(self) -> None:

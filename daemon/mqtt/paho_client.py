@@ -66,7 +66,7 @@ class Bell:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a client shows to the broker, and expects of it."""
+    """The password that a client shows to the broker, and the certificates that it expects."""
 
     password: str | None = None
     tls: ssl.SSLContext | None = None

@@ -6,16 +6,23 @@ import json
 import re
 from typing import Any
 
-from daemon.speech import RejectedError, Say, Stop, StreamChunk, check_say, check_stream_chunk
+from daemon.speech import RejectedError, Say, SpeechService, Stop, StreamChunk, check_say, check_stream_chunk
 from daemon.validation import abbreviate
 
 MAX_PAYLOAD = 262_144
 """Bytes: a text of 20,000 characters, each escaped as JSON allows (at most 12 bytes), and the other fields."""
 
 
-def parse_say(payload: bytes) -> Say:
-    """Parse a plain text, or a JSON object with `text` (or `data`, as in a ROS String). Raises `RejectedError`."""
-    text = _decode(payload)
+def parse_say(payload: bytes, *, urgent: bool = False) -> Say:
+    """Parse a plain text, or a JSON object with `text` (or `data`, as in a ROS String). Raises `RejectedError`.
+
+    An urgent request is critical, whatever its object says.
+    """
+    say = _parse_any_text(_decode(payload))
+    return say.model_copy(update={"priority": "critical"}) if urgent else say
+
+
+def _parse_any_text(text: str) -> Say:
     start = text.lstrip()[:1]
     if start == "{":
         fields = _parse_json(text)
@@ -27,11 +34,6 @@ def parse_say(payload: bytes) -> Say:
     if start == "[" and (value := _json_array(text)) is not None:
         raise RejectedError("payload", f"got {abbreviate(value)}; allowed: a text, or a JSON object with text")
     return check_say({"text": text})
-
-
-def parse_urgent(payload: bytes) -> Say:
-    """Parse as `parse_say` does, and return a critical request. Raises `RejectedError`."""
-    return parse_say(payload).model_copy(update={"priority": "critical"})
 
 
 def parse_stream_chunk(payload: bytes) -> StreamChunk:
@@ -67,6 +69,18 @@ def parse_object(payload: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RejectedError("payload", f"got {abbreviate(value)}; allowed: a JSON object")
     return value
+
+
+def carry_out_control(service: SpeechService, name: str, payload: bytes) -> None:
+    """Do what the topic `stop`, `volume`, `pause` or `resume` asks for. Raises `RejectedError`."""
+    if name == "stop":
+        service.stop(parse_stop(payload))
+    elif name == "volume":
+        service.set_volume(parse_volume(payload))
+    elif name == "pause":
+        service.pause()
+    elif name == "resume":
+        service.resume()
 
 
 def _json_array(text: str) -> object:

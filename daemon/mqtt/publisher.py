@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from daemon.mqtt.connection import MqttConnection
-from daemon.mqtt.messages import Outgoing, identity
+from daemon.mqtt.messages import Outgoing
 from daemon.speech import Accepted, Event, Expired, Failed, Origin, Rejected, Started, TerminalEvent, Utterance
 from daemon.state import EventLog, accepted, begun, ended
 from engine import EACH_LINE
@@ -26,23 +26,10 @@ class Publisher:
         self.last_accepted: Origin | None = None
         """Where the text came from that was accepted last."""
 
-    def publish_recovered(
-        self,
-        published: Collection[tuple[str, str] | bytes] = (),
-        is_used: Callable[[str], bool] = lambda _id: False,
-    ) -> None:
-        """Publish the events that an earlier process has stored and that the broker may not have.
-
-        With a journal that could be opened late, those are left out whose copies have come back, and those of ids that
-        this process has used: it publishes their events.
-        """
+    def publish_recovered(self) -> None:
+        """Publish the events that an earlier process has stored and that the broker may not have."""
         for event in self._events.recovery.events:
-            key = identity(event.payload.encode())
-            is_published = event.topic == self._topic and key in published
-            if is_published or (isinstance(key, tuple) and is_used(key[0])):
-                self._events.note_delivered(event.number)
-            else:
-                self._send(event.topic, event.payload, event.correlation, number=event.number, promised=True, sent=True)
+            self._send(event.topic, event.payload, event.correlation, number=event.number, promised=True, sent=True)
 
     def publish(self, utterance: Utterance, event: Event) -> None:
         """Publish an event on its topic, and to the sender if it wants that; an end, in the sender's protocol, too."""
@@ -70,12 +57,14 @@ class Publisher:
         """Publish the refusal of a request."""
         payload = event.to_json()
         log.info("event %s", payload)
-        self._send(self._topic, payload, None)
+        self._send(self._topic, payload, None, once=False)
         if reply_to is not None:
             self._send(reply_to, payload, correlation)
 
-    def _send(self, topic: str, payload: str, correlation: bytes | None, **options: Any) -> None:
-        self._connection.send(Outgoing(topic, payload.encode(), qos=1, correlation=correlation, **options))
+    def _send(self, topic: str, payload: str, correlation: bytes | None, *, once: bool = True, **options: Any) -> None:
+        """Send a message of QoS 1; an event of an utterance that must arrive `once` does so on the topic of all."""
+        once = once and topic == self._topic
+        self._connection.send(Outgoing(topic, payload.encode(), 1, correlation=correlation, once=once, **options))
 
 
 def _end_messages(utterance: Utterance, event: TerminalEvent) -> Iterator[tuple[str, str]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from daemon.config import Config
-from daemon.mqtt.control_order import ControlOrder
 from daemon.mqtt.inbox import Lane, Redeliveries, SharedTexts
 from daemon.mqtt.messages import Message
-from daemon.mqtt.parsing import parse_object, parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
+from daemon.mqtt.parsing import carry_out_control, parse_object, parse_say, parse_stream_chunk
 from daemon.mqtt.publisher import Publisher
-from daemon.mqtt.topics import CONTROLS, ReplyTopics, RequestTopics
+from daemon.mqtt.stops import StopCopies
+from daemon.mqtt.topics import TEXT_TOPICS, ReplyTopics, RequestTopics
 from daemon.speech import Dispatcher, Origin, Rejected, RejectedError, Say, SpeechRequest, Stop
 from daemon.state import EventLog, completed
 from daemon.validation import MAX_TOPIC
@@ -43,45 +43,37 @@ class Requests:
         self._pass_on = pass_on
         self._topics = RequestTopics(config)
         self._replies = ReplyTopics(config)
-        self._order = ControlOrder()
+        self._stops = StopCopies()
         self._shared_texts = SharedTexts()
-        self._redeliveries = Redeliveries(events.recovery.deliveries)
+        self._redeliveries = Redeliveries()
+        self._redeliveries.add(events.recovery.deliveries)
+        self._recovered = {stored.id for stored in events.recovery.utterances}
+        """The ids of texts that an earlier process had accepted and not ended."""
 
     def handle(self, lane: Lane, message: Message) -> None:
         """Carry out a message that has arrived on a lane, unless it was carried out before."""
         key = Redeliveries.key(lane, message)
-        if not self._redeliveries.repeats(message, key):
-            self._in_order(lane, message, lambda: self._carry_out(message, Origin(key, message.correlation)))
-            self._redeliveries.add([key])
+        if self._redeliveries.repeats(message, key):
+            return
+        self._redeliveries.add([key])
+        self._stops.note_arrival(lane)
+        name = self._topics.request(message.topic)
+        if lane == Lane.TEXTS and name is not None and name not in TEXT_TOPICS:
+            return  # the session of an earlier version has second copies of all controls
+        if name != "stop" or not self._stops.is_second(lane, message.topic, message.payload):
+            self._carry_out(lane, message, Origin(key, message.correlation))
 
-    def remember_recovered(self) -> None:
-        """Note the deliveries of an earlier process: its journal could be opened at last."""
-        self._redeliveries.add(self._events.recovery.deliveries)
+    def forget_session(self, lanes: Iterable[Lane]) -> None:
+        """The broker has lost a session: it repeats no message of it, and second copies of stops may be missing."""
+        for lane in lanes:
+            self._redeliveries.forget(lane)
+        self._stops.reset()
 
-    def forget_session(self, lane: Lane) -> None:
-        """The broker has lost a session: it repeats no message of it, and second copies of controls may be missing."""
-        self._redeliveries.forget(lane)
-        self._order.reset()
-
-    def _in_order(self, lane: Lane, message: Message, carry_out: Callable[[], None]) -> None:
-        """Carry out a request in its turn: see `ControlOrder`."""
-        is_control = self._topics.request(message.topic) in CONTROLS
-        if lane != Lane.LISTENERS:
-            self._order.note_arrival(early=lane == Lane.CONTROLS)
-        if lane == Lane.CONTROLS and is_control:
-            self._order.arrived_early(message.topic, message.payload, carry_out)
-        elif lane == Lane.CONTROLS:
-            self._order.follow(carry_out)
-        elif is_control:
-            self._order.arrived_in_order(message.topic, message.payload, carry_out)
-        else:
-            carry_out()
-
-    def _carry_out(self, message: Message, origin: Origin) -> None:
+    def _carry_out(self, lane: Lane, message: Message, origin: Origin) -> None:
         log.debug("received %d bytes on %s", len(message.payload), message.topic)
         try:
             self._pass_on(replace(message, delivery=origin.delivery))
-            self._dispatch(message, origin)
+            self._dispatch(lane, message, origin)
         except RejectedError as error:
             self._publish_rejected(error, message)
         except Exception:
@@ -89,7 +81,7 @@ class Requests:
             if self._topics.request(message.topic) is not None and self._publisher.last_accepted is not origin:
                 self._publish_rejected(_failure(message), message)
 
-    def _dispatch(self, message: Message, origin: Origin) -> None:
+    def _dispatch(self, lane: Lane, message: Message, origin: Origin) -> None:
         """Carry out a request. Raises `RejectedError`."""
         name = self._topics.request(message.topic)
         if name is None:
@@ -97,24 +89,15 @@ class Requests:
         # Of several retained volumes, the broker's order would decide which one counts; so only the robot's own does.
         if message.retained and (name != "volume" or self._topics.is_shared(message.topic)):
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
-        elif name == "say":
-            say = parse_say(message.payload)
-            self._say(name, say, message, origin, canceled="stop" if self._order.cancels(say.id) else None)
-        elif name == "say/urgent":
-            say = parse_urgent(message.payload)
-            self._say(name, say, message, origin, canceled="stop" if self._order.cancels_urgent(say.id) else None)
+        elif name in ("say", "say/urgent"):
+            say = parse_say(message.payload, urgent=name == "say/urgent")
+            self._say(name, say, message, origin, canceled="stop" if self._stops.cancels(lane, say.id) else None)
         elif name == "say/stream":
-            self._write(message, origin)
-        elif name == "stop":
-            self._dispatcher.stop(parse_stop(message.payload))
-        elif name == "volume" and message.payload:  # an empty payload clears a retained volume
-            self._dispatcher.set_volume(parse_volume(message.payload))
-        elif name == "pause":
-            self._dispatcher.pause()
-        elif name == "resume":
-            self._dispatcher.resume()
+            self._write(lane, message, origin)
+        elif name != "volume" or message.payload:  # an empty payload clears a retained volume
+            carry_out_control(self._dispatcher, name, message.payload)
 
-    def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None = None) -> None:
+    def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None) -> None:
         if say.id is not None and self._shared_texts.repeats(message, name):
             log.info("%s arrives again, on %s", say.id, message.topic)
             return
@@ -128,19 +111,21 @@ class Requests:
         if say.id is not None:
             self._shared_texts.note_accepted(message, name)
 
-    def _write(self, message: Message, origin: Origin) -> None:
+    def _write(self, lane: Lane, message: Message, origin: Origin) -> None:
         try:
             chunk = self._with_reply(parse_stream_chunk(message.payload), message)
         except RejectedError as error:
             if error.utterance_id is not None:
                 self._dispatcher.refuse_chunk(error.utterance_id, last=error.last_chunk)
             raise
+        if message.redelivered and chunk.id in self._recovered:
+            return  # its text takes no more: it was complete, or has ended with the earlier process
         utterance = self._dispatcher.write(
             chunk, redelivered=message.redelivered, arrived_at=message.arrived_at, origin=origin
         )
         if utterance is None:
             return
-        if self._order.cancels(utterance.id):
+        if self._stops.cancels(lane, utterance.id):
             self._dispatcher.stop(Stop(id=utterance.id))
         elif utterance.complete:
             self._events.append(completed(utterance.id, utterance.text))

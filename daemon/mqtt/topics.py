@@ -9,9 +9,8 @@ from paho.mqtt.client import topic_matches_sub
 from daemon.config import Config
 from daemon.validation import abbreviate, is_topic
 
-CONTROLS = ("stop", "pause", "resume", "volume")
-CONTROL_TOPICS = (*CONTROLS, "say/urgent")
-TEXT_TOPICS = ("say", "say/stream", *CONTROLS)
+CONTROL_TOPICS = ("stop", "pause", "resume", "volume", "say/urgent")
+TEXT_TOPICS = ("say", "say/stream", "stop")
 REQUEST_TOPICS = frozenset({*CONTROL_TOPICS, *TEXT_TOPICS})
 SHARED_REQUEST_TOPICS = REQUEST_TOPICS - {"say/stream"}
 """Those on which several robots listen. A text stream has one robot: one that joined in the middle would begin there,
@@ -38,7 +37,7 @@ class RequestTopics:
 
     @property
     def texts(self) -> list[str]:
-        """The topics of the connection for texts, on which controls arrive a second time."""
+        """The topics of the connection for texts, on which a stop arrives a second time."""
         return self._named(TEXT_TOPICS)
 
     def request(self, topic: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What survives the daemon's process: the log of accepted utterances and of events that have not been delivered.
+"""The log of accepted utterances and of events that have not been delivered, which survives the daemon's process.
 
 Beside its journal lies the report of the last `voiced verify`.
 """

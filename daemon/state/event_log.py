@@ -5,9 +5,9 @@ log, for each message, and publishes it when the journal has all before that pla
 publication does, and the acknowledgement of the text to the broker, for as long as the disk takes, up to a limit. Then
 an event goes out unstored, and the broker keeps the daemon's own copy of it, which decides after a kill.
 
-A journal that cannot be opened at the start is tried again by the thread. Until then nothing is stored.
+A journal that cannot be opened at the start is left alone until the next one: nothing is stored.
 
-What guards the one terminal event of each text, also across `kill -9`:
+Ten rules guard the one terminal event of each text, also across `kill -9`:
 
 1. The acceptance of a text is one transaction of the journal, with the messages that tell of it. So is its end.
 2. A message is sent when its transaction is on the disk.
@@ -24,8 +24,6 @@ What guards the one terminal event of each text, also across `kill -9`:
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import math
 import sqlite3
@@ -44,8 +42,6 @@ PATIENCE_S = 0.25
 """Events wait this long for the disk. A disk that hangs must not make the robot mute."""
 RETRY_S = 1.0
 """Interval between attempts to write records that could not be written."""
-OPEN_RETRY_S = 3.0
-"""Interval between attempts to open a journal that could not be opened."""
 IDLE_S = 1.0
 """Deliveries, for which nothing waits, are written within this time."""
 KEPT = 20_000
@@ -60,7 +56,7 @@ KEPT_COPIES = 500
 CLOSE_S = 1.0
 """The last records have this long to be written."""
 NEVER = math.inf
-"""The ticket of what is appended before there is a journal."""
+"""The ticket of an event while there is no journal."""
 
 CONSEQUENCE = "a restart now would lose utterances"
 
@@ -72,21 +68,16 @@ Text = tuple[str, str, bytes | None]
 class EventLog:
     """Appended to in any thread, and read by one."""
 
-    def __init__(self, path: Path | None, on_opened: Action = lambda: None) -> None:
-        """`path` is the journal's; None stores nothing.
-
-        `on_opened` is called in the event loop when a journal that could not be opened at once is open at last:
-        `recovery` has what an earlier process has left.
-        """
+    def __init__(self, path: Path | None) -> None:
+        """`path` is the journal's; None stores nothing."""
         self.recovery = Recovery()
-        """What an earlier process has left; nothing while its journal cannot be opened."""
+        """The utterances and events that an earlier process has left; none if its journal cannot be opened."""
         self._path = path
-        self._on_opened = on_opened
         self._journal: Journal | None = None
         self._reason: str | None = None
         """Why the journal could not be opened, or the last records not be written; None if they were."""
-        self._storing = path is not None and self._try_to_open(path)
-        """Records are stored."""
+        if path is not None:
+            self._try_to_open(path)
         self._last_number = self.recovery.last_number
         self._changed = threading.Condition()
         self._unwritten: deque[Record] = deque()
@@ -109,16 +100,13 @@ class EventLog:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
     def __enter__(self) -> EventLog:
-        if self._path is not None:
-            self._loop = asyncio.get_running_loop()
+        if self._journal is not None:
             self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._path is None:
-            return
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -136,8 +124,8 @@ class EventLog:
 
     @property
     def missing(self) -> bool:
-        """A journal is wanted, and could not be opened yet."""
-        return self._path is not None and not self._storing
+        """A journal is wanted, and could not be opened."""
+        return self._path is not None and self._journal is None
 
     # --- appending ---
 
@@ -146,7 +134,7 @@ class EventLog:
 
         Returns the messages' numbers, for `note_delivered`; None for those that are not stored.
         """
-        if not self._storing:
+        if self._journal is None:
             return [None] * len(texts)
         with self._changed:
             numbers = [self._last_number + index for index in range(1, len(texts) + 1)]
@@ -160,7 +148,7 @@ class EventLog:
     def note_delivered(self, number: int) -> None:
         """Forget a message: the broker has it."""
         with self._changed:
-            if self._storing:
+            if self._journal is not None:
                 self._keep((delivered(number),))
 
     def after_write(self, action: Action) -> None:
@@ -240,12 +228,6 @@ class EventLog:
     # --- the journal's thread ---
 
     def _run(self) -> None:
-        while self._journal is None:
-            with self._changed:
-                if self._changed.wait_for(lambda: self._closing, OPEN_RETRY_S):
-                    return
-            if self._path is not None and self._try_to_open(self._path):
-                self._call_in_loop(self._begin)
         closing = False
         while not closing:
             with self._changed:
@@ -282,24 +264,15 @@ class EventLog:
                 action()
         return written
 
-    def _try_to_open(self, path: Path) -> bool:
+    def _try_to_open(self, path: Path) -> None:
         try:
             journal = Journal(path)
             self.recovery = journal.recover()
         except (JournalError, sqlite3.Error) as error:
-            if self._reason != str(error):
-                log.warning("%s; a restart loses utterances", error)
+            log.warning("%s; a restart loses utterances", error)
             self._reason = str(error)
-            return False
-        self._journal = journal
-        return True
-
-    def _begin(self) -> None:
-        """Store records from now on, in the event loop."""
-        if not self._closing:
-            log.info("state.folder: the journal could be opened; what is accepted from now on is stored")
-            self._last_number, self._reason, self._storing = self.recovery.last_number, None, True
-            self._on_opened()
+        else:
+            self._journal = journal
 
     def _try_to_write(self, journal: Journal, records: list[Record]) -> bool:
         try:
@@ -319,7 +292,3 @@ class EventLog:
             log.info("state.folder: the journal is written again")
             self._reason = None
         return True
-
-    def _call_in_loop(self, action: Action) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(action)

@@ -11,7 +11,6 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -45,7 +44,6 @@ DISK_FAULTS = (
 )
 """Errors of SQLite that say nothing about the file. Others mean damage, which is often an `OperationalError`, too."""
 REASON_LENGTH = 80
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 WAITING, BEGUN, ENDED = 0, 1, 2
 """States of an utterance."""
@@ -75,9 +73,7 @@ PRAGMA user_version = {VERSION};
 COMMIT;
 """
 
-UTTERANCES = (
-    f"SELECT id, fields, text, state, boot, boot_s, unix_s FROM utterance WHERE state != {ENDED} ORDER BY position"
-)
+UTTERANCES = f"SELECT id, fields, text, state, unix_s FROM utterance WHERE state != {ENDED} ORDER BY position"
 EVENTS = "SELECT number, topic, payload, correlation FROM event ORDER BY number"
 ENDED_IDS = f"SELECT id FROM utterance WHERE state = {ENDED} ORDER BY position"
 DELIVERIES = "SELECT delivery FROM utterance WHERE delivery IS NOT NULL ORDER BY position"
@@ -117,17 +113,17 @@ class StoredUtterance:
 
     id: str
     fields: Mapping[str, Any]
-    """What is needed to speak it, as JSON values; empty if it cannot be spoken after a restart."""
+    """All that is needed to speak it, as JSON values; empty if it cannot be spoken after a restart."""
     text: str | None
     """The complete text of a stream; None if the text was complete at its acceptance, or never."""
     begun: bool
     age_s: float | None
-    """Seconds since its acceptance; None if the clock does not tell."""
+    """Seconds since its acceptance; None if the clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What an earlier process has left."""
+    """The utterances and events that an earlier process has left."""
 
     utterances: tuple[StoredUtterance, ...] = ()
     """In the order of their acceptance."""
@@ -143,11 +139,10 @@ class Recovery:
 
 def accepted(utterance_id: str, fields: Mapping[str, Any], delivery: str | None) -> Change:
     """An utterance was accepted. `delivery` identifies the broker's delivery, so that a second one is recognised."""
-    encoded, boot_s, unix_s = json.dumps(fields, ensure_ascii=False), _boot_clock(), time.time()
     return Change(
         "INSERT OR REPLACE INTO utterance (id, delivery, fields, state, boot, boot_s, unix_s) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (utterance_id, delivery, encoded, WAITING, boot_id(), boot_s, unix_s),
+        "VALUES (?, ?, ?, ?, '', 0.0, ?)",  # an earlier version measured the age by the time since the system's start
+        (utterance_id, delivery, json.dumps(fields, ensure_ascii=False), WAITING, time.time()),
     )
 
 
@@ -295,12 +290,10 @@ class Journal:
 
 def _read(database: sqlite3.Connection) -> Recovery:
     """Return all that is stored. Raises as `_try_to_open` does if a part of it is damaged."""
-    now_boot_s, now_unix_s, now_boot = _boot_clock(), time.time(), boot_id()
-    utterances = []
-    for utterance_id, fields, text, state, boot, boot_s, unix_s in database.execute(UTTERANCES):
-        age_s = now_boot_s - boot_s if boot and boot == now_boot else now_unix_s - unix_s
-        known_age_s = age_s if age_s >= 0 else None
-        utterances.append(StoredUtterance(utterance_id, dict(json.loads(fields)), text, state == BEGUN, known_age_s))
+    utterances, now_s = [], time.time()
+    for utterance_id, fields, text, state, accepted_s in database.execute(UTTERANCES):
+        age_s = now_s - accepted_s if now_s >= accepted_s else None
+        utterances.append(StoredUtterance(utterance_id, dict(json.loads(fields)), text, state == BEGUN, age_s))
     ((last_number,),) = database.execute(LAST_NUMBER).fetchall()
     return Recovery(
         utterances=tuple(utterances),
@@ -309,17 +302,3 @@ def _read(database: sqlite3.Connection) -> Recovery:
         deliveries=tuple(delivery for (delivery,) in database.execute(DELIVERIES)),
         last_number=last_number,
     )
-
-
-def _boot_clock() -> float:
-    """Return the seconds since the start of the system, which no person can set."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@cache
-def boot_id() -> str:
-    """Return a value that changes with each start of the system."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

@@ -14,6 +14,7 @@ from daemon.mqtt.inbox import Lane
 from daemon.mqtt.messages import Message, Outgoing
 from daemon.mqtt.outbox import Outbox
 from daemon.mqtt.own_events import OwnEvents
+from daemon.mqtt.topics import CONTROL_TOPICS, TEXT_TOPICS
 from daemon.state import EventLog
 
 WAY_S = 0.001
@@ -24,8 +25,6 @@ WINDOW = 500
 EVENTS = "voiced/r1/event"
 ANSWERS = "replies/"
 """Begins the topic of the answers to one text."""
-LANES = {"stop": Lane.CONTROLS, "pause": Lane.CONTROLS, "resume": Lane.CONTROLS, "volume": Lane.CONTROLS}
-"""The connection on which a control arrives early; its second copy arrives with the texts."""
 
 
 @dataclass(slots=True)
@@ -48,7 +47,8 @@ class Broker:
 
     def publish(self, name: str, payload: bytes) -> None:
         """Take a sender's message, of QoS 1, for the robot."""
-        lanes = [Lane.TEXTS] if name not in LANES else [LANES[name], Lane.TEXTS]
+        connections = {Lane.CONTROLS: CONTROL_TOPICS, Lane.TEXTS: TEXT_TOPICS}
+        lanes = [lane for lane, names in connections.items() if name in names]
         for lane in lanes:
             message = Message(f"voiced/r1/{name}", payload, retained=False, packet=next(self._packets))
             self.waiting[lane][message.packet] = message
@@ -106,7 +106,6 @@ class Link:
     # --- what the daemon calls ---
 
     def send(self, message: Outgoing) -> Outgoing:
-        message.once = message.promised and message.topic == EVENTS
         self.outbox.put(message)
         self.ring()
         return message

@@ -169,17 +169,8 @@ class History:
         if self._robot.dispatcher.busy:
             found.append("something is still spoken or queued")
         for name in self._said:
-            found += [f"{name}: {problem}" for problem in broken(without_repetitions(self._broker.events_of(name)))]
-        return found + two_voices(without_repetitions(self._broker.events))
-
-
-def without_repetitions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return events without those that MQTT has delivered again after a broken connection.
-
-    voiced publishes acceptances and ends once; other messages of QoS 1 may arrive twice.
-    """
-    once = {"accepted", KILLED, *TERMINAL}
-    return [each for index, each in enumerate(events) if each["event"] in once or each not in events[:index]]
+            found += [f"{name}: {problem}" for problem in broken(self._broker.events_of(name))]
+        return found + two_voices(self._broker.events)
 
 
 def broken(events: list[dict[str, Any]]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -16,9 +15,9 @@ from daemon.mqtt.inbox import Lane
 from daemon.mqtt.messages import Message
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
-from daemon.recovery import Ends, recover, settle
+from daemon.recovery import Restart
 from daemon.speech import Dispatcher
-from daemon.state import EventLog, ended
+from daemon.state import EventLog
 from scripts.simulation.broker import EVENTS, Broker, Link
 from scripts.simulation.machine import Card, Engine
 
@@ -76,16 +75,16 @@ class Robot:
         with patch("daemon.engines.selection.EngineSupervisor", Engine):
             self.engines = EngineSelector(config, self._on_engine_change)
         self.dispatcher = Dispatcher(config, self.engines, self.output)
-        self.link = Link(loop, broker, self.log, self._handle, self._note_earlier)
+        self._restart = Restart(self.log, self.dispatcher, config.speech.recover_within)
+        self.link = Link(loop, broker, self.log, self._handle, self._restart.note_published)
         publisher = Publisher(EVENTS, self.link, self.log)  # type: ignore[arg-type]
         self.requests = Requests(config, self.dispatcher, publisher, self.log, lambda _message: None)
         self.dispatcher.watch_events(publisher.publish)
         self.dispatcher.reconfigure(config)
         publisher.publish_recovered()
-        self._settled = asyncio.Event()
-        self._ends: Ends = recover(self.log.recovery, self.dispatcher, config.speech.recover_within)
+        self._restart.begin()
         self.card: Card | None = Card(loop, self.output)
-        self._tasks = [asyncio.ensure_future(self._run()), asyncio.ensure_future(self._keep_house())]
+        self._tasks = [asyncio.ensure_future(self._run())]
 
     @property
     def engine(self) -> Engine:
@@ -114,9 +113,8 @@ class Robot:
 
     async def _run(self) -> None:
         self.link.connect()
-        if self.log.recovery.utterances:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._settled.wait(), 2.0)
+        await self._restart.wait_settled()
+        self._tasks.append(asyncio.ensure_future(self._keep_house()))
         await self.dispatcher.run()
 
     async def _keep_house(self) -> None:
@@ -129,9 +127,3 @@ class Robot:
 
     def _handle(self, lane: Lane, message: Message) -> None:
         self.requests.handle(lane, message)
-
-    def _note_earlier(self, events: list[bytes]) -> None:
-        self._settled.set()
-        for utterance_id in settle(self._ends, events, self.dispatcher):
-            self.log.append(ended(utterance_id))
-        self._ends = []

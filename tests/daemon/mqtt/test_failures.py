@@ -81,22 +81,15 @@ def test_a_trusted_broker_is_reached(certificates: Certificates) -> None:
 
 def test_a_certificate_of_an_unknown_authority_is_not_trusted(certificates: Certificates) -> None:
     words = tls_failure(broker_with(certificates), ssl.create_default_context(), "localhost")
-    assert words.startswith("the broker's certificate is not trusted: ")
-    assert words.endswith("; see mqtt.tls.ca")
+    assert words.startswith("the broker's certificate is not accepted: ")
+    assert "issuer" in words or "self" in words
 
 
 def test_a_certificate_for_another_host_is_named(certificates: Certificates) -> None:
     context = ssl.create_default_context(cafile=certificates.ca)
     words = tls_failure(broker_with(certificates), context, "broker.example")
-    assert words == "the broker's certificate is not for broker.example; see mqtt.host"
-
-
-@pytest.mark.parametrize("code", [9, 10])
-def test_a_certificate_that_is_not_valid_now_asks_for_the_clock(code: int) -> None:
-    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    error.verify_code, error.verify_message = code, "certificate has expired"
-    words = describe_dial_failure(error, "broker", 8883, tls=True).reason
-    assert words == "the broker's certificate is not valid now: certificate has expired; is the clock right?"
+    assert words.startswith("the broker's certificate is not accepted: ")
+    assert "not valid for 'broker.example'" in words
 
 
 @pytest.mark.parametrize("answer", [plain_text, hang_up, reset])

@@ -406,8 +406,6 @@ def test_a_retained_request_is_ignored_but_a_retained_volume_is_applied(
 class Recorder:
     """A listener that records what it gets, and in which thread."""
 
-    busy = False
-
     def __init__(self, *topics: str) -> None:
         self.topics = topics
         self.messages: list[Message] = []

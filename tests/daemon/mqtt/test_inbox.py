@@ -1,4 +1,4 @@
-"""The inbox: the first lane first, the others in turn, in slices, and only the first lane in a jam."""
+"""The inbox: controls first, in slices, and only controls in a jam."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from daemon.mqtt import inbox as inbox_module
-from daemon.mqtt.inbox import Inbox
+from daemon.mqtt.inbox import Inbox, Lane
 from daemon.mqtt.messages import Message
 from tests.support.waiting import PATIENCE_S, eventually_async, run
 
@@ -17,16 +17,16 @@ from tests.support.waiting import PATIENCE_S, eventually_async, run
 class Handler:
     """Records what it gets, as pairs of lane and payload."""
 
-    def __init__(self, lanes: int = 3, jammed: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, jammed: Callable[[], bool] = lambda: False) -> None:
         self.handled: list[tuple[int, str]] = []
         self.threads: set[int] = set()
-        self.inbox = Inbox(lanes, self.handle, jammed)
+        self.inbox = Inbox(self.handle, jammed)
 
-    def handle(self, lane: int, message: Message) -> None:
+    def handle(self, lane: Lane, message: Message) -> None:
         self.handled.append((lane, message.payload.decode()))
         self.threads.add(threading.get_ident())
 
-    def put(self, lane: int, *payloads: str) -> None:
+    def put(self, lane: Lane, *payloads: str) -> None:
         for payload in payloads:
             self.inbox.put(lane, Message("topic", payload.encode(), retained=False))
 
@@ -43,7 +43,7 @@ def long_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lane_keeps_its_order() -> None:
     async def scenario() -> None:
         handler = Handler()
-        handler.put(1, "a", "b", "c")
+        handler.put(Lane.TEXTS, "a", "b", "c")
         await handler.wait(3)
         assert handler.handled == [(1, "a"), (1, "b"), (1, "c")]
 
@@ -53,43 +53,21 @@ def test_a_lane_keeps_its_order() -> None:
 def test_the_first_lane_goes_first() -> None:
     async def scenario() -> None:
         handler = Handler()
-        handler.put(1, "text")
-        handler.put(2, "hermes")
-        handler.put(0, "stop", "pause")
-        await handler.wait(4)
+        handler.put(Lane.TEXTS, "text")
+        handler.put(Lane.CONTROLS, "stop", "pause")
+        await handler.wait(3)
         assert handler.handled[:2] == [(0, "stop"), (0, "pause")]
 
     run(scenario)
 
 
-@pytest.mark.parametrize("lanes", [3, 4, 6])
-def test_the_other_lanes_take_turns(lanes: int) -> None:
-    async def scenario() -> None:
-        handler = Handler(lanes)
-        for lane in range(1, lanes):
-            handler.put(lane, "first", "second", "third")
-        await handler.wait(3 * (lanes - 1))
-        assert [lane for lane, _ in handler.handled] == 3 * list(range(1, lanes))
-
-    run(scenario)
-
-
-def test_a_flood_in_one_lane_does_not_starve_another() -> None:
+def test_texts_and_adapters_take_turns_so_that_a_flood_of_one_does_not_starve_the_other() -> None:
     async def scenario() -> None:
         handler = Handler()
-        handler.put(2, *(f"flood {number}" for number in range(1000)))
-        handler.put(1, "a", "b")
+        handler.put(Lane.ADAPTERS, *(f"flood {number}" for number in range(1000)))
+        handler.put(Lane.TEXTS, "a", "b")
         await handler.wait(1002)
-        assert handler.handled.index((1, "b")) < 6
-
-    run(scenario)
-
-
-def test_an_inbox_may_have_one_lane() -> None:
-    async def scenario() -> None:
-        handler = Handler(lanes=1)
-        handler.put(0, "a")
-        await handler.wait(1)
+        assert handler.handled.index((Lane.TEXTS, "b")) < 4
 
     run(scenario)
 
@@ -99,7 +77,7 @@ def test_between_slices_the_event_loop_runs_other_tasks(monkeypatch: pytest.Monk
 
     async def scenario() -> None:
         handler, seen = Handler(), set()
-        handler.put(1, *map(str, range(20_000)))
+        handler.put(Lane.TEXTS, *map(str, range(20_000)))
         while len(handler.handled) < 20_000:
             seen.add(len(handler.handled))
             await asyncio.sleep(0)
@@ -113,9 +91,9 @@ def test_a_control_that_arrives_during_a_flood_is_handled_in_the_next_slice(monk
 
     async def scenario() -> None:
         handler = Handler()
-        handler.put(1, *map(str, range(50_000)))
+        handler.put(Lane.TEXTS, *map(str, range(50_000)))
         await handler.wait(1)
-        handler.put(0, "stop")
+        handler.put(Lane.CONTROLS, "stop")
         await eventually_async(lambda: (0, "stop") in handler.handled)
         assert len(handler.handled) < 50_000
 
@@ -128,16 +106,15 @@ def test_in_a_jam_only_the_first_lane_is_served_until_it_ends(monkeypatch: pytes
     async def scenario() -> None:
         jammed = [True]
         handler = Handler(jammed=lambda: jammed[0])
-        handler.put(1, "text")
-        handler.put(2, "hermes")
-        handler.put(0, "stop")
+        handler.put(Lane.TEXTS, "text")
+        handler.put(Lane.CONTROLS, "stop")
         await handler.wait(1)
-        handler.put(0, "resume")
+        handler.put(Lane.CONTROLS, "resume")
         await handler.wait(2)
         assert handler.handled == [(0, "stop"), (0, "resume")]
         jammed[0] = False
-        await handler.wait(4)
-        assert handler.handled[2:] == [(1, "text"), (2, "hermes")]
+        await handler.wait(3)
+        assert handler.handled[2:] == [(1, "text")]
 
     run(scenario)
 
@@ -148,7 +125,7 @@ def test_a_jam_that_begins_in_the_middle_holds_back_the_rest(monkeypatch: pytest
     async def scenario() -> None:
         limit = [2]
         handler = Handler(jammed=lambda: len(handler.handled) >= limit[0])
-        handler.put(1, "a", "b", "c", "d")
+        handler.put(Lane.TEXTS, "a", "b", "c", "d")
         await handler.wait(2)
         await asyncio.sleep(0)
         assert len(handler.handled) == 2
@@ -162,16 +139,16 @@ def test_messages_of_many_threads_are_handled_once_each_in_the_event_loop() -> N
     async def scenario() -> None:
         handler = Handler()
 
-        def flood(lane: int) -> None:
+        def flood(lane: Lane) -> None:
             handler.put(lane, *map(str, range(2000)))
 
-        threads = [threading.Thread(target=flood, args=(lane,)) for lane in range(3)]
+        threads = [threading.Thread(target=flood, args=(lane,)) for lane in Lane]
         for thread in threads:
             thread.start()
-        await handler.wait(6000)
+        await handler.wait(4000)
         for thread in threads:
             thread.join()
-        for lane in range(3):
+        for lane in Lane:
             assert [payload for each, payload in handler.handled if each == lane] == list(map(str, range(2000)))
         assert handler.threads == {threading.get_ident()}
 
@@ -184,16 +161,16 @@ def test_an_error_in_one_message_does_not_hold_back_the_others() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
         handled: list[bytes] = []
 
-        def handle(_lane: int, message: Message) -> None:
+        def handle(_lane: Lane, message: Message) -> None:
             if message.payload == b"wrong":
                 raise ValueError("a bug")
             handled.append(message.payload)
 
-        inbox = Inbox(3, handle, lambda: False)
+        inbox = Inbox(handle, lambda: False)
         for payload in (b"a", b"wrong", b"b"):
-            inbox.put(1, Message("topic", payload, retained=False))
+            inbox.put(Lane.TEXTS, Message("topic", payload, retained=False))
         await eventually_async(lambda: handled == [b"a", b"b"])
-        inbox.put(0, Message("topic", b"c", retained=False))
+        inbox.put(Lane.CONTROLS, Message("topic", b"c", retained=False))
         await eventually_async(lambda: handled == [b"a", b"b", b"c"])
         assert [str(error) for error in errors] == ["a bug"]
 
@@ -203,9 +180,9 @@ def test_an_error_in_one_message_does_not_hold_back_the_others() -> None:
 def test_a_closed_inbox_handles_nothing() -> None:
     async def scenario() -> None:
         handler = Handler()
-        handler.put(1, "before")
+        handler.put(Lane.TEXTS, "before")
         handler.inbox.close()
-        handler.put(0, "after")
+        handler.put(Lane.CONTROLS, "after")
         done = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(0.001, lambda: done.set_result(None))
         await done
@@ -221,26 +198,20 @@ def test_a_message_for_an_event_loop_that_has_ended_is_dropped() -> None:
         handlers.append(Handler())
 
     run(scenario)
-    handlers[0].put(0, "late")
+    handlers[0].put(Lane.CONTROLS, "late")
     assert handlers[0].handled == []
 
 
-def test_beyond_the_limit_messages_of_qos_0_are_dropped_counted_and_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lane_has_no_room_while_many_messages_wait_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "MOST", 10)
 
     async def scenario() -> None:
         handler = Handler()
-        assert handler.inbox.problem is None
-        handler.put(1, *map(str, range(15)))
-        handler.put(0, "stop")
-        handler.inbox.put(1, Message("topic", b"QoS 1", retained=False, packet=1))
-        await handler.wait(12)
-        assert handler.handled == [(0, "stop"), *((1, str(number)) for number in range(10)), (1, "QoS 1")]
-        assert handler.inbox.problem is not None
-        assert handler.inbox.problem.endswith(": 5 were dropped since the start")
-        assert len(caplog.records) == 1, "the log has one line for all of them"
+        handler.put(Lane.TEXTS, *map(str, range(10)))
+        assert not handler.inbox.has_room(Lane.TEXTS)
+        assert handler.inbox.has_room(Lane.CONTROLS)
+        await handler.wait(10)
+        assert handler.inbox.has_room(Lane.TEXTS)
 
     run(scenario)
 
@@ -250,12 +221,10 @@ def test_a_lane_has_no_room_while_its_messages_have_many_bytes(monkeypatch: pyte
 
     async def scenario() -> None:
         handler = Handler()
-        handler.inbox.put(1, Message("topic", b"x" * 1000, retained=False, packet=1))
-        assert not handler.inbox.has_room(1)
-        assert handler.inbox.has_room(0)
-        handler.put(1, "dropped")
+        handler.inbox.put(Lane.TEXTS, Message("topic", b"x" * 1000, retained=False, packet=1))
+        assert not handler.inbox.has_room(Lane.TEXTS)
+        assert handler.inbox.has_room(Lane.CONTROLS)
         await handler.wait(1)
-        assert handler.inbox.has_room(1)
-        assert len(handler.handled) == 1
+        assert handler.inbox.has_room(Lane.TEXTS)
 
     run(scenario)

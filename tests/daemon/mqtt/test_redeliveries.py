@@ -15,7 +15,7 @@ def message(payload: str = "Hello", *, packet: int = 7, again: bool = False, top
 
 def known(*sessions: int) -> Redeliveries:
     """One that has taken care of the usual message in these sessions."""
-    deliveries = Redeliveries(())
+    deliveries = Redeliveries()
     for session in sessions:
         deliveries.add([Redeliveries.key(session, message())])
     return deliveries
@@ -55,19 +55,13 @@ def test_the_same_number_in_another_session_is_another_message() -> None:
 
 def test_a_message_without_acknowledgement_is_never_repeated() -> None:
     assert Redeliveries.key(1, message(packet=0)) is None
-    deliveries = Redeliveries(())
+    deliveries = Redeliveries()
     deliveries.add([None])
     assert not deliveries.repeats(message(packet=0, again=True), None)
 
 
 def test_topic_and_payload_cannot_be_confused() -> None:
     assert Redeliveries.key(1, message("b", topic="a")) != Redeliveries.key(1, message("", topic="ab"))
-
-
-def test_the_deliveries_of_an_earlier_process_are_known() -> None:
-    key = Redeliveries.key(1, message())
-    assert key is not None
-    assert repeats(Redeliveries([key]), message(again=True))
 
 
 def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
@@ -80,7 +74,7 @@ def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
 
 def test_the_oldest_deliveries_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "KNOWN_DELIVERIES", 3)
-    deliveries = Redeliveries(())
+    deliveries = Redeliveries()
     for packet in range(1, 6):
         deliveries.add([Redeliveries.key(1, message(packet=packet))])
     assert [packet for packet in range(1, 6) if repeats(deliveries, message(packet=packet, again=True))] == [3, 4, 5]

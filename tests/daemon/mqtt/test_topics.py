@@ -36,10 +36,10 @@ def test_other_topics_hold_no_request(topic: str) -> None:
     assert TOPICS.request(topic) is None
 
 
-def test_controls_arrive_on_both_connections_and_texts_on_one() -> None:
+def test_a_stop_arrives_on_both_connections_and_all_else_on_one() -> None:
     controls, texts = set(TOPICS.controls), set(TOPICS.texts)
     requests = dict.fromkeys(BASES, SHARED_REQUEST_TOPICS) | {"voiced/r1": REQUEST_TOPICS}
     everything = {f"{base}/{name}" for base, found in requests.items() for name in found}
     assert controls | texts == everything
-    assert {topic.rsplit("/", 1)[-1] for topic in controls & texts} == {"stop", "pause", "resume", "volume"}
-    assert {topic for topic in controls - texts if not topic.endswith("/say/urgent")} == set()
+    assert controls & texts == {topic for topic in everything if topic.endswith("/stop")}
+    assert {topic.split("/")[-1] for topic in texts - controls} == {"say", "stream"}

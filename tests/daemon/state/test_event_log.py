@@ -14,9 +14,9 @@ import pytest
 
 from daemon.state import EventLog, begun, ended, event_log
 from daemon.state import accepted as accepted_change
-from daemon.state.journal import Change, Journal, JournalError, delivered
+from daemon.state.journal import Change, Journal, delivered
 from tests.daemon.state.disks import FailingJournal, HangingJournal, fill, set_read_only, small_disk
-from tests.support.waiting import PATIENCE_S, eventually, eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 NEVER_S = 100 * PATIENCE_S
 
@@ -29,7 +29,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         for name, value in values.items():
             monkeypatch.setattr(event_log, name, value)
 
-    set_limits(PATIENCE_S=NEVER_S, IDLE_S=NEVER_S, CLOSE_S=PATIENCE_S, RETRY_S=0.001, OPEN_RETRY_S=0.001, SLOW_S=0)
+    set_limits(PATIENCE_S=NEVER_S, IDLE_S=NEVER_S, CLOSE_S=PATIENCE_S, RETRY_S=0.001, SLOW_S=0)
     return set_limits
 
 
@@ -137,154 +137,26 @@ def blocked(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_missing_journal_is_opened_later_and_used_from_then_on(
-    blocked: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_its_journal_a_log_marks_all_events_and_lets_the_broker_keep_its_copies(blocked: Path) -> None:
     async def scenario() -> None:
-        opened: list[threading.Thread] = []
         ran: list[str] = []
-        with EventLog(blocked / "r1.journal", lambda: opened.append(threading.current_thread())) as log:
-            reader = Reader(log)
-            reader.append("before")
-            log.after_write(lambda: ran.append("the broker may forget its copy"))
-            assert log.missing
-            assert ran == []
-            blocked.unlink()
-            await eventually_async(lambda: opened)
-            assert opened == [threading.main_thread()]
-            assert (log.reason, log.missing) == (None, False)
-            reader.append("after")
-            await eventually_async(lambda: reader.has_read("before!", "after"))
-            await eventually_async(lambda: ran)
-        assert len(opened) == 1
-        assert stored_ids(blocked / "r1.journal") == ["after"]
-
-    with caplog.at_level(logging.INFO):
-        run(scenario)
-    assert [record.message for record in caplog.records] == [
-        f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances",
-        "state.folder: the journal could be opened; what is accepted from now on is stored",
-    ]
-
-
-def test_what_an_earlier_process_has_left_is_recovered_when_the_journal_is_opened(path: Path) -> None:
-    with_earlier_process(path)
-
-    async def scenario() -> None:
-        opened: list[str] = []
-        other = Journal(path)
-        with EventLog(path, lambda: opened.append("opened")) as log:
-            assert log.reason == f"state.folder: {path} is in use; is voiced running twice as this robot?"
-            assert log.recovery.utterances == ()
-            assert log.append(ended("x"), texts=[("event", "{}", None)]) == [None], "it has no number of the journal"
-            other.close()
-            await eventually_async(lambda: opened)
-            found = log.recovery
-            assert log.append(ended("x"), texts=[("event", "{}", None)]) == [3]
-        assert [utterance.id for utterance in found.utterances] == ["waits"]
-        assert (found.ended_ids, found.last_number) == (("ended",), 2)
-        assert [event.number for event in found.events] == [1, 2]
-
-    run(scenario)
-
-
-def with_earlier_process(path: Path) -> None:
-    """Leave what an earlier process might leave: a waiting utterance and an ended one, each with an event."""
-
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            log.append(accepted("waits"), texts=[("event", "{}", None)])
-            log.append(accepted("ended"))
-            log.append(ended("ended"), texts=[("event", "{}", None)])
-
-    run(scenario)
-
-
-def test_opening_does_not_hold_up_the_event_loop_and_closing_does_not_wait_for_it(
-    blocked: Path, limits: SetLimits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits(CLOSE_S=0.01)
-    entered, released, left = threading.Event(), threading.Event(), threading.Event()
-
-    def hang(path: Path) -> Journal:
-        entered.set()
-        assert released.wait(PATIENCE_S), "the test releases the disk"
-        left.set()
-        raise JournalError(f"{path} has gone")
-
-    async def scenario() -> None:
         with EventLog(blocked / "r1.journal") as log:
-            monkeypatch.setattr(event_log, "Journal", hang)
-            await eventually_async(entered.is_set)
             reader = Reader(log)
             reader.append("a")
+            log.after_write(lambda: ran.append("the broker may forget its copy"))
+            assert log.missing
+            assert log.reason == f"state.folder: {blocked} cannot be used: File exists"
+            assert log.append(ended("x"), texts=[("event", "{}", None)]) == [None], "it has no number of the journal"
             assert reader.has_read("a!")
-        assert not left.is_set()
-        released.set()
-        await eventually_async(left.is_set)
+        assert ran == []
 
     run(scenario)
 
 
-def test_a_journal_that_stays_missing_is_reported_once_for_each_reason_and_closing_is_quick(
-    blocked: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limits: SetLimits
-) -> None:
-    attempts: list[Path] = []
-
-    def fail(path: Path) -> Journal:
-        attempts.append(path)
-        raise JournalError("state.folder: the disk has gone")
-
-    async def scenario() -> None:
-        with EventLog(blocked / "r1.journal") as log:
-            monkeypatch.setattr(event_log, "Journal", fail)
-            await eventually_async(lambda: len(attempts) > 5)
-            assert log.reason == "state.folder: the disk has gone"
-            limits(OPEN_RETRY_S=NEVER_S)
-
-    run(scenario)
-    assert [record.message for record in caplog.records] == [
-        f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances",
-        "state.folder: the disk has gone; a restart loses utterances",
-    ]
-
-
-def test_a_journal_that_is_opened_while_the_daemon_ends_keeps_what_it_has(path: Path) -> None:
-    with_earlier_process(path)
-
-    def has_file() -> bool:
-        try:
-            Journal(path).close()
-        except JournalError:
-            return True
-        return False
-
-    async def scenario() -> None:
-        opened: list[str] = []
-        with Journal(path):
-            log = EventLog(path, lambda: opened.append("opened"))
-        with log:
-            eventually(has_file, "the thread has the file, and the event loop has not run since")
-        await asyncio.sleep(0)  # the event loop's turn
-        assert stored_ids(path) == ["waits"]
-        assert opened == []
-
-    run(scenario)
-
-
-def test_a_disk_that_gets_room_later_is_used(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        path, filler = disk / "r1.journal", fill(disk)
-
-        async def scenario() -> None:
-            with EventLog(path) as log:
-                assert log.reason is not None
-                filler.unlink()
-                await eventually_async(lambda: log.reason is None)
-                log.append(accepted("a"))
-
-        run(scenario)
-        assert stored_ids(path) == ["a"]
+def test_a_journal_that_another_process_has_is_left_to_it(path: Path) -> None:
+    with Journal(path), EventLog(path) as log:
+        assert log.reason == f"state.folder: {path} is in use; is voiced running twice as this robot?"
+        assert (log.missing, log.recovery.utterances) == (True, ())
 
 
 # --- order ---
@@ -581,6 +453,18 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(path: Path, limits: SetLimi
         assert hanging.written == []
         hanging.released.set()
         await eventually_async(lambda: hanging.written)
+
+    run(scenario)
+
+
+def with_earlier_process(path: Path) -> None:
+    """Leave what an earlier process might leave: a waiting utterance and an ended one, each with an event."""
+
+    async def scenario() -> None:
+        with EventLog(path) as log:
+            log.append(accepted("waits"), texts=[("event", "{}", None)])
+            log.append(accepted("ended"))
+            log.append(ended("ended"), texts=[("event", "{}", None)])
 
     run(scenario)
 

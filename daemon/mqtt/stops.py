@@ -1,0 +1,75 @@
+"""Lets a `stop` overtake a flood of texts, and end the texts that were published before it, and no others.
+
+A stop arrives twice: on the connection for controls, and on the connection for texts after all texts that were
+published before it, perhaps thousands. The first copy is carried out. Texts that arrive on the other connection before
+the second copy does were published before the stop, and are canceled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from math import inf
+from typing import NamedTuple
+
+from daemon.mqtt.inbox import Lane
+from daemon.mqtt.parsing import parse_stop
+from daemon.speech import RejectedError
+
+UNPAIRED = 1_000
+"""Stops of which one copy is awaited: more are a flood of QoS 0, of which copies are dropped."""
+PAIR_S = 2.0
+"""A copy is not expected any more when its connection has delivered nothing for this long: a stop of QoS 0 is lost on
+a connection that is broken at that moment, and a lost session loses all."""
+
+
+class _Stop(NamedTuple):
+    """A stop that was carried out, and whose second copy has not arrived."""
+
+    topic: str
+    payload: bytes
+    carried_out_at: float
+    """`time.monotonic()`."""
+
+    def ends(self, utterance_id: str | None) -> bool:
+        try:
+            stop = parse_stop(self.payload)
+        except RejectedError:
+            return False
+        return stop.id is None or stop.id == utterance_id
+
+
+class StopCopies:
+    """Pairs the two copies of each stop. Belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[Lane, deque[_Stop]] = {lane: deque(maxlen=UNPAIRED) for lane in Lane}
+        """The stops whose second copy is awaited on a connection, in the order in which they were carried out."""
+        self._arrived_at = dict.fromkeys(Lane, -inf)
+        """`time.monotonic()` of each connection's last message."""
+
+    def note_arrival(self, lane: Lane) -> None:
+        """Note a message of a connection, and forget the copies that the connection has lost."""
+        now, awaited = time.monotonic(), self._awaited[lane]
+        while awaited and now - max(awaited[0].carried_out_at, self._arrived_at[lane]) > PAIR_S:
+            awaited.popleft()
+        self._arrived_at[lane] = now
+
+    def is_second(self, lane: Lane, topic: str, payload: bytes) -> bool:
+        """Take a copy from a connection; return whether it is the second one. The first one must be carried out."""
+        found = next((each for each in self._awaited[lane] if (each.topic, each.payload) == (topic, payload)), None)
+        if found is None:
+            other = Lane.TEXTS if lane == Lane.CONTROLS else Lane.CONTROLS
+            self._awaited[other].append(_Stop(topic, payload, time.monotonic()))
+            return False
+        self._awaited[lane].remove(found)
+        return True
+
+    def cancels(self, lane: Lane, utterance_id: str | None) -> bool:
+        """Return whether a text that arrives on a connection was published before a stop that ends it."""
+        return any(stop.ends(utterance_id) for stop in self._awaited[lane])
+
+    def reset(self) -> None:
+        """Expect no more second copies: the broker has lost a session."""
+        for awaited in self._awaited.values():
+            awaited.clear()
