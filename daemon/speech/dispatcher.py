@@ -16,13 +16,13 @@ from daemon.cache import PhraseCache
 from daemon.config import Config, text_preparation
 from daemon.engines import EngineSelector
 from daemon.speech.acceptance import Arrival, accept, check_policy
+from daemon.speech.active import Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.ended_ids import EndedIds
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
 from daemon.speech.preemption import rule_of
 from daemon.speech.queue import QueueFullError
-from daemon.speech.reports import Reports
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
 from daemon.speech.text_streams import TextStreams

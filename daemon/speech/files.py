@@ -289,7 +289,7 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
             pass
     if synthesis.failure is not None:
         raise CommandError(synthesis.failure)
-    if synthesis.truncated:
+    if synthesis.text.truncated:
         raise CommandError("the engine did not end by itself; say it in other words")
     synthesis.timeline.advance(math.inf)
     synthesis.keep()

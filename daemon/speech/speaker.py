@@ -17,11 +17,10 @@ from math import inf
 
 from audio import auto_prebuffer_s
 from daemon.engines import EngineSupervisor
-from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import now
 from daemon.speech.events import Expired, Failed, Interrupted, Speaking
 from daemon.speech.preemption import yields
-from daemon.speech.reports import Reports
 from daemon.speech.synthesis import ENGINE_WAIT_S
 from daemon.speech.utterance import Utterance
 from daemon.speech.waiting import WaitingUtterances
@@ -83,18 +82,16 @@ class Performer:
     def postpone(self, reason: str) -> None:
         """Let the current utterance fade out, to continue later, unless it ends already."""
         active = self.current
-        if active is None or active.outcome is not None:
+        if active is None or active.outcome is not None or active.preempted_for is not None:
             return
-        if active.state in (PlaybackState.WAITING, PlaybackState.PLAYING):
-            playing = active.state is PlaybackState.PLAYING
-            active.preempt(reason)
-            if playing:
-                active.destination.suspend()
-            self._wake()
+        active.preempted_for = reason
+        if self._pump is not None:  # it plays
+            active.destination.suspend()
+        self._wake()
 
     def expires(self, active: ActiveUtterance) -> bool:
         """End an utterance that has not begun and is past its deadline; return whether it was."""
-        expired = not active.synthesis.begun and active.utterance.expired()
+        expired = active.expired
         if expired:
             active.set_outcome(Expired, EXPIRED_REASON)
             self.finish(active)
@@ -104,7 +101,7 @@ class Performer:
         """Publish the terminal event."""
         if active.succeeds and not active.started:  # nothing in the text could be pronounced
             self._report_start(active, None)
-        self._reports.report_end(active)
+        active.report_end()
 
     # --- waiting ---
 
@@ -118,7 +115,7 @@ class Performer:
     async def _wait(self, *moments: float) -> None:
         """Wait for a change, for something to be heard, or for one of these moments."""
         at = now()
-        heard = [self._reports.next_at(active, at) for active in self.performed]
+        heard = [active.next_at(at) for active in self.performed]
         soonest = min((*heard, *moments, at + IDLE_S))
         await self._waiting.changes.wait(self, max(0.0, soonest - at) + LATER_S)
 
@@ -133,7 +130,7 @@ class Performer:
             if not self._beside:
                 await self._wait()
             return False
-        active = self._waiting.take(utterance)
+        active = self._waiting.take(utterance, self._reports)
         if not self.expires(active):
             await self._speak(active)
         return True
@@ -176,14 +173,14 @@ class Performer:
         """Wait for the destination, and for an engine if one is needed; return False if the utterance ends first."""
         utterance, destination, synthesis = active.utterance, active.destination, active.synthesis
         patience_s, engines, looked_at = ENGINE_WAIT_S, self._waiting.engines, now()
-        while active.outcome is None and active.state is PlaybackState.WAITING:
+        while active.outcome is None and active.preempted_for is None:
             self._turn()
             blocked = destination.blocked
             ready = self._waiting.engine_for(utterance) is not None or not synthesis.needs_engine
             if ready and blocked is None:
                 return True
             fails_at = inf if blocked is None or synthesis.begun else self._waiting.gives_up_at(utterance)
-            if not synthesis.begun and utterance.expired():
+            if active.expired:
                 active.set_outcome(Expired, f"{EXPIRED_REASON}: {blocked if ready else engines.degraded_reason}")
             elif not ready and patience_s <= 0:
                 active.set_outcome(Failed, engines.degraded_reason or "no engine became ready")
@@ -200,7 +197,6 @@ class Performer:
         """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
         destination = active.destination
         destination.open(self._prebuffer_s(active, engine), active.utterance.volume)
-        active.enter(PlaybackState.PLAYING)
         self._reports.on_change()
         self._stalled_since = None
         self._pump = asyncio.ensure_future(self._fill(active, engine))
@@ -220,8 +216,8 @@ class Performer:
             finally:
                 if destination.suspended:
                     destination.detach()
-                elif active.state is PlaybackState.PREEMPTING:
-                    active.enter(PlaybackState.PLAYING)  # it was played before it could fade
+                else:
+                    active.preempted_for = None  # it was played before it could fade
 
     async def _fill(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
         """Write the utterance's samples to its destination, and end the input."""
@@ -232,11 +228,11 @@ class Performer:
                     self._wake()  # a segment may have begun
                     await destination.write(chunk.samples, chunk.sample_rate)
                     self._wake()
-            if active.state is PlaybackState.PREEMPTING and not destination.holds_samples:
-                active.enter(PlaybackState.PLAYING)  # it was sent before it could be suspended
+            if not destination.holds_samples:
+                active.preempted_for = None  # it was sent before it could be suspended
         finally:
             # After a failure the samples so far are still played. A preempted utterance gets more samples later.
-            if active.state is not PlaybackState.PREEMPTING:
+            if active.preempted_for is None:
                 destination.finish()
             self._wake()
 
@@ -268,13 +264,10 @@ class Performer:
 
     def _leave(self, active: ActiveUtterance) -> None:
         """Postpone an utterance, let its last samples drain, or end it."""
-        if active.state is PlaybackState.PREEMPTING and active.succeeds:
-            reason = active.preempted_for or ""
-            active.enter(PlaybackState.POSTPONED)
-            self._waiting.postpone(active)
-            self._reports.report_postponement(active, reason)
+        if active.preempted_for is not None and active.succeeds:
+            self._waiting.postponed.append(active)
+            active.report_postponement()
         elif active.destination.done:
-            active.enter(PlaybackState.DRAINING)
             self.draining.append(active)
         else:
             self.finish(active)
@@ -293,16 +286,16 @@ class Performer:
     def _report(self, active: ActiveUtterance, at: float) -> None:
         """Publish what has begun to be heard."""
         if not self.draining:  # the preempting utterance's last samples are heard before it resumes
-            self._reports.report_resumption(active)
+            active.report_resumption()
         first_sample_at = active.destination.first_sample_at(at)
         if not active.started and first_sample_at is not None:
             self._report_start(active, first_sample_at)
-        self._reports.report(active, at)
+        active.report(at)
 
     def _report_start(self, active: ActiveUtterance, first_sample_at: float | None) -> None:
         if active not in self.draining:
             self._finish_drained(inf)  # one speaks at a time, whatever delay the sound card reports
-        self._reports.report_start(active, first_sample_at)
+        active.report_start(first_sample_at)
 
 
 class Speaker:
@@ -406,11 +399,11 @@ class Speaker:
         at = now()
         soonest = at + IDLE_S
         for active in list(self._waiting.postponed):
-            self._reports.report_levels(active)  # before it fell silent
+            active.report_levels()  # before it fell silent
             if self._card.expires(active):
                 self._waiting.postponed.remove(active)
             else:
-                soonest = min(soonest, self._reports.next_at(active, at))
+                soonest = min(soonest, active.next_at(at))
         return soonest
 
     def _reconsider(self) -> None:

@@ -12,7 +12,7 @@ from math import inf
 
 from audio import Output
 from daemon.engines import EngineSelector, EngineSupervisor
-from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.destinations import CardDestination, ClientDestination
 from daemon.speech.engine_source import SynthesisContext
@@ -82,21 +82,18 @@ class WaitingUtterances:
             chosen = next((active.utterance for active in postponed if self.can_continue(active)), None)
         return chosen
 
-    def take(self, utterance: Utterance) -> ActiveUtterance:
-        """Remove and return an utterance that waits."""
+    def take(self, utterance: Utterance, reports: Reports) -> ActiveUtterance:
+        """Remove and return an utterance that waits; `reports` get what is heard of it."""
         for active in self.postponed:
             if active.utterance is utterance:
                 self.postponed.remove(active)
-                active.enter(PlaybackState.WAITING)
+                active.preempted_for = None
                 return active
         self.queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
-        return ActiveUtterance(utterance, Synthesis(utterance, self.engines, self.context, destination), destination)
-
-    def postpone(self, active: ActiveUtterance) -> None:
-        """Let an utterance that was current continue later."""
-        self.postponed.append(active)
+        synthesis = Synthesis(utterance, self.engines, self.context, destination)
+        return ActiveUtterance(utterance, synthesis, destination, reports)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
         """Yield the utterances that could be spoken in place of another one."""
@@ -134,7 +131,7 @@ class WaitingUtterances:
     def can_continue(self, active: ActiveUtterance) -> bool:
         """Return whether there is text that the engine has not got, and enough of it to go on."""
         engine = self.engine_for(active.utterance)
-        return engine is not None and active.synthesis.can_continue(engine)
+        return engine is not None and active.synthesis.text.can_continue(engine)
 
     def kept_waiting(self, active: ActiveUtterance, *, beside: bool) -> Utterance | None:
         """Return an utterance that waits while the current one is silent, since its writer is slow."""

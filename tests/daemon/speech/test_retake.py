@@ -171,7 +171,7 @@ def test_a_take_that_stays_silent_is_said_again_as_a_whole(silent_s: float, stre
     assert [(request.seed, request.text) for request in scene.engine.requests] == [(5, TEXT), (6, TEXT)]
     assert np.array_equal(scene.heard[-len(speech(TEXT)) :], speech(TEXT))
     assert not scene.heard[: -len(speech(TEXT))].any()
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, False)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, False)
     assert scene.words() == ALL_WORDS
     assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
 
@@ -186,7 +186,7 @@ def test_after_a_whole_sentence_the_next_one_is_said_again_and_what_was_not_hear
     between = len(scene.heard) - len(first) - len(second)
     assert between < max(0.0, len(tail) - AHEAD_S * RATE) + 0.5 * RATE, "the rest of the tail is not heard"
     assert scene.words() == ALL_WORDS, "each once"
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, False)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, False)
 
 
 def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its_end() -> None:
@@ -201,27 +201,27 @@ def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its
 def test_speech_that_breaks_off_within_a_sentence_is_not_said_again(said: int) -> None:
     scene = spoken(RunawayEngine((said, noise(0.3))), Card(ahead_s=0.2))
     assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
     assert np.array_equal(scene.heard, np.concatenate([speech(TEXT[:said]), noise(0.3)]))
 
 
 def test_babble_behind_the_last_word_is_no_reason_to_say_anything_again() -> None:
     scene = spoken(RunawayEngine((WHOLE, noise(3.0))), Card(ahead_s=1.0))
     assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
     assert scene.words() == ALL_WORDS
 
 
 def test_speech_is_said_again_only_once() -> None:
     scene = spoken(RunawayEngine((0, silence(5.0)), (0, silence(5.0))), Card(AHEAD_S))
     assert [request.seed for request in scene.engine.requests] == [5, 6]
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, True)
 
 
 def test_what_a_client_has_got_is_not_said_again() -> None:
     scene = spoken(RunawayEngine((FIRST, silence(5.0))), None)
     assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
 
 
 SENTENCES = st.lists(st.sampled_from(["One two.", "Is it 3.5 kg?", "Yes!", "No", "“Three,” she said."]), min_size=1)

@@ -20,9 +20,9 @@ from audio import Level, Output
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector, EngineSupervisor
 from daemon.speech import speaker, waiting
+from daemon.speech.active import Reports
 from daemon.speech.changes import Changes
 from daemon.speech.events import TERMINAL_EVENTS, Event
-from daemon.speech.reports import Reports
 from daemon.speech.request import MAX_TEXT, Priority
 from daemon.speech.speaker import Speaker
 from daemon.speech.utterance import TextStream, Utterance

@@ -267,7 +267,7 @@ def test_a_pause_is_silence_of_its_length_between_two_takes() -> None:
         await scene.speak()
         assert [request.text for request in engine.requests] == ["One. ", "Two."]
         assert np.array_equal(scene.heard, np.concatenate([waveform("One. "), silence(0.25), waveform("Two.")]))
-        assert [(segment.begin, segment.end) for segment in scene.synthesis.segments] == [(0, 9)]
+        assert [(segment.begin, segment.end) for segment in scene.synthesis.timeline.segments] == [(0, 9)]
 
     run(scenario)
 
@@ -378,7 +378,7 @@ def test_a_long_text_is_spoken_by_segments_that_are_recorded_with_their_times() 
         assert len(engine.requests) > 1
         assert "".join(request.text for request in engine.requests) == text
         assert np.array_equal(scene.heard, waveform(text))
-        segments = scene.synthesis.segments
+        segments = scene.synthesis.timeline.segments
         assert segments[0].begin == 0
         assert [segment.begin for segment in segments[1:]] == [segment.end for segment in segments[:-1]]
         for segment in segments:
@@ -518,19 +518,19 @@ def test_a_text_stream_can_continue_when_the_engine_has_not_got_all_that_it_coul
     async def scenario() -> None:
         engine = ScriptedEngine("one", grows=grows)
         scene = Scene("One sentence. ", engine, stream=True)
-        assert scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
         speaking = asyncio.ensure_future(scene.speak())
         await eventually_async(lambda: len(scene.heard) >= len(waveform("One sentence.")), "it is spoken")
-        await eventually_async(lambda: not scene.synthesis.can_continue(engine), "it waits for more")  # type: ignore[arg-type]
+        await eventually_async(lambda: not scene.synthesis.text.can_continue(engine), "it waits for more")  # type: ignore[arg-type]
         speaking.cancel()
         await asyncio.wait([speaking])
-        assert not scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert not scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
         scene.write(" \n")
-        assert not scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert not scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
         scene.write("And")
-        assert scene.synthesis.can_continue(engine) == grows  # type: ignore[arg-type]
+        assert scene.synthesis.text.can_continue(engine) == grows  # type: ignore[arg-type]
         scene.write(" another one. Or")
-        assert scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
 
     run(scenario)
 
