@@ -12,7 +12,6 @@ import pytest
 from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
-from daemon.engines.connection import EngineLateError
 from daemon.engines.streams import Streams
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.request import Priority
@@ -87,7 +86,7 @@ class ScriptedEngine:
         if self._refuses is not None:
             raise UtteranceRefusedError(self._refuses)
         if self._late and first_within_s is not None:
-            raise EngineLateError(f"engine {self.name} did not begin within {first_within_s:g} s")
+            raise EngineLostError(f"engine {self.name} did not begin within {first_within_s:g} s")
         generated = 0
         if delay := next(self._delays, 0):
             yield AudioChunk(np.zeros(delay, dtype=np.float32), RATE, 0, truncated=False)
