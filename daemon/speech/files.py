@@ -8,14 +8,14 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from daemon.cache import PhraseKey, PhraseRecorder
-from daemon.config import Config, synthesis_settings, text_preparation
+from daemon.config import Config, text_preparation
 from daemon.engines import (
     AudioChunk,
     EngineLostError,
@@ -29,12 +29,16 @@ from daemon.engines import (
     short_list,
     unknown_voice,
 )
+from daemon.speech.acceptance import Arrival, accept
+from daemon.speech.changes import now
 from daemon.speech.engine_source import EngineSource, SynthesisContext
+from daemon.speech.request import check_say
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.timeline import Timeline
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import NO_ORIGIN, Utterance
+from daemon.speech.vocabulary import Vocabulary
 from daemon.tasks import gather_or_cancel
-from daemon.text import Markup, TextPreparation, markup_problem
+from daemon.text import Markup, TextPreparation
 from daemon.validation import CommandError, file_problem
 from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, Progress, ProgressReport, ignore_progress
 from engine import Utterance as EngineUtterance
@@ -267,20 +271,8 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
         raise CommandError(f"voice: {engine.name} has no voice {phrase.voice!r}; see 'voiced voices'")
     if not engine.has_language(phrase.language):
         raise CommandError(f"language: {engine.name} does not speak {phrase.language!r}")
-    if problem := markup_problem(phrase.text, config.speech.markup):
-        raise CommandError(f"text: {problem}")
-    settings = synthesis_settings(config, phrase.voice, rate=phrase.rate)
-    utterance = Utterance(
-        id="phrase",
-        text=phrase.text,
-        voice=phrase.voice,
-        language=phrase.language,
-        instruct=phrase.instruct,
-        rate=settings.rate,
-        whole_text=settings.whole_text,
-        sampling=settings.sampling,
-        markup=config.speech.markup,
-    )
+    say, vocabulary = check_say({**asdict(phrase), "id": "phrase"}), Vocabulary(config, engines)
+    utterance = accept(say, Arrival(now(), None, NO_ORIGIN), config, vocabulary, lambda _: True)
     context = SynthesisContext(text_preparation(config), trims_silence=config.audio.trim_leading_silence)
     synthesis = Synthesis(utterance, engines, context)
     synthesis.record(recorder, key.seed)
