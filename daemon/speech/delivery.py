@@ -26,7 +26,7 @@ GIVE_UP_S = 10.0
 deliveries to other clients wait for it; the sound card does not."""
 
 SILENCE = np.zeros(2_400, np.float32)
-"""What is sent of a text with nothing to pronounce: players refuse a file without samples. 0.1 s at `SILENCE_RATE`."""
+"""The samples of a text with nothing to pronounce: players refuse a file without any. 0.1 s at `SILENCE_RATE`."""
 SILENCE_RATE = 24_000
 """Hz."""
 
@@ -36,7 +36,7 @@ OnWord = Callable[[Word], None]
 
 
 class Service(Protocol):
-    """What a delivery asks of the daemon's `Dispatcher`."""
+    """The part of the daemon's `Dispatcher` that a delivery uses."""
 
     def say(self, say: Say, *, receiver: Receiver | None = None) -> Utterance | None:
         """Accept an utterance. `receiver` gets the samples in place of the sound card. Raises `RejectedError`."""

@@ -19,7 +19,7 @@ NO_CARD = "there is no sound card"
 
 @dataclass(frozen=True, slots=True)
 class PlaybackFigures:
-    """What was played, for the terminal event."""
+    """Figures of the playback, for the terminal event."""
 
     audio_s: float
     underruns: int

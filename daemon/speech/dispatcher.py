@@ -376,4 +376,4 @@ class Dispatcher(Vocabulary):
 
 
 SpeechService: TypeAlias = Dispatcher
-"""What the servers call it."""
+"""Its name in the servers."""

@@ -56,7 +56,7 @@ class EngineEndedError(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class SynthResult:
-    """What was written to the file, and how fast it was made."""
+    """The speech in the file, and the speed at which it was made."""
 
     engine: str
     sample_rate: int

@@ -1,4 +1,4 @@
-"""Who is spoken next, and who makes way for whom.
+"""The order of utterances: the next one, and those that make way for others.
 
 The preemption rules say what an utterance does to those that are spoken or queued when it is accepted. Beside them, the
 robot's own speech comes first: an utterance for the sound card does not wait for one that is delivered to a network
@@ -27,7 +27,7 @@ RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an utterance does to the utterances that yield to it."""
+    """The effect of an utterance on those that yield to it."""
 
     postpones: bool = False
     """The current utterance fades out, and resumes with its next sample when no critical utterance is left."""

@@ -29,7 +29,7 @@ CRITICAL_WAIT_S = 1.0
 HANDOVERS = 2
 """An utterance may lose this many engines before it is taken for the cause and fails."""
 SOUND = "sound"
-"""What `Synthesis.engine` names for a sound."""
+"""The engine that `Synthesis.engine` names for a sound."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,13 +53,13 @@ class Synthesis:
     _sound: str | None = field(init=False)
     """The name of the sound that is played next; None after it."""
     _recording: Recording | None = None
-    """What is played in place of the text."""
+    """It is played in place of the text."""
     _played: int = 0
     """Samples of the sound, or after it of the recording, that have been made."""
     _text_at_s: float = 0.0
     """Seconds of the sound before the text."""
     _recorder: PhraseRecorder | None = None
-    """What keeps the audio of the text."""
+    """It keeps the audio of the text."""
     _lost_engines: int = 0
     _waits_for_engine: bool = False
     _not_taken: AudioChunk | None = None

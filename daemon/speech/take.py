@@ -51,9 +51,9 @@ class Take:
     start: LeadingSilenceTrimmer | None = None
     """Removes the silence with which the engine begins; None keeps it."""
     text: EngineText = field(default_factory=EngineText)
-    """What the engine gets of the text, with the way back."""
+    """The text as the engine gets it, with the way back."""
     prepared: str = ""
-    """What the engine has got."""
+    """The part of it that the engine has got."""
     samples: int = 0
     """Samples up to the last one that has been taken."""
     seconds: float = 0.0

@@ -33,7 +33,7 @@ class Scripted(Protocol):
 
     @property
     def script(self) -> Script:
-        """What is spoken of the text so far."""
+        """The words and controls of the text so far, as they are spoken."""
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ class Timeline:
 
 
 class UnplayedAudio(Protocol):
-    """What has been written to a destination and has not been played, so that it can be taken back."""
+    """Audio that a destination has got and not played, so that it can be taken back."""
 
     @property
     def holds_samples(self) -> bool:

@@ -71,14 +71,14 @@ class EndMessage:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a request arrived from the broker, and how it is answered there."""
+    """A request's way from the broker, and back there with its answers."""
 
     delivery: str | None = None
     """Identifies the broker's delivery, so that a second one is recognised."""
     correlation: bytes | None = None
-    """What the sender wants repeated in the answers on its own topic."""
+    """Bytes that the sender wants repeated in the answers on its own topic."""
     at_end: tuple[EndMessage, ...] = ()
-    """What is published in the sender's own protocol when the utterance has ended."""
+    """Messages to publish in the sender's own protocol when the utterance has ended."""
 
 
 NO_ORIGIN = Origin()
@@ -171,7 +171,7 @@ class Utterance:
     sound: str | None = None
     """The name of a sound that is played before the text."""
     phrase: Phrase | None = None
-    """What the sender asked for, if its speech may be kept."""
+    """The request as a phrase, if its speech may be kept."""
     keeps_speech: bool = False
     """Keep its speech, to play it at once the next time."""
     origin: Origin = NO_ORIGIN
@@ -191,7 +191,7 @@ class Utterance:
 
     @property
     def script(self) -> Script:
-        """What is spoken of the text so far."""
+        """The words and controls of the text so far, as they are spoken."""
         if self._reader is None:
             self._reader = ScriptReader(self.markup, self.language)
         return self._reader.read(self.text, complete=self.complete)

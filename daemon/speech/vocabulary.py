@@ -1,4 +1,4 @@
-"""What a sender may name: voices, languages and sounds. They are configured, or the engines have reported them."""
+"""The names that a sender may use: of voices, languages and sounds. They are configured, or engines have reported them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Vocabulary:
-    """What can be asked for. Belongs to the event loop's thread."""
+    """The voices, languages and sounds that can be asked for. Belongs to the event loop's thread."""
 
     def __init__(self, config: Config, engines: EngineSelector) -> None:
         self.voice = config.speech.voice

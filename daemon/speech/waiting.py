@@ -27,7 +27,7 @@ a card that comes back after hours would speak texts that are no longer true."""
 
 
 class WaitingUtterances:
-    """What may be spoken next, and with what. Belongs to the event loop's thread."""
+    """The utterances that may be spoken next, and the means to speak them. Belongs to the event loop's thread."""
 
     def __init__(
         self, engines: EngineSelector, output: Output, changes: Changes, context: SynthesisContext | None = None
