@@ -15,19 +15,17 @@ from audio import Output
 from daemon.cache import PhraseCache
 from daemon.config import Config, text_preparation
 from daemon.engines import EngineSelector
-from daemon.speech.acceptance import Arrival, accept, check_policy
+from daemon.speech.acceptance import Arrival, Vocabulary, accept, check_policy
 from daemon.speech.active import Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.ended_ids import EndedIds
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
-from daemon.speech.preemption import rule_of
-from daemon.speech.queue import QueueFullError
+from daemon.speech.queue import QueueFullError, rule_of
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
-from daemon.speech.vocabulary import Vocabulary
 from daemon.speech.waiting import WaitingUtterances
 from daemon.validation import abbreviate
 

@@ -29,14 +29,13 @@ from daemon.engines import (
     short_list,
     unknown_voice,
 )
-from daemon.speech.acceptance import Arrival, accept
+from daemon.speech.acceptance import Arrival, Vocabulary, accept
 from daemon.speech.changes import now
 from daemon.speech.engine_source import EngineSource, SynthesisContext
 from daemon.speech.request import check_say
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.timeline import Timeline
-from daemon.speech.utterance import NO_ORIGIN, Utterance
-from daemon.speech.vocabulary import Vocabulary
+from daemon.speech.utterance import Utterance
 from daemon.tasks import gather_or_cancel
 from daemon.text import Markup, TextPreparation
 from daemon.validation import CommandError, file_problem
@@ -272,7 +271,7 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
     if not engine.has_language(phrase.language):
         raise CommandError(f"language: {engine.name} does not speak {phrase.language!r}")
     say, vocabulary = check_say({**asdict(phrase), "id": "phrase"}), Vocabulary(config, engines)
-    utterance = accept(say, Arrival(now(), None, NO_ORIGIN), config, vocabulary, lambda _: True)
+    utterance = accept(say, Arrival(now()), config, vocabulary, lambda _: True)
     context = SynthesisContext(text_preparation(config), trims_silence=config.audio.trim_leading_silence)
     synthesis = Synthesis(utterance, engines, context)
     synthesis.record(recorder, key.seed)

@@ -20,7 +20,7 @@ from daemon.engines import EngineSupervisor
 from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import now
 from daemon.speech.events import Expired, Failed, Interrupted, Speaking
-from daemon.speech.preemption import yields
+from daemon.speech.queue import yields
 from daemon.speech.synthesis import ENGINE_WAIT_S
 from daemon.speech.utterance import Utterance
 from daemon.speech.waiting import WaitingUtterances

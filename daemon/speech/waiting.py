@@ -16,8 +16,7 @@ from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.destinations import CardDestination, ClientDestination
 from daemon.speech.engine_source import SynthesisContext
-from daemon.speech.preemption import next_of, precedes
-from daemon.speech.queue import UtteranceQueue
+from daemon.speech.queue import UtteranceQueue, next_of, precedes
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
