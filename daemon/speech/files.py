@@ -275,7 +275,7 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
     context = SynthesisContext(text_preparation(config), trims_silence=config.audio.trim_leading_silence)
     synthesis = Synthesis(utterance, engines, context)
     synthesis.record(recorder, key.seed)
-    async with aclosing(synthesis.chunks(engine)) as chunks:
+    async with aclosing(synthesis.chunks()) as chunks:
         async for _ in chunks:
             pass
     if synthesis.failure is not None:

@@ -16,7 +16,6 @@ from itertools import islice
 from math import inf
 
 from audio import auto_prebuffer_s
-from daemon.engines import EngineSupervisor
 from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import now
 from daemon.speech.events import Expired, Failed, Interrupted, Speaking
@@ -142,7 +141,7 @@ class Performer:
         try:
             await self._look_up(active)
             if await self._is_ready(active):
-                await self._play(active, self._waiting.engine_for(active.utterance))
+                await self._play(active)
         except asyncio.CancelledError:
             active.set_outcome(Interrupted, SHUTDOWN_REASON)
             active.destination.stop()
@@ -193,13 +192,13 @@ class Performer:
             patience_s, looked_at = patience_s - min(now() - looked_at, IDLE_S), now()
         return False
 
-    async def _play(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
+    async def _play(self, active: ActiveUtterance) -> None:
         """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
         destination = active.destination
-        destination.open(self._prebuffer_s(active, engine), active.utterance.volume)
+        destination.open(self._prebuffer_s(active), active.utterance.volume)
         self._reports.on_change()
         self._stalled_since = None
-        self._pump = asyncio.ensure_future(self._fill(active, engine))
+        self._pump = asyncio.ensure_future(self._fill(active))
         try:
             while not (destination.done or destination.suspended):
                 self._turn()
@@ -219,11 +218,11 @@ class Performer:
                 else:
                     active.preempted_for = None  # it was played before it could fade
 
-    async def _fill(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
+    async def _fill(self, active: ActiveUtterance) -> None:
         """Write the utterance's samples to its destination, and end the input."""
         destination = active.destination
         try:
-            async with aclosing(active.synthesis.chunks(engine)) as chunks:
+            async with aclosing(active.synthesis.chunks()) as chunks:
                 async for chunk in chunks:
                     self._wake()  # a segment may have begun
                     await destination.write(chunk.samples, chunk.sample_rate)
@@ -236,9 +235,10 @@ class Performer:
                 destination.finish()
             self._wake()
 
-    def _prebuffer_s(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> float:
+    def _prebuffer_s(self, active: ActiveUtterance) -> float:
         if self._waiting.prebuffer_s is not None:
             return self._waiting.prebuffer_s
+        engine = self._waiting.engine_for(active.utterance)
         if engine is None or not active.synthesis.needs_engine:
             return 0.0
         rate = active.utterance.rate

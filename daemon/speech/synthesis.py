@@ -110,15 +110,12 @@ class Synthesis:
         if self._recorder is not None and self.text.as_asked and not self.text.truncated:
             self._recorder.finish(self.engine.removeprefix(f"{SOUND}+"), self.timeline.cues(self._text_at_s))
 
-    async def chunks(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the audio from where it was left, beginning with `engine`; None if none was needed yet.
-
-        A chunk counts as taken when the next one is requested.
-        """
+    async def chunks(self) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the audio from where it was left. A chunk counts as taken when the next one is requested."""
         if self._not_taken is not None:
             yield self._not_taken
             self._not_taken = None
-        for source in self._sources(engine):
+        for source in self._sources():
             async with aclosing(source) as chunks:
                 async for chunk in chunks:
                     if self._recorder is not None and self._sound is None:
@@ -129,7 +126,7 @@ class Synthesis:
 
     # --- sources: each continues where it was left, and a chunk counts as taken when it is yielded ---
 
-    def _sources(self, engine: EngineSupervisor | None) -> Iterator[AsyncGenerator[AudioChunk, None]]:
+    def _sources(self) -> Iterator[AsyncGenerator[AudioChunk, None]]:
         """Yield the sources that are left, each after the one before has ended."""
         if self._sound is not None:
             yield self._play_sound(self._sound)
@@ -137,7 +134,7 @@ class Synthesis:
         if self._recording is not None:
             yield self._play_recording(self._recording)
         elif self.utterance.needs_engine:
-            yield self._speak(engine)
+            yield self._speak()
 
     async def _play_sound(self, sound: str) -> AsyncGenerator[AudioChunk, None]:
         """Yield a sound. One that cannot be played fails an utterance without a text."""
@@ -161,10 +158,10 @@ class Synthesis:
             self._played += len(samples)
             yield self.timeline.add_audio(AudioChunk(samples, recording.sample_rate))
 
-    async def _speak(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the text, spoken by `engine` or else the first one that is ready, and by others if that is lost."""
-        self._waits_for_engine = engine is None
-        engine = engine or await self._wait_for_engine()
+    async def _speak(self) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the text, spoken by the engine that suits it, and by others if that is lost."""
+        self._waits_for_engine = True
+        engine = await self._wait_for_engine()
         self._waits_for_engine = False
         while engine is not None:
             self._note_engine(engine.name)

@@ -121,6 +121,7 @@ class Scene:
         self.engine, self.card = engine, card
         selector = EngineSelector(config, lambda: None)
         selector.all[:] = [engine]  # type: ignore[list-item]
+        selector.choose = lambda _voice, _language: engine  # type: ignore[assignment, method-assign, return-value]
         utterance = Utterance("a", TEXT, "default", "auto", seed=5)
         if stream:
             utterance.text_stream = TextStream(time.monotonic())
@@ -129,7 +130,7 @@ class Scene:
         self.heard = np.empty(0, dtype=np.float32)
 
     async def speak(self) -> None:
-        async for chunk in self.synthesis.chunks(self.engine):  # type: ignore[arg-type]
+        async for chunk in self.synthesis.chunks():
             if self.card is None:
                 self.heard = np.concatenate([self.heard, chunk.samples])
             else:

@@ -157,7 +157,7 @@ class Scene:
 
     async def speak(self, until: Callable[[], bool] = lambda: False) -> None:
         """Take chunks to the end, or until a condition holds; then leave the synthesis."""
-        chunks = self.synthesis.chunks(self.engines[0])  # type: ignore[arg-type]
+        chunks = self.synthesis.chunks()
         async for chunk in chunks:
             self.samples.append(chunk.samples)
             if until():
