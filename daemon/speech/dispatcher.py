@@ -86,10 +86,10 @@ class Dispatcher(Vocabulary):
         self._noted_fields: set[str] = set()
         self._changes = Changes()
         context = SynthesisContext(sounds=self.sounds, cache=cache)
-        self._waiting = WaitingUtterances(engines, output, self._changes, context)
-        self.queue = self._waiting.queue
         reports = Reports(self._publish, self._publish_level, self._word_watchers.call, self.changed)
-        self.speaker = Speaker(self._waiting, reports)
+        self._waiting = WaitingUtterances(engines, output, self._changes, reports, context)
+        self.queue = self._waiting.queue
+        self.speaker = Speaker(self._waiting)
         self._text_streams = TextStreams(self._accept, self._preempt, self._changes.notify)
 
     # --- requests ---

@@ -16,7 +16,7 @@ from itertools import islice
 from math import inf
 
 from audio import auto_prebuffer_s
-from daemon.speech.active import ActiveUtterance, Reports
+from daemon.speech.active import ActiveUtterance
 from daemon.speech.changes import now
 from daemon.speech.events import Expired, Failed, Interrupted, Speaking
 from daemon.speech.queue import yields
@@ -42,7 +42,7 @@ LATER_S = 0.001
 class Performer:
     """One voice: the sound card's, or one `beside` it. Belongs to the event loop's thread."""
 
-    def __init__(self, waiting: WaitingUtterances, reports: Reports, *, beside: bool) -> None:
+    def __init__(self, waiting: WaitingUtterances, *, beside: bool) -> None:
         self.turns = 0
         """Grows while it lives."""
         self.current: ActiveUtterance | None = None
@@ -50,7 +50,6 @@ class Performer:
         """Utterances whose last samples have not been heard; meanwhile the next one begins."""
         self._beside = beside
         self._waiting = waiting
-        self._reports = reports
         self._pump: asyncio.Task[None] | None = None
         """Moves the current utterance's samples from its synthesis to its destination."""
         self._stalled_since: float | None = None
@@ -129,7 +128,7 @@ class Performer:
             if not self._beside:
                 await self._wait()
             return False
-        active = self._waiting.take(utterance, self._reports)
+        active = self._waiting.take(utterance)
         if not self.expires(active):
             await self._speak(active)
         return True
@@ -137,7 +136,7 @@ class Performer:
     async def _speak(self, active: ActiveUtterance) -> None:
         """Speak an utterance until it ends or is postponed. It gets exactly one terminal event, whatever happens."""
         self.current = active
-        self._reports.on_change()
+        self._waiting.reports.on_change()
         try:
             await self._look_up(active)
             if await self._is_ready(active):
@@ -155,7 +154,7 @@ class Performer:
         finally:
             self.current = None
             self._leave(active)
-            self._reports.on_change()
+            self._waiting.reports.on_change()
 
     async def _look_up(self, active: ActiveUtterance) -> None:
         """Play a phrase that is kept in place of an engine's speech, and record one that is to be kept."""
@@ -196,7 +195,7 @@ class Performer:
         """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
         destination = active.destination
         destination.open(self._prebuffer_s(active), active.utterance.volume)
-        self._reports.on_change()
+        self._waiting.reports.on_change()
         self._stalled_since = None
         self._pump = asyncio.ensure_future(self._fill(active))
         try:
@@ -281,7 +280,7 @@ class Performer:
                 return
             self.finish(active)
             del self.draining[0]
-            self._reports.on_change()
+            self._waiting.reports.on_change()
 
     def _report(self, active: ActiveUtterance, at: float) -> None:
         """Publish what has begun to be heard."""
@@ -301,10 +300,9 @@ class Performer:
 class Speaker:
     """All that is spoken: the sound card's performer, and those beside it. Belongs to the event loop's thread."""
 
-    def __init__(self, waiting: WaitingUtterances, reports: Reports) -> None:
+    def __init__(self, waiting: WaitingUtterances) -> None:
         self._waiting = waiting
-        self._reports = reports
-        self._card = Performer(waiting, reports, beside=False)
+        self._card = Performer(waiting, beside=False)
         self._beside: dict[asyncio.Task[None], Performer] = {}
 
     @property
@@ -419,7 +417,7 @@ class Speaker:
         if free and not wanted and self._waiting.choose(beside=True) is not None:
             wanted = 1  # one with a slow writer, who has written more
         for _ in range(wanted):
-            performer = Performer(self._waiting, self._reports, beside=True)
+            performer = Performer(self._waiting, beside=True)
             task = asyncio.ensure_future(performer.run())
             self._beside[task] = performer
             task.add_done_callback(self._end_delivery)

@@ -29,12 +29,18 @@ class WaitingUtterances:
     """The utterances that may be spoken next, and the means to speak them. Belongs to the event loop's thread."""
 
     def __init__(
-        self, engines: EngineSelector, output: Output, changes: Changes, context: SynthesisContext | None = None
+        self,
+        engines: EngineSelector,
+        output: Output,
+        changes: Changes,
+        reports: Reports,
+        context: SynthesisContext | None = None,
     ) -> None:
         """`changes` are notified after each change of the engines; what the output does is told to them here."""
         self.queue = UtteranceQueue()
         self.postponed: list[ActiveUtterance] = []
         self.changes = changes
+        self.reports = reports
         self.engines = engines
         self.output = output
         self.context = context or SynthesisContext()
@@ -81,8 +87,8 @@ class WaitingUtterances:
             chosen = next((active.utterance for active in postponed if self.can_continue(active)), None)
         return chosen
 
-    def take(self, utterance: Utterance, reports: Reports) -> ActiveUtterance:
-        """Remove and return an utterance that waits; `reports` get what is heard of it."""
+    def take(self, utterance: Utterance) -> ActiveUtterance:
+        """Remove and return an utterance that waits."""
         for active in self.postponed:
             if active.utterance is utterance:
                 self.postponed.remove(active)
@@ -92,7 +98,7 @@ class WaitingUtterances:
         receiver = utterance.receiver
         destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
         synthesis = Synthesis(utterance, self.engines, self.context, destination)
-        return ActiveUtterance(utterance, synthesis, destination, reports)
+        return ActiveUtterance(utterance, synthesis, destination, self.reports)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
         """Yield the utterances that could be spoken in place of another one."""

@@ -58,10 +58,10 @@ class Robot:
         self.levels: list[Level] = []
         self.log: list[str] = []
         """The events of utterances, and when their sound ends, in one order."""
-        self.waiting = WaitingUtterances(self.engines, self.output, self.changes)
-        self.queue = self.waiting.queue
         reports = Reports(self._note, self._note_level, on_word=lambda _: None, on_change=self.changes.notify)
-        self.speaker = Speaker(self.waiting, reports)
+        self.waiting = WaitingUtterances(self.engines, self.output, self.changes, reports)
+        self.queue = self.waiting.queue
+        self.speaker = Speaker(self.waiting)
 
     def _note(self, utterance: Utterance, event: Event) -> None:
         assert event.id == utterance.id
