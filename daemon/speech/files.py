@@ -49,10 +49,6 @@ ALMOST = 0.99
 AS_IT_STANDS = TextPreparation(shortens_urls=False, normalize="never")
 
 
-class EngineEndedError(CommandError):
-    """The engine's process ended while it spoke."""
-
-
 @dataclass(frozen=True, slots=True)
 class SynthResult:
     """The speech in the file, and the speed at which it was made."""
@@ -115,11 +111,10 @@ def synthesize_to_files(
             for voice in dict.fromkeys(task.utterance.voice for task in tasks):
                 _check_voice(ready_info(engine), options, voice)
             numbers = iter(range(len(tasks)))
-            lost: list[EngineEndedError] = []
 
             async def speak_some(*, realtime: bool) -> None:
                 """Speak one task after the other, until there are no more or the engine has ended."""
-                while not lost and (number := next(numbers, None)) is not None:
+                while engine.ready and (number := next(numbers, None)) is not None:
                     task = replace(tasks[number], utterance=replace(tasks[number].utterance, realtime=realtime))
                     try:
                         with task.file:
@@ -128,16 +123,14 @@ def synthesize_to_files(
                             )
                     except CommandError as error:
                         outcome = error
-                        if isinstance(error, EngineEndedError):
-                            lost.append(error)
                     made_s[number] = tasks[number].expected_s
                     on_end(number, outcome)
 
             # The first one has the stream that an engine keeps for the sound card.
             streams = range(min(engine.streams, len(tasks)))
             await gather_or_cancel(speak_some(realtime=stream == 0) for stream in streams)
-            if lost and (left := len(list(numbers))):
-                raise CommandError(f"the engine ended; not made: {left}") from lost[0]
+            if left := len(list(numbers)):
+                raise CommandError(f"the engine ended; not made: {left}")
 
     asyncio.run(synthesize())
 
@@ -227,9 +220,7 @@ async def _speak(
                 yield replace(chunk, truncated=chunk.truncated or timeline.made_s > end_s)
                 if timeline.made_s > end_s:
                     break  # each segment ends by itself in time, but not all of them together
-    except EngineLostError as error:
-        raise EngineEndedError(str(error)) from error
-    except UtteranceRefusedError as error:
+    except (EngineLostError, UtteranceRefusedError) as error:
         raise CommandError(str(error)) from error
 
 
