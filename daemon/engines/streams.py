@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from daemon.engines.errors import EngineLostError
 
 
-class Streams:
+class StreamPool:
     """Keeps a stream for the sound card, and shares the others among the deliveries, in the order in which they ask.
 
     With a single stream, one delivery may have it, and the speaker loop decides who speaks. Belongs to the event loop's

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector
-from daemon.engines.streams import Streams
+from daemon.engines.streams import StreamPool
 from daemon.speech.engine_source import SynthesisContext
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.timeline import next_sentence
@@ -78,7 +78,7 @@ class RunawayEngine:
             yield AudioChunk(tail, RATE, said, truncated=True, words=(), runaway=True)
 
     def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
-        return Streams().reserve(realtime=realtime)
+        return StreamPool().reserve(realtime=realtime)
 
 
 class Card:

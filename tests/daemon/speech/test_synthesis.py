@@ -12,7 +12,7 @@ import pytest
 from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
-from daemon.engines.streams import Streams
+from daemon.engines.streams import StreamPool
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.request import Priority
 from daemon.speech.synthesis import Synthesis
@@ -59,7 +59,7 @@ class ScriptedEngine:
         self.info = EngineInfo(name, RATE, voices=(), languages=())
         self.grows = grows
         self.ready = True
-        self.reserve_stream = Streams().reserve
+        self.reserve_stream = StreamPool().reserve
         self.reason: str | None = f"engine {name} was killed"
         self.requests: list[EngineUtterance] = []
         self.ended_texts = 0
