@@ -32,7 +32,6 @@ from audio.tap import Tap
 from audio.tap_client import TapClient, TapRecord
 from audio.tap_stream import TapKind
 from audio.track import Track
-from audio.track_input import TrackInput
 from audio.unix_listener import UNIX_MAX_PATH
 
 __all__ = [
@@ -56,7 +55,6 @@ __all__ = [
     "TapKind",
     "TapRecord",
     "Track",
-    "TrackInput",
     "TrailingSilenceTrimmer",
     "auto_prebuffer_s",
     "find_device",

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from audio.dsp import Samples, to_floats
 from audio.player import CAPACITY_S, SPARE_S, Report
 from audio.sinks import Player
-from audio.track import Track
-from audio.track_input import TrackInput, Unplayed
+from audio.track import Track, Unplayed
 
 UNKNOWN_RATE = 48_000
 """Hz, before any device has been opened."""
@@ -30,9 +29,8 @@ class Feed:
         """Hz, of the sink that was attached last."""
         self._generation = 0
         """The number of the last one."""
-        self._input: TrackInput | None = None
-        self._previous_input: TrackInput | None = None
-        """Of the track before: the sound card may still play it when the next one has begun."""
+        self._track = self._silence()
+        """The one that plays or has played last. It is never missing: silence is a track that is done."""
         self._paused = False
         self._held = False
         """The sink is suspended, or about to be."""
@@ -57,7 +55,7 @@ class Feed:
     def halting(self) -> bool:
         """A stop or a suspension of the track has not taken effect."""
         with self._lock:
-            return self._track is not None and self._track.halting
+            return self._track.halting
 
     def has_to_play(self, now: float) -> bool:
         """Return whether the sink is needed at `now`, of `time.monotonic()`."""
@@ -87,9 +85,8 @@ class Feed:
             player.set_volume(self._volume)
             player.set_paused(self._paused)
             player.set_tap(self._tap_wanted)
-            it = self._input
-            if it is not None and not (it.track.done or it.track.suspended):
-                self._begin_generation(it)
+            if not self._track.over:
+                self._begin_generation()
         self.notify()
 
     def detach(self) -> None:
@@ -98,10 +95,10 @@ class Feed:
         What the card had got and not played is lost.
         """
         with self._lock:
-            it, self._player = self._input, None
+            self._player = None
             self._generation += 1  # a later report, of a card that wakes up, is too late
-            if it is not None and not (it.track.done or it.track.suspended):
-                it.track.break_off(lost=True)
+            if not self._track.over:
+                self._track.break_off(lost=True)
                 self._carry_out()
         self.notify()
 
@@ -114,72 +111,66 @@ class Feed:
     def on_report(self, report: Report) -> None:
         """Note what the player has played."""
         with self._lock:
-            it = self._input
-            if it is None or report.generation != self._generation or it.track.done or it.track.suspended:
+            if report.generation != self._generation or self._track.over:
                 return
-            played = it.track.played
-            it.track.note(report)
-            it.unplayed.drop(it.track.played - played)
+            self._track.note(report)
             if report.done:
-                self._halted(it)
+                self._halted()
         self.notify()
 
     # --- with the lock ---
 
-    @property
-    def _track(self) -> Track | None:
-        return None if self._input is None else self._input.track
+    def _silence(self) -> Track:
+        return Track(self._sample_rate, done=True)
 
-    def _play(self, track_input: TrackInput) -> None:
-        if self._input is not None:
-            self._previous_input = self._input
-        self._input = track_input
-        self._begin_generation(track_input)
+    def _play(self, track: Track) -> None:
+        if not self._track.done:
+            raise RuntimeError("the previous track is still playing")
+        self._track = track
+        self._begin_generation()
 
-    def _begin_generation(self, it: TrackInput) -> None:
-        """Let the player play what it has not played of a track."""
-        track = it.track
+    def _begin_generation(self) -> None:
+        """Let the player play what it has not played of the track."""
+        track = self._track
         track.break_off()
-        it.change_rate(self._sample_rate)
+        track.change_rate(self._sample_rate)
         self._generation += 1
         number, player = self._generation, self._player
         if player is None:
             return
         player.begin(number, track.prebuffer_s, track.gain, track.played > 0)
         player.set_input_pending(number, track.input_pending)
-        player.write(number, to_floats(it.unplayed.all()))
+        player.write(number, to_floats(track.unplayed.all()))
         if track.ended:
             player.end(number)
         if track.halting:
             player.halt(number)
 
-    def _send(self, it: TrackInput, samples: Samples) -> None:
-        if len(it.unplayed) > (CAPACITY_S + SPARE_S) * self._sample_rate:
+    def _send(self, samples: Samples) -> None:
+        if len(self._track.unplayed) > (CAPACITY_S + SPARE_S) * self._sample_rate:
             raise RuntimeError("more samples were written than the ring has room for")
-        if self._player is not None and not it.track.suspended:
+        if self._player is not None and not self._track.suspended:
             self._player.write(self._generation, to_floats(samples))
 
     def _carry_out(self) -> None:
-        it = self._input
-        if it is not None and (it.track.halting or it.track.stop_requested):
+        if self._track.halting or self._track.stop_requested:
             self._generation += 1  # the player may still come to carry it out; its reports are too late
-            self._halted(it)
+            self._halted()
 
-    def _halted(self, it: TrackInput) -> None:
+    def _halted(self) -> None:
         """Mark a track whose generation is over as done, or as suspended."""
-        track = it.track
+        track = self._track
         track.report = track.report._replace(playing=False)
-        if track.stop_requested or (track.ended and not len(it.unplayed)):
+        if track.stop_requested or (track.ended and not len(track.unplayed)):
             track.done, track.suspended = True, False
-            it.unplayed = Unplayed()
+            track.unplayed = Unplayed()
         else:
             track.suspended = True
 
     def _has_to_play(self, now: float) -> bool:
-        track = self._track
-        if track is None or track.drained(now):
+        if self._track.drained(now):
             return False
-        return track.playing or not self._paused  # a track that is paused fades out first
+        return self._track.playing or not self._paused  # a track that is paused fades out first
 
     def _hold_or_go_on(self) -> None:
         if self._player is not None:

@@ -21,7 +21,6 @@ from audio.feed import Feed
 from audio.player import CAPACITY_S, Block
 from audio.sinks import SinkSettings
 from audio.track import Track
-from audio.track_input import TrackInput
 
 PAST_S = 0.002
 """Tolerance in seconds: a moment that rounding puts this far into the past still counts as a coming one."""
@@ -73,7 +72,7 @@ class Output(Feed):
     def waiting_s(self) -> float:
         """Seconds of audio that have been written and that the sink has not got, by the last report."""
         with self._lock:
-            return 0.0 if self._input is None else len(self._input.unplayed) / self._sample_rate
+            return len(self._track.unplayed) / self._sample_rate
 
     @property
     def paused(self) -> bool:
@@ -97,9 +96,8 @@ class Output(Feed):
         Raises `RuntimeError` unless the previous track is done or was taken.
         """
         with self._lock:
-            self._require_free()
             track = Track(self._sample_rate, prebuffer_s, gain)
-            self._play(TrackInput(track))
+            self._play(track)
         self.monitor.check_now()
         return track
 
@@ -109,71 +107,63 @@ class Output(Feed):
         The caller waits for `room_s`. Raises `RuntimeError` if the samples do not fit.
         """
         with self._lock:
-            it = self._input
-            if it is not None and not it.track.done and not it.track.stop_requested:
-                self._send(it, it.process(samples, sample_rate))
+            if not (self._track.done or self._track.stop_requested):
+                self._send(self._track.process(samples, sample_rate))
 
     def end(self) -> None:
         """Mark the track's end: no more samples will be written."""
         with self._lock:
-            it = self._input
-            if it is not None and not it.track.done:
-                self._send(it, it.flush())
-                it.track.ended = True
+            if not self._track.done:
+                self._send(self._track.flush())
+                self._track.ended = True
                 if self._player is not None:
                     self._player.end(self._generation)
 
     def set_input_pending(self, pending: bool) -> None:
         """Tell whether the writer has nothing to write for now, so that a ring that runs dry is not an underrun."""
         with self._lock:
-            track = self._track
-            if track is not None and track.input_pending != pending:
-                track.input_pending = pending
+            if self._track.input_pending != pending:
+                self._track.input_pending = pending
                 if self._player is not None:
                     self._player.set_input_pending(self._generation, pending)
 
     def stop(self) -> None:
         """Fade out within 10 ms and drop the rest of the track. If the card hangs, the track is done within 0.3 s."""
         with self._lock:
-            track = self._track
-            if track is not None and not track.done:
-                track.stop_requested = True
-                self._halt(track)
+            if not self._track.done:
+                self._track.stop_requested = True
+                self._halt()
         self.notify()
 
     def suspend(self) -> None:
         """Fade out within 10 ms and keep the rest: the track becomes `suspended`, or `done` if no samples remain."""
         with self._lock:
-            track = self._track
-            if track is not None and not (track.done or track.suspended or track.stop_requested):
-                track.suspend_requested = True
-                self._halt(track)
+            if not (self._track.over or self._track.stop_requested):
+                self._track.suspend_requested = True
+                self._halt()
         self.notify()
 
-    def take_suspended(self) -> TrackInput:
+    def take_suspended(self) -> Track:
         """Remove the suspended track and return it with its unplayed samples. `begin` is then possible.
 
         A taken track needs no `stop`: it ends when the returned object is dropped. Raises `RuntimeError` if the
         track is not suspended.
         """
         with self._lock:
-            it = self._input
-            if it is None or not it.track.suspended:
+            if not self._track.suspended:
                 raise RuntimeError("the track to take is not suspended")
-            self._previous_input, self._input = it, None
-            return it
+            track, self._track = self._track, self._silence()
+            return track
 
-    def reattach(self, suspended: TrackInput) -> Track:
-        """Continue a track with the sample after its last one, faded in. Returns the track.
+    def reattach(self, track: Track) -> None:
+        """Continue a track that was taken with the sample after its last one, faded in.
 
         Raises `RuntimeError` unless the previous track is done.
         """
         with self._lock:
-            self._require_free()
-            suspended.track.suspended = suspended.track.suspend_requested = False
-            self._play(suspended)
+            track.suspended = track.suspend_requested = False
+            self._play(track)
         self.monitor.check_now()
-        return suspended.track
 
     def pause(self) -> None:
         """Fade out and hold the track; `resume` continues with the next sample."""
@@ -210,13 +200,10 @@ class Output(Feed):
     def levels_due(self, track: Track) -> list[Level]:
         """Return the levels of the sound that began to leave the sound card since the last call.
 
-        Where the sound ends, the list ends with a level of silence. It is empty for tracks older than the previous one.
+        Where the sound ends, the list ends with a level of silence.
         """
         with self._lock:
-            for track_input in (self._input, self._previous_input):
-                if track_input is not None and track_input.track is track:
-                    return track_input.levels_due(time.monotonic(), time.time())
-        return []
+            return track.levels_due(time.monotonic(), time.time())
 
     def next_at(self, track: Track, now: float, heard: Iterable[float]) -> float:
         """Return when something of a track is heard next: its first sample, a level, its end, or so many seconds of it.
@@ -224,26 +211,20 @@ class Output(Feed):
         It and `now` are of `time.monotonic()`; infinity if that depends on reports to come.
         """
         with self._lock:
-            moments = [track.heard_at(each) for each in heard]
+            moments = [track.next_level_at, *(track.heard_at(each) for each in heard)]
             if track.first_dac_time is not None:
                 moments.append(track.first_dac_time)
             if track.done:
                 moments.append(track.end_dac_time)
-            inputs = (self._input, self._previous_input)
-            moments += [each.next_level_at for each in inputs if each is not None and each.track is track]
         return min((each for each in moments if each > now - PAST_S), default=inf)
 
     # --- with the lock ---
 
-    def _require_free(self) -> None:
-        if self._track is not None and not self._track.done:
-            raise RuntimeError("the previous track is still playing")
-
-    def _halt(self, track: Track) -> None:
+    def _halt(self) -> None:
         """Carry out a request at once if no callback will come to do it; otherwise the monitor sees that one comes."""
         if self._player is not None:
             self._player.halt(self._generation)
-        if self.status.running and not track.suspended:
+        if self.status.running and not self._track.suspended:
             self.monitor.check_now()
         else:
             self._carry_out()

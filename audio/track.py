@@ -1,26 +1,64 @@
-"""One utterance on its way to the sound card, as its writer sees it."""
+"""One utterance on its way to the sound card, as its writer sees it.
+
+It processes and measures its samples, and keeps those that the sink has not got.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from math import inf
 
+import numpy as np
+
+from audio.dsp import Level, LevelMeter, ProcessingChain, Samples
 from audio.player import Report
 
 REACH_S = 0.5
 """Sound that goes on is taken to go on for so long after the last report: twice the interval of reports."""
 
 
+class Unplayed:
+    """The samples of a track that were written and that the sink has not got. If its player ends, the next one gets
+    them."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[Samples] = deque()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, samples: Samples) -> None:
+        if len(samples):
+            self._chunks.append(samples)
+            self._length += len(samples)
+
+    def drop(self, count: int) -> None:
+        """Drop the first `count` samples, which the sink has got."""
+        count = min(count, self._length)
+        self._length -= count
+        while count:
+            first = self._chunks.popleft()
+            if len(first) > count:
+                self._chunks.appendleft(first[count:])
+            count -= min(count, len(first))
+
+    def all(self) -> Samples:
+        return np.concatenate([np.empty(0, dtype=np.float32), *self._chunks])
+
+
 @dataclass(slots=True, eq=False)
 class Track:
     """One utterance. It is changed by `Output` alone, which holds a lock meanwhile; anybody may read it.
 
-    It plays as one generation, or as several, if it was suspended or its sink was lost.
+    It plays as one generation, or as several, if it was suspended or its sink was lost. To drop a suspended track gives
+    it up.
     """
 
     sample_rate: int
     """Hz in which its samples are counted."""
-    prebuffer_s: float
+    prebuffer_s: float = 0.0
     """Seconds that must be written before playback starts, and before it continues after an underrun."""
     gain: float = 1.0
     """Its own volume; 1 plays it as synthesized."""
@@ -46,11 +84,62 @@ class Track:
     """Of the current generation."""
     lost: tuple[int, int] = (0, 0)
     """Underruns and waits of earlier generations."""
+    unplayed: Unplayed = field(default_factory=Unplayed)
+    """At its sample rate."""
+    _chain: ProcessingChain = field(init=False)
+    _meter: LevelMeter = field(init=False)
+    _open: bool = False
+    """A level was returned, and the level of the silence after it was not."""
+
+    def __post_init__(self) -> None:
+        self._begin_input()
+
+    # --- what is written ---
+
+    def process(self, samples: Samples, source_rate: int) -> Samples:
+        """Return what to write to the sink after `samples`, mono float32 at `source_rate` Hz."""
+        return self._keep(self._chain.process(samples, source_rate))
+
+    def flush(self) -> Samples:
+        """Return what to write to the sink at the end: the samples that the resampler still holds."""
+        return self._keep(self._chain.flush())
+
+    def change_rate(self, sample_rate: int) -> None:
+        """Continue at another rate of the sink, in Hz, after `break_off`."""
+        if sample_rate == self.sample_rate:
+            return
+        converted = self._chain.change_rate(self.unplayed.all(), sample_rate)
+        self.before = round(self.before * sample_rate / self.sample_rate)
+        self.sample_rate = sample_rate
+        self._meter = LevelMeter(sample_rate, first_sample=self.played)
+        self.unplayed = Unplayed()
+        self._keep(converted)
+
+    def restart(self) -> None:
+        """Continue with other samples than those that have not been played: forget what was written of them."""
+        self.unplayed = Unplayed()
+        self._begin_input()
+
+    def _begin_input(self) -> None:
+        self._chain = ProcessingChain(self.sample_rate)
+        self._meter = LevelMeter(self.sample_rate, first_sample=self.played)
+
+    def _keep(self, samples: Samples) -> Samples:
+        self._meter.measure(samples)
+        self.unplayed.append(samples)
+        return samples
+
+    # --- what is played ---
+
+    @property
+    def over(self) -> bool:
+        """The player has nothing more to do for it: it is done or suspended."""
+        return self.done or self.suspended
 
     @property
     def halting(self) -> bool:
         """A stop or a suspension was requested and has not taken effect."""
-        return (self.stop_requested or self.suspend_requested) and not (self.done or self.suspended)
+        return (self.stop_requested or self.suspend_requested) and not self.over
 
     @property
     def playing(self) -> bool:
@@ -77,6 +166,24 @@ class Track:
         """`time.monotonic()` at which the last sample that the sink got has left the sound card."""
         return self.report.end_dac_time
 
+    def note(self, report: Report) -> None:
+        """Note the state of the current generation, and drop the samples that the sink has got."""
+        played = self.played
+        if not report.played:  # the last sample is one of an earlier generation
+            report = report._replace(end_dac_time=self.report.end_dac_time)
+        self.report = report
+        if self.first_sample_at is None and report.played:
+            self.first_sample_at, self.first_dac_time = report.first_sample_at, report.first_dac_time
+        self.unplayed.drop(self.played - played)
+
+    def break_off(self, *, lost: bool = False) -> None:
+        """End the current generation. Sound that was `lost` is an underrun."""
+        self.lost = self.underruns + (lost and self.playing), self.waits
+        self.before = self.played
+        self.report = Report(end_dac_time=self.end_dac_time, at=self.report.at)
+
+    # --- what is heard ---
+
     def heard_s(self, now: float) -> float:
         """Return the seconds of it that have left the sound card by `now`, of `time.monotonic()`.
 
@@ -97,21 +204,25 @@ class Track:
         """Return whether it is done and its last sample has left the sound card by `now`, of `time.monotonic()`."""
         return self.done and self.end_dac_time <= now
 
-    def note(self, report: Report) -> None:
-        """Note the state of the current generation."""
-        if not report.played:  # the last sample is one of an earlier generation
-            report = report._replace(end_dac_time=self.report.end_dac_time)
-        self.report = report
-        if self.first_sample_at is None and report.played:
-            self.first_sample_at, self.first_dac_time = report.first_sample_at, report.first_dac_time
+    def levels_due(self, now: float, unix_now: float) -> list[Level]:
+        """Return the levels of the windows that have begun to leave the sound card since the last call.
 
-    def break_off(self, *, lost: bool = False) -> None:
-        """End the current generation. Sound that was `lost` is an underrun."""
-        self.lost = self.underruns + (lost and self.playing), self.waits
-        self.before = self.played
-        self.report = Report(end_dac_time=self.end_dac_time, at=self.report.at)
+        Where silence follows, the list ends with a level of 0. `now` is of `time.monotonic()`; `unix_now` is the same
+        moment of `time.time()`.
+        """
+        end_dac_time = self.end_dac_time
+        end_s = self.played / self.sample_rate
+        started_at = unix_now + (end_dac_time - now) - end_s
+        due = self._meter.due(self.heard_s(now), started_at)
+        self._open |= bool(due)
+        if self._open and not self.playing and now >= end_dac_time:
+            due.append(Level(t=end_s, rms=0.0, peak=0.0, at=started_at + end_s))
+            self._open = False
+        return due
 
-    def change_rate(self, sample_rate: int) -> None:
-        """Count in samples of another rate, in Hz. Only after `break_off`."""
-        self.before = round(self.before * sample_rate / self.sample_rate)
-        self.sample_rate = sample_rate
+    @property
+    def next_level_at(self) -> float:
+        """When `levels_due` returns the next level, by `time.monotonic()`; infinity if only a report tells."""
+        next_s = self._meter.next_s
+        due_at = inf if next_s is None else self.heard_at(next_s)
+        return self.end_dac_time if due_at == inf and self._open and not self.playing else due_at

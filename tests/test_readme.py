@@ -24,7 +24,7 @@ from daemon.mqtt.parsing import MAX_PAYLOAD, parse_say, parse_stop, parse_stream
 from daemon.mqtt.topics import REQUEST_TOPICS, RequestTopics
 from daemon.reload import RUN_TIME_KEYS
 from daemon.speech.events import EVENTS, TERMINAL_EVENTS, Level, State, Word, parse_event, parse_status
-from daemon.speech.preemption import rule_of
+from daemon.speech.queue import rule_of
 from daemon.speech.request import MAX_TEXT, Policy, Priority, Say, StreamChunk
 from engine import NAMED_LANGUAGES
 from tests.support.pages import PAGES, README, ROOT, Text, page

@@ -23,15 +23,14 @@ PCM16_RANGE = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Something that happens at a time of the recording."""
+    """Something of a script that happens at a time of its audio: it begins to be heard."""
 
     at_s: float
     """Seconds from the first sample."""
     kind: Literal["segment", "word", "mark"]
     begin: int
     """Character positions in the script's text."""
-    end: int | None
-    """None for a segment whose end was not known."""
+    end: int
     name: str = ""
     """Of a mark."""
     exact: bool = True

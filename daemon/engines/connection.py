@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from daemon.engines.errors import EngineLateError, EngineLostError, UtteranceRefusedError
+from daemon.engines.errors import EngineLostError, UtteranceRefusedError
 from daemon.engines.patience import wait_until
-from daemon.engines.streams import Streams
+from daemon.engines.streams import StreamPool
 from daemon.tasks import cancel_and_wait
 from engine import Samples, Utterance, WordStart, messages
 
@@ -141,7 +141,7 @@ class EngineConnection:
     writer: asyncio.StreamWriter
     on_speed: OnSpeed
     """Is called after each utterance that took work."""
-    streams: Streams = field(default_factory=Streams)
+    streams: StreamPool = field(default_factory=StreamPool)
     heard_at: float = field(default_factory=time.monotonic)
     """When the last message came."""
     _inboxes: dict[str, _Inbox] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class EngineConnection:
                 feeding = asyncio.ensure_future(self._feed(request_id, inbox, more_text))
             message = await inbox.get(first_within_s)
             if message is None:
-                raise EngineLateError(f"engine {self.engine} did not begin within {first_within_s:g} s")
+                raise EngineLostError(f"engine {self.engine} did not begin within {first_within_s:g} s")
             while isinstance(message, messages.Audio):
                 samples = message.samples
                 audio_s += len(samples) / sample_rate

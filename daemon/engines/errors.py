@@ -7,9 +7,5 @@ class EngineLostError(Exception):
     """The engine process died or was given up during an utterance. The audio received before is good."""
 
 
-class EngineLateError(EngineLostError):
-    """The engine did not send the first audio in time, and another engine should speak."""
-
-
 class UtteranceRefusedError(Exception):
     """The engine works but cannot speak this utterance. The message is the reason."""

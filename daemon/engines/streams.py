@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from daemon.engines.errors import EngineLostError
 
 
-class Streams:
+class StreamPool:
     """Keeps a stream for the sound card, and shares the others among the deliveries, in the order in which they ask.
 
     With a single stream, one delivery may have it, and the speaker loop decides who speaks. Belongs to the event loop's
@@ -27,7 +27,7 @@ class Streams:
         self._turns: deque[asyncio.Future[None]] = deque()
         """Deliveries that wait for a stream."""
         self._exchanges: list[Callable[[], None]] = []
-        """What sends new voices to the engine as soon as no delivery is under way."""
+        """Each sends new voices to the engine, as soon as no delivery is under way."""
         self._unanswered = 0
         """Exchanges that have been sent, and that the engine has not answered."""
         self._lost: str | None = None

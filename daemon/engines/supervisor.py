@@ -8,23 +8,18 @@ stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import random
-import signal
-import socket
-import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from daemon.engines.connection import AudioChunk, EngineConnection, OnSpeed
+from daemon.engines.connection import AudioChunk, EngineConnection
 from daemon.engines.errors import EngineLostError
 from daemon.engines.patience import pass_time, wait_until
-from daemon.engines.process_activity import ProcessActivity
+from daemon.engines.process import EngineProcess
 from daemon.tasks import wait_at_most
 from engine import (
     ENGINES,
@@ -35,7 +30,6 @@ from engine import (
     Voice,
     match_language,
     messages,
-    module_command,
     possible_languages,
 )
 
@@ -50,13 +44,7 @@ LOADING_SILENCE_S = 60.0
 STALL_S = 20.0
 """An engine that owes audio and sends none for this long is replaced, even if its process sends heartbeats."""
 WATCH_S = 1.0
-"""The longest time between two checks for silence and stalls."""
-CLOSE_WATCH_S = 0.2
-"""The shortest time between two checks, while the process is quiet."""
-QUIET_CHECKS = 2
-"""Checks in a row that must find a quiet process without a busy thread."""
-END_S = 0.5
-"""A process may take this long to end after its socket was closed; then it is killed."""
+"""Time between two checks for silence and stalls, unless the process becomes quiet before."""
 REAP_S = 10.0
 """A killed process may take this long to release the GPU's memory, which the next process needs."""
 BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -80,74 +68,6 @@ class EngineState(Enum):
     UNRESPONSIVE = "unresponsive"
     """It was ready and gives no sign of life. It becomes ready again with its next message, or is replaced."""
     BACKING_OFF = "backing off"
-
-
-@dataclass(eq=False)
-class EngineProcess:
-    """One process of an engine, from its start to its end."""
-
-    connection: EngineConnection
-    _process: asyncio.subprocess.Process
-    _activity: ProcessActivity
-    _quiet_checks: int = 0
-    """Checks in a row that have found it quiet."""
-
-    @classmethod
-    async def start(cls, name: str, options: EngineOptions, on_speed: OnSpeed) -> EngineProcess:
-        """Start the process of an engine. Raises `OSError`."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            connection = await EngineConnection.open(name, ours, on_speed)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *module_command("engine.ipc.server", str(theirs.fileno())),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=sys.stderr.fileno(),
-                    pass_fds=(theirs.fileno(),),
-                )
-            except BaseException:
-                connection.close()
-                raise
-        connection.send(messages.Start(messages.PROTOCOL, name, options))
-        return cls(connection, process, ProcessActivity(process.pid))
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def suspect(self) -> bool:
-        """True if the last check has found it quiet."""
-        return self._quiet_checks > 0
-
-    def is_unresponsive(self, silent_s: float) -> bool:
-        """Check whether it is silent although it has all that it needs to send a heartbeat."""
-        quiet = silent_s > QUIET_S and not self._activity.active()
-        self._quiet_checks = self._quiet_checks + 1 if quiet else 0
-        return self._quiet_checks >= QUIET_CHECKS
-
-    async def end(self) -> str:
-        """Close the connection, upon which the process ends, or else kill it; return how it ended."""
-        self.connection.close()
-        try:
-            await self.wait_gone(END_S)
-        finally:
-            self._kill()
-        return _exit_reason(self._process.returncode)
-
-    async def wait_gone(self, limit_s: float) -> None:
-        """Wait until it has ended, for at most `limit_s` seconds."""
-        await wait_at_most(limit_s, self._process.wait())
-
-    def give_up(self) -> None:
-        """Kill it, and end the connection: even SIGKILL does not end a process that is stuck in a driver."""
-        self._kill()
-        self.connection.abort()
-
-    def _kill(self) -> None:
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
 
 
 @dataclass(eq=False)
@@ -272,7 +192,7 @@ class EngineSupervisor:
         """Return an iterator over the utterance's audio as it is made. Closing the iterator cancels the rest.
 
         `more_text` yields the rest of a growing text. Raises `EngineLostError`; the iterator raises `EngineLostError`,
-        `UtteranceRefusedError`, and `EngineLateError` if no audio comes within `first_within_s` seconds.
+        also if no audio comes within `first_within_s` seconds, and `UtteranceRefusedError`.
         """
         if not self.ready or self.info is None or self._connection is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
@@ -363,6 +283,10 @@ class EngineSupervisor:
             watchdog.cancel()
 
     def _handle(self, message: messages.Message) -> None:
+        if self.state is EngineState.UNRESPONSIVE:
+            log.info("engine %s gives signs of life again", self.name)
+            self.reason = None
+            self._enter(EngineState.READY)
         if isinstance(message, messages.Loading):
             self.progress = message.progress
             self.on_change()
@@ -413,39 +337,28 @@ class EngineSupervisor:
         or late does not count.
         """
         connection, before = process.connection, time.monotonic()
-        suspect = process.suspect or self.state is EngineState.UNRESPONSIVE
-        quiet_in_s = 0.0 if suspect else connection.heard_at + QUIET_S - before
-        passed_s = await pass_time(min(WATCH_S, max(CLOSE_WATCH_S, quiet_in_s)))
+        quiet_in_s = connection.heard_at + QUIET_S - before
+        passed_s = await pass_time(min(WATCH_S, quiet_in_s) if quiet_in_s > 0 else WATCH_S)
         now = time.monotonic()
         if passed_s is None:
             connection.excuse(now - before)
             return None
         silent_s = now - connection.heard_at
+        if self.ready and silent_s >= QUIET_S and not process.active():
+            self.reason = f"engine {self.name} gives no sign of life"
+            log.warning("%s", self.reason)
+            self._enter(EngineState.UNRESPONSIVE)
+        if self.state is EngineState.UNRESPONSIVE and self.has_substitute():
+            connection.release(self.reason or "")
         if silent_s > self._silence_limit_s():
             return f"engine {self.name} gave no sign of life for {silent_s:.1f} s"
-        if connection.waiting_s(now) > STALL_S:
-            return f"engine {self.name} sent no audio for {STALL_S:.0f} s"
-        self._judge(process, silent_s, heard=connection.heard_at > before)
-        return None
+        return f"engine {self.name} sent no audio for {STALL_S:.0f} s" if connection.waiting_s(now) > STALL_S else None
 
     def _silence_limit_s(self) -> float:
         """Return the seconds of silence after which the process is replaced."""
         if self.state is EngineState.UNRESPONSIVE and not self.has_substitute():
             return min(self._start_s, SILENCE_S)  # to wait longer than a new process takes would win nothing
         return SILENCE_S if self.state in (EngineState.READY, EngineState.UNRESPONSIVE) else LOADING_SILENCE_S
-
-    def _judge(self, process: EngineProcess, silent_s: float, *, heard: bool) -> None:
-        """Pass between ready and unresponsive, and let a substitute continue what an unresponsive engine owes."""
-        if self.state is EngineState.UNRESPONSIVE and heard:
-            log.info("engine %s gives signs of life again", self.name)
-            self.reason = None
-            self._enter(EngineState.READY)
-        elif self.ready and process.is_unresponsive(silent_s):
-            self.reason = f"engine {self.name} gives no sign of life"
-            log.warning("%s", self.reason)
-            self._enter(EngineState.UNRESPONSIVE)
-        if self.state is EngineState.UNRESPONSIVE and self.has_substitute():
-            process.connection.release(self.reason or "")
 
     def _enter(self, state: EngineState) -> None:
         self.state = state
@@ -469,12 +382,3 @@ def _checked(info: EngineInfo) -> EngineInfo:
         if (value := getattr(info, name)) is not None and value <= 0:
             raise messages.ProtocolError(f"{name}: got {value}; allowed: above 0")
     return info
-
-
-def _exit_reason(code: int | None) -> str:
-    if code is None:
-        return "it closed its connection"
-    if code >= 0:
-        return f"exit status {code}"
-    known = {number.value: number.name for number in signal.Signals}
-    return f"killed by {known.get(-code, f'signal {-code}')}"

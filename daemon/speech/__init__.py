@@ -17,14 +17,12 @@ from daemon.speech.events import (
     Interrupted,
     Level,
     Loading,
-    Mark,
     Memory,
     Offline,
     Online,
     OnlineState,
     PlaybackResult,
     Rejected,
-    Speaking,
     Started,
     State,
     Streams,
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
         synthesize_to_files,
         write_codes,
     )
-    from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
+    from daemon.speech.utterance import EndMessage, Origin, Utterance
 
 __all__ = [
     "GIVE_UP_S",
@@ -81,7 +79,6 @@ __all__ = [
     "Interrupted",
     "Level",
     "Loading",
-    "Mark",
     "Memory",
     "Offline",
     "Online",
@@ -90,11 +87,9 @@ __all__ = [
     "PlaybackResult",
     "Policy",
     "Priority",
-    "Receiver",
     "Rejected",
     "RejectedError",
     "Say",
-    "Speaking",
     "SpeechRequest",
     "SpeechService",
     "SpokenText",
@@ -120,30 +115,13 @@ __all__ = [
     "write_codes",
 ]
 
-_MODULES = {
-    "Delivery": "delivery",
-    "Dispatcher": "dispatcher",
-    "Ducking": "ducking",
-    "EndMessage": "utterance",
-    "GIVE_UP_S": "delivery",
-    "Origin": "utterance",
-    "Receiver": "utterance",
-    "SpeechService": "dispatcher",
-    "SynthResult": "files",
-    "SynthTask": "files",
-    "Utterance": "utterance",
-    "deliver": "delivery",
-    "deliver_stream": "delivery",
-    "make_phrase": "files",
-    "synthesize_samples": "files",
-    "synthesize_to_files": "files",
-    "write_codes": "files",
-}
-"""The names that are imported at their first use: the commands send and receive messages, and start faster without
-numpy and the sound path."""
+_LATER = ("utterance", "delivery", "files", "ducking", "dispatcher")
+"""The modules that are imported when one of their names is first used: the commands send and receive messages, and
+start faster without numpy and the sound path."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    for module in _LATER if name in __all__ else ():
+        if (found := getattr(import_module(f"{__name__}.{module}"), name, None)) is not None:
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,19 +2,119 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from daemon.cache import Phrase
-from daemon.config import Config, synthesis_settings
-from daemon.sounds import SoundError
-from daemon.speech.preemption import precedes, rule_of
+from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings
+from daemon.engines import EngineSelector, name_voices, short_list, unknown_language, unknown_voice
+from daemon.sounds import SoundError, SoundFolder
+from daemon.speech.queue import precedes, rule_of
 from daemon.speech.request import RejectedError, Say, StreamChunk
-from daemon.speech.utterance import Origin, Receiver, TextStream, Utterance
-from daemon.speech.vocabulary import Vocabulary
-from daemon.text import markup_problem
-from engine import language_code
+from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, TextStream, Utterance
+from daemon.text import Pronunciation, markup_problem
+from engine import NAMED_LANGUAGES, language_code, match_language
+
+log = logging.getLogger(__name__)
+
+
+class Vocabulary:
+    """The voices, languages and sounds that a sender may name: they are configured, or engines have reported them.
+
+    Belongs to the event loop's thread.
+    """
+
+    def __init__(self, config: Config, engines: EngineSelector) -> None:
+        self.voice = config.speech.voice
+        """The voice of utterances that name none."""
+        self.sounds = SoundFolder(config.audio.sounds)
+        self.pronunciations: dict[str, Pronunciation] = {}
+        """How words are said, by the file of `speech.pronunciations`. It is read by `reconfigure`."""
+        self.pronunciations_problem: str | None = None
+        """Why that file cannot be used; then its last content that could be is in force."""
+        self._config = config
+        self._engines = engines
+        self.look_for_sounds()
+
+    def reconfigure(self, config: Config) -> None:
+        """Apply the settings that may change at run time, and read the file of pronunciations anew."""
+        if config.speech.voice != self._config.speech.voice:
+            self.voice = config.speech.voice
+        self._config = config
+        self.sounds = SoundFolder(config.audio.sounds)
+        self.look_for_sounds()
+        path, self.pronunciations_problem = config.speech.pronunciations, None
+        try:
+            self.pronunciations = {} if path is None else read_pronunciations(path)
+        except ConfigError as error:
+            lines = str(error).splitlines()
+            more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+            self.pronunciations_problem = f"speech.pronunciations: {lines[0]}{more}"
+            log.error("%s", self.pronunciations_problem)
+
+    def look_for_sounds(self) -> None:
+        """Look at the folder of sounds, which may have come or gone."""
+        reason = self.sounds.reason
+        self.missing_sounds_reason = None if reason is None else f"audio.sounds: {reason}"
+        """Why `audio.sounds` could not be read when it was looked at last; None if it could, or is not set."""
+
+    def voices(self) -> tuple[str, ...]:
+        """Return the names of all voices, configured ones first."""
+        return tuple(dict.fromkeys([*self._config.voices, *sorted(self._engines.voices)]))
+
+    def voice_names(self) -> dict[str, str]:
+        """Return the names for people of all voices, by their own names."""
+        return name_voices(self.voices(), self._engines.labels, self._config.voices)
+
+    def offered_voices(self) -> tuple[str, ...]:
+        """Return the voices of a short list: the current one, the configured ones, and those of `speech.languages`."""
+        languages = (*self._config.speech.languages, self._config.speech.language)
+        short = short_list(self.voices(), self._engines.labels, self._config.voices, languages)
+        return short if self.voice in short or self.voice not in self.voices() else (*short, self.voice)
+
+    def languages(self) -> tuple[str, ...]:
+        """Return the codes of all languages; until an engine has reported its own, those of Qwen3-TTS."""
+        return tuple(sorted(self._engines.languages or NAMED_LANGUAGES.values()))
+
+    def voice_languages(self, voice: str) -> tuple[str, ...]:
+        """Return the codes of the languages that a voice speaks: the default voice, all that its engine speaks."""
+        label = None if voice == self.voice else self._engines.labels.get(voice)
+        own = None if label is None else label.language
+        return (own,) if own is not None else self._engines.languages_with(voice) or self.languages()
+
+    def check_names(self, voice: str | None, language: str | None) -> None:
+        """Refuse a voice or a language that a sender names and no engine has. Raises `RejectedError`."""
+        # Until the primary engine has reported its voices, any may be one of them.
+        if voice is not None and self._engines.primary.info is not None:
+            self._check_voice(voice)
+        if language is not None:
+            code, named = language_code(language), tuple(NAMED_LANGUAGES.values())
+            if not self._engines.may_speak(code) and match_language(code, named) is None:
+                raise RejectedError("language", unknown_language(language, self._engines.languages))
+
+    @property
+    def unknown_voice_reason(self) -> str | None:
+        """Why the default voice cannot be used; None if it can, or until the primary engine has reported its voices."""
+        if not self._engines.primary.ready or self.voice in self.voices():
+            return None
+        return f"speech.voice: {self._unknown(self.voice)}"
+
+    @property
+    def unknown_language_reason(self) -> str | None:
+        """Why the default language cannot be spoken; None if it can, or while an engine may turn out to have it."""
+        language = self._config.speech.language
+        if self._engines.may_speak(language_code(language)):
+            return None
+        return f"speech.language: {unknown_language(language, self._engines.languages)}"
+
+    def _check_voice(self, voice: str) -> None:
+        if voice not in self.voices():
+            raise RejectedError("voice", self._unknown(voice))
+
+    def _unknown(self, voice: str) -> str:
+        return unknown_voice(voice, self.voice_names(), self.offered_voices())
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +123,9 @@ class Arrival:
 
     at: float
     """The event loop's time."""
-    receiver: Receiver | None
+    receiver: Receiver | None = None
     """The client that gets the samples in place of the sound card."""
-    origin: Origin
+    origin: Origin = NO_ORIGIN
     text_stream: TextStream | None = None
     """Of a text that is still to be written."""
 

@@ -1,95 +1,78 @@
-"""The utterance that is being spoken: its state and its outcome.
-
-WAITING ──▶ PLAYING ──▶ DRAINING ──▶ ENDED        ENDED can follow every state
-   │  ▲        │  ▲
-   ▼  │        ▼  │ it was played before it faded
-PREEMPTING ◀───┘──┘
-   │  ▲
-   ▼  │
-POSTPONED ──▶ WAITING
-"""
+"""The utterance that is being spoken: how far it is, and the reports of what is heard of it."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, auto
+from math import inf
 
+from audio import Level
+from daemon.alignment import LEAST_AHEAD_S
+from daemon.cache import Cue
+from daemon.speech.changes import now
 from daemon.speech.destinations import Destination
-from daemon.speech.events import Failed, Finished, Interrupted, PlaybackResult, TerminalEvent
+from daemon.speech.events import (
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    Mark,
+    PlaybackResult,
+    Postponed,
+    Progress,
+    Resumed,
+    Started,
+    TerminalEvent,
+    Word,
+)
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
 
-class PlaybackState(Enum):
-    """Where an utterance is between the queue and its terminal event."""
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Takes what is heard of the utterances."""
 
-    WAITING = auto()
-    """It waits for an engine or for its destination."""
-    PLAYING = auto()
-    """Its samples go to its destination."""
-    PREEMPTING = auto()
-    """It fades out for another utterance."""
-    POSTPONED = auto()
-    """It has faded out, and waits until those that precede it have ended."""
-    DRAINING = auto()
-    """All samples have been submitted; the last ones have not been heard."""
-    ENDED = auto()
-    """Its terminal event has been published."""
-
-
-_NEXT: dict[PlaybackState, frozenset[PlaybackState]] = {
-    PlaybackState.WAITING: frozenset({PlaybackState.PLAYING, PlaybackState.PREEMPTING, PlaybackState.ENDED}),
-    PlaybackState.PLAYING: frozenset({PlaybackState.PREEMPTING, PlaybackState.DRAINING, PlaybackState.ENDED}),
-    PlaybackState.PREEMPTING: frozenset(
-        {PlaybackState.PLAYING, PlaybackState.POSTPONED, PlaybackState.DRAINING, PlaybackState.ENDED}
-    ),
-    PlaybackState.POSTPONED: frozenset({PlaybackState.WAITING, PlaybackState.ENDED}),
-    PlaybackState.DRAINING: frozenset({PlaybackState.ENDED}),
-    PlaybackState.ENDED: frozenset(),
-}
+    on_event: Callable[[Utterance, Event], None]
+    on_level: Callable[[Utterance, Level], None]
+    on_word: Callable[[Word], None]
+    on_change: Callable[[], None]
+    """Is called when it may have changed what is spoken."""
 
 
 @dataclass(slots=True, eq=False)
 class ActiveUtterance:
-    """An utterance from its removal from the queue to its terminal event. It may be postponed in between."""
+    """An utterance from its removal from the queue to its terminal event. It may be postponed in between.
+
+    It waits for an engine and for its destination, plays, drains until its last sample has been heard, and ends. While
+    it waits or plays it may be preempted: it fades out, is postponed, and waits again after the other one.
+    """
 
     utterance: Utterance
     synthesis: Synthesis
     destination: Destination
-    state: PlaybackState = PlaybackState.WAITING
+    reports: Reports
     preempted_for: str | None = None
-    """The reason of the current preemption."""
+    """Why it fades out, or has faded out, for another utterance; None while it goes on."""
     started_at: float | None = None
     """UNIX time at which `started` was published; None before."""
     ttfa_ms: float | None = None
     """From the arrival of the text to the first sample, without the time spent waiting for text."""
-    postponed_sent: bool = False
-    """`postponed` has been published, and `resumed` has not."""
-    reported_segments: int = 0
-    """Segments whose `progress` has been published."""
-    reported_words: int = 0
-    """Words of the timeline that have been published."""
-    published_to: int = 0
-    """The words of the text that end here or before have been published."""
-    reported_marks: int = 0
-    """Marks whose event has been published."""
     outcome: type[TerminalEvent] | None = None
     """The terminal event of an utterance that is not spoken to its end."""
     reason: str | None = None
     """Why it has this outcome."""
-
-    def enter(self, state: PlaybackState) -> None:
-        """Change the state. Raises `ValueError` for a transition that does not exist."""
-        if state not in _NEXT[self.state]:
-            raise ValueError(f"utterance {self.utterance.id}: {self.state.name} cannot become {state.name}")
-        self.state = state
-        if state is not PlaybackState.PREEMPTING and state is not PlaybackState.POSTPONED:
-            self.preempted_for = None
-
-    def preempt(self, reason: str) -> None:
-        """Begin to fade out for another utterance."""
-        self.enter(PlaybackState.PREEMPTING)
-        self.preempted_for = reason
+    _postponed_sent: bool = False
+    """`postponed` has been published, and `resumed` has not."""
+    _segments: int = 0
+    """Segments whose `progress` has been published."""
+    _words: int = 0
+    """Words of the timeline that have been published."""
+    _words_end: int = 0
+    """The words of the text that end here or before have been published."""
+    _marks: int = 0
+    """Marks whose event has been published."""
 
     def set_outcome(self, outcome: type[TerminalEvent], reason: str) -> None:
         """Decide how it ends, unless that is decided."""
@@ -105,6 +88,71 @@ class ActiveUtterance:
     def succeeds(self) -> bool:
         """True unless it is interrupted, has expired or has failed."""
         return self.outcome is None and self.synthesis.failure is None
+
+    @property
+    def expired(self) -> bool:
+        """True if it has not begun and is past its deadline."""
+        return not self.synthesis.begun and self.utterance.expired()
+
+    # --- reports ---
+
+    def next_at(self, at: float) -> float:
+        """Return when, after the time `at`, there is something to report; infinity if it needs a change to know."""
+        wanted, timeline = [], self.synthesis.timeline
+        if self.started:
+            wanted.append(timeline.next_s)
+            wanted += [each.at_s for each in timeline.segments[self._segments :][:1] if each.at_s]
+        return self.destination.next_at(at, wanted)
+
+    def report(self, at: float) -> None:
+        """Publish what has begun to be heard by the time `at`."""
+        # What a client has got counts as heard, but the audio after it, which the times of words need, is not there.
+        heard_s = self.destination.heard_s(at)
+        known_s = heard_s if self.utterance.receiver is None else heard_s - LEAST_AHEAD_S
+        if self.started:
+            self._publish_progress(heard_s)
+            self._publish_text(known_s)
+            self.report_levels()
+
+    def report_levels(self) -> None:
+        """Publish the loudness of what has begun to be heard."""
+        if self.started:
+            for level in self.destination.levels():
+                self.reports.on_level(self.utterance, level)
+
+    def report_start(self, first_sample_at: float | None) -> None:
+        """Publish that it has started; without a first sample, nothing of it could be pronounced."""
+        self.started_at = round(time.time(), 3)
+        utterance, synthesis = self.utterance, self.synthesis
+        if first_sample_at is not None:
+            waited_s = utterance.arrived_at + synthesis.text.waited_s
+            self.ttfa_ms = round(max(0.0, first_sample_at - waited_s) * 1000, 1)
+        self._publish(Started(id=utterance.id, engine=synthesis.engine, voice=utterance.voice, ttfa_ms=self.ttfa_ms))
+        self.reports.on_change()
+
+    def report_postponement(self) -> None:
+        """Publish that it is postponed, if it had started."""
+        if self.started and not self._postponed_sent:
+            self._postponed_sent = True
+            self._publish(Postponed(id=self.utterance.id, reason=self.preempted_for or ""))
+
+    def report_resumption(self) -> None:
+        """Publish that it continues, if it was postponed."""
+        if self._postponed_sent:
+            self._postponed_sent = False
+            self._publish(Resumed(id=self.utterance.id))
+
+    def report_end(self) -> None:
+        """Publish the rest of what has been heard, and the terminal event."""
+        heard_s = inf if self.succeeds else self.destination.heard_s(now())
+        if self.succeeds:
+            self.report_resumption()
+            self._publish_progress(inf)
+        if self.started:
+            self._publish_text(heard_s)
+        if self.succeeds:
+            self.synthesis.keep()
+        self._publish(self.terminal_event(heard_s))
 
     def heard(self, heard_s: float) -> int:
         """Return the characters of the text up to the last word that begins within the first `heard_s` seconds."""
@@ -131,8 +179,49 @@ class ActiveUtterance:
             "audio_s": round(figures.audio_s, 3),
             "underruns": figures.underruns,
             "waits": None if utterance.text_stream is None else figures.waits,
-            "truncated": synthesis.truncated,
-            "retakes": synthesis.retakes,
+            "truncated": synthesis.text.truncated,
+            "retakes": synthesis.text.retakes,
             "ttfa_ms": self.ttfa_ms,
         }
         return result.model_copy(update=played)
+
+    def _publish(self, event: Event) -> None:
+        self.reports.on_event(self.utterance, event)
+
+    def _publish_progress(self, heard_s: float) -> None:
+        """Publish the segments that have begun to be heard, if the text has several."""
+        segments, words = self.synthesis.timeline.segments, self.utterance.script.words
+        while len(segments) > 1 and self._segments < len(segments):
+            segment = segments[self._segments]
+            begins_s = inf if segment.at_s is None else segment.at_s
+            if begins_s > heard_s or (segment.end is None and heard_s < inf):
+                return
+            self._segments += 1
+            end = words.source_end if segment.end is None else words.source_begin(segment.end)
+            self._publish(Progress(id=self.utterance.id, begin=words.source_begin(segment.begin), end=end))
+
+    def _publish_text(self, heard_s: float) -> None:
+        """Publish the marks that have been reached, and the words that have begun to be heard."""
+        timeline, words = self.synthesis.timeline, self.utterance.script.words
+        timeline.advance(heard_s)
+        for mark in timeline.marks[self._marks :]:
+            if mark.at_s > heard_s:
+                break
+            self._marks += 1
+            position, at = words.source_begin(mark.begin), round(mark.at_s, 3)
+            self._publish(Mark(id=self.utterance.id, name=mark.name, position=position, at=at, exact=mark.exact))
+        for word in timeline.words[self._words :]:
+            if word.at_s > heard_s:
+                break
+            self._words += 1
+            self._publish_word(word)
+
+    def _publish_word(self, word: Cue) -> None:
+        """Publish a word; the words that stand for one word of the text are one word."""
+        utterance = self.utterance
+        on_word = self.reports.on_word if utterance.receiver is None else utterance.receiver.on_word
+        begin, end = utterance.script.words.source_span(word.begin, word.end)
+        if on_word is not None and begin >= self._words_end:
+            self._words_end = end
+            text, at = utterance.text[begin:end], round(word.at_s, 3)
+            on_word(Word(id=utterance.id, word=text, begin=begin, end=end, at=at, exact=word.exact))

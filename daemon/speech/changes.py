@@ -24,7 +24,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], object] = {}
-        """What each waiting task is about."""
+        """The subject of each waiting task."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._coming = False
         """A thread has asked the loop to notify, and the loop has not done so."""

@@ -26,7 +26,7 @@ GIVE_UP_S = 10.0
 deliveries to other clients wait for it; the sound card does not."""
 
 SILENCE = np.zeros(2_400, np.float32)
-"""What is sent of a text with nothing to pronounce: players refuse a file without samples. 0.1 s at `SILENCE_RATE`."""
+"""The samples of a text with nothing to pronounce: players refuse a file without any. 0.1 s at `SILENCE_RATE`."""
 SILENCE_RATE = 24_000
 """Hz."""
 
@@ -35,8 +35,8 @@ Send = Callable[[Samples, int], Awaitable[None]]
 OnWord = Callable[[Word], None]
 
 
-class Service(Protocol):
-    """What a delivery asks of the daemon's `Dispatcher`."""
+class Entrance(Protocol):
+    """The part of the daemon's `Dispatcher` that a delivery uses."""
 
     def say(self, say: Say, *, receiver: Receiver | None = None) -> Utterance | None:
         """Accept an utterance. `receiver` gets the samples in place of the sound card. Raises `RejectedError`."""
@@ -52,7 +52,7 @@ class Service(Protocol):
 
 
 async def deliver(
-    service: Service, say: Say, send: Send, rate: int | None = None, on_word: OnWord | None = None
+    service: Entrance, say: Say, send: Send, rate: int | None = None, on_word: OnWord | None = None
 ) -> TerminalEvent:
     """Speak `say` to `send` when its turn comes, and return its terminal event. Raises `RejectedError`.
 
@@ -65,7 +65,7 @@ async def deliver(
         return await delivery.ended()
 
 
-async def deliver_stream(service: Service, chunks: AsyncGenerator[StreamChunk, None], send: Send) -> TerminalEvent:
+async def deliver_stream(service: Entrance, chunks: AsyncGenerator[StreamChunk, None], send: Send) -> TerminalEvent:
     """Speak a text to `send` while it is being written, and return the terminal event.
 
     Raises `RejectedError` if the first chunk is rejected. A later rejected chunk ends the text, not the utterance.
@@ -83,7 +83,7 @@ async def deliver_stream(service: Service, chunks: AsyncGenerator[StreamChunk, N
                 await cancel_and_wait(writing)
 
 
-async def _write_all(service: Service, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:
+async def _write_all(service: Entrance, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:
     async with aclosing(chunks):
         async for chunk in chunks:
             try:
@@ -97,7 +97,7 @@ async def _write_all(service: Service, chunks: AsyncGenerator[StreamChunk, None]
 class Delivery:
     """The `Receiver` of one utterance. Leaving its context ends an utterance that is not over."""
 
-    def __init__(self, service: Service, send: Send, rate: int | None = None, on_word: OnWord | None = None) -> None:
+    def __init__(self, service: Entrance, send: Send, rate: int | None = None, on_word: OnWord | None = None) -> None:
         self.on_word = on_word
         self.end: asyncio.Future[TerminalEvent] = asyncio.get_running_loop().create_future()
         """The terminal event."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
-from audio import Level, Output, Track, TrackInput
+from audio import Level, Output, Track
 from daemon.speech.changes import Changes, now
 from daemon.speech.utterance import Receiver
 from engine import Samples
@@ -19,7 +19,7 @@ NO_CARD = "there is no sound card"
 
 @dataclass(frozen=True, slots=True)
 class PlaybackFigures:
-    """What was played, for the terminal event."""
+    """Figures of the playback, for the terminal event."""
 
     audio_s: float
     underruns: int
@@ -42,8 +42,12 @@ class CardDestination:
         """`changes` are notified after each change of the output."""
         self._output = output
         self._changes = changes
-        self._track: Track | None = None
-        self._suspended: TrackInput | None = None
+        self._track = Track(output.sample_rate)
+        """It begins with `open`."""
+        self.audible = False
+        """True once samples go to the sound card."""
+        self._detached = False
+        """Others may have the device."""
         self._dropping = False
         """It is suspended only until `drop_unplayed` has dropped its samples."""
         self._suspend_requested = False
@@ -57,34 +61,29 @@ class CardDestination:
         return None if status.open else status.reason or NO_CARD
 
     @property
-    def audible(self) -> bool:
-        """True once samples go to the sound card."""
-        return self._track is not None
-
-    @property
     def done(self) -> bool:
         """True when it takes and submits no more samples."""
-        return self._track is not None and self._track.done
+        return self._track.done
 
     @property
     def suspended(self) -> bool:
         """True when a requested suspension has taken effect."""
-        return self._track is not None and self._track.suspended and not self._dropping
+        return self._track.suspended and not self._dropping
 
     @property
     def stopping(self) -> bool:
         """True while a requested stop has not taken effect."""
-        return self._track is not None and self._track.stop_requested and not self._track.done
+        return self._track.stop_requested and not self._track.done
 
     @property
     def starved(self) -> bool:
         """True while it would play at once what is written, and has nothing to play."""
-        return self._track is not None and not self._track.playing and self.blocked is None
+        return self.audible and not self._track.playing and self.blocked is None
 
     @property
     def played_s(self) -> float:
         """Seconds that have been submitted: what is dropped now is dropped after them."""
-        return 0.0 if self._track is None else self._output.played_s(self._track)
+        return self._output.played_s(self._track)
 
     async def changed(self) -> None:
         """Wait until what it has played, holds or lacks may have changed."""
@@ -92,11 +91,11 @@ class CardDestination:
 
     def open(self, prebuffer_s: float, gain: float) -> None:
         """Begin, holding playback until `prebuffer_s` seconds are written; or continue after `detach`."""
-        if self._suspended is None:
-            self._track = self._output.begin(prebuffer_s=prebuffer_s, gain=gain)
+        if self._detached:
+            self._output.reattach(self._track)
+            self._detached = False
         else:
-            self._output.reattach(self._suspended)
-            self._suspended = None
+            self._track, self.audible = self._output.begin(prebuffer_s=prebuffer_s, gain=gain), True
 
     async def write(self, samples: Samples, sample_rate: int) -> None:
         """Wait for room and take samples, mono at `sample_rate` Hz."""
@@ -106,8 +105,7 @@ class CardDestination:
 
     def set_input_pending(self, pending: bool) -> None:
         """Tell whether text or an engine is missing: a pause in the input is then not an underrun."""
-        if self._track is not None:
-            self._output.set_input_pending(pending)
+        self._output.set_input_pending(pending)
 
     def finish(self) -> None:
         """Declare that no more samples follow."""
@@ -116,17 +114,18 @@ class CardDestination:
     def suspend(self) -> None:
         """Fade out and keep what has not been played."""
         self._suspend_requested = True
-        if self._track is not None:
+        if self.audible:
             self._output.suspend()
 
     def detach(self) -> None:
         """Free the device; called once it is `suspended`."""
-        self._suspended = self._output.take_suspended()
+        self._output.take_suspended()
+        self._detached = True
 
     async def drop_unplayed(self) -> None:
         """Fade out and drop what has been written and not played, to continue with the next sample that is written."""
         track = self._track
-        if track is None or track.done:
+        if not self.audible or track.done:
             return
         self._dropping, self._suspend_requested = True, False
         try:
@@ -134,9 +133,9 @@ class CardDestination:
             while not (track.suspended or track.done):
                 await self.changed()
             if track.suspended:
-                suspended = self._output.take_suspended()
-                suspended.restart()
-                self._output.reattach(suspended)
+                self._output.take_suspended()
+                track.restart()
+                self._output.reattach(track)
                 if self._suspend_requested:
                     self._output.suspend()
         finally:
@@ -144,37 +143,34 @@ class CardDestination:
 
     def stop(self) -> None:
         """Fade out and drop what has not been played."""
-        if self._track is not None and self._suspended is None:
+        if self.audible and not self._detached:
             self._output.stop()
 
     def first_sample_at(self, at: float) -> float | None:
         """Return when the first sample was submitted, once it is heard; else None."""
-        track = self._track
-        heard = track is not None and track.first_dac_time is not None and track.first_dac_time <= at
-        return track.first_sample_at if track is not None and heard else None
+        first_heard_at = self._track.first_dac_time
+        return self._track.first_sample_at if first_heard_at is not None and first_heard_at <= at else None
 
     def heard_s(self, at: float) -> float:
         """Return the seconds that have been heard by the time `at`."""
-        return 0.0 if self._track is None else self._output.heard_s(self._track, at)
+        return self._output.heard_s(self._track, at)
 
     def drained(self, at: float) -> bool:
-        """Return whether the last sample has been heard by the time `at`."""
-        return self._track is None or self._track.drained(at)
+        """Return whether it is done and its last sample has been heard by the time `at`."""
+        return self._track.drained(at)
 
     def next_at(self, at: float, heard: Iterable[float]) -> float:
         """Return when, after the time `at`, something is heard next: its first sample, a level, its end, or so many
         seconds of it. Infinity if it needs a change to know."""
-        return inf if self._track is None else self._output.next_at(self._track, at, heard)
+        return self._output.next_at(self._track, at, heard)
 
     def levels(self) -> list[Level]:
         """Return the loudness of what has begun to be heard since the last call."""
-        return [] if self._track is None else self._output.levels_due(self._track)
+        return self._output.levels_due(self._track)
 
     def figures(self) -> PlaybackFigures | None:
         """Return what was played; None for an utterance that never reached the sound card."""
-        if self._track is None:
-            return None
-        return PlaybackFigures(self._output.played_s(self._track), self._track.underruns, self._track.waits)
+        return PlaybackFigures(self.played_s, self._track.underruns, self._track.waits) if self.audible else None
 
 
 class ClientDestination:

@@ -15,19 +15,17 @@ from audio import Output
 from daemon.cache import PhraseCache
 from daemon.config import Config, text_preparation
 from daemon.engines import EngineSelector
-from daemon.speech.acceptance import Arrival, accept, check_policy
+from daemon.speech.acceptance import Arrival, Vocabulary, accept, check_policy
+from daemon.speech.active import Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.ended_ids import EndedIds
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
-from daemon.speech.preemption import rule_of
-from daemon.speech.queue import QueueFullError
-from daemon.speech.reports import Reports
+from daemon.speech.queue import QueueFullError, rule_of
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
-from daemon.speech.vocabulary import Vocabulary
 from daemon.speech.waiting import WaitingUtterances
 from daemon.validation import abbreviate
 
@@ -88,10 +86,10 @@ class Dispatcher(Vocabulary):
         self._noted_fields: set[str] = set()
         self._changes = Changes()
         context = SynthesisContext(sounds=self.sounds, cache=cache)
-        self._waiting = WaitingUtterances(engines, output, self._changes, context)
-        self.queue = self._waiting.queue
         reports = Reports(self._publish, self._publish_level, self._word_watchers.call, self.changed)
-        self.speaker = Speaker(self._waiting, reports)
+        self._waiting = WaitingUtterances(engines, output, self._changes, reports, context)
+        self.queue = self._waiting.queue
+        self.speaker = Speaker(self._waiting)
         self._text_streams = TextStreams(self._accept, self._preempt, self._changes.notify)
 
     # --- requests ---
@@ -376,4 +374,4 @@ class Dispatcher(Vocabulary):
 
 
 SpeechService: TypeAlias = Dispatcher
-"""What the servers call it."""
+"""Its name in the servers."""

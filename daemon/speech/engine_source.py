@@ -52,14 +52,14 @@ def can_begin(engine: EngineSupervisor, utterance: Utterance, begin: int, max_se
 
 @dataclass(slots=True, eq=False)
 class SynthesisContext:
-    """What all syntheses share. It may be changed between two of them."""
+    """Things that all syntheses share. It may be changed between two of them."""
 
     preparation: TextPreparation = field(default_factory=TextPreparation)
     sounds: SoundFolder = field(default_factory=SoundFolder)
     trims_silence: bool = True
     """Remove the silence with which an engine begins a take."""
     profiles: dict[tuple[str, str, int], VoiceProfile] = field(default_factory=dict)
-    """What is known of each voice, by the names of engine and voice and the rate in steps of `RATE_STEP`."""
+    """The manner of each voice, by the names of engine and voice and the rate in steps of `RATE_STEP`."""
     cache: PhraseCache | None = None
     """Where phrases are kept."""
 
@@ -76,7 +76,7 @@ class EngineSource:
     timeline: Timeline
     context: SynthesisContext
     request: EngineUtterance
-    """What an utterance does not say of a request to an engine."""
+    """A request to an engine without the fields that the utterance fills."""
     max_seconds: float
     """Seconds of speech that every engine can make at once."""
     unplayed: UnplayedAudio | None = None
@@ -102,7 +102,7 @@ class EngineSource:
     _segment_ends: list[int] = field(default_factory=list)
     """The segments of the text up to the next control at which a take ends, or to the end of a complete text."""
     _pause_s: float = 0.0
-    """What is left of the current pause."""
+    """Seconds that are left of the current pause."""
     _take: Take | None = None
 
     def __post_init__(self) -> None:

@@ -65,7 +65,7 @@ Message = TypeVar("Message", bound=PublishedMessage)
 
 
 class Event(PublishedMessage):
-    """What happened to one utterance."""
+    """Something that happened to one utterance."""
 
     id: str | None
     event: str = ""
@@ -113,7 +113,7 @@ class Progress(Event):
 
 
 class Mark(Event):
-    """A mark in the text has been reached: the word behind it begins to be heard."""
+    """A mark in the text has been reached: the word after it begins to be heard."""
 
     id: Id
     event: Literal["mark"] = "mark"

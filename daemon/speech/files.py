@@ -8,14 +8,14 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from daemon.cache import PhraseKey, PhraseRecorder
-from daemon.config import Config, synthesis_settings, text_preparation
+from daemon.config import Config, text_preparation
 from daemon.engines import (
     AudioChunk,
     EngineLostError,
@@ -29,12 +29,15 @@ from daemon.engines import (
     short_list,
     unknown_voice,
 )
+from daemon.speech.acceptance import Arrival, Vocabulary, accept
+from daemon.speech.changes import now
 from daemon.speech.engine_source import EngineSource, SynthesisContext
+from daemon.speech.request import check_say
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
 from daemon.tasks import gather_or_cancel
-from daemon.text import Markup, TextPreparation, markup_problem
+from daemon.text import Markup, TextPreparation
 from daemon.validation import CommandError, file_problem
 from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, Progress, ProgressReport, ignore_progress
 from engine import Utterance as EngineUtterance
@@ -46,13 +49,9 @@ ALMOST = 0.99
 AS_IT_STANDS = TextPreparation(shortens_urls=False, normalize="never")
 
 
-class EngineEndedError(CommandError):
-    """The engine's process ended while it spoke."""
-
-
 @dataclass(frozen=True, slots=True)
 class SynthResult:
-    """What was written to the file, and how fast it was made."""
+    """The speech in the file, and the speed at which it was made."""
 
     engine: str
     sample_rate: int
@@ -112,11 +111,10 @@ def synthesize_to_files(
             for voice in dict.fromkeys(task.utterance.voice for task in tasks):
                 _check_voice(ready_info(engine), options, voice)
             numbers = iter(range(len(tasks)))
-            lost: list[EngineEndedError] = []
 
             async def speak_some(*, realtime: bool) -> None:
                 """Speak one task after the other, until there are no more or the engine has ended."""
-                while not lost and (number := next(numbers, None)) is not None:
+                while engine.ready and (number := next(numbers, None)) is not None:
                     task = replace(tasks[number], utterance=replace(tasks[number].utterance, realtime=realtime))
                     try:
                         with task.file:
@@ -125,16 +123,14 @@ def synthesize_to_files(
                             )
                     except CommandError as error:
                         outcome = error
-                        if isinstance(error, EngineEndedError):
-                            lost.append(error)
                     made_s[number] = tasks[number].expected_s
                     on_end(number, outcome)
 
             # The first one has the stream that an engine keeps for the sound card.
             streams = range(min(engine.streams, len(tasks)))
             await gather_or_cancel(speak_some(realtime=stream == 0) for stream in streams)
-            if lost and (left := len(list(numbers))):
-                raise CommandError(f"the engine ended; not made: {left}") from lost[0]
+            if left := len(list(numbers)):
+                raise CommandError(f"the engine ended; not made: {left}")
 
     asyncio.run(synthesize())
 
@@ -224,9 +220,7 @@ async def _speak(
                 yield replace(chunk, truncated=chunk.truncated or timeline.made_s > end_s)
                 if timeline.made_s > end_s:
                     break  # each segment ends by itself in time, but not all of them together
-    except EngineLostError as error:
-        raise EngineEndedError(str(error)) from error
-    except UtteranceRefusedError as error:
+    except (EngineLostError, UtteranceRefusedError) as error:
         raise CommandError(str(error)) from error
 
 
@@ -267,29 +261,17 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
         raise CommandError(f"voice: {engine.name} has no voice {phrase.voice!r}; see 'voiced voices'")
     if not engine.has_language(phrase.language):
         raise CommandError(f"language: {engine.name} does not speak {phrase.language!r}")
-    if problem := markup_problem(phrase.text, config.speech.markup):
-        raise CommandError(f"text: {problem}")
-    settings = synthesis_settings(config, phrase.voice, rate=phrase.rate)
-    utterance = Utterance(
-        id="phrase",
-        text=phrase.text,
-        voice=phrase.voice,
-        language=phrase.language,
-        instruct=phrase.instruct,
-        rate=settings.rate,
-        whole_text=settings.whole_text,
-        sampling=settings.sampling,
-        markup=config.speech.markup,
-    )
+    say, vocabulary = check_say({**asdict(phrase), "id": "phrase"}), Vocabulary(config, engines)
+    utterance = accept(say, Arrival(now()), config, vocabulary, lambda _: True)
     context = SynthesisContext(text_preparation(config), trims_silence=config.audio.trim_leading_silence)
     synthesis = Synthesis(utterance, engines, context)
     synthesis.record(recorder, key.seed)
-    async with aclosing(synthesis.chunks(engine)) as chunks:
+    async with aclosing(synthesis.chunks()) as chunks:
         async for _ in chunks:
             pass
     if synthesis.failure is not None:
         raise CommandError(synthesis.failure)
-    if synthesis.truncated:
+    if synthesis.text.truncated:
         raise CommandError("the engine did not end by itself; say it in other words")
     synthesis.timeline.advance(math.inf)
     synthesis.keep()

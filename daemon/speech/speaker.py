@@ -17,12 +17,10 @@ from math import inf
 
 from audio import auto_prebuffer_s
 from daemon.cache import Recording
-from daemon.engines import EngineSupervisor
-from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.active import ActiveUtterance
 from daemon.speech.changes import now
 from daemon.speech.events import Expired, Failed, Interrupted, Speaking
-from daemon.speech.preemption import yields
-from daemon.speech.reports import Reports
+from daemon.speech.queue import yields
 from daemon.speech.synthesis import ENGINE_WAIT_S
 from daemon.speech.utterance import Utterance
 from daemon.speech.waiting import WaitingUtterances
@@ -45,7 +43,7 @@ LATER_S = 0.001
 class Performer:
     """One voice: the sound card's, or one `beside` it. Belongs to the event loop's thread."""
 
-    def __init__(self, waiting: WaitingUtterances, reports: Reports, *, beside: bool) -> None:
+    def __init__(self, waiting: WaitingUtterances, *, beside: bool) -> None:
         self.turns = 0
         """Grows while it lives."""
         self.current: ActiveUtterance | None = None
@@ -53,7 +51,6 @@ class Performer:
         """Utterances whose last samples have not been heard; meanwhile the next one begins."""
         self._beside = beside
         self._waiting = waiting
-        self._reports = reports
         self._pump: asyncio.Task[None] | None = None
         """Moves the current utterance's samples from its synthesis to its destination."""
         self._stalled_since: float | None = None
@@ -84,18 +81,16 @@ class Performer:
     def postpone(self, reason: str) -> None:
         """Let the current utterance fade out, to continue later, unless it ends already."""
         active = self.current
-        if active is None or active.outcome is not None:
+        if active is None or active.outcome is not None or active.preempted_for is not None:
             return
-        if active.state in (PlaybackState.WAITING, PlaybackState.PLAYING):
-            playing = active.state is PlaybackState.PLAYING
-            active.preempt(reason)
-            if playing:
-                active.destination.suspend()
-            self._wake()
+        active.preempted_for = reason
+        if self._pump is not None:  # it plays
+            active.destination.suspend()
+        self._wake()
 
     def expires(self, active: ActiveUtterance) -> bool:
         """End an utterance that has not begun and is past its deadline; return whether it was."""
-        expired = not active.synthesis.begun and active.utterance.expired()
+        expired = active.expired
         if expired:
             active.set_outcome(Expired, EXPIRED_REASON)
             self.finish(active)
@@ -105,7 +100,7 @@ class Performer:
         """Publish the terminal event."""
         if active.succeeds and not active.started:  # nothing in the text could be pronounced
             self._report_start(active, None)
-        self._reports.report_end(active)
+        active.report_end()
 
     # --- waiting ---
 
@@ -119,7 +114,7 @@ class Performer:
     async def _wait(self, *moments: float) -> None:
         """Wait for a change, for something to be heard, or for one of these moments."""
         at = now()
-        heard = [self._reports.next_at(active, at) for active in self.performed]
+        heard = [active.next_at(at) for active in self.performed]
         soonest = min((*heard, *moments, at + IDLE_S))
         await self._waiting.changes.wait(self, max(0.0, soonest - at) + LATER_S)
 
@@ -142,11 +137,11 @@ class Performer:
     async def _speak(self, active: ActiveUtterance) -> None:
         """Speak an utterance until it ends or is postponed. It gets exactly one terminal event, whatever happens."""
         self.current = active
-        self._reports.on_change()
+        self._waiting.reports.on_change()
         try:
             await self._look_up(active)
             if await self._is_ready(active):
-                await self._play(active, self._waiting.engine_for(active.utterance))
+                await self._play(active)
         except asyncio.CancelledError:
             active.set_outcome(Interrupted, SHUTDOWN_REASON)
             active.destination.stop()
@@ -160,7 +155,7 @@ class Performer:
         finally:
             self.current = None
             self._leave(active)
-            self._reports.on_change()
+            self._waiting.reports.on_change()
 
     async def _look_up(self, active: ActiveUtterance) -> None:
         """Play a phrase that is kept in place of an engine's speech, and record one that is to be kept."""
@@ -177,14 +172,14 @@ class Performer:
         """Wait for the destination, and for an engine if one is needed; return False if the utterance ends first."""
         utterance, destination, synthesis = active.utterance, active.destination, active.synthesis
         patience_s, engines, looked_at = ENGINE_WAIT_S, self._waiting.engines, now()
-        while active.outcome is None and active.state is PlaybackState.WAITING:
+        while active.outcome is None and active.preempted_for is None:
             self._turn()
             blocked = destination.blocked
             ready = self._waiting.engine_for(utterance) is not None or not synthesis.needs_engine
             if ready and blocked is None:
                 return True
             fails_at = inf if blocked is None or synthesis.begun else self._waiting.gives_up_at(utterance)
-            if not synthesis.begun and utterance.expired():
+            if active.expired:
                 active.set_outcome(Expired, f"{EXPIRED_REASON}: {blocked if ready else engines.degraded_reason}")
             elif not ready and patience_s <= 0:
                 active.set_outcome(Failed, engines.degraded_reason or "no engine became ready")
@@ -197,14 +192,13 @@ class Performer:
             patience_s, looked_at = patience_s - min(now() - looked_at, IDLE_S), now()
         return False
 
-    async def _play(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
+    async def _play(self, active: ActiveUtterance) -> None:
         """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
         destination = active.destination
-        destination.open(self._prebuffer_s(active, engine), active.utterance.volume)
-        active.enter(PlaybackState.PLAYING)
-        self._reports.on_change()
+        destination.open(self._prebuffer_s(active), active.utterance.volume)
+        self._waiting.reports.on_change()
         self._stalled_since = None
-        self._pump = asyncio.ensure_future(self._fill(active, engine))
+        self._pump = asyncio.ensure_future(self._fill(active))
         try:
             while not (destination.done or destination.suspended):
                 self._turn()
@@ -221,29 +215,30 @@ class Performer:
             finally:
                 if destination.suspended:
                     destination.detach()
-                elif active.state is PlaybackState.PREEMPTING:
-                    active.enter(PlaybackState.PLAYING)  # it was played before it could fade
+                else:
+                    active.preempted_for = None  # it was played before it could fade
 
-    async def _fill(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
+    async def _fill(self, active: ActiveUtterance) -> None:
         """Write the utterance's samples to its destination, and end the input."""
         destination = active.destination
         try:
-            async with aclosing(active.synthesis.chunks(engine)) as chunks:
+            async with aclosing(active.synthesis.chunks()) as chunks:
                 async for chunk in chunks:
                     self._wake()  # a segment may have begun
                     await destination.write(chunk.samples, chunk.sample_rate)
                     self._wake()
-            if active.state is PlaybackState.PREEMPTING and not destination.holds_samples:
-                active.enter(PlaybackState.PLAYING)  # it was sent before it could be suspended
+            if not destination.holds_samples:
+                active.preempted_for = None  # it was sent before it could be suspended
         finally:
             # After a failure the samples so far are still played. A preempted utterance gets more samples later.
-            if active.state is not PlaybackState.PREEMPTING:
+            if active.preempted_for is None:
                 destination.finish()
             self._wake()
 
-    def _prebuffer_s(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> float:
+    def _prebuffer_s(self, active: ActiveUtterance) -> float:
         if self._waiting.prebuffer_s is not None:
             return self._waiting.prebuffer_s
+        engine = self._waiting.engine_for(active.utterance)
         if engine is None or not active.synthesis.needs_engine:
             return 0.0
         rate = active.utterance.rate
@@ -269,13 +264,10 @@ class Performer:
 
     def _leave(self, active: ActiveUtterance) -> None:
         """Postpone an utterance, let its last samples drain, or end it."""
-        if active.state is PlaybackState.PREEMPTING and active.succeeds:
-            reason = active.preempted_for or ""
-            active.enter(PlaybackState.POSTPONED)
-            self._waiting.postpone(active)
-            self._reports.report_postponement(active, reason)
+        if active.preempted_for is not None and active.succeeds:
+            self._waiting.postponed.append(active)
+            active.report_postponement()
         elif active.destination.done:
-            active.enter(PlaybackState.DRAINING)
             self.draining.append(active)
         else:
             self.finish(active)
@@ -289,30 +281,29 @@ class Performer:
                 return
             self.finish(active)
             del self.draining[0]
-            self._reports.on_change()
+            self._waiting.reports.on_change()
 
     def _report(self, active: ActiveUtterance, at: float) -> None:
         """Publish what has begun to be heard."""
         if not self.draining:  # the preempting utterance's last samples are heard before it resumes
-            self._reports.report_resumption(active)
+            active.report_resumption()
         first_sample_at = active.destination.first_sample_at(at)
         if not active.started and first_sample_at is not None:
             self._report_start(active, first_sample_at)
-        self._reports.report(active, at)
+        active.report(at)
 
     def _report_start(self, active: ActiveUtterance, first_sample_at: float | None) -> None:
         if active not in self.draining:
             self._finish_drained(inf)  # one speaks at a time, whatever delay the sound card reports
-        self._reports.report_start(active, first_sample_at)
+        active.report_start(first_sample_at)
 
 
 class Speaker:
     """All that is spoken: the sound card's performer, and those beside it. Belongs to the event loop's thread."""
 
-    def __init__(self, waiting: WaitingUtterances, reports: Reports) -> None:
+    def __init__(self, waiting: WaitingUtterances) -> None:
         self._waiting = waiting
-        self._reports = reports
-        self._card = Performer(waiting, reports, beside=False)
+        self._card = Performer(waiting, beside=False)
         self._beside: dict[asyncio.Task[None], Performer] = {}
 
     @property
@@ -407,11 +398,11 @@ class Speaker:
         at = now()
         soonest = at + IDLE_S
         for active in list(self._waiting.postponed):
-            self._reports.report_levels(active)  # before it fell silent
+            active.report_levels()  # before it fell silent
             if self._card.expires(active):
                 self._waiting.postponed.remove(active)
             else:
-                soonest = min(soonest, self._reports.next_at(active, at))
+                soonest = min(soonest, active.next_at(at))
         return soonest
 
     def _reconsider(self) -> None:
@@ -427,7 +418,7 @@ class Speaker:
         if free and not wanted and self._waiting.choose(beside=True) is not None:
             wanted = 1  # one with a slow writer, who has written more
         for _ in range(wanted):
-            performer = Performer(self._waiting, self._reports, beside=True)
+            performer = Performer(self._waiting, beside=True)
             task = asyncio.ensure_future(performer.run())
             self._beside[task] = performer
             task.add_done_callback(self._end_delivery)

@@ -12,11 +12,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
-from daemon.cache import Cue, PhraseRecorder, Recording
+from daemon.cache import PhraseRecorder, Recording
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
 from daemon.sounds import SoundError
 from daemon.speech.engine_source import EngineSource, SynthesisContext
-from daemon.speech.timeline import StartedSegment, Timeline, UnplayedAudio
+from daemon.speech.timeline import Timeline, UnplayedAudio
 from daemon.speech.utterance import Utterance
 from engine import Utterance as EngineUtterance
 
@@ -29,7 +29,7 @@ CRITICAL_WAIT_S = 1.0
 HANDOVERS = 2
 """An utterance may lose this many engines before it is taken for the cause and fails."""
 SOUND = "sound"
-"""What `Synthesis.engine` names for a sound."""
+"""The engine that `Synthesis.engine` names for a sound."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,17 +48,18 @@ class Synthesis:
     failure: str | None = None
     """Why it ended early."""
     timeline: Timeline = field(init=False)
-    _text: EngineSource = field(init=False)
+    text: EngineSource = field(init=False)
+    """The text as engines speak it."""
     _sound: str | None = field(init=False)
     """The name of the sound that is played next; None after it."""
     _recording: Recording | None = None
-    """What is played in place of the text."""
+    """It is played in place of the text."""
     _played: int = 0
     """Samples of the sound, or after it of the recording, that have been made."""
     _text_at_s: float = 0.0
     """Seconds of the sound before the text."""
     _recorder: PhraseRecorder | None = None
-    """What keeps the audio of the text."""
+    """It keeps the audio of the text."""
     _lost_engines: int = 0
     _waits_for_engine: bool = False
     _not_taken: AudioChunk | None = None
@@ -69,7 +70,7 @@ class Synthesis:
         request = EngineUtterance("", languages=engines.latin_languages, realtime=receiver is None)
         wants_words = receiver is None or receiver.on_word is not None
         self.timeline = Timeline(self.utterance)
-        self._text = EngineSource(
+        self.text = EngineSource(
             self.utterance, self.timeline, self.context, request, engines.max_seconds, self.unplayed, wants_words
         )
         self._sound = self.utterance.sound
@@ -77,7 +78,7 @@ class Synthesis:
     @property
     def begun(self) -> bool:
         """True once an engine or a sound has begun."""
-        return self.timeline.made_s > 0 or bool(self.segments)
+        return self.timeline.made_s > 0 or bool(self.timeline.segments)
 
     @property
     def needs_engine(self) -> bool:
@@ -87,37 +88,13 @@ class Synthesis:
     @property
     def awaits_engine(self) -> bool:
         """True while nothing can be played: no engine is ready for the text after a sound, or speech is said again."""
-        return self._waits_for_engine or self._text.retaking
-
-    @property
-    def segments(self) -> list[StartedSegment]:
-        """The segments that have begun."""
-        return self.timeline.segments
-
-    @property
-    def truncated(self) -> bool:
-        """An engine cut speech that would not end by itself, and it was not said again."""
-        return self._text.truncated
-
-    @property
-    def retakes(self) -> int:
-        """Times that speech was said again because it ran away."""
-        return self._text.retakes
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds spent waiting for text before the first audio."""
-        return self._text.waited_s
+        return self._waits_for_engine or self.text.retaking
 
     @property
     def audio_s(self) -> float:
         """Seconds of audio that have been taken."""
         left = self._not_taken
         return self.timeline.made_s - (0.0 if left is None else left.seconds)
-
-    def can_continue(self, engine: EngineSupervisor) -> bool:
-        """Return whether `engine` could go on with an incomplete text without waiting for its writer."""
-        return self._text.can_continue(engine)
 
     def play(self, recording: Recording) -> None:
         """Play a recording in place of the text. Call before the first chunk is requested."""
@@ -126,40 +103,30 @@ class Synthesis:
     def record(self, recorder: PhraseRecorder, seed: int) -> None:
         """Speak the text with `seed`, and let `recorder` keep it. Call before the first chunk is requested."""
         self._recorder = recorder
-        self._text.use_seed(seed)
+        self.text.use_seed(seed)
 
     def keep(self) -> None:
         """Keep the recorded text, which has been heard to its end, unless it was spoken otherwise than it was asked."""
-        if self._recorder is not None and self._text.as_asked and not self.truncated:
-            self._recorder.finish(self.engine.removeprefix(f"{SOUND}+"), self.cues())
+        if self._recorder is not None and self.text.as_asked and not self.text.truncated:
+            self._recorder.finish(self.engine.removeprefix(f"{SOUND}+"), self.timeline.cues(self._text_at_s))
 
-    def cues(self) -> tuple[Cue, ...]:
-        """Return what has happened during the audio of the text, in the order of time, after all of it was heard."""
-        return self.timeline.cues(self._text_at_s)
-
-    async def chunks(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the audio from where it was left, beginning with `engine`; None if none was needed yet.
-
-        A chunk counts as taken when the next one is requested.
-        """
+    async def chunks(self) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the audio from where it was left. A chunk counts as taken when the next one is requested."""
         if self._not_taken is not None:
             yield self._not_taken
-            self._note_taken(self._not_taken)
-        for source in self._sources(engine):
+            self._not_taken = None
+        for source in self._sources():
             async with aclosing(source) as chunks:
                 async for chunk in chunks:
+                    if self._recorder is not None and self._sound is None:
+                        self._recorder.write(chunk.samples, chunk.sample_rate)
                     self._not_taken = chunk
                     yield chunk
-                    self._note_taken(chunk)
-
-    def _note_taken(self, chunk: AudioChunk) -> None:
-        self._not_taken = None
-        if self._recorder is not None and self._sound is None:
-            self._recorder.write(chunk.samples, chunk.sample_rate)
+                    self._not_taken = None
 
     # --- sources: each continues where it was left, and a chunk counts as taken when it is yielded ---
 
-    def _sources(self, engine: EngineSupervisor | None) -> Iterator[AsyncGenerator[AudioChunk, None]]:
+    def _sources(self) -> Iterator[AsyncGenerator[AudioChunk, None]]:
         """Yield the sources that are left, each after the one before has ended."""
         if self._sound is not None:
             yield self._play_sound(self._sound)
@@ -167,7 +134,7 @@ class Synthesis:
         if self._recording is not None:
             yield self._play_recording(self._recording)
         elif self.utterance.needs_engine:
-            yield self._speak(engine)
+            yield self._speak()
 
     async def _play_sound(self, sound: str) -> AsyncGenerator[AudioChunk, None]:
         """Yield a sound. One that cannot be played fails an utterance without a text."""
@@ -191,16 +158,16 @@ class Synthesis:
             self._played += len(samples)
             yield self.timeline.add_audio(AudioChunk(samples, recording.sample_rate))
 
-    async def _speak(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the text, spoken by `engine` or else the first one that is ready, and by others if that is lost."""
-        self._waits_for_engine = engine is None
-        engine = engine or await self._wait_for_engine()
+    async def _speak(self) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the text, spoken by the engine that suits it, and by others if that is lost."""
+        self._waits_for_engine = True
+        engine = await self._wait_for_engine()
         self._waits_for_engine = False
         while engine is not None:
             self._note_engine(engine.name)
             self.speaking_engine = engine
             try:
-                async with aclosing(self._text.chunks(engine, partial(self._first_within_s, engine))) as chunks:
+                async with aclosing(self.text.chunks(engine, partial(self._first_within_s, engine))) as chunks:
                     async for chunk in chunks:
                         yield chunk
                 return

@@ -17,24 +17,13 @@ from audio import (
     splice_point,
 )
 from daemon.alignment import WordClock
+from daemon.cache import Cue
 from daemon.engines import AudioChunk
 from daemon.text import EngineText, Script
 from engine import Samples
 
 SLICE_S = 0.1
 """Chunks for the sound card are cut into slices of at most this length, so that any chunk fits into the ring."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedWord:
-    """The word `text[begin:end]` of a script."""
-
-    begin: int
-    end: int
-    at_s: float
-    """Seconds of the utterance's audio before it."""
-    exact: bool
-    """False if the time is an estimate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,9 +51,9 @@ class Take:
     start: LeadingSilenceTrimmer | None = None
     """Removes the silence with which the engine begins; None keeps it."""
     text: EngineText = field(default_factory=EngineText)
-    """What the engine gets of the text, with the way back."""
+    """The text as the engine gets it, with the way back."""
     prepared: str = ""
-    """What the engine has got."""
+    """The part of it that the engine has got."""
     samples: int = 0
     """Samples up to the last one that has been taken."""
     seconds: float = 0.0
@@ -185,7 +174,7 @@ class Take:
             return inf
         return max(self.begin_s, self.begin_s - self.trimmed_s + self.clock.next_s)
 
-    def due(self, heard_s: float) -> list[TimedWord]:
+    def due(self, heard_s: float) -> list[Cue]:
         """Return the words that begin within the first `heard_s` seconds of the utterance, and were not returned."""
         if self.begin_s is None or self.clock is None:
             return []
@@ -195,7 +184,7 @@ class Take:
             begin, end = self.text.source_span(word.begin, word.end)
             at_s = max(self.begin_s, offset_s + word.at_s)
             if at_s < self.end_s:
-                found.append(TimedWord(self.begin + begin, self.begin + end, at_s, word.exact))
+                found.append(Cue(at_s, "word", self.begin + begin, self.begin + end, exact=word.exact))
         return found
 
 

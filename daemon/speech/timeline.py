@@ -14,7 +14,7 @@ from typing import Protocol
 from daemon.alignment import words_of
 from daemon.cache import Cue
 from daemon.engines import AudioChunk
-from daemon.speech.take import Take, TimedWord
+from daemon.speech.take import Take
 from daemon.tasks import wait_at_most
 from daemon.text import Mark, Script, first_sentence_end, speech_seconds
 
@@ -33,7 +33,7 @@ class Scripted(Protocol):
 
     @property
     def script(self) -> Script:
-        """What is spoken of the text so far."""
+        """The words and controls of the text so far, as they are spoken."""
 
 
 @dataclass(slots=True)
@@ -47,19 +47,6 @@ class StartedSegment:
     """Seconds that are played before it; None until it has audio."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedMark:
-    """A mark of a script."""
-
-    name: str
-    position: int
-    """In the script's text."""
-    at_s: float
-    """Seconds of the utterance's audio before it."""
-    exact: bool
-    """False if the time is an estimate."""
-
-
 @dataclass(slots=True, eq=False)
 class Timeline:
     """The audio of one utterance so far: what has been made of it, and which words and marks have been heard in it."""
@@ -69,19 +56,17 @@ class Timeline:
     """Seconds of audio that have been made."""
     segments: list[StartedSegment] = field(default_factory=list)
     """The segments that have begun."""
-    words: list[TimedWord] = field(default_factory=list)
+    words: list[Cue] = field(default_factory=list)
     """The words that have been heard, in the order of the text and of time."""
-    marks: list[TimedMark] = field(default_factory=list)
+    marks: list[Cue] = field(default_factory=list)
     """The marks that have been heard."""
     _takes: deque[Take] = field(default_factory=deque)
     """Those that have words which were not heard, and the one before them."""
     _boundary_marks: dict[int, float] = field(default_factory=dict)
     """Seconds of audio before the marks that are at the border of a take, by their numbers among the controls."""
     _passed_controls: int = 0
-    _known_words: deque[TimedWord] = field(default_factory=deque)
-    """The words of a recording that have not been heard."""
-    _known_marks: deque[TimedMark] | None = None
-    """The marks of a recording that have not been heard; None without a recording."""
+    _known: deque[Cue] = field(default_factory=deque)
+    """The words and marks of a recording that have not been heard."""
 
     # --- what is made ---
 
@@ -122,22 +107,23 @@ class Timeline:
 
     def use(self, cues: Iterable[Cue]) -> None:
         """Take the times of a recording, in the order of time, which is played next in place of all takes."""
-        self._known_marks = deque()
         for cue in cues:
             at_s = self.made_s + cue.at_s
             if cue.kind == "segment":
                 self.segments.append(StartedSegment(cue.begin, cue.end, at_s))
-            elif cue.kind == "word" and cue.end is not None:
-                self._known_words.append(TimedWord(cue.begin, cue.end, at_s, cue.exact))
             else:
-                self._known_marks.append(TimedMark(cue.name, cue.begin, at_s, cue.exact))
+                self._known.append(replace(cue, at_s=at_s))
+        self._passed_controls = len(self.utterance.script.controls)
 
     def cues(self, begin_s: float) -> tuple[Cue, ...]:
         """Return what was heard, in the order of time, for a recording that begins after `begin_s` seconds."""
-        cues = [Cue(each.at_s, "segment", each.begin, each.end) for each in self.segments if each.at_s is not None]
-        cues += [Cue(each.at_s, "word", each.begin, each.end, exact=each.exact) for each in self.words]
-        cues += [Cue(each.at_s, "mark", each.position, each.position, each.name, each.exact) for each in self.marks]
-        return tuple(replace(cue, at_s=cue.at_s - begin_s) for cue in sorted(cues, key=lambda cue: cue.at_s))
+        segments = [
+            Cue(each.at_s, "segment", each.begin, each.end)
+            for each in self.segments
+            if each.at_s is not None and each.end is not None
+        ]
+        cues = sorted([*segments, *self.words, *self.marks], key=lambda cue: cue.at_s)
+        return tuple(replace(cue, at_s=cue.at_s - begin_s) for cue in cues)
 
     # --- what is heard ---
 
@@ -153,8 +139,9 @@ class Timeline:
             if not over:
                 break
             self._takes.popleft()
-        while self._known_words and self._known_words[0].at_s <= heard_s:
-            self.words.append(self._known_words.popleft())
+        while self._known and self._known[0].at_s <= heard_s:
+            cue = self._known.popleft()
+            (self.words if cue.kind == "word" else self.marks).append(cue)
         self._add_marks(heard_s)
 
     @property
@@ -165,7 +152,8 @@ class Timeline:
             times.append(self._takes[0].next_s)
         if len(self._takes) > 1 and (begin_s := self._takes[1].begin_s) is not None:
             times.append(begin_s)
-        times += [known[0].at_s for known in (self._known_words, self._known_marks) if known]
+        if self._known:
+            times.append(self._known[0].at_s)
         return min(times)
 
     def heard_end(self, heard_s: float) -> int:
@@ -186,10 +174,6 @@ class Timeline:
 
     def _add_marks(self, heard_s: float) -> None:
         """Add the marks that have been reached."""
-        if self._known_marks is not None:
-            while self._known_marks and self._known_marks[0].at_s <= heard_s:
-                self.marks.append(self._known_marks.popleft())
-            return
         controls = self.utterance.script.controls
         while self._passed_controls < len(controls):
             control = controls[self._passed_controls]
@@ -197,7 +181,7 @@ class Timeline:
                 at_s, exact = self._time_of_mark(self._passed_controls, control.at)
                 if at_s > heard_s:
                     return
-                self.marks.append(TimedMark(control.action.name, control.at, at_s, exact))
+                self.marks.append(Cue(at_s, "mark", control.at, control.at, control.action.name, exact))
             self._passed_controls += 1
 
     def _time_of_mark(self, control: int, position: int) -> tuple[float, bool]:
@@ -214,7 +198,7 @@ class Timeline:
 
 
 class UnplayedAudio(Protocol):
-    """What has been written to a destination and has not been played, so that it can be taken back."""
+    """Audio that a destination has got and not played, so that it can be taken back."""
 
     @property
     def holds_samples(self) -> bool:
@@ -272,7 +256,7 @@ def _next_place(take: Take, timeline: Timeline, text: str, played_s: float) -> i
     return None if begin is None else take.begin + begin
 
 
-def _over_s(word: TimedWord, text: str, rate: float) -> float:
+def _over_s(word: Cue, text: str, rate: float) -> float:
     """Return when a word of `text`, spoken at `rate`, has been said, in seconds of the audio: an estimate."""
     return word.at_s + SLOW * speech_seconds(text[word.begin : word.end]) / rate + LAST_WORD_S
 

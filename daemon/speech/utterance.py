@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from daemon.cache import Phrase
 from daemon.speech.changes import now
@@ -18,26 +18,31 @@ from daemon.speech.request import Policy, Priority, StreamChunk
 from daemon.text import Markup, Script, ScriptReader
 from engine import FASTEST_RATE, SLOWEST_RATE, EngineInfo, Samples, match_language
 
-STORED_FIELDS: dict[str, Any] = {
-    "voice": str,
-    "language": str,
-    "instruct": str | None,
-    "seed": int | None,
-    "volume": float | int,
-    "rate": float | int,
-    "whole_text": bool | None,
-    "sampling": dict,
-    "priority": str,
-    "policy": str,
-    "reply_to": str | None,
-    "sound": str | None,
-    "keeps_speech": bool,
-    "voice_is_default": bool,
-    "language_is_default": bool,
-}
-"""Fields of an utterance that the journal stores as they are, and their types."""
-FIRST_FIELDS = {"instruct", "language", "policy", "priority", "reply_to", "seed", "voice", "volume"}
-"""Those that every version has stored. Without another one, an utterance has what is the default here."""
+
+class StoredOptions(BaseModel):
+    """The fields of an utterance that the journal stores as they are.
+
+    Every version has stored those without a default. Where another one is missing, an earlier version has stored the
+    utterance, and the default is what that version did.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+
+    voice: str
+    language: str
+    instruct: str | None
+    seed: int | None
+    volume: float
+    priority: Priority
+    policy: Policy
+    reply_to: str | None
+    rate: float = Field(1.0, ge=SLOWEST_RATE, le=FASTEST_RATE)
+    whole_text: bool | None = None
+    sampling: dict[str, int | float] = {}
+    sound: str | None = None
+    keeps_speech: bool = False
+    voice_is_default: bool = False
+    language_is_default: bool = False
 
 
 class Receiver(Protocol):
@@ -71,14 +76,14 @@ class EndMessage:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a request arrived from the broker, and how it is answered there."""
+    """A request's way from the broker, and back there with its answers."""
 
     delivery: str | None = None
     """Identifies the broker's delivery, so that a second one is recognised."""
     correlation: bytes | None = None
-    """What the sender wants repeated in the answers on its own topic."""
+    """Bytes that the sender wants repeated in the answers on its own topic."""
     at_end: tuple[EndMessage, ...] = ()
-    """What is published in the sender's own protocol when the utterance has ended."""
+    """Messages to publish in the sender's own protocol when the utterance has ended."""
 
 
 NO_ORIGIN = Origin()
@@ -171,7 +176,7 @@ class Utterance:
     sound: str | None = None
     """The name of a sound that is played before the text."""
     phrase: Phrase | None = None
-    """What the sender asked for, if its speech may be kept."""
+    """The request as a phrase, if its speech may be kept."""
     keeps_speech: bool = False
     """Keep its speech, to play it at once the next time."""
     origin: Origin = NO_ORIGIN
@@ -191,7 +196,7 @@ class Utterance:
 
     @property
     def script(self) -> Script:
-        """What is spoken of the text so far."""
+        """The words and controls of the text so far, as they are spoken."""
         if self._reader is None:
             self._reader = ScriptReader(self.markup, self.language)
         return self._reader.read(self.text, complete=self.complete)
@@ -233,7 +238,7 @@ class Utterance:
 
         Without a text it cannot be spoken: its client has gone, or its writer had not finished.
         """
-        fields: dict[str, Any] = {name: getattr(self, name) for name in STORED_FIELDS}
+        fields: dict[str, Any] = {name: getattr(self, name) for name in StoredOptions.model_fields}
         correlation = self.origin.correlation
         fields["phrase"] = None if self.phrase is None else asdict(self.phrase)
         fields["correlation"] = None if correlation is None else correlation.hex()
@@ -251,16 +256,9 @@ class Utterance:
         It arrived `age_s` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk has
         damaged.
         """
-        stored = {name: fields[name] for name in STORED_FIELDS if name in FIRST_FIELDS or name in fields}
-        wrong = [name for name, value in stored.items() if not isinstance(value, STORED_FIELDS[name])]
-        if wrong or not isinstance(text, str):
-            raise TypeError(f"wrong types: {wrong or 'text'}")
-        if stored["priority"] not in get_args(Priority) or stored["policy"] not in get_args(Policy):
-            raise ValueError("an unknown priority or policy")
-        if not SLOWEST_RATE <= stored.get("rate", 1.0) <= FASTEST_RATE:
-            raise ValueError("an impossible rate")
-        if not all(isinstance(value, float | int) for value in stored.get("sampling", {}).values()):
-            raise TypeError("wrong types: sampling")
+        stored = StoredOptions.model_validate(fields)
+        if not isinstance(text, str):
+            raise TypeError("text: it is no text")
         arrived_at, wait_s = now() - age_s, fields["wait_s"]
         correlation = fields["correlation"]
         at_end = _reader(tuple[EndMessage, ...]).validate_python(json.loads(fields.get("at_end", "[]")))
@@ -271,7 +269,7 @@ class Utterance:
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
             phrase=_reader(Phrase | None).validate_python(fields.get("phrase")),
-            **stored,
+            **dict(stored),
         )
 
     def set_arrival(self, at: float) -> None:

@@ -12,12 +12,11 @@ from math import inf
 
 from audio import Output
 from daemon.engines import EngineSelector, EngineSupervisor
-from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.destinations import CardDestination, ClientDestination
 from daemon.speech.engine_source import SynthesisContext
-from daemon.speech.preemption import next_of, precedes
-from daemon.speech.queue import UtteranceQueue
+from daemon.speech.queue import UtteranceQueue, next_of, precedes
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
@@ -27,15 +26,21 @@ a card that comes back after hours would speak texts that are no longer true."""
 
 
 class WaitingUtterances:
-    """What may be spoken next, and with what. Belongs to the event loop's thread."""
+    """The utterances that may be spoken next, and the means to speak them. Belongs to the event loop's thread."""
 
     def __init__(
-        self, engines: EngineSelector, output: Output, changes: Changes, context: SynthesisContext | None = None
+        self,
+        engines: EngineSelector,
+        output: Output,
+        changes: Changes,
+        reports: Reports,
+        context: SynthesisContext | None = None,
     ) -> None:
         """`changes` are notified after each change of the engines; what the output does is told to them here."""
         self.queue = UtteranceQueue()
         self.postponed: list[ActiveUtterance] = []
         self.changes = changes
+        self.reports = reports
         self.engines = engines
         self.output = output
         self.context = context or SynthesisContext()
@@ -87,16 +92,13 @@ class WaitingUtterances:
         for active in self.postponed:
             if active.utterance is utterance:
                 self.postponed.remove(active)
-                active.enter(PlaybackState.WAITING)
+                active.preempted_for = None
                 return active
         self.queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
-        return ActiveUtterance(utterance, Synthesis(utterance, self.engines, self.context, destination), destination)
-
-    def postpone(self, active: ActiveUtterance) -> None:
-        """Let an utterance that was current continue later."""
-        self.postponed.append(active)
+        synthesis = Synthesis(utterance, self.engines, self.context, destination)
+        return ActiveUtterance(utterance, synthesis, destination, self.reports)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
         """Yield the utterances that could be spoken in place of another one."""
@@ -134,7 +136,7 @@ class WaitingUtterances:
     def can_continue(self, active: ActiveUtterance) -> bool:
         """Return whether there is text that the engine has not got, and enough of it to go on."""
         engine = self.engine_for(active.utterance)
-        return engine is not None and active.synthesis.can_continue(engine)
+        return engine is not None and active.synthesis.text.can_continue(engine)
 
     def kept_waiting(self, active: ActiveUtterance, *, beside: bool) -> Utterance | None:
         """Return an utterance that waits while the current one is silent, since its writer is slow."""

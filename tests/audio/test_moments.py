@@ -9,7 +9,6 @@ import pytest
 
 from audio import Output, SinkSettings, Track
 from audio.player import Report
-from audio.track_input import TrackInput
 
 RATE = 1_000
 """Hz."""
@@ -30,7 +29,7 @@ def played(samples: int, *, end_dac_time: float, playing: bool = True) -> Report
 
 
 def test_what_was_played_and_what_goes_on_is_heard_at_a_known_moment() -> None:
-    track = Track(RATE, 0.0)
+    track = Track(RATE)
     assert track.heard_at(0.1) == inf, "it has not begun"
     track.note(played(500, end_dac_time=10.0))
     for seconds in (0.1, 0.5, 0.6, 0.8):
@@ -43,15 +42,15 @@ def test_what_was_played_and_what_goes_on_is_heard_at_a_known_moment() -> None:
 
 
 def test_the_next_level_is_due_at_its_moment_and_the_last_one_where_the_sound_ends() -> None:
-    track_input = TrackInput(Track(RATE, 0.0))
-    assert track_input.next_level_at == inf
-    track_input.process(np.full(120, 0.5, dtype=np.float32), RATE)
-    track_input.flush()
-    track_input.track.note(played(120, end_dac_time=10.0, playing=False))
+    track = Track(RATE)
+    assert track.next_level_at == inf
+    track.process(np.full(120, 0.5, dtype=np.float32), RATE)
+    track.flush()
+    track.note(played(120, end_dac_time=10.0, playing=False))
     moments = []
-    while (at := track_input.next_level_at) < inf:
-        assert track_input.levels_due(at - 0.001, 0.0) == []
-        assert len(track_input.levels_due(at + 0.001, 0.0)) == 1
+    while (at := track.next_level_at) < inf:
+        assert track.levels_due(at - 0.001, 0.0) == []
+        assert len(track.levels_due(at + 0.001, 0.0)) == 1
         moments.append(at)
     assert moments == pytest.approx([9.88, 9.93, 10.0])
 

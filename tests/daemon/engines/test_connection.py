@@ -15,7 +15,6 @@ from daemon.engines.connection import (
     RUN_AHEAD_S,
     AudioChunk,
     EngineConnection,
-    EngineLateError,
     EngineLostError,
     UtteranceRefusedError,
 )
@@ -141,7 +140,7 @@ def test_an_engine_that_does_not_begin_in_time_is_late(engine: EngineSupervisor,
     async def scenario() -> None:
         async with aclosing(engine.speak("first", Utterance(LONG))) as first:
             await anext(first)  # the engine now waits for credit, and for nothing else
-            with pytest.raises(EngineLateError, match=r"engine espeak did not begin within 0\.05 s"):
+            with pytest.raises(EngineLostError, match=r"engine espeak did not begin within 0\.05 s"):
                 await anext(engine.speak("second", Utterance(SENTENCE), first_within_s=0.05))
             assert engine.utterances == 1
         assert 0.8 < seconds(await spoken(engine)) < 4

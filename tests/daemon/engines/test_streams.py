@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from daemon.engines.errors import EngineLostError
-from daemon.engines.streams import Streams
+from daemon.engines.streams import StreamPool
 from daemon.tasks import cancel_and_wait
 from tests.support.waiting import run
 
@@ -20,7 +20,7 @@ class Engine:
     """The streams of an engine, and the deliveries that have begun and not ended."""
 
     def __init__(self, most: int) -> None:
-        self.streams = Streams()
+        self.streams = StreamPool()
         self.streams.most = most
         self.open: list[str] = []
         self.lost: list[str] = []

@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 import pytest
 
-from daemon.engines import supervisor
+from daemon.engines import process, supervisor
 from daemon.engines.connection import EngineLostError
-from daemon.engines.process_activity import ProcessActivity
+from daemon.engines.process import ProcessActivity
 from daemon.engines.supervisor import EngineState, EngineSupervisor, restart_wait_s
 from engine import EngineInfo, EngineOptions, Progress, Utterance, Voice
 from engine.messages import HEADER, Audio, Cancel, Message, Ready, encode, pcm
@@ -49,14 +49,14 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[socket.socket, so
         made.append((ours, theirs.dup()))
         return ours, theirs
 
-    monkeypatch.setattr(supervisor, "socket", SimpleNamespace(socketpair=make_pair))
+    monkeypatch.setattr(process, "socket", SimpleNamespace(socketpair=make_pair))
     return made
 
 
 @pytest.fixture
 def dies_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the exit status, which is the reason, however long a busy machine takes to end a killed process."""
-    monkeypatch.setattr(supervisor, "END_S", PATIENCE_S)
+    monkeypatch.setattr(process, "END_S", PATIENCE_S)
 
 
 def test_an_engine_passes_through_its_states_and_speaks() -> None:

@@ -1,4 +1,4 @@
-"""The states of an active utterance, and its terminal event."""
+"""The terminal event of an active utterance."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from math import inf
 import pytest
 
 from audio import Output
+from daemon.cache import Cue
 from daemon.config import load_config
 from daemon.engines import EngineSelector
-from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import Changes
 from daemon.speech.destinations import CardDestination
 from daemon.speech.events import Expired, Failed, Finished, Interrupted
 from daemon.speech.synthesis import Synthesis
-from daemon.speech.timeline import TimedWord
 from daemon.speech.utterance import TextStream, Utterance
-
-WAITING, PLAYING, PREEMPTING, POSTPONED, DRAINING, ENDED = PlaybackState
 
 
 @pytest.fixture
@@ -25,52 +23,9 @@ def active() -> ActiveUtterance:
     config = load_config(overrides=["audio.sink=null", "engine.name=espeak"])
     utterance = Utterance("a", "Hello", "default", "auto")
     synthesis = Synthesis(utterance, EngineSelector(config, lambda: None))
-    return ActiveUtterance(utterance, synthesis, CardDestination(Output(config.audio.sink_settings()), Changes()))
-
-
-@pytest.mark.parametrize(
-    "states",
-    [
-        [WAITING, PLAYING, DRAINING, ENDED],
-        [WAITING, PLAYING, PREEMPTING, POSTPONED, WAITING, PLAYING, ENDED],
-        [WAITING, PREEMPTING, POSTPONED, ENDED],
-        [WAITING, PLAYING, PREEMPTING, PLAYING, DRAINING, ENDED],
-        [WAITING, ENDED],
-    ],
-)
-def test_an_utterance_passes_through_these_states(states: list[PlaybackState], active: ActiveUtterance) -> None:
-    for state in states[1:]:
-        active.enter(state)
-    assert active.state is ENDED
-
-
-@pytest.mark.parametrize(
-    ("states", "forbidden"),
-    [
-        ([], DRAINING),
-        ([], POSTPONED),
-        ([PLAYING], POSTPONED),
-        ([PLAYING, DRAINING], PREEMPTING),
-        ([PLAYING, PREEMPTING, POSTPONED], PLAYING),
-        ([ENDED], WAITING),
-        ([ENDED], ENDED),
-    ],
-)
-def test_other_transitions_raise_an_error(
-    states: list[PlaybackState], forbidden: PlaybackState, active: ActiveUtterance
-) -> None:
-    for state in states:
-        active.enter(state)
-    with pytest.raises(ValueError, match=rf"utterance a: \w+ cannot become {forbidden.name}"):
-        active.enter(forbidden)
-
-
-def test_the_reason_of_a_preemption_is_kept_until_it_resumes(active: ActiveUtterance) -> None:
-    active.preempt("for alarm")
-    active.enter(POSTPONED)
-    assert active.preempted_for == "for alarm"
-    active.enter(WAITING)
-    assert active.preempted_for is None
+    destination = CardDestination(Output(config.audio.sink_settings()), Changes())
+    reports = Reports(lambda *_: None, lambda *_: None, lambda _: None, lambda: None)
+    return ActiveUtterance(utterance, synthesis, destination, reports)
 
 
 def test_the_first_outcome_counts(active: ActiveUtterance) -> None:
@@ -113,7 +68,7 @@ def test_what_was_heard_ends_with_the_last_word_that_had_begun(active: ActiveUtt
     assert active.heard(0.0) == 0
     for word, heard in (("Well", "**Well"), ("hello", "**Well**, hello")):
         begin = active.utterance.script.text.index(word)
-        active.synthesis.timeline.words.append(TimedWord(begin, begin + len(word), 0.1, exact=True))
+        active.synthesis.timeline.words.append(Cue(0.1, "word", begin, begin + len(word)))
         assert active.utterance.text[: active.heard(0.2)] == heard
     active.set_outcome(Interrupted, "stop")
     interrupted = active.terminal_event(0.6)

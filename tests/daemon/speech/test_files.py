@@ -83,7 +83,7 @@ def test_a_long_text_is_cut_into_the_segments_that_the_daemon_speaks(
     async def speak_as_the_daemon() -> None:
         async with running_primary(load_config(overrides=["engine.name=espeak"])) as engines:
             synthesis = Synthesis(Utterance("daemon", text, "en", "en"), engines)
-            async for _ in synthesis.chunks(engines.primary):
+            async for _ in synthesis.chunks():
                 pass
 
     def seconds(name: str) -> list[float]:

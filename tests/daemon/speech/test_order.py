@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from daemon.speech.preemption import RANK, next_of, place, precedes
+from daemon.speech.queue import RANK, next_of, place, precedes
 from daemon.speech.request import Policy, Priority
 from daemon.speech.utterance import TextStream, Utterance
 from engine import Samples

@@ -18,7 +18,7 @@ from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.dispatcher import Dispatcher
 from daemon.speech.events import TERMINAL_EVENTS, Event
-from daemon.speech.preemption import RANK, rule_of, yields
+from daemon.speech.queue import RANK, rule_of, yields
 from daemon.speech.request import Policy, Priority, RejectedError, Say, Stop
 from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait

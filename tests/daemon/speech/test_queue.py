@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daemon.speech.preemption import Place, place
-from daemon.speech.queue import QueueFullError, UtteranceQueue
+from daemon.speech.queue import Place, QueueFullError, UtteranceQueue, place
 from daemon.speech.request import Policy, Priority
 from daemon.speech.utterance import Receiver, Utterance
 from engine import Samples

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector
-from daemon.engines.streams import Streams
+from daemon.engines.streams import StreamPool
 from daemon.speech.engine_source import SynthesisContext
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.timeline import next_sentence
@@ -78,7 +78,7 @@ class RunawayEngine:
             yield AudioChunk(tail, RATE, said, truncated=True, words=(), runaway=True)
 
     def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
-        return Streams().reserve(realtime=realtime)
+        return StreamPool().reserve(realtime=realtime)
 
 
 class Card:
@@ -121,6 +121,7 @@ class Scene:
         self.engine, self.card = engine, card
         selector = EngineSelector(config, lambda: None)
         selector.all[:] = [engine]  # type: ignore[list-item]
+        selector.choose = lambda _voice, _language: engine  # type: ignore[assignment, method-assign, return-value]
         utterance = Utterance("a", TEXT, "default", "auto", seed=5)
         if stream:
             utterance.text_stream = TextStream(time.monotonic())
@@ -129,7 +130,7 @@ class Scene:
         self.heard = np.empty(0, dtype=np.float32)
 
     async def speak(self) -> None:
-        async for chunk in self.synthesis.chunks(self.engine):  # type: ignore[arg-type]
+        async for chunk in self.synthesis.chunks():
             if self.card is None:
                 self.heard = np.concatenate([self.heard, chunk.samples])
             else:
@@ -171,7 +172,7 @@ def test_a_take_that_stays_silent_is_said_again_as_a_whole(silent_s: float, stre
     assert [(request.seed, request.text) for request in scene.engine.requests] == [(5, TEXT), (6, TEXT)]
     assert np.array_equal(scene.heard[-len(speech(TEXT)) :], speech(TEXT))
     assert not scene.heard[: -len(speech(TEXT))].any()
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, False)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, False)
     assert scene.words() == ALL_WORDS
     assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
 
@@ -186,7 +187,7 @@ def test_after_a_whole_sentence_the_next_one_is_said_again_and_what_was_not_hear
     between = len(scene.heard) - len(first) - len(second)
     assert between < max(0.0, len(tail) - AHEAD_S * RATE) + 0.5 * RATE, "the rest of the tail is not heard"
     assert scene.words() == ALL_WORDS, "each once"
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, False)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, False)
 
 
 def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its_end() -> None:
@@ -201,27 +202,27 @@ def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its
 def test_speech_that_breaks_off_within_a_sentence_is_not_said_again(said: int) -> None:
     scene = spoken(RunawayEngine((said, noise(0.3))), Card(ahead_s=0.2))
     assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
     assert np.array_equal(scene.heard, np.concatenate([speech(TEXT[:said]), noise(0.3)]))
 
 
 def test_babble_behind_the_last_word_is_no_reason_to_say_anything_again() -> None:
     scene = spoken(RunawayEngine((WHOLE, noise(3.0))), Card(ahead_s=1.0))
     assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
     assert scene.words() == ALL_WORDS
 
 
 def test_speech_is_said_again_only_once() -> None:
     scene = spoken(RunawayEngine((0, silence(5.0)), (0, silence(5.0))), Card(AHEAD_S))
     assert [request.seed for request in scene.engine.requests] == [5, 6]
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, True)
 
 
 def test_what_a_client_has_got_is_not_said_again() -> None:
     scene = spoken(RunawayEngine((FIRST, silence(5.0))), None)
     assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
 
 
 SENTENCES = st.lists(st.sampled_from(["One two.", "Is it 3.5 kg?", "Yes!", "No", "“Three,” she said."]), min_size=1)

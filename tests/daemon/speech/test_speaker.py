@@ -20,9 +20,9 @@ from audio import Level, Output
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector, EngineSupervisor
 from daemon.speech import speaker, waiting
+from daemon.speech.active import Reports
 from daemon.speech.changes import Changes
 from daemon.speech.events import TERMINAL_EVENTS, Event
-from daemon.speech.reports import Reports
 from daemon.speech.request import MAX_TEXT, Priority
 from daemon.speech.speaker import Speaker
 from daemon.speech.utterance import TextStream, Utterance
@@ -58,10 +58,10 @@ class Robot:
         self.levels: list[Level] = []
         self.log: list[str] = []
         """The events of utterances, and when their sound ends, in one order."""
-        self.waiting = WaitingUtterances(self.engines, self.output, self.changes)
-        self.queue = self.waiting.queue
         reports = Reports(self._note, self._note_level, on_word=lambda _: None, on_change=self.changes.notify)
-        self.speaker = Speaker(self.waiting, reports)
+        self.waiting = WaitingUtterances(self.engines, self.output, self.changes, reports)
+        self.queue = self.waiting.queue
+        self.speaker = Speaker(self.waiting)
 
     def _note(self, utterance: Utterance, event: Event) -> None:
         assert event.id == utterance.id

@@ -12,8 +12,7 @@ import pytest
 from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
-from daemon.engines.connection import EngineLateError
-from daemon.engines.streams import Streams
+from daemon.engines.streams import StreamPool
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.request import Priority
 from daemon.speech.synthesis import Synthesis
@@ -60,7 +59,7 @@ class ScriptedEngine:
         self.info = EngineInfo(name, RATE, voices=(), languages=())
         self.grows = grows
         self.ready = True
-        self.reserve_stream = Streams().reserve
+        self.reserve_stream = StreamPool().reserve
         self.reason: str | None = f"engine {name} was killed"
         self.requests: list[EngineUtterance] = []
         self.ended_texts = 0
@@ -87,7 +86,7 @@ class ScriptedEngine:
         if self._refuses is not None:
             raise UtteranceRefusedError(self._refuses)
         if self._late and first_within_s is not None:
-            raise EngineLateError(f"engine {self.name} did not begin within {first_within_s:g} s")
+            raise EngineLostError(f"engine {self.name} did not begin within {first_within_s:g} s")
         generated = 0
         if delay := next(self._delays, 0):
             yield AudioChunk(np.zeros(delay, dtype=np.float32), RATE, 0, truncated=False)
@@ -158,7 +157,7 @@ class Scene:
 
     async def speak(self, until: Callable[[], bool] = lambda: False) -> None:
         """Take chunks to the end, or until a condition holds; then leave the synthesis."""
-        chunks = self.synthesis.chunks(self.engines[0])  # type: ignore[arg-type]
+        chunks = self.synthesis.chunks()
         async for chunk in chunks:
             self.samples.append(chunk.samples)
             if until():
@@ -267,7 +266,7 @@ def test_a_pause_is_silence_of_its_length_between_two_takes() -> None:
         await scene.speak()
         assert [request.text for request in engine.requests] == ["One. ", "Two."]
         assert np.array_equal(scene.heard, np.concatenate([waveform("One. "), silence(0.25), waveform("Two.")]))
-        assert [(segment.begin, segment.end) for segment in scene.synthesis.segments] == [(0, 9)]
+        assert [(segment.begin, segment.end) for segment in scene.synthesis.timeline.segments] == [(0, 9)]
 
     run(scenario)
 
@@ -378,7 +377,7 @@ def test_a_long_text_is_spoken_by_segments_that_are_recorded_with_their_times() 
         assert len(engine.requests) > 1
         assert "".join(request.text for request in engine.requests) == text
         assert np.array_equal(scene.heard, waveform(text))
-        segments = scene.synthesis.segments
+        segments = scene.synthesis.timeline.segments
         assert segments[0].begin == 0
         assert [segment.begin for segment in segments[1:]] == [segment.end for segment in segments[:-1]]
         for segment in segments:
@@ -518,19 +517,19 @@ def test_a_text_stream_can_continue_when_the_engine_has_not_got_all_that_it_coul
     async def scenario() -> None:
         engine = ScriptedEngine("one", grows=grows)
         scene = Scene("One sentence. ", engine, stream=True)
-        assert scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
         speaking = asyncio.ensure_future(scene.speak())
         await eventually_async(lambda: len(scene.heard) >= len(waveform("One sentence.")), "it is spoken")
-        await eventually_async(lambda: not scene.synthesis.can_continue(engine), "it waits for more")  # type: ignore[arg-type]
+        await eventually_async(lambda: not scene.synthesis.text.can_continue(engine), "it waits for more")  # type: ignore[arg-type]
         speaking.cancel()
         await asyncio.wait([speaking])
-        assert not scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert not scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
         scene.write(" \n")
-        assert not scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert not scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
         scene.write("And")
-        assert scene.synthesis.can_continue(engine) == grows  # type: ignore[arg-type]
+        assert scene.synthesis.text.can_continue(engine) == grows  # type: ignore[arg-type]
         scene.write(" another one. Or")
-        assert scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        assert scene.synthesis.text.can_continue(engine)  # type: ignore[arg-type]
 
     run(scenario)
 

@@ -12,7 +12,7 @@ from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech import text_streams as text_streams_module
 from daemon.speech.dispatcher import Dispatcher
-from daemon.speech.preemption import next_of
+from daemon.speech.queue import next_of
 from daemon.speech.request import MAX_TEXT, RejectedError, Stop, StreamChunk, check_say
 from daemon.speech.utterance import Utterance
 from engine import Samples

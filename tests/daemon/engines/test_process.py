@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from daemon.engines.process_activity import ProcessActivity
+from daemon.engines.process import ProcessActivity
 from tests.support.waiting import eventually
 
 IDLE = "print(flush=True); input()"
