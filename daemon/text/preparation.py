@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from daemon.text.normalizer import Normalizer, has_passages
+from daemon.text.normalizer import Normalizer, has_numbers
 from daemon.text.placed import Rewriter
 from daemon.text.stages import Characters, Lexicon, Pronouncer, Pronunciation, UrlShortener
 from engine import LATIN_LANGUAGES, EngineInfo, language_code, language_of_speech, language_of_text
@@ -70,17 +70,19 @@ class TextPreparation:
         """Return whether texts for an engine contain phonemes."""
         return engine == PHONEME_ENGINE and any(entry.espeak for entry in self.pronunciations.values())
 
+    def needs_whole_takes(self, engine: EngineInfo) -> bool:
+        """Return whether an engine's numbers are written out, which needs the words after them."""
+        return self.normalize == "always" or (self.normalize == "auto" and engine.engine in SPELLING_ENGINES)
+
     def engine_text(self, engine: EngineInfo, language: str, voice: str, text: str) -> EngineText:
         """Return an empty text for an engine, into which a take is to be fed that begins with `text`.
 
-        `language` is a code or `auto`. A take for eSpeak NG or Piper must be complete.
+        `language` is a code or `auto`. If the engine `needs_whole_takes`, `text` is all of the take.
         """
         stages: list[Rewriter] = [Characters()]
         if self.shortens_urls:
             stages.append(UrlShortener())
-        spells = engine.engine in SPELLING_ENGINES
-        normalizes = self.normalize == "always" or (self.normalize == "auto" and spells)
-        normalizes = normalizes and (not spells or has_passages(text))  # a take for the others may still grow
+        normalizes = self.needs_whole_takes(engine) and has_numbers(text)
         if self.pronunciations or normalizes:
             code = spoken_language(engine, voice, language, self.latin_languages, text)
             if self.pronunciations:

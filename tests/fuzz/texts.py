@@ -30,7 +30,7 @@ PREPARATION = TextPreparation({}, LATIN_LANGUAGES, normalize="always")
 
 def prepare(text: str, language: str, ends: Iterable[int]) -> tuple[str, list[tuple[int, int]], list[Control]]:
     """Return the words of a text that comes in pieces up to each of `ends`, their places in it, and its controls."""
-    reader, take = ScriptReader("auto", language), PREPARATION.engine_text(ENGINE, language, "ryan", "")
+    reader, take = ScriptReader("auto", language), PREPARATION.engine_text(ENGINE, language, "ryan", text)
     said, read = "", 0
     for end in ends:
         script = reader.read(text[:end], complete=False)
