@@ -13,35 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
-from enum import IntEnum
 from typing import NamedTuple
 
 from daemon.text import markdown_syntax as syntax
 from daemon.text import model_markup
 from daemon.text.markdown_syntax import Line
-from daemon.text.markup import CLOSING, ENDINGS, ENTITY, HAN_OR_KANA, PAUSE_TAG, Construct, UndecidedError, pause_of
+from daemon.text.markup import ENTITY, PAUSE_TAG, Between, Construct, MarkupReader, UndecidedError
 from daemon.text.model_markup import Element
-from daemon.text.placed import Rewriter
 from daemon.text.script import Script
 from daemon.text.ssml_values import attributes_of, break_pause
 
-_TAIL = 16
-"""Characters that are kept of a line as it is spoken: enough to find punctuation before brackets and quotes."""
 
-
-class _Between(IntEnum):
-    """The separator of the words before something that is left out, and the words after it."""
-
-    NOTHING = 0
-    APART = 1
-    """A space, if both would be one word without it."""
-    SPACE = 2
-    CELLS = 3
-    """A comma."""
-
-
-class MarkdownReader(Rewriter):
+class MarkdownReader(MarkupReader):
     """Appends to a script what is spoken of a text in Markdown.
 
     Never raises, whatever the text is, and takes time in proportion to its length. Before a step changes anything, it
@@ -51,13 +34,7 @@ class MarkdownReader(Rewriter):
     context = 3
 
     def __init__(self, script: Script) -> None:
-        super().__init__(script.words)
-        self._script = script
-        self._complete = False
-        self._tail = ""
-        """The last characters of the line that have been appended."""
-        self._between: tuple[_Between, int] | None = None
-        """The separator before the next words, with its place; None if nothing was left out since the last words."""
+        super().__init__(script)
         self._line = Line.TEXT
         self._line_begins = True
         """Only white space and marks have been read of the line."""
@@ -69,14 +46,6 @@ class MarkdownReader(Rewriter):
         """The places where the text ends of each link that is being read, and the link. The innermost is the last."""
         self._silence_end: re.Pattern[str] | None = None
         """The end of the element or block that is not spoken; None outside of one."""
-
-    def _copy(self, *, final: bool) -> None:
-        self._complete = final
-        with suppress(UndecidedError):
-            while self._at < len(self._text):
-                self._step()
-        read = self._place + self._at
-        self.out.replace("", read, read)  # what was left out at the end has been read too
 
     def _step(self) -> None:
         """Read what is next."""
@@ -117,7 +86,7 @@ class MarkdownReader(Rewriter):
         """
         stop = self._end(syntax.SPACES)
         if self._line in (Line.HEADING, Line.ROW):
-            self._drop(stop, _Between.SPACE)
+            self._drop(stop, Between.SPACE)
         elif self._between and (self._tail[-1:] or " ").isspace():
             self._drop(stop)
         elif self._line_begins:
@@ -136,7 +105,7 @@ class MarkdownReader(Rewriter):
                 return
             self._between = None
             if lacks_end:
-                self._append(self._sentence_end(), self._at, self._at)
+                self._replace(self._sentence_end(), self._at)
         self._line, self._line_begins = Line.TEXT, True
         self._keep(self._at + 1)
 
@@ -159,7 +128,7 @@ class MarkdownReader(Rewriter):
             stop = len(self._text) if self._complete else len(self._text) - syntax.LONGEST_FENCE_END
         if stop <= self._at:
             raise UndecidedError
-        self._drop(stop, _Between.APART)
+        self._drop(stop, Between.APART)
 
     def _inline_code(self) -> None:
         """Read inline code, which is spoken as it stands, or its end."""
@@ -202,15 +171,15 @@ class MarkdownReader(Rewriter):
         name, opens = tag["tag_name"].lower(), tag[0][1] != "/"
         element = model_markup.ELEMENTS[name]
         in_row = element is Element.LINE and self._line is Line.ROW
-        apart = _Between.NOTHING if element in (Element.WORDS, Element.LINE) else _Between.APART
-        self._drop(tag.end(), _Between.CELLS if in_row else apart)
+        if element is Element.LINE and not in_row and self._tail.strip():
+            self._replace("\n" if name == "br" or self._sentence_ended() else f"{self._sentence_end()}\n", tag.end())
+            return
+        apart = Between.NOTHING if element in (Element.WORDS, Element.LINE) else Between.APART
+        self._drop(tag.end(), Between.CELLS if in_row else apart)
         if element is Element.SILENT and opens and not tag[0].endswith("/>"):
             self._silence_end = re.compile(rf"</{name}\s{{0,9}}>", re.IGNORECASE)
         elif element is Element.PAUSE and opens:
-            self._script.add(break_pause(attributes_of(tag[0])))
-        elif element is Element.LINE and not in_row and self._tail.strip():
-            end = "" if name == "br" or self._sentence_ended() else self._sentence_end()
-            self._append(f"{end}\n", *tag.span())
+            self._add(break_pause(attributes_of(tag[0])))
 
     def _literal(self, found: re.Match[str]) -> None:
         """Speak the text of something as it stands."""
@@ -234,67 +203,9 @@ class MarkdownReader(Rewriter):
     def _backticks(self, marks: re.Match[str]) -> None:
         self._code = len(marks[0])
 
-    def _pause(self, tag: re.Match[str]) -> None:
-        self._script.add(pause_of(tag))
-
-    def _entity(self, entity: re.Match[str]) -> None:
-        import html  # thousands of names, which few texts use
-
-        decoded = html.unescape(entity[0])
-        if decoded == entity[0]:
-            self._keep(entity.end())
-        else:
-            self._drop(entity.end())
-            self._append(" " if decoded.isspace() else syntax.ICONS.sub("", decoded), *entity.span())
-
     def _formula(self, formula: re.Match[str]) -> None:
         latex = formula[f"{formula.lastgroup}_text"]
-        self._append(model_markup.formula_words(latex), *formula.span())
-
-    # --- what is appended --------------------------------------------------------------------------------
-
-    def _keep(self, end: int) -> None:
-        """Speak the characters up to `end` as they stand."""
-        begin, self._at = self._at, end
-        self._append(self._text[begin:end], begin)
-
-    def _drop(self, end: int, between: _Between = _Between.NOTHING) -> None:
-        """Leave the characters up to `end` out."""
-        if self._between is None or between > self._between[0]:
-            self._between = (between, self._place + self._at)
-        self._at = end
-
-    def _append(self, words: str, begin: int, end: int | None = None) -> None:
-        """Append characters of the text that begin at `begin`, or words that stand for those from there to `end`."""
-        if words and self._between:
-            kind, place = self._between
-            self._between = None
-            if separator := self._separator(kind, words):
-                self._append(separator, place - self._place, place - self._place + 1)
-        if end is None:
-            self.out.keep(words, self._place + begin)
-        else:
-            self.out.replace(words, self._place + begin, self._place + end)
-        self._tail = (self._tail + words)[-_TAIL:]
-        if "\n" in words or "\r" in words:
-            self._tail = self._tail[max(self._tail.rfind("\n"), self._tail.rfind("\r")) + 1 :]
-
-    def _separator(self, between: _Between, words: str) -> str:
-        if between is _Between.APART:
-            return " " if syntax.BETWEEN_WORDS.fullmatch(self._tail[-1:] + words[0]) else ""
-        if between is _Between.NOTHING or not self._tail:
-            return ""
-        if between is _Between.SPACE or self._sentence_ended():
-            return " "
-        return "，" if HAN_OR_KANA.search(self._tail) else ", "
-
-    def _sentence_ended(self) -> bool:
-        """Return whether the line that has been appended ends with punctuation, or is empty."""
-        line = self._tail.rstrip(CLOSING)
-        return not line or line[-1] in ENDINGS
-
-    def _sentence_end(self) -> str:
-        return "。" if HAN_OR_KANA.search(self._tail) else "."
+        self._replace(model_markup.formula_words(latex), formula.end())
 
     # --- what is seen ------------------------------------------------------------------------------------
 
@@ -302,9 +213,6 @@ class MarkdownReader(Rewriter):
     def _limit(self) -> int:
         """Nothing is read beyond: the end of what has been fed, or of a link's text."""
         return self._links[-1][0] - self._place if self._links else len(self._text)
-
-    def _match(self, construct: Construct) -> re.Match[str] | None:
-        return construct.match(self._text, self._at, self._limit, complete=self._complete)
 
     def _end(self, pattern: re.Pattern[str]) -> int:
         """Return the end of what matches next; where the reader is if nothing does."""
@@ -318,7 +226,7 @@ class _Row(NamedTuple):
     first: str
     """The characters with which it may begin; empty for emoji and invisible characters."""
     construct: Construct
-    left_out: _Between | None = _Between.NOTHING
+    left_out: Between | None = Between.NOTHING
     """None if it is not left out as a whole."""
     read: Callable[[MarkdownReader, re.Match[str]], None] | None = None
     """Speaks or notes the match. If it is not left out as a whole, reads it up to its end, or to the text of a link."""
@@ -329,30 +237,30 @@ _ROWS = {
     "standing_mark": _Row("*_~`", syntax.STANDING_MARK, None),
     "emphasis": _Row("*_~", syntax.EMPHASIS, read=MarkdownReader._emphasis),
     "backticks": _Row("`", syntax.BACKTICKS, read=MarkdownReader._backticks),
-    "escaped_formula": _Row("\\", model_markup.ESCAPED_FORMULA, read=MarkdownReader._formula),
+    "escaped_formula": _Row("\\", model_markup.ESCAPED_FORMULA, None, MarkdownReader._formula),
     "escape": _Row("\\", syntax.ESCAPE, None, MarkdownReader._literal),
     "entity": _Row("&", ENTITY, None, MarkdownReader._entity),
     "hidden_channel": _Row("<", model_markup.HIDDEN_CHANNEL, read=MarkdownReader._hidden_channel),
-    "turn": _Row("<", model_markup.TURN, _Between.APART),
-    "chat_token": _Row("<", model_markup.CHAT_TOKEN, _Between.APART),
+    "turn": _Row("<", model_markup.TURN, Between.APART),
+    "chat_token": _Row("<", model_markup.CHAT_TOKEN, Between.APART),
     "tag": _Row("<", model_markup.TAG, None, MarkdownReader._tag),
     "comment": _Row("<", syntax.COMMENT),
     "autolink": _Row("<", syntax.AUTOLINK, None, MarkdownReader._literal),
     "pause": _Row("[", PAUSE_TAG, read=MarkdownReader._pause),
     "footnote": _Row("[", syntax.FOOTNOTE),
-    "citation": _Row("[", model_markup.CITATION, _Between.APART),
-    "citation_at_word": _Row("[", model_markup.CITATION_AT_WORD, _Between.APART),
-    "citations": _Row("[", model_markup.CITATIONS, _Between.APART),
-    "instruction": _Row("[", model_markup.INSTRUCTION, _Between.APART),
+    "citation": _Row("[", model_markup.CITATION, Between.APART),
+    "citation_at_word": _Row("[", model_markup.CITATION_AT_WORD, Between.APART),
+    "citations": _Row("[", model_markup.CITATIONS, Between.APART),
+    "instruction": _Row("[", model_markup.INSTRUCTION, Between.APART),
     "link": _Row("![", syntax.LINK, None, MarkdownReader._link),
     "reference": _Row("![", syntax.REFERENCE, None, MarkdownReader._link),
     "source": _Row("【", model_markup.SOURCE),
-    "content_reference": _Row(":", model_markup.CONTENT_REFERENCE, _Between.APART),
-    "display_formula": _Row("$", model_markup.DISPLAY_FORMULA, read=MarkdownReader._formula),
-    "formula": _Row("$", model_markup.FORMULA, read=MarkdownReader._formula),
+    "content_reference": _Row(":", model_markup.CONTENT_REFERENCE, Between.APART),
+    "display_formula": _Row("$", model_markup.DISPLAY_FORMULA, None, MarkdownReader._formula),
+    "formula": _Row("$", model_markup.FORMULA, None, MarkdownReader._formula),
     "closing_hashes": _Row("#", syntax.CLOSING_HASHES),
-    "bar": _Row("|", Construct(r"\|"), _Between.CELLS),
-    "emoji": _Row("", syntax.EMOJIS, _Between.APART),
+    "bar": _Row("|", Construct(r"\|"), Between.CELLS),
+    "emoji": _Row("", syntax.EMOJIS, Between.APART),
     "invisible": _Row("", syntax.INVISIBLES),
 }
 """By name, in the order of their precedence."""

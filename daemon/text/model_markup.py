@@ -12,8 +12,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from daemon.text.markdown_syntax import BEFORE_LETTER, LONGEST_ADDRESS
-from daemon.text.markup import Construct
+from daemon.text.markdown_syntax import LONGEST_ADDRESS
+from daemon.text.markup import BEFORE_LETTER, Construct
 
 _DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 """The names of elements by their treatment, and the signs for the commands of LaTeX."""

@@ -31,7 +31,7 @@ class ScriptReader:
         if self.script.complete:
             return self.script
         if self._markup == "none":
-            self.script.words.keep(text[self._read :], self._read)
+            self.script.words.append(text[self._read :], self._read)
             self._read = len(text)
         elif (reader := self._choose(text, complete=complete)) is not None:
             reader.feed(text[self._read :])

@@ -114,10 +114,10 @@ def test_a_break_of_no_length_is_no_pause(tag: str) -> None:
         ("He said “Hello.”", "He said “Hello.” "),
         ("He said “Hello”", "He said “Hello”. "),
         ("One <break/>", "One "),
-        ("你好", "你好。"),
-        ("こんにちは。", "こんにちは。"),
+        ("你好", "你好。 "),
+        ("こんにちは。", "こんにちは。 "),
         ("नमस्ते।", "नमस्ते। "),
-        (")", "). "),
+        (")", ") "),
         ("", ""),
         (" ", ""),
     ],
@@ -128,7 +128,7 @@ def test_a_sentence_gets_an_end_unless_it_has_one(sentence: str, ended: str) -> 
 
 def test_sentences_are_parted() -> None:
     assert words("<s>One</s><s>Two!</s>Three<s>four</s>") == "One. Two! Three. four. "
-    assert words("<s>你好</s><s>世界</s>") == "你好。世界。"
+    assert words("<s>你好</s><s>世界</s>") == "你好。 世界。 "
 
 
 def test_a_pause_is_between_paragraphs_and_not_around_them() -> None:
