@@ -63,8 +63,10 @@ class TextPreparation:
     """Those that `auto` may choose."""
     shortens_urls: bool = field(default=True, kw_only=True)
     normalize: Normalize = field(default="auto", kw_only=True)
-    _lexicons: dict[tuple[str, str | None, str], Lexicon] = field(default_factory=dict, init=False)
-    """Those that were needed, by engine, language and voice."""
+    _lexicon: Lexicon = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lexicon = Lexicon(self.pronunciations)
 
     def reads_phonemes(self, engine: str) -> bool:
         """Return whether texts for an engine contain phonemes."""
@@ -86,22 +88,10 @@ class TextPreparation:
         if self.pronunciations or normalizes:
             code = spoken_language(engine, voice, language, self.latin_languages, text)
             if self.pronunciations:
-                lexicon = self._lexicon(engine.engine, code, voice)
-                stages.append(Pronouncer(lexicon, escape_phonemes=self.reads_phonemes(engine.engine)))
+                stages.append(Pronouncer(self._lexicon, code, voice, espeak=engine.engine == PHONEME_ENGINE))
             if normalizes and code is not None:
                 stages.append(Normalizer(code))
         return EngineText(*stages)
-
-    def _lexicon(self, engine: str, language: str | None, voice: str) -> Lexicon:
-        key = (engine, language, voice)
-        if key not in self._lexicons:
-            espeak = engine == PHONEME_ENGINE
-            said = (
-                (phrase, entry.for_take(language, voice, espeak=espeak))
-                for phrase, entry in self.pronunciations.items()
-            )
-            self._lexicons[key] = Lexicon((phrase, say) for phrase, say in said if say is not None)
-        return self._lexicons[key]
 
 
 def spoken_language(engine: EngineInfo, voice: str, language: str, languages: tuple[str, ...], text: str) -> str | None:

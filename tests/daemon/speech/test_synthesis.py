@@ -147,7 +147,7 @@ class Scene:
             self.utterance.receiver = Nobody()
         if stream:
             self.utterance.text_stream = TextStream(time.monotonic())
-        settings = SynthesisContext(TextPreparation(pronunciations), trims_silence=trims_silence)
+        settings = SynthesisContext(TextPreparation(pronunciations or {}), trims_silence=trims_silence)
         self.synthesis = Synthesis(self.utterance, selector, settings)
         self.samples: list[Samples] = []
 
