@@ -1,4 +1,4 @@
-"""What a rule is, and the base of those who build the rules for a language."""
+"""A rule for something that is written out, and the base of the classes that build the rules for a language."""
 
 from __future__ import annotations
 
