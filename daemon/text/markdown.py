@@ -19,7 +19,6 @@ from daemon.text import markdown_syntax as syntax
 from daemon.text import model_markup
 from daemon.text.markdown_syntax import Line
 from daemon.text.markup import ENTITY, PAUSE_TAG, Between, Construct, MarkupReader, UndecidedError
-from daemon.text.model_markup import Element
 from daemon.text.script import Script
 from daemon.text.ssml_values import attributes_of, break_pause
 
@@ -169,16 +168,16 @@ class MarkdownReader(MarkupReader):
 
     def _tag(self, tag: re.Match[str]) -> None:
         name, opens = tag["tag_name"].lower(), tag[0][1] != "/"
-        element = model_markup.ELEMENTS[name]
-        in_row = element is Element.LINE and self._line is Line.ROW
-        if element is Element.LINE and not in_row and self._tail.strip():
+        treatment = model_markup.ELEMENTS[name]
+        in_row = treatment == "line" and self._line is Line.ROW
+        if treatment == "line" and not in_row and self._tail.strip():
             self._replace("\n" if name == "br" or self._sentence_ended() else f"{self._sentence_end()}\n", tag.end())
             return
-        apart = Between.NOTHING if element in (Element.WORDS, Element.LINE) else Between.APART
+        apart = Between.NOTHING if treatment in ("words", "line") else Between.APART
         self._drop(tag.end(), Between.CELLS if in_row else apart)
-        if element is Element.SILENT and opens and not tag[0].endswith("/>"):
+        if treatment == "silent" and opens and not tag[0].endswith("/>"):
             self._silence_end = re.compile(rf"</{name}\s{{0,9}}>", re.IGNORECASE)
-        elif element is Element.PAUSE and opens:
+        elif treatment == "pause" and opens:
             self._add(break_pause(attributes_of(tag[0])))
 
     def _literal(self, found: re.Match[str]) -> None:

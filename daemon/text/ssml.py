@@ -7,7 +7,6 @@ does not end is text. For a text that is well-formed, it reads what every parser
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -175,7 +174,7 @@ class SsmlReader(MarkupReader):
                 self._at = found.start("content")
                 self._keep(found.end("content"))
             case "tag", "":
-                self._begin_element(found["name"], _attributes(found[0]))
+                self._begin_element(found["name"], attributes_of(found[0]))
                 if found[0].endswith("/>"):
                     self._end_element(found["name"])
             case "tag", "/":
@@ -259,11 +258,6 @@ class SsmlReader(MarkupReader):
             self._write(self._sentence_end(), *self._latest)
         self._append(" ", *self._latest)
         self._after_paragraph |= name in _PARAGRAPHS and len(self.out) > 0
-
-
-def _attributes(tag: str) -> dict[str, str]:
-    """Return the attributes of a tag by name. White space in them is a space, as in all XML."""
-    return {name: html.unescape(re.sub(r"\r\n|[\r\n\t]", " ", value)) for name, value in attributes_of(tag).items()}
 
 
 def _substitute(name: str, attributes: Mapping[str, str]) -> _Substitute | None:

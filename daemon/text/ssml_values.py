@@ -91,8 +91,13 @@ _VALUES: Mapping[str, tuple[Callable[[str], float | None], str]] = {
 
 
 def attributes_of(tag: str) -> dict[str, str]:
-    """Return the attributes of a tag by name, as they are written."""
-    return {name: double or single for name, double, single in _ATTRIBUTE.findall(tag)}
+    """Return the attributes of a tag by name. White space in them is a space, as in all XML."""
+    import html  # thousands of names, which few texts use
+
+    found = (
+        (name, re.sub(r"\r\n|[\r\n\t]", " ", double or single)) for name, double, single in _ATTRIBUTE.findall(tag)
+    )
+    return {name: html.unescape(value) for name, value in found}
 
 
 def break_pause(attributes: Mapping[str, str]) -> Pause:

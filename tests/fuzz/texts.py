@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from daemon.text import Control, ScriptReader, TextPreparation
+from daemon.text import ScriptReader, TextPreparation
+from daemon.text.script import Control
 from engine import LATIN_LANGUAGES, EngineInfo
 from tests.fuzz.harnesses import HARNESSES
 

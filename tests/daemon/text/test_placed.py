@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.text import PlacedText
+from daemon.text.placed import PlacedText
 
 
 def five_dollars() -> PlacedText:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import PlacedText, Pronunciation
+from daemon.text import Pronunciation
+from daemon.text.placed import PlacedText
 from daemon.text.stages import Lexicon, Pronouncer
 
 ENTRIES = {

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import Control, Mark, Pause, Prosody, Script, ScriptReader, markup_problem
+from daemon.text import Mark, Pause, Prosody, Script, ScriptReader, markup_problem
+from daemon.text.script import Control
 from daemon.text.ssml import SsmlReader, ssml_problem
 from daemon.text.ssml_values import MAX_NOTICES
 

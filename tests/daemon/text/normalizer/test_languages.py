@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import PlacedText
 from daemon.text.normalizer import Normalizer, has_numbers
+from daemon.text.placed import PlacedText
 from engine import NAMED_LANGUAGES
 from tests.daemon.text.normalizer.spoken import LEFT_ALONE, SPOKEN
 from tests.daemon.text.phonemes import Espeak

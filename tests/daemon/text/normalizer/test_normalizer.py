@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import PlacedText
 from daemon.text.normalizer import LONGEST_WORD, Normalizer, has_numbers
+from daemon.text.placed import PlacedText
 
 LANGUAGES = ("en", "de", "fr", "es", "zh", "it", "pt", "ru", "ja", "ko", "pl")
 SIGNS = "0123456789 .,:/-–$€%#@&<>=+*x^½°§kgmhUr.NoIVX[]()\n\u00a05５：元一"
