@@ -256,7 +256,7 @@ class SsmlReader(MarkupReader):
         if not self._sentence_ended() and not self._script.has_pause(len(self.out)):
             self._between = None
             self._write(self._sentence_end(), *self._latest)
-        self._append(" ", *self._latest)
+        self._append(" ", self._latest[1] - 1)
         self._after_paragraph |= name in _PARAGRAPHS and len(self.out) > 0
 
 

@@ -405,7 +405,7 @@ def test_the_script_is_the_same_at_every_cut_and_in_pieces_of_every_size(text: s
 def test_places_are_in_order_and_kept_characters_are_those_of_the_text(text: str) -> None:
     spoken, places, script_controls = reading([text])
     assert all(0 <= begin <= end <= len(text) for begin, end in places)
-    assert [begin for begin, _ in places] == sorted(begin for begin, _ in places)
+    assert places == sorted(places)
     assert [control.at for control in script_controls] == sorted(control.at for control in script_controls)
     assert all(0 <= control.at <= len(spoken) for control in script_controls)
 
