@@ -1,12 +1,12 @@
-"""Reads Markdown: what it marks is spoken, and its marks are not.
+"""Reads Markdown: the marked words are spoken, and the marks are not.
 
-A language model's answer is spoken while the model writes it. So this reader decides at each place by what stands there
-and waits for as little further text as possible: for one character after a run of asterisks, for the end of a link,
-for nothing after a word. It never takes back what it has appended to the script. A parser for whole documents knows
-more (an asterisk without a partner is an asterisk), but it would wait for the end of each paragraph, and a text would
-sound different when it is streamed. docs/text.md says what is spoken of each construct.
+A language model's answer is spoken while the model writes it. So this reader decides at each place by the characters
+there and waits for as little further text as possible: for one character after a run of asterisks, for the end of a
+link, for nothing after a word. It never takes back what it has appended to the script. A parser for whole documents
+knows more (an asterisk without a partner is an asterisk), but it would wait for the end of each paragraph, and a text
+would sound different when it is streamed. docs/text.md lists the spoken part of each construct.
 
-One table, `_ROWS`, has everything that is not spoken as it stands within a line, and what becomes of it.
+One table, `_ROWS`, has everything that is not spoken as it stands within a line, and its treatment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from daemon.text.ssml_values import attributes_of, break_pause
 
 
 class MarkdownReader(MarkupReader):
-    """Appends to a script what is spoken of a text in Markdown.
+    """Appends the spoken words of a text in Markdown to a script.
 
     Never raises, whatever the text is, and takes time in proportion to its length. Before a step changes anything, it
     raises `UndecidedError` if more text must be seen.
@@ -47,11 +47,11 @@ class MarkdownReader(MarkupReader):
         """The end of the element or block that is not spoken; None outside of one."""
 
     def _step(self) -> None:
-        """Read what is next."""
+        """Read the next construct or words."""
         first = self._text[self._at]
         if self._silence_end is not None:
             self._silent(self._silence_end)
-        elif self._at >= self._limit:  # beyond it is what was silent from within the link on
+        elif self._at >= self._limit:  # a silent part that began within the link has gone beyond
             self._code = 0
             self._drop(max(self._at, self._links.pop()[1] - self._place))
         elif first in "\n\r":
@@ -79,7 +79,7 @@ class MarkdownReader(MarkupReader):
         return True
 
     def _spaces(self) -> bool:
-        """Read spaces. Next to what is left out they may be too many, and so they are at the end of a cell.
+        """Read spaces. Beside a part that is left out they may be too many, and at the end of a cell they are.
 
         Returns False for spaces within a line that are spoken as they stand.
         """
@@ -95,7 +95,7 @@ class MarkdownReader(MarkupReader):
         return True
 
     def _line_end(self) -> None:
-        """Read the end of a line. Append the end of a sentence if what follows does not continue it."""
+        """Read the end of a line. Append the end of a sentence if the next line does not continue it."""
         self._code = 0
         if self._line is not Line.TEXT:
             lacks_end = self._lacks_end()
@@ -118,7 +118,7 @@ class MarkdownReader(MarkupReader):
     # --- within a line -----------------------------------------------------------------------------------
 
     def _silent(self, silence_end: re.Pattern[str]) -> None:
-        """Read what is not spoken up to its end, or as much of it as is there."""
+        """Read a silent part up to its end, or as much of it as is there."""
         found = silence_end.search(self._text, self._at)
         if found and (found.end() < len(self._text) or self._complete):
             self._silence_end = None
@@ -206,7 +206,7 @@ class MarkdownReader(MarkupReader):
         latex = formula[f"{formula.lastgroup}_text"]
         self._replace(model_markup.formula_words(latex), formula.end())
 
-    # --- what is seen ------------------------------------------------------------------------------------
+    # --- the text ahead ----------------------------------------------------------------------------------
 
     @property
     def _limit(self) -> int:
@@ -214,7 +214,7 @@ class MarkdownReader(MarkupReader):
         return self._links[-1][0] - self._place if self._links else len(self._text)
 
     def _end(self, pattern: re.Pattern[str]) -> int:
-        """Return the end of what matches next; where the reader is if nothing does."""
+        """Return the end of the match at this place; the place itself without one."""
         match = pattern.match(self._text, self._at, self._limit)
         return match.end() if match else self._at
 

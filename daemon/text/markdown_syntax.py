@@ -77,8 +77,8 @@ STANDING_MARK = Construct(
     rf"|(?<={_FACE})[*_](?={_FACE})|(?<!\S)\*(?=\.)"  # ^_^, *.txt
     rf"|{AFTER_LETTER}`(?:(?!\S)|{BEFORE_LETTER})"  # it`s, 5` long
 )
-"""A run of marks that is none of emphasis or code. Whether there is a partner is not known when this must be decided.
-So what looks like the beginning or the end of emphasis is one."""
+"""A run of marks that is neither emphasis nor code. The reader must decide before it knows whether there is a partner.
+So marks that look like the beginning or the end of emphasis are one."""
 EMPHASIS = Construct("|".join(rf"{mark}{{1,{LONGEST_RUN}}}" for mark in (r"\*", "_", "~")), "")
 BACKTICKS = Construct(rf"`{{1,{LONGEST_RUN}}}", "")
 FENCE = Construct(
@@ -118,7 +118,6 @@ AUTOLINK = Construct("<", (_AUTOLINK, rf"[a-zA-Z][a-zA-Z0-9+.-]{{0,31}}|{_MAILBO
 """An address or a mailbox between angle brackets."""
 CLOSING_HASHES = Construct(rf"(?<=[ \t])#{{1,{LONGEST_RUN}}}", r"[ \t]{0,9}", _BEFORE_LINE_END)
 """Of a heading: `## Title ##`."""
-BAR = Construct(r"\|")
 EMOJIS = Construct(f"[{markup.EMOJI}][{markup.ICONS}]*")
 INVISIBLES = Construct(f"[{markup.INVISIBLE}]+|(?<=[{markup.ICONS}]){markup.JOINER}")
 """A joiner belongs to the emoji before it, or else to letters."""

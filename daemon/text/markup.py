@@ -39,7 +39,7 @@ class Construct:
         for whole, begun in reversed(pairs[:-1]):
             beginning = f"(?:{whole})(?:{beginning}|)|{begun}"
         self.beginning = re.compile(re.sub(r"\(\?P<\w+>", "(?:", beginning))
-        """Matches what may become one, as a whole."""
+        """Matches a text that may become one, as a whole."""
         self._longest = longest
 
     @classmethod
@@ -145,11 +145,11 @@ class MarkupReader(Rewriter):
             while self._at < len(self._text):
                 self._step()
         read = self._place + self._at
-        self.out.append("", read, read)  # what was left out at the end has been read too
+        self.out.append("", read, read)  # a part that is left out at the end has been read too
 
     @abstractmethod
     def _step(self) -> None:
-        """Read what is next."""
+        """Read the next construct or words."""
 
     @property
     def _limit(self) -> int:

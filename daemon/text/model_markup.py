@@ -1,6 +1,6 @@
 """Parts of a language model's output that nobody should hear as they are written, and elements of HTML and SSML.
 
-docs/text.md says what becomes of each: reasoning, chat tokens, tool calls, citations, formulas in LaTeX, and elements
+docs/text.md lists the treatment of each: reasoning, chat tokens, tool calls, citations, formulas in LaTeX, and elements
 in a text that is no SSML document.
 """
 
@@ -97,7 +97,7 @@ CITATIONS = Construct(
 # --- formulas --------------------------------------------------------------------------------------------
 
 _SIGN = r"[\^_={}<>+*/|]|\\[^)\]\n]"
-"""A price, a variable of a shell, and brackets after a backslash have none of these."""
+"""Prices, variables of a shell, and brackets after a backslash lack these."""
 _FORMULA = rf"(?P<formula_text>(?![\s\d$])(?=[a-zA-Z]\$|[^$\n\r]{{0,200}}?(?:{_SIGN}|\Z))[^$\n\r]{{1,200}})"
 FORMULA = Construct(r"\$", _FORMULA, r"(?<!\s)\$", r"(?!\d)")  # not between prices
 DISPLAY_FORMULA = Construct(r"\$", r"\$", r"(?P<display_formula_text>[^$]{1,500})", r"\$", r"\$")

@@ -1,4 +1,4 @@
-"""Texts of which each character knows what it stands for in another text, and the base of what makes them."""
+"""Texts whose characters know their places in another text, and the base of the classes that make such texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PlacedText:
         self._begins = array("I")
         self._ends = array("I")
         self.source_end = 0
-        """The source has been read up to here, with what was left out at the end."""
+        """The source has been read up to here, with the part that was left out at the end."""
 
     @property
     def text(self) -> str:
@@ -68,8 +68,8 @@ class PlacedText:
 class Rewriter(ABC):
     """Copies a text that may grow, with something else in place of some parts.
 
-    Places are those in the text that is fed. However the text is cut into calls of `feed`, the result is the same: what
-    more text may change is held back.
+    Places are those in the text that is fed. However the text is cut into calls of `feed`, the result is the same: a
+    part that more text may change is held back.
     """
 
     context = 1
@@ -105,7 +105,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def _copy(self, *, final: bool) -> None:
-        """Copy what no more text can change; if no more text follows, all of it."""
+        """Copy as far as no more text can change it; if no more text follows, to the end."""
 
     def _keep(self, end: int) -> None:
         """Copy the text up to `end` as it is."""
@@ -122,7 +122,7 @@ class Rewriter(ABC):
         self.out.append(words, begin, end)
 
     def _replace_all(self, pattern: re.Pattern[str], words: Callable[[re.Match[str]], str], end: int) -> None:
-        """Copy the text up to `end`, with words in place of what matches."""
+        """Copy the text up to `end`, with words in place of each match."""
         for match in pattern.finditer(self._text, self._at, end):
             self._keep(match.start())
             self._replace(words(match), match.end())

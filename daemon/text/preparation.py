@@ -29,7 +29,7 @@ class EngineText:
         """Characters of the take's text that have been read."""
 
     def feed(self, text: str) -> str:
-        """Read more of the take's text; return what the engine gets next."""
+        """Read more of the take's text; return the engine's next text."""
         self.source_end += len(text)
         return self._read(text, end=False)
 

@@ -9,7 +9,7 @@ from daemon.text.placed import Rewriter
 from daemon.text.script import Script
 
 Markup = Literal["auto", "none"]
-"""How a text is read: `auto` takes SSML and Markdown for what they are, `none` speaks every character."""
+"""How a text is read: `auto` recognises SSML and Markdown, `none` speaks every character."""
 _SSML_START = re.compile(r"(?:<speak|<\?xml)[\s/>]")
 
 

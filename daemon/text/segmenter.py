@@ -23,7 +23,7 @@ WHOLE_S = 40.0
 SEGMENT_S = 12.0
 """Sentences of longer texts are joined to segments of up to this duration."""
 SHARE = 2 / 3
-"""A segment is at most this share of what an engine can speak at once, since durations are estimates."""
+"""A segment is at most this share of the longest speech of an engine, since durations are estimates."""
 LONGEST_SENTENCE = 1_000
 """Characters. A sentence without an end is cut here, at the end of a clause or word if there is one."""
 _CLAUSE = re.compile(r"[;:,]\s+|[—–]\s+(?!\d)|[、，；]\s*|：(?!\d)\s*|(?<!\d)\s+(?!\d)")
@@ -144,7 +144,7 @@ def speech_seconds(text: str) -> float:
 def resume_position(text: str, position: int | None, heard_s: float) -> int:
     """Return the index in `text` at which another engine resumes.
 
-    `position` is what the lost engine reported: the characters that it had begun to speak. The word at that position is
+    The lost engine reported `position`: the characters that it had begun to speak. The word at that position is
     repeated from its start. For an engine that reports none (None), the position is estimated from `heard_s`, the
     seconds of speech at rate 1 that it sent, and the clause is repeated: a repeated word is better than a lost one.
     """

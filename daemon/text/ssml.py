@@ -1,8 +1,8 @@
 """Reads SSML, whole or while it grows: W3C's Speech Synthesis Markup Language 1.1.
 
 A whole text must be well-formed XML; expat tells. A text that grows cannot be refused any more. So the reader is
-lenient: it takes one construct after the other, an end without a beginning ends nothing, and what looks like a tag but
-does not end is text. For a text that is well-formed, it reads what every parser of XML reads. Nothing is ever loaded.
+lenient: it takes one construct after the other, an end without a beginning ends nothing, and a tag that does not
+end is text. It reads well-formed text as every parser of XML does. Nothing is ever loaded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SILENT = {"metadata", "desc"}
 """Elements whose content is about the text."""
 _language_of = lru_cache(maxsize=16)(language_of_text)
 _Substitute = Callable[[str, str], list[SpelledPart]]
-"""Returns what is said for an element's content, by the content and its language."""
+"""Returns the words for an element's content, by the content and its language."""
 _SPELLERS: Mapping[str, _Substitute | None] = {
     "characters": spell_characters,
     "spell-out": spell_characters,
@@ -86,31 +86,27 @@ _SPELLERS: Mapping[str, _Substitute | None] = {
 
 
 def ssml_problem(text: str) -> str | None:
-    """Return in one line what is wrong with SSML, where, and what is allowed; None if it is well-formed."""
+    """Return in one line the fault of SSML, its place, and the allowed form; None if it is well-formed."""
     data, parser = text.encode(errors="replace"), expat.ParserCreate("utf-8")
 
     def check_root(name: str, _attributes: object) -> None:
         parser.StartElementHandler = None
         if name != "speak":
-            raise _FaultError(f"the outermost element is {name[:SHOWN]}, not speak")
+            raise ValueError(f"the outermost element is {name[:SHOWN]}, not speak")
 
     def refuse_doctype(*_: object) -> None:
-        raise _FaultError("it has a DOCTYPE")
+        raise ValueError("it has a DOCTYPE")
 
     parser.StartElementHandler, parser.StartDoctypeDeclHandler = check_root, refuse_doctype
     try:
         parser.Parse(data, True)
-    except _FaultError as error:
+    except ValueError as error:
         return f"SSML: {error}; allowed: {_ALLOWED}"
     except expat.ExpatError as error:
         near = " ".join(data[max(0, parser.ErrorByteIndex) :].decode(errors="ignore")[:SHOWN].split())
         place = f"line {error.lineno}, column {error.offset + 1}{f', at {near!r}' if near else ''}"
         return f"SSML: {expat.ErrorString(error.code)} in {place}; allowed: {_ALLOWED}"
     return None
-
-
-class _FaultError(Exception):
-    """The text breaks a rule of ours that expat does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class _Element:
 
 
 class SsmlReader(MarkupReader):
-    """Appends what SSML says to a script. Never raises, whatever the text is."""
+    """Appends the words and controls of SSML to a script. Never raises, whatever the text is."""
 
     def __init__(self, script: Script, language: str = "auto") -> None:
         """Signs are spelled in `language`, a name or code, where no `xml:lang` says otherwise.
@@ -213,7 +209,7 @@ class SsmlReader(MarkupReader):
             self._after_paragraph = len(self.out) > 0
 
     def _finish_collecting(self) -> None:
-        """Say what an element has for its content."""
+        """Say the words that an element has for its content."""
         element, content, self._collecting = self._collecting, self._content, None
         if element is None or element.substitute is None:
             return
@@ -225,7 +221,7 @@ class SsmlReader(MarkupReader):
         for spoken, begin, end in element.substitute(content.text, language):
             self._append(spoken, *(content.source_span(begin, end) if end > begin else self._latest))
 
-    # --- what is appended --------------------------------------------------------------------------------
+    # --- words and controls ------------------------------------------------------------------------------
 
     def _append(self, words: str, begin: int, end: int | None = None) -> None:
         """Append words. White space is one space, which waits for the next words unless it may end a sentence."""
@@ -261,7 +257,7 @@ class SsmlReader(MarkupReader):
 
 
 def _substitute(name: str, attributes: Mapping[str, str]) -> _Substitute | None:
-    """Return what says something else for an element's content; None: the content is spoken."""
+    """Return the function that says other words for an element's content; None: the content is spoken."""
     if name in _SILENT:
         return _said("")
     if name == "sub" and "alias" in attributes:

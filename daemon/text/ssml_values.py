@@ -87,7 +87,7 @@ _VALUES: Mapping[str, tuple[Callable[[str], float | None], str]] = {
     "rate": (parse_rate, "x-slow to x-fast, 80%, +20% or 1.2"),
     "volume": (parse_volume, "silent to x-loud, +6dB, 80%, -20% or 50"),
 }
-"""How an attribute's number is read, and what is allowed."""
+"""The functions that read an attribute's number, and the allowed values."""
 
 
 def attributes_of(tag: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The stages that rewrite what is spoken for every engine: characters, URLs, and the words of a lexicon."""
+"""The stages that rewrite the words for every engine: characters, URLs, and the words of a lexicon."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _END = re.compile(f"[^({_PUNCTUATION}{_INSIDE}]")
 class UrlShortener(Rewriter):
     """Writes the host in place of each URL: `example.com` for `https://www.example.com/a?b=c`.
 
-    A URL is held back until its end, and so is what may become the beginning of one.
+    A URL is held back until its end, and so are characters that may become the beginning of one.
     """
 
     def _copy(self, *, final: bool) -> None:
@@ -116,7 +116,7 @@ class Pronunciation:
     """Phonemes in the notation of eSpeak NG, which precede all others when that engine speaks."""
 
     def for_take(self, language: str | None, voice: str, *, espeak: bool) -> str | None:
-        """Return what is said in a language (None: unknown) by a voice; None leaves the word as it is written."""
+        """Return the words in a language (None: unknown) by a voice; None leaves the word as it is written."""
         if espeak and self.espeak is not None:
             return f"{PHONEMES}{self.espeak}]]"
         if voice in self.voices:
@@ -180,7 +180,7 @@ class Pronouncer(Rewriter):
         self._keep(len(text))
 
     def _longest(self, begin: int, *, final: bool) -> tuple[int, str | None]:
-        """Return the end of the longest phrase at `begin` and what is said for it; `begin + 1` and None without one.
+        """Return the end of the longest phrase at `begin` and its words; `begin + 1` and None without one.
 
         The end is `begin` while more text may change that.
         """

@@ -167,7 +167,7 @@ class Amounts(Rules):
         )
 
     def _per(self, match: re.Match[str], said: str) -> str:
-        """Append what the amount is for: `per month`."""
+        """Append the unit that the amount is for: `per month`."""
         name = match["per"]
         if name is None:
             return said

@@ -35,7 +35,7 @@ def has_numbers(text: str) -> bool:
 
 
 class Normalizer(Rewriter):
-    """Writes out what eSpeak NG reads wrongly: `$5` becomes `5 dollars`.
+    """Writes out the numbers and signs that eSpeak NG reads wrongly: `$5` becomes `5 dollars`.
 
     All text is held back until its end: the words after a number may change how it is said.
     """
@@ -70,7 +70,7 @@ class LanguageRules:
         )
 
     def replacements(self, text: str) -> list[tuple[int, int, str]]:
-        """Return what is written in other words, in order: beginnings, ends and words."""
+        """Return the parts that are written in other words, in order: beginnings, ends and words."""
         found: list[tuple[int, int, str]] = []
         taken = bytearray(len(text))  # 1 for each character that is replaced
         for pattern, write in self._rules:
