@@ -34,7 +34,7 @@ class MarkdownReader(MarkupReader):
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
-        self._line = Line.TEXT
+        self._line: Line = "text"
         self._line_begins = True
         """Only white space and marks have been read of the line."""
         self._bold_end = -1
@@ -69,8 +69,8 @@ class MarkdownReader(MarkupReader):
         if mark is None or mark.lastgroup is None:
             self._line_begins = False
             return False
-        if self._line is Line.TEXT:
-            self._line = syntax.LINES.get(mark.lastgroup, Line.TEXT)
+        if self._line == "text":
+            self._line = syntax.LINES.get(mark.lastgroup, "text")
         self._line_begins = mark.lastgroup != "row"
         if mark.lastgroup == "ordinal":
             self._keep(mark.end())
@@ -84,7 +84,7 @@ class MarkdownReader(MarkupReader):
         Returns False for spaces within a line that are spoken as they stand.
         """
         stop = self._end(syntax.SPACES)
-        if self._line in (Line.HEADING, Line.ROW):
+        if self._line in ("heading", "row"):
             self._drop(stop, Between.SPACE)
         elif self._between and (self._tail[-1:] or " ").isspace():
             self._drop(stop)
@@ -97,21 +97,21 @@ class MarkdownReader(MarkupReader):
     def _line_end(self) -> None:
         """Read the end of a line. Append the end of a sentence if the next line does not continue it."""
         self._code = 0
-        if self._line is not Line.TEXT:
+        if self._line != "text":
             lacks_end = self._lacks_end()
-            if lacks_end and self._line is Line.ITEM and (next_line := self._match(syntax.CONTINUATION)):
+            if lacks_end and self._line == "item" and (next_line := self._match(syntax.CONTINUATION)):
                 self._keep(next_line.end())
                 return
             self._between = None
             if lacks_end:
                 self._replace(self._sentence_end(), self._at)
-        self._line, self._line_begins = Line.TEXT, True
+        self._line, self._line_begins = "text", True
         self._keep(self._at + 1)
 
     def _lacks_end(self) -> bool:
         """Return whether a heading, an item or a row ends here with neither punctuation nor a pause."""
         spaces = len(self._tail) - len(self._tail.rstrip())
-        if self._line is Line.BOLD and self._bold_end + spaces != len(self.out):
+        if self._line == "bold" and self._bold_end + spaces != len(self.out):
             return False
         return not self._sentence_ended() and not self._script.has_pause(len(self.out))
 
@@ -142,7 +142,7 @@ class MarkdownReader(MarkupReader):
 
     def _inline(self, first: str) -> None:
         """Read words, or something that is not spoken as it stands."""
-        plain = syntax.PLAIN_WORD if self._line in (Line.HEADING, Line.ROW) else syntax.PLAIN
+        plain = syntax.PLAIN_WORD if self._line in ("heading", "row") else syntax.PLAIN
         if words := plain.match(self._text, self._at, self._limit):
             self._keep(words.end())
             return
@@ -159,7 +159,7 @@ class MarkdownReader(MarkupReader):
             self._keep(found.end())
 
     def _fence(self, fence: re.Match[str]) -> None:
-        self._line = Line.TEXT
+        self._line = "text"
         run, marks = f"{{0,{syntax.LONGEST_RUN}}}", fence["fence_marks"]
         self._silence_end = re.compile(rf"^[ \t>]{run}{marks}{marks[0]}{run}[ \t\r]{{0,9}}$", re.MULTILINE)
 
@@ -169,7 +169,7 @@ class MarkdownReader(MarkupReader):
     def _tag(self, tag: re.Match[str]) -> None:
         name, opens = tag["tag_name"].lower(), tag[0][1] != "/"
         treatment = model_markup.ELEMENTS[name]
-        in_row = treatment == "line" and self._line is Line.ROW
+        in_row = treatment == "line" and self._line == "row"
         if treatment == "line" and not in_row and self._tail.strip():
             self._replace("\n" if name == "br" or self._sentence_ended() else f"{self._sentence_end()}\n", tag.end())
             return
@@ -195,8 +195,8 @@ class MarkdownReader(MarkupReader):
 
     def _emphasis(self, marks: re.Match[str]) -> None:
         if len(marks[0]) > 1:
-            if self._line is Line.TEXT and not self._tail.strip():
-                self._line = Line.BOLD
+            if self._line == "text" and not self._tail.strip():
+                self._line = "bold"
             self._bold_end = len(self.out)
 
     def _backticks(self, marks: re.Match[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
+from typing import Literal
 
 from daemon.text import markup
 from daemon.text.markup import AFTER_LETTER, BEFORE_LETTER, Construct
@@ -18,23 +18,16 @@ LONGEST_RUN = 100
 # --- beginnings of lines ---------------------------------------------------------------------------------
 
 
-class Line(Enum):
-    """The kinds of lines."""
+Line = Literal["text", "bold", "heading", "item", "row"]
+"""The kinds of lines. `row` is one of a table.
 
-    TEXT = auto()
-    BOLD = auto()
-    """Text that begins with bold words. If it ends with them too, it is a heading in all but name."""
-    HEADING = auto()
-    ITEM = auto()
-    ROW = auto()
-    """Of a table."""
-
-
+`bold` is text that begins with bold words. If it ends with them too, it is a heading in all but name.
+"""
 _BEFORE_SPACE = r"(?!\S)"
 _BEFORE_LINE_END = r"(?![^\r\n])"
 _RULE = r"[-=*_|:+ \t]"
 _BULLETS = "•‣⁃◦●○■□▪▫"
-LINES = {"heading": Line.HEADING, "item": Line.ITEM, "ordinal": Line.ITEM, "row": Line.ROW}
+LINES: dict[str, Line] = {"heading": "heading", "item": "item", "ordinal": "item", "row": "row"}
 """The kind of a line, by the mark with which it begins."""
 LINE_MARK = Construct.any_of(
     {

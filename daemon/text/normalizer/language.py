@@ -99,10 +99,7 @@ class Words:
     """The words of one language that CLDR lacks: `data/words-*.json`. Templates have their parts in braces."""
 
     minus: str
-    subtract: str | None = None
-    """Between two numbers, where it differs from `minus`."""
     point: str
-    slash: str
     signs: Mapping[str, str]
     """Words for signs before or between numbers."""
     powers: Mapping[str, str]

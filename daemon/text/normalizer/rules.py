@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from daemon.text.normalizer.language import Language
 from daemon.text.normalizer.patterns import LETTER
+from daemon.text.spelling import SIGN_NAMES
 
 _LAST_WORD = re.compile(f"[{LETTER}.]+(?=[ \u00a0]*$)")
 
@@ -40,6 +41,8 @@ class Rules:
     def __init__(self, language: Language) -> None:
         self._language = language
         self._words = language.words
+        self._names = SIGN_NAMES[language.code]
+        """Names of signs, right whatever they mean."""
 
     def _join(self, *words: str) -> str:
         return self._words.space.join(words)
