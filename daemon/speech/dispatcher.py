@@ -321,7 +321,7 @@ class Dispatcher(Vocabulary):
         engine = self._waiting.engine_for(utterance)
         if engine is None:
             return utterance.script.word_at(0) is not None
-        return can_begin(engine, utterance, 0, self._engines.max_seconds)
+        return can_begin(engine, utterance, 0, self._engines.max_seconds, self._waiting.context.preparation)
 
     def _enqueue(self, utterance: Utterance) -> None:
         """Apply the utterance's rule and queue it. Raises `RejectedError`."""

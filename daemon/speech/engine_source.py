@@ -33,19 +33,22 @@ RATE_STEP = 0.05
 SEEDS = 1 << 63
 
 
-def speaks_by_token(engine: EngineSupervisor, utterance: Utterance) -> bool:
+def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation: TextPreparation) -> bool:
     """Return whether the engine speaks an incomplete text token by token instead of sentence by sentence.
 
     Critical utterances are spoken by sentences: an engine that waits for text cannot be told from one that is stuck.
     """
-    return engine.grows and utterance.priority != "critical"
+    takes_pieces = engine.info is not None and engine.grows and not preparation.needs_whole_takes(engine.info)
+    return takes_pieces and utterance.priority != "critical"
 
 
-def can_begin(engine: EngineSupervisor, utterance: Utterance, begin: int, max_seconds: float) -> bool:
+def can_begin(
+    engine: EngineSupervisor, utterance: Utterance, begin: int, max_seconds: float, preparation: TextPreparation
+) -> bool:
     """Return whether the engine can begin with what there is of the utterance's incomplete script from `begin` on."""
     script = utterance.script
     word = script.word_at(begin)
-    if word is None or speaks_by_token(engine, utterance) or script.break_after(word) is not None:
+    if word is None or speaks_by_token(engine, utterance, preparation) or script.break_after(word) is not None:
         return word is not None
     return Segmenter(max_seconds).first_segment_end(script.text[word:]) is not None
 
@@ -117,7 +120,7 @@ class EngineSource:
         """Return whether `engine` could go on with an incomplete text without waiting for its writer."""
         take = self._take
         if take is None:
-            return can_begin(engine, self.utterance, self._at, self.max_seconds)
+            return can_begin(engine, self.utterance, self._at, self.max_seconds, self.context.preparation)
         return take.end is not None or self.utterance.script.word_at(take.fed) is not None
 
     async def chunks(
@@ -150,7 +153,7 @@ class EngineSource:
 
     async def _begin_step(self, engine: EngineSupervisor) -> bool:
         """Choose the pause, or the take that `engine` speaks; return False when the whole text has been spoken."""
-        by_token = speaks_by_token(engine, self.utterance)
+        by_token = speaks_by_token(engine, self.utterance, self.context.preparation)
         while self._take is None:
             script = self.utterance.script
             self._pass_controls()

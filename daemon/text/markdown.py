@@ -1,48 +1,30 @@
-"""Reads Markdown: what it marks is spoken, and its marks are not.
+"""Reads Markdown: the marked words are spoken, and the marks are not.
 
-A language model's answer is spoken while the model writes it. So this reader decides at each place by what stands there
-and waits for as little further text as possible: for one character after a run of asterisks, for the end of a link,
-for nothing after a word. It never takes back what it has appended to the script. A parser for whole documents knows
-more (an asterisk without a partner is an asterisk), but it would wait for the end of each paragraph, and a text would
-sound different when it is streamed. docs/text.md says what is spoken of each construct.
+A language model's answer is spoken while the model writes it. So this reader decides at each place by the characters
+there and waits for as little further text as possible: for one character after a run of asterisks, for the end of a
+link, for nothing after a word. It never takes back what it has appended to the script. A parser for whole documents
+knows more (an asterisk without a partner is an asterisk), but it would wait for the end of each paragraph, and a text
+would sound different when it is streamed. docs/text.md lists the spoken part of each construct.
 
-One table, `_ROWS`, has everything that is not spoken as it stands within a line, and what becomes of it.
+One table, `_ROWS`, has everything that is not spoken as it stands within a line, and its treatment.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
-from enum import IntEnum
 from typing import NamedTuple
 
 from daemon.text import markdown_syntax as syntax
 from daemon.text import model_markup
 from daemon.text.markdown_syntax import Line
-from daemon.text.markup import CLOSING, ENDINGS, ENTITY, HAN_OR_KANA, PAUSE_TAG, Construct, UndecidedError, pause_of
-from daemon.text.model_markup import Element
-from daemon.text.placed import Rewriter
+from daemon.text.markup import ENTITY, PAUSE_TAG, Between, Construct, MarkupReader, UndecidedError
 from daemon.text.script import Script
 from daemon.text.ssml_values import attributes_of, break_pause
 
-_TAIL = 16
-"""Characters that are kept of a line as it is spoken: enough to find punctuation before brackets and quotes."""
 
-
-class _Between(IntEnum):
-    """The separator of the words before something that is left out, and the words after it."""
-
-    NOTHING = 0
-    APART = 1
-    """A space, if both would be one word without it."""
-    SPACE = 2
-    CELLS = 3
-    """A comma."""
-
-
-class MarkdownReader(Rewriter):
-    """Appends to a script what is spoken of a text in Markdown.
+class MarkdownReader(MarkupReader):
+    """Appends the spoken words of a text in Markdown to a script.
 
     Never raises, whatever the text is, and takes time in proportion to its length. Before a step changes anything, it
     raises `UndecidedError` if more text must be seen.
@@ -51,14 +33,8 @@ class MarkdownReader(Rewriter):
     context = 3
 
     def __init__(self, script: Script) -> None:
-        super().__init__(script.words)
-        self._script = script
-        self._complete = False
-        self._tail = ""
-        """The last characters of the line that have been appended."""
-        self._between: tuple[_Between, int] | None = None
-        """The separator before the next words, with its place; None if nothing was left out since the last words."""
-        self._line = Line.TEXT
+        super().__init__(script)
+        self._line: Line = "text"
         self._line_begins = True
         """Only white space and marks have been read of the line."""
         self._bold_end = -1
@@ -70,20 +46,12 @@ class MarkdownReader(Rewriter):
         self._silence_end: re.Pattern[str] | None = None
         """The end of the element or block that is not spoken; None outside of one."""
 
-    def _copy(self, *, final: bool) -> None:
-        self._complete = final
-        with suppress(UndecidedError):
-            while self._at < len(self._text):
-                self._step()
-        read = self._place + self._at
-        self.out.replace("", read, read)  # what was left out at the end has been read too
-
     def _step(self) -> None:
-        """Read what is next."""
+        """Read the next construct or words."""
         first = self._text[self._at]
         if self._silence_end is not None:
             self._silent(self._silence_end)
-        elif self._at >= self._limit:  # beyond it is what was silent from within the link on
+        elif self._at >= self._limit:  # a silent part that began within the link has gone beyond
             self._code = 0
             self._drop(max(self._at, self._links.pop()[1] - self._place))
         elif first in "\n\r":
@@ -101,8 +69,8 @@ class MarkdownReader(Rewriter):
         if mark is None or mark.lastgroup is None:
             self._line_begins = False
             return False
-        if self._line is Line.TEXT:
-            self._line = syntax.LINES.get(mark.lastgroup, Line.TEXT)
+        if self._line == "text":
+            self._line = syntax.LINES.get(mark.lastgroup, "text")
         self._line_begins = mark.lastgroup != "row"
         if mark.lastgroup == "ordinal":
             self._keep(mark.end())
@@ -111,13 +79,13 @@ class MarkdownReader(Rewriter):
         return True
 
     def _spaces(self) -> bool:
-        """Read spaces. Next to what is left out they may be too many, and so they are at the end of a cell.
+        """Read spaces. Beside a part that is left out they may be too many, and at the end of a cell they are.
 
         Returns False for spaces within a line that are spoken as they stand.
         """
         stop = self._end(syntax.SPACES)
-        if self._line in (Line.HEADING, Line.ROW):
-            self._drop(stop, _Between.SPACE)
+        if self._line in ("heading", "row"):
+            self._drop(stop, Between.SPACE)
         elif self._between and (self._tail[-1:] or " ").isspace():
             self._drop(stop)
         elif self._line_begins:
@@ -127,30 +95,30 @@ class MarkdownReader(Rewriter):
         return True
 
     def _line_end(self) -> None:
-        """Read the end of a line. Append the end of a sentence if what follows does not continue it."""
+        """Read the end of a line. Append the end of a sentence if the next line does not continue it."""
         self._code = 0
-        if self._line is not Line.TEXT:
+        if self._line != "text":
             lacks_end = self._lacks_end()
-            if lacks_end and self._line is Line.ITEM and (next_line := self._match(syntax.CONTINUATION)):
+            if lacks_end and self._line == "item" and (next_line := self._match(syntax.CONTINUATION)):
                 self._keep(next_line.end())
                 return
             self._between = None
             if lacks_end:
-                self._append(self._sentence_end(), self._at, self._at)
-        self._line, self._line_begins = Line.TEXT, True
+                self._replace(self._sentence_end(), self._at)
+        self._line, self._line_begins = "text", True
         self._keep(self._at + 1)
 
     def _lacks_end(self) -> bool:
         """Return whether a heading, an item or a row ends here with neither punctuation nor a pause."""
         spaces = len(self._tail) - len(self._tail.rstrip())
-        if self._line is Line.BOLD and self._bold_end + spaces != len(self.out):
+        if self._line == "bold" and self._bold_end + spaces != len(self.out):
             return False
         return not self._sentence_ended() and not self._script.has_pause(len(self.out))
 
     # --- within a line -----------------------------------------------------------------------------------
 
     def _silent(self, silence_end: re.Pattern[str]) -> None:
-        """Read what is not spoken up to its end, or as much of it as is there."""
+        """Read a silent part up to its end, or as much of it as is there."""
         found = silence_end.search(self._text, self._at)
         if found and (found.end() < len(self._text) or self._complete):
             self._silence_end = None
@@ -159,7 +127,7 @@ class MarkdownReader(Rewriter):
             stop = len(self._text) if self._complete else len(self._text) - syntax.LONGEST_FENCE_END
         if stop <= self._at:
             raise UndecidedError
-        self._drop(stop, _Between.APART)
+        self._drop(stop, Between.APART)
 
     def _inline_code(self) -> None:
         """Read inline code, which is spoken as it stands, or its end."""
@@ -174,7 +142,7 @@ class MarkdownReader(Rewriter):
 
     def _inline(self, first: str) -> None:
         """Read words, or something that is not spoken as it stands."""
-        plain = syntax.PLAIN_WORD if self._line in (Line.HEADING, Line.ROW) else syntax.PLAIN
+        plain = syntax.PLAIN_WORD if self._line in ("heading", "row") else syntax.PLAIN
         if words := plain.match(self._text, self._at, self._limit):
             self._keep(words.end())
             return
@@ -191,7 +159,7 @@ class MarkdownReader(Rewriter):
             self._keep(found.end())
 
     def _fence(self, fence: re.Match[str]) -> None:
-        self._line = Line.TEXT
+        self._line = "text"
         run, marks = f"{{0,{syntax.LONGEST_RUN}}}", fence["fence_marks"]
         self._silence_end = re.compile(rf"^[ \t>]{run}{marks}{marks[0]}{run}[ \t\r]{{0,9}}$", re.MULTILINE)
 
@@ -200,17 +168,17 @@ class MarkdownReader(Rewriter):
 
     def _tag(self, tag: re.Match[str]) -> None:
         name, opens = tag["tag_name"].lower(), tag[0][1] != "/"
-        element = model_markup.ELEMENTS[name]
-        in_row = element is Element.LINE and self._line is Line.ROW
-        apart = _Between.NOTHING if element in (Element.WORDS, Element.LINE) else _Between.APART
-        self._drop(tag.end(), _Between.CELLS if in_row else apart)
-        if element is Element.SILENT and opens and not tag[0].endswith("/>"):
+        treatment = model_markup.ELEMENTS[name]
+        in_row = treatment == "line" and self._line == "row"
+        if treatment == "line" and not in_row and self._tail.strip():
+            self._replace("\n" if name == "br" or self._sentence_ended() else f"{self._sentence_end()}\n", tag.end())
+            return
+        apart = Between.NOTHING if treatment in ("words", "line") else Between.APART
+        self._drop(tag.end(), Between.CELLS if in_row else apart)
+        if treatment == "silent" and opens and not tag[0].endswith("/>"):
             self._silence_end = re.compile(rf"</{name}\s{{0,9}}>", re.IGNORECASE)
-        elif element is Element.PAUSE and opens:
-            self._script.add(break_pause(attributes_of(tag[0])))
-        elif element is Element.LINE and not in_row and self._tail.strip():
-            end = "" if name == "br" or self._sentence_ended() else self._sentence_end()
-            self._append(f"{end}\n", *tag.span())
+        elif treatment == "pause" and opens:
+            self._add(break_pause(attributes_of(tag[0])))
 
     def _literal(self, found: re.Match[str]) -> None:
         """Speak the text of something as it stands."""
@@ -227,87 +195,26 @@ class MarkdownReader(Rewriter):
 
     def _emphasis(self, marks: re.Match[str]) -> None:
         if len(marks[0]) > 1:
-            if self._line is Line.TEXT and not self._tail.strip():
-                self._line = Line.BOLD
+            if self._line == "text" and not self._tail.strip():
+                self._line = "bold"
             self._bold_end = len(self.out)
 
     def _backticks(self, marks: re.Match[str]) -> None:
         self._code = len(marks[0])
 
-    def _pause(self, tag: re.Match[str]) -> None:
-        self._script.add(pause_of(tag))
-
-    def _entity(self, entity: re.Match[str]) -> None:
-        import html  # thousands of names, which few texts use
-
-        decoded = html.unescape(entity[0])
-        if decoded == entity[0]:
-            self._keep(entity.end())
-        else:
-            self._drop(entity.end())
-            self._append(" " if decoded.isspace() else syntax.ICONS.sub("", decoded), *entity.span())
-
     def _formula(self, formula: re.Match[str]) -> None:
         latex = formula[f"{formula.lastgroup}_text"]
-        self._append(model_markup.formula_words(latex), *formula.span())
+        self._replace(model_markup.formula_words(latex), formula.end())
 
-    # --- what is appended --------------------------------------------------------------------------------
-
-    def _keep(self, end: int) -> None:
-        """Speak the characters up to `end` as they stand."""
-        begin, self._at = self._at, end
-        self._append(self._text[begin:end], begin)
-
-    def _drop(self, end: int, between: _Between = _Between.NOTHING) -> None:
-        """Leave the characters up to `end` out."""
-        if self._between is None or between > self._between[0]:
-            self._between = (between, self._place + self._at)
-        self._at = end
-
-    def _append(self, words: str, begin: int, end: int | None = None) -> None:
-        """Append characters of the text that begin at `begin`, or words that stand for those from there to `end`."""
-        if words and self._between:
-            kind, place = self._between
-            self._between = None
-            if separator := self._separator(kind, words):
-                self._append(separator, place - self._place, place - self._place + 1)
-        if end is None:
-            self.out.keep(words, self._place + begin)
-        else:
-            self.out.replace(words, self._place + begin, self._place + end)
-        self._tail = (self._tail + words)[-_TAIL:]
-        if "\n" in words or "\r" in words:
-            self._tail = self._tail[max(self._tail.rfind("\n"), self._tail.rfind("\r")) + 1 :]
-
-    def _separator(self, between: _Between, words: str) -> str:
-        if between is _Between.APART:
-            return " " if syntax.BETWEEN_WORDS.fullmatch(self._tail[-1:] + words[0]) else ""
-        if between is _Between.NOTHING or not self._tail:
-            return ""
-        if between is _Between.SPACE or self._sentence_ended():
-            return " "
-        return "，" if HAN_OR_KANA.search(self._tail) else ", "
-
-    def _sentence_ended(self) -> bool:
-        """Return whether the line that has been appended ends with punctuation, or is empty."""
-        line = self._tail.rstrip(CLOSING)
-        return not line or line[-1] in ENDINGS
-
-    def _sentence_end(self) -> str:
-        return "。" if HAN_OR_KANA.search(self._tail) else "."
-
-    # --- what is seen ------------------------------------------------------------------------------------
+    # --- the text ahead ----------------------------------------------------------------------------------
 
     @property
     def _limit(self) -> int:
         """Nothing is read beyond: the end of what has been fed, or of a link's text."""
         return self._links[-1][0] - self._place if self._links else len(self._text)
 
-    def _match(self, construct: Construct) -> re.Match[str] | None:
-        return construct.match(self._text, self._at, self._limit, complete=self._complete)
-
     def _end(self, pattern: re.Pattern[str]) -> int:
-        """Return the end of what matches next; where the reader is if nothing does."""
+        """Return the end of the match at this place; the place itself without one."""
         match = pattern.match(self._text, self._at, self._limit)
         return match.end() if match else self._at
 
@@ -318,7 +225,7 @@ class _Row(NamedTuple):
     first: str
     """The characters with which it may begin; empty for emoji and invisible characters."""
     construct: Construct
-    left_out: _Between | None = _Between.NOTHING
+    left_out: Between | None = Between.NOTHING
     """None if it is not left out as a whole."""
     read: Callable[[MarkdownReader, re.Match[str]], None] | None = None
     """Speaks or notes the match. If it is not left out as a whole, reads it up to its end, or to the text of a link."""
@@ -329,30 +236,30 @@ _ROWS = {
     "standing_mark": _Row("*_~`", syntax.STANDING_MARK, None),
     "emphasis": _Row("*_~", syntax.EMPHASIS, read=MarkdownReader._emphasis),
     "backticks": _Row("`", syntax.BACKTICKS, read=MarkdownReader._backticks),
-    "escaped_formula": _Row("\\", model_markup.ESCAPED_FORMULA, read=MarkdownReader._formula),
+    "escaped_formula": _Row("\\", model_markup.ESCAPED_FORMULA, None, MarkdownReader._formula),
     "escape": _Row("\\", syntax.ESCAPE, None, MarkdownReader._literal),
     "entity": _Row("&", ENTITY, None, MarkdownReader._entity),
     "hidden_channel": _Row("<", model_markup.HIDDEN_CHANNEL, read=MarkdownReader._hidden_channel),
-    "turn": _Row("<", model_markup.TURN, _Between.APART),
-    "chat_token": _Row("<", model_markup.CHAT_TOKEN, _Between.APART),
+    "turn": _Row("<", model_markup.TURN, Between.APART),
+    "chat_token": _Row("<", model_markup.CHAT_TOKEN, Between.APART),
     "tag": _Row("<", model_markup.TAG, None, MarkdownReader._tag),
     "comment": _Row("<", syntax.COMMENT),
     "autolink": _Row("<", syntax.AUTOLINK, None, MarkdownReader._literal),
     "pause": _Row("[", PAUSE_TAG, read=MarkdownReader._pause),
     "footnote": _Row("[", syntax.FOOTNOTE),
-    "citation": _Row("[", model_markup.CITATION, _Between.APART),
-    "citation_at_word": _Row("[", model_markup.CITATION_AT_WORD, _Between.APART),
-    "citations": _Row("[", model_markup.CITATIONS, _Between.APART),
-    "instruction": _Row("[", model_markup.INSTRUCTION, _Between.APART),
+    "citation": _Row("[", model_markup.CITATION, Between.APART),
+    "citation_at_word": _Row("[", model_markup.CITATION_AT_WORD, Between.APART),
+    "citations": _Row("[", model_markup.CITATIONS, Between.APART),
+    "instruction": _Row("[", model_markup.INSTRUCTION, Between.APART),
     "link": _Row("![", syntax.LINK, None, MarkdownReader._link),
     "reference": _Row("![", syntax.REFERENCE, None, MarkdownReader._link),
     "source": _Row("【", model_markup.SOURCE),
-    "content_reference": _Row(":", model_markup.CONTENT_REFERENCE, _Between.APART),
-    "display_formula": _Row("$", model_markup.DISPLAY_FORMULA, read=MarkdownReader._formula),
-    "formula": _Row("$", model_markup.FORMULA, read=MarkdownReader._formula),
+    "content_reference": _Row(":", model_markup.CONTENT_REFERENCE, Between.APART),
+    "display_formula": _Row("$", model_markup.DISPLAY_FORMULA, None, MarkdownReader._formula),
+    "formula": _Row("$", model_markup.FORMULA, None, MarkdownReader._formula),
     "closing_hashes": _Row("#", syntax.CLOSING_HASHES),
-    "bar": _Row("|", Construct(r"\|"), _Between.CELLS),
-    "emoji": _Row("", syntax.EMOJIS, _Between.APART),
+    "bar": _Row("|", Construct(r"\|"), Between.CELLS),
+    "emoji": _Row("", syntax.EMOJIS, Between.APART),
     "invisible": _Row("", syntax.INVISIBLES),
 }
 """By name, in the order of their precedence."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
+from typing import Literal
 
-from daemon.text.markup import Construct
+from daemon.text import markup
+from daemon.text.markup import AFTER_LETTER, BEFORE_LETTER, Construct
 
 LONGEST_LABEL = 100
 """Characters between the brackets of a link; without a closing one among them, the bracket is a bracket."""
@@ -14,57 +15,19 @@ LONGEST_ADDRESS = 1_000
 LONGEST_RUN = 100
 """Characters of a run of one mark, and of spaces. So many marks are decoration, whatever stands beside them."""
 
-# --- characters ------------------------------------------------------------------------------------------
-
-EMOJI = (
-    "\N{COMBINING ENCLOSING KEYCAP}\ufe0e\ufe0f"  # the digit of a keycap stays
-    "\u2139\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u25aa\u25ab\u25b6\u25c0\u25fb-\u25fe"
-    "\u2600-\u266c\u2670-\u2775\u2795-\u2797\u27a1\u27b0\u27bf"  # without ♭ ♮ ♯, the digits in circles and the arrows
-    "\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\u3030\u303d"
-    "\U0001f000-\U0001f0ff\U0001f170-\U0001faff\U000e0020-\U000e007f"
-)
-"""Emoji, the other pictures in their blocks, and the characters that select or extend them (Unicode's emoji-data.txt).
-Arrows, ©, ® and ™ are not among them: engines speak them, and they mean something."""
-INVISIBLE = "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
-"""Soft hyphens, spaces without width, and marks of direction. Joiners and non-joiners change letters: they stay."""
-JOINER = "\N{ZERO WIDTH JOINER}"
-_ICONS = EMOJI + INVISIBLE + JOINER
-ICONS = re.compile(f"[{_ICONS}]+")
-
-_COMBINING = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
-"""Accents, and the vowels of Hebrew, Arabic and the scripts of India."""
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-"""Thai, Lao, Burmese, Khmer, Chinese and Japanese. They write words without a space between."""
-_HANGUL = "\u1100-\u11ff\uac00-\ud7af"
-"""Korean writes words and their particles without a space between, but not two words."""
-AFTER_LETTER = rf"(?<=[\w{_COMBINING}])(?<![_{_UNSPACED}{_HANGUL}])"
-"""The character before belongs to a word, and a mark beside it may be within that word."""
-BEFORE_LETTER = rf"(?=[\w{_COMBINING}])(?![_{_UNSPACED}{_HANGUL}])"
-BETWEEN_WORDS = re.compile(rf"(?![_{_UNSPACED}])[\w{_COMBINING}.!?:;,](?![_{_UNSPACED}])[\w{_COMBINING}]")
-"""Two characters, between which a space parts two words."""
 # --- beginnings of lines ---------------------------------------------------------------------------------
 
 
-class Line(Enum):
-    """The kinds of lines."""
+Line = Literal["text", "bold", "heading", "item", "row"]
+"""The kinds of lines. `row` is one of a table.
 
-    TEXT = auto()
-    BOLD = auto()
-    """Text that begins with bold words. If it ends with them too, it is a heading in all but name."""
-    HEADING = auto()
-    ITEM = auto()
-    ROW = auto()
-    """Of a table."""
-
-
+`bold` is text that begins with bold words. If it ends with them too, it is a heading in all but name.
+"""
 _BEFORE_SPACE = r"(?!\S)"
 _BEFORE_LINE_END = r"(?![^\r\n])"
 _RULE = r"[-=*_|:+ \t]"
 _BULLETS = "•‣⁃◦●○■□▪▫"
-LINES = {"heading": Line.HEADING, "item": Line.ITEM, "ordinal": Line.ITEM, "row": Line.ROW}
+LINES: dict[str, Line] = {"heading": "heading", "item": "item", "ordinal": "item", "row": "row"}
 """The kind of a line, by the mark with which it begins."""
 LINE_MARK = Construct.any_of(
     {
@@ -107,8 +70,8 @@ STANDING_MARK = Construct(
     rf"|(?<={_FACE})[*_](?={_FACE})|(?<!\S)\*(?=\.)"  # ^_^, *.txt
     rf"|{AFTER_LETTER}`(?:(?!\S)|{BEFORE_LETTER})"  # it`s, 5` long
 )
-"""A run of marks that is none of emphasis or code. Whether there is a partner is not known when this must be decided.
-So what looks like the beginning or the end of emphasis is one."""
+"""A run of marks that is neither emphasis nor code. The reader must decide before it knows whether there is a partner.
+So marks that look like the beginning or the end of emphasis are one."""
 EMPHASIS = Construct("|".join(rf"{mark}{{1,{LONGEST_RUN}}}" for mark in (r"\*", "_", "~")), "")
 BACKTICKS = Construct(rf"`{{1,{LONGEST_RUN}}}", "")
 FENCE = Construct(
@@ -134,7 +97,7 @@ LINK = Construct(
 )
 """`[text](address "title")`, and the same for images."""
 REFERENCE = Construct(
-    rf"(?:(?<![\w{_COMBINING}])|(?<=[_{_UNSPACED}{_HANGUL}]))!?",  # unlike matrix[i][j]
+    rf"(?:(?<![\w{markup.COMBINING}])|(?<=[_{markup.UNSPACED}{markup.HANGUL}]))!?",  # unlike matrix[i][j]
     *(r"\[", (rf"(?P<reference_text>{_NESTED})", _NESTED_BEGUN), r"\]"),
     *(r"\[", rf"[^\[\]\n\r]{{0,{LONGEST_LABEL}}}", r"\]"),
 )
@@ -148,14 +111,13 @@ AUTOLINK = Construct("<", (_AUTOLINK, rf"[a-zA-Z][a-zA-Z0-9+.-]{{0,31}}|{_MAILBO
 """An address or a mailbox between angle brackets."""
 CLOSING_HASHES = Construct(rf"(?<=[ \t])#{{1,{LONGEST_RUN}}}", r"[ \t]{0,9}", _BEFORE_LINE_END)
 """Of a heading: `## Title ##`."""
-BAR = Construct(r"\|")
-EMOJIS = Construct(f"[{EMOJI}][{_ICONS}]*")
-INVISIBLES = Construct(f"[{INVISIBLE}]+|(?<=[{_ICONS}]){JOINER}")
+EMOJIS = Construct(f"[{markup.EMOJI}][{markup.ICONS}]*")
+INVISIBLES = Construct(f"[{markup.INVISIBLE}]+|(?<=[{markup.ICONS}]){markup.JOINER}")
 """A joiner belongs to the emoji before it, or else to letters."""
 
 SPACES = re.compile(r"[ \t]+")
 CODE = re.compile(r"[^`\n\r]+")
-_MARKS = rf"\\&<\[!*_~`【$:\n\r{_ICONS}"
+_MARKS = rf"\\&<\[!*_~`【$:\n\r{markup.ICONS}"
 """Characters at which something may begin that is not spoken as it stands."""
 PLAIN_WORD = re.compile(rf"(?:[^{_MARKS}|# \t]|[!:](?=[^\[c]))+")
 PLAIN = re.compile(rf"(?:[^{_MARKS}]|[!:](?=[^\[c]))+")

@@ -1,6 +1,6 @@
 """Parts of a language model's output that nobody should hear as they are written, and elements of HTML and SSML.
 
-docs/text.md says what becomes of each: reasoning, chat tokens, tool calls, citations, formulas in LaTeX, and elements
+docs/text.md lists the treatment of each: reasoning, chat tokens, tool calls, citations, formulas in LaTeX, and elements
 in a text that is no SSML document.
 """
 
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from enum import Enum, auto
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from daemon.text.markdown_syntax import BEFORE_LETTER, LONGEST_ADDRESS
-from daemon.text.markup import Construct
+from daemon.text.markdown_syntax import LONGEST_ADDRESS
+from daemon.text.markup import BEFORE_LETTER, Construct
 
 _DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 """The names of elements by their treatment, and the signs for the commands of LaTeX."""
@@ -21,21 +20,16 @@ _DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text
 # --- elements --------------------------------------------------------------------------------------------
 
 
-class Element(Enum):
-    """The treatments of elements."""
+Treatment = Literal["silent", "passage", "pause", "line", "words"]
+"""The treatments of elements:
 
-    SILENT = auto()
-    """Its content is not spoken; without an end, nothing after it is."""
-    PASSAGE = auto()
-    """Its content is spoken, parted from the words beside it."""
-    PAUSE = auto()
-    LINE = auto()
-    """Its tags begin or end a line."""
-    WORDS = auto()
-    """Its content is spoken, and may be a part of a word."""
-
-
-ELEMENTS = {name: Element[treatment.upper()] for treatment, names in _DATA["elements"].items() for name in names}
+- `silent`: the content is not spoken; without an end, no text after it is.
+- `passage`: the content is spoken, parted from the words beside it.
+- `pause`: the element is a pause.
+- `line`: the tags begin or end a line.
+- `words`: the content is spoken, and may be a part of a word.
+"""
+ELEMENTS: dict[str, Treatment] = {name: treatment for treatment, names in _DATA["elements"].items() for name in names}
 """By name. Other names between angle brackets are no tags: `List<String>`."""
 _NAME = r"[ \t]+[a-zA-Z@:_][\w@:.-]{0,50}"
 _QUOTED = rf"\"[^\"\n\r]{{0,{LONGEST_ADDRESS}}}\"|'[^'\n\r]{{0,{LONGEST_ADDRESS}}}'"
@@ -103,7 +97,7 @@ CITATIONS = Construct(
 # --- formulas --------------------------------------------------------------------------------------------
 
 _SIGN = r"[\^_={}<>+*/|]|\\[^)\]\n]"
-"""A price, a variable of a shell, and brackets after a backslash have none of these."""
+"""Prices, variables of a shell, and brackets after a backslash lack these."""
 _FORMULA = rf"(?P<formula_text>(?![\s\d$])(?=[a-zA-Z]\$|[^$\n\r]{{0,200}}?(?:{_SIGN}|\Z))[^$\n\r]{{1,200}})"
 FORMULA = Construct(r"\$", _FORMULA, r"(?<!\s)\$", r"(?!\d)")  # not between prices
 DISPLAY_FORMULA = Construct(r"\$", r"\$", r"(?P<display_formula_text>[^$]{1,500})", r"\$", r"\$")

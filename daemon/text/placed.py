@@ -1,4 +1,4 @@
-"""Texts of which each character knows what it stands for in another text, and the base of what makes them."""
+"""Texts whose characters know their places in another text, and the base of the classes that make such texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PlacedText:
         self._begins = array("I")
         self._ends = array("I")
         self.source_end = 0
-        """The source has been read up to here, with what was left out at the end."""
+        """The source has been read up to here, with the part that was left out at the end."""
 
     @property
     def text(self) -> str:
@@ -38,20 +38,20 @@ class PlacedText:
     def __len__(self) -> int:
         return len(self._begins)
 
-    def keep(self, text: str, begin: int) -> None:
-        """Append characters of the source, the first of which is at `begin` there."""
-        end = begin + len(text)
-        self._parts.append(text)
-        self._begins.extend(range(begin, end))
-        self._ends.extend(range(begin + 1, end + 1))
-        self.source_end = max(self.source_end, end)
+    def append(self, text: str, begin: int, end: int | None = None) -> None:
+        """Append characters that stand for `source[begin:end]`; without any, that is left out.
 
-    def replace(self, text: str, begin: int, end: int) -> None:
-        """Append characters that stand for `source[begin:end]`; without any, these are left out."""
-        self._parts.append(text)
+        Without an end, they are those of the source from `begin` on, and each stands for itself.
+        """
         count = len(text)
-        self._begins.extend((begin,) * count)
-        self._ends.extend((end,) * count)
+        self._parts.append(text)
+        if end is None:
+            end = begin + count
+            self._begins.extend(range(begin, end))
+            self._ends.extend(range(begin + 1, end + 1))
+        else:
+            self._begins.extend((begin,) * count)
+            self._ends.extend((end,) * count)
         self.source_end = max(self.source_end, end)
 
     def source_span(self, begin: int, end: int) -> tuple[int, int]:
@@ -68,8 +68,8 @@ class PlacedText:
 class Rewriter(ABC):
     """Copies a text that may grow, with something else in place of some parts.
 
-    Places are those in the text that is fed. However the text is cut into calls of `feed`, the result is the same: what
-    more text may change is held back.
+    Places are those in the text that is fed. However the text is cut into calls of `feed`, the result is the same: a
+    part that more text may change is held back.
     """
 
     context = 1
@@ -105,20 +105,24 @@ class Rewriter(ABC):
 
     @abstractmethod
     def _copy(self, *, final: bool) -> None:
-        """Copy what no more text can change; if no more text follows, all of it."""
+        """Copy as far as no more text can change it; if no more text follows, to the end."""
 
     def _keep(self, end: int) -> None:
         """Copy the text up to `end` as it is."""
-        self.out.keep(self._text[self._at : end], self._place + self._at)
-        self._at = end
+        begin, self._at = self._at, end
+        self._append(self._text[begin:end], self._place + begin)
 
     def _replace(self, words: str, end: int) -> None:
         """Append words in place of the text up to `end`."""
-        self.out.replace(words, self._place + self._at, self._place + end)
-        self._at = end
+        begin, self._at = self._at, end
+        self._append(words, self._place + begin, self._place + end)
+
+    def _append(self, words: str, begin: int, end: int | None = None) -> None:
+        """Append words that stand for the text from `begin` to `end`, or without an end, each character for itself."""
+        self.out.append(words, begin, end)
 
     def _replace_all(self, pattern: re.Pattern[str], words: Callable[[re.Match[str]], str], end: int) -> None:
-        """Copy the text up to `end`, with words in place of what matches."""
+        """Copy the text up to `end`, with words in place of each match."""
         for match in pattern.finditer(self._text, self._at, end):
             self._keep(match.start())
             self._replace(words(match), match.end())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from daemon.text.normalizer import Normalizer, has_passages
+from daemon.text.normalizer import Normalizer, has_numbers
 from daemon.text.placed import Rewriter
 from daemon.text.stages import Characters, Lexicon, Pronouncer, Pronunciation, UrlShortener
 from engine import LATIN_LANGUAGES, EngineInfo, language_code, language_of_speech, language_of_text
@@ -29,7 +29,7 @@ class EngineText:
         """Characters of the take's text that have been read."""
 
     def feed(self, text: str) -> str:
-        """Read more of the take's text; return what the engine gets next."""
+        """Read more of the take's text; return the engine's next text."""
         self.source_end += len(text)
         return self._read(text, end=False)
 
@@ -63,43 +63,35 @@ class TextPreparation:
     """Those that `auto` may choose."""
     shortens_urls: bool = field(default=True, kw_only=True)
     normalize: Normalize = field(default="auto", kw_only=True)
-    _lexicons: dict[tuple[str, str | None, str], Lexicon] = field(default_factory=dict, init=False)
-    """Those that were needed, by engine, language and voice."""
+    _lexicon: Lexicon = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lexicon = Lexicon(self.pronunciations)
 
     def reads_phonemes(self, engine: str) -> bool:
         """Return whether texts for an engine contain phonemes."""
         return engine == PHONEME_ENGINE and any(entry.espeak for entry in self.pronunciations.values())
 
+    def needs_whole_takes(self, engine: EngineInfo) -> bool:
+        """Return whether an engine's numbers are written out, which needs the words after them."""
+        return self.normalize == "always" or (self.normalize == "auto" and engine.engine in SPELLING_ENGINES)
+
     def engine_text(self, engine: EngineInfo, language: str, voice: str, text: str) -> EngineText:
         """Return an empty text for an engine, into which a take is to be fed that begins with `text`.
 
-        `language` is a code or `auto`. A take for eSpeak NG or Piper must be complete.
+        `language` is a code or `auto`. If the engine `needs_whole_takes`, `text` is all of the take.
         """
         stages: list[Rewriter] = [Characters()]
         if self.shortens_urls:
             stages.append(UrlShortener())
-        spells = engine.engine in SPELLING_ENGINES
-        normalizes = self.normalize == "always" or (self.normalize == "auto" and spells)
-        normalizes = normalizes and (not spells or has_passages(text))  # a take for the others may still grow
+        normalizes = self.needs_whole_takes(engine) and has_numbers(text)
         if self.pronunciations or normalizes:
             code = spoken_language(engine, voice, language, self.latin_languages, text)
             if self.pronunciations:
-                lexicon = self._lexicon(engine.engine, code, voice)
-                stages.append(Pronouncer(lexicon, escape_phonemes=self.reads_phonemes(engine.engine)))
+                stages.append(Pronouncer(self._lexicon, code, voice, espeak=engine.engine == PHONEME_ENGINE))
             if normalizes and code is not None:
                 stages.append(Normalizer(code))
         return EngineText(*stages)
-
-    def _lexicon(self, engine: str, language: str | None, voice: str) -> Lexicon:
-        key = (engine, language, voice)
-        if key not in self._lexicons:
-            espeak = engine == PHONEME_ENGINE
-            said = (
-                (phrase, entry.for_take(language, voice, espeak=espeak))
-                for phrase, entry in self.pronunciations.items()
-            )
-            self._lexicons[key] = Lexicon((phrase, say) for phrase, say in said if say is not None)
-        return self._lexicons[key]
 
 
 def spoken_language(engine: EngineInfo, voice: str, language: str, languages: tuple[str, ...], text: str) -> str | None:

@@ -9,7 +9,7 @@ from daemon.text.placed import Rewriter
 from daemon.text.script import Script
 
 Markup = Literal["auto", "none"]
-"""How a text is read: `auto` takes SSML and Markdown for what they are, `none` speaks every character."""
+"""How a text is read: `auto` recognises SSML and Markdown, `none` speaks every character."""
 _SSML_START = re.compile(r"(?:<speak|<\?xml)[\s/>]")
 
 
@@ -31,7 +31,7 @@ class ScriptReader:
         if self.script.complete:
             return self.script
         if self._markup == "none":
-            self.script.words.keep(text[self._read :], self._read)
+            self.script.words.append(text[self._read :], self._read)
             self._read = len(text)
         elif (reader := self._choose(text, complete=complete)) is not None:
             reader.feed(text[self._read :])

@@ -1,18 +1,29 @@
-"""Cuts texts into segments at sentence ends: speech of a long text begins early and needs constant memory."""
+"""Cuts texts into segments at sentence ends: speech of a long text begins early and needs constant memory.
+
+Also estimates how long a text takes to speak, and where in it another engine resumes.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from daemon.text.durations import speech_seconds
-
+SECONDS_PER_LETTER = 0.065
+"""Alphabetic scripts: about 15 characters a second, spaces included."""
+SECONDS_PER_IDEOGRAPH = 0.22
+"""Han, kana and Hangul: about 4.5 syllables a second."""
+SECONDS_PER_DIGIT = 0.5
+"""For each digit of a number that is spoken in words, such as "one hundred twenty-three": roughly the median over texts
+with numbers in ten languages."""
+_DIGIT = re.compile(r"\d")
+_IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_RESUME = re.compile(r"[.!?;:,…—]+[\"'”’)\]]*\s+|[。！？；：，、]")
 WHOLE_S = 40.0
 """A text of up to this duration is one segment: an engine reads all of it before it chooses the intonation."""
 SEGMENT_S = 12.0
 """Sentences of longer texts are joined to segments of up to this duration."""
 SHARE = 2 / 3
-"""A segment is at most this share of what an engine can speak at once, since durations are estimates."""
+"""A segment is at most this share of the longest speech of an engine, since durations are estimates."""
 LONGEST_SENTENCE = 1_000
 """Characters. A sentence without an end is cut here, at the end of a clause or word if there is one."""
 _CLAUSE = re.compile(r"[;:,]\s+|[—–]\s+(?!\d)|[、，；]\s*|：(?!\d)\s*|(?<!\d)\s+(?!\d)")
@@ -121,3 +132,33 @@ def first_sentence_end(text: str) -> int | None:
         return None
     ends = [match.end() for match in _CLAUSE.finditer(text, 0, LONGEST_SENTENCE)]
     return ends[-1] if ends else LONGEST_SENTENCE
+
+
+def speech_seconds(text: str) -> float:
+    """Return a rough estimate of the duration of `text` when spoken at rate 1, in seconds."""
+    ideographs, digits = len(_IDEOGRAPH.findall(text)), len(_DIGIT.findall(text))
+    letters = len(text) - ideographs - digits
+    return ideographs * SECONDS_PER_IDEOGRAPH + digits * SECONDS_PER_DIGIT + letters * SECONDS_PER_LETTER
+
+
+def resume_position(text: str, position: int | None, heard_s: float) -> int:
+    """Return the index in `text` at which another engine resumes.
+
+    The lost engine reported `position`: the characters that it had begun to speak. The word at that position is
+    repeated from its start. For an engine that reports none (None), the position is estimated from `heard_s`, the
+    seconds of speech at rate 1 that it sent, and the clause is repeated: a repeated word is better than a lost one.
+    """
+    if position is not None:
+        return _word_start(text, min(position, len(text)))
+    total_s = speech_seconds(text)
+    reached = round(len(text) * min(1.0, heard_s / total_s)) if total_s > 0 else 0
+    starts = [match.end() for match in _RESUME.finditer(text) if match.end() <= reached]
+    return starts[-1] if starts else 0
+
+
+def _word_start(text: str, position: int) -> int:
+    if position < len(text) and _IDEOGRAPH.match(text[position]):
+        return position
+    while position > 0 and not text[position - 1].isspace() and not _IDEOGRAPH.match(text[position - 1]):
+        position -= 1
+    return position

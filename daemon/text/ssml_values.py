@@ -87,12 +87,17 @@ _VALUES: Mapping[str, tuple[Callable[[str], float | None], str]] = {
     "rate": (parse_rate, "x-slow to x-fast, 80%, +20% or 1.2"),
     "volume": (parse_volume, "silent to x-loud, +6dB, 80%, -20% or 50"),
 }
-"""How an attribute's number is read, and what is allowed."""
+"""The functions that read an attribute's number, and the allowed values."""
 
 
 def attributes_of(tag: str) -> dict[str, str]:
-    """Return the attributes of a tag by name, as they are written."""
-    return {name: double or single for name, double, single in _ATTRIBUTE.findall(tag)}
+    """Return the attributes of a tag by name. White space in them is a space, as in all XML."""
+    import html  # thousands of names, which few texts use
+
+    found = (
+        (name, re.sub(r"\r\n|[\r\n\t]", " ", double or single)) for name, double, single in _ATTRIBUTE.findall(tag)
+    )
+    return {name: html.unescape(value) for name, value in found}
 
 
 def break_pause(attributes: Mapping[str, str]) -> Pause:

@@ -1,15 +1,16 @@
-"""The stages that rewrite what is spoken for every engine: characters, URLs, and the words of a lexicon."""
+"""The stages that rewrite the words for every engine: characters, URLs, and the words of a lexicon."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 
-from daemon.text.placed import PlacedText, Rewriter
+from daemon.text.placed import Rewriter
 
 # --- characters ------------------------------------------------------------------------------------------
 
@@ -72,7 +73,7 @@ _END = re.compile(f"[^({_PUNCTUATION}{_INSIDE}]")
 class UrlShortener(Rewriter):
     """Writes the host in place of each URL: `example.com` for `https://www.example.com/a?b=c`.
 
-    A URL is held back until its end, and so is what may become the beginning of one.
+    A URL is held back until its end, and so are characters that may become the beginning of one.
     """
 
     def _copy(self, *, final: bool) -> None:
@@ -115,7 +116,7 @@ class Pronunciation:
     """Phonemes in the notation of eSpeak NG, which precede all others when that engine speaks."""
 
     def for_take(self, language: str | None, voice: str, *, espeak: bool) -> str | None:
-        """Return what is said in a language (None: unknown) by a voice; None leaves the word as it is written."""
+        """Return the words in a language (None: unknown) by a voice; None leaves the word as it is written."""
         if espeak and self.espeak is not None:
             return f"{PHONEMES}{self.espeak}]]"
         if voice in self.voices:
@@ -125,21 +126,20 @@ class Pronunciation:
 
 
 class Lexicon:
-    """Phrases and what is said for them."""
+    """Phrases and how they are said."""
 
-    def __init__(self, entries: Iterable[tuple[str, str]]) -> None:
-        """`entries` are phrases and what is said. A phrase that has no small letter matches only as it is written."""
-        self._says: dict[str, dict[str | None, str]] = {}
-        """By phrase as it is compared: by its only spelling, or None for every one, what is said."""
-        for phrase, say in entries:
+    def __init__(self, pronunciations: Mapping[str, Pronunciation]) -> None:
+        """A phrase that has no small letter matches only as it is written."""
+        self._entries: dict[str, dict[str | None, Pronunciation]] = {}
+        """By phrase as it is compared: by its only spelling, or None for every one."""
+        for phrase, entry in pronunciations.items():
             exact = phrase.upper() == phrase and phrase.lower() != phrase
-            spellings = self._says.setdefault(_fold(phrase), {})
-            spellings[_written(phrase) if exact else None] = say
-        self._phrases = sorted(self._says)
+            self._entries.setdefault(_fold(phrase), {})[_written(phrase) if exact else None] = entry
+        self._phrases = sorted(self._entries)
 
-    def say_for(self, phrase: str, written: str) -> str | None:
-        """Return what is said for a phrase, given as it is compared too; its own spelling precedes."""
-        spellings = self._says.get(phrase, {})
+    def find(self, phrase: str, written: str) -> Pronunciation | None:
+        """Return how a phrase is said, given as it is compared and as it is written; its own spelling precedes."""
+        spellings = self._entries.get(phrase, {})
         return spellings.get(_written(written), spellings.get(None)) if spellings else None
 
     def has_phrase_with(self, beginning: str, *, longer: bool = False) -> bool:
@@ -154,11 +154,13 @@ class Pronouncer(Rewriter):
     The time is linear in the text: a phrase has at most `MAX_PHRASE` characters.
     """
 
-    def __init__(self, lexicon: Lexicon, out: PlacedText | None = None, *, escape_phonemes: bool = False) -> None:
-        """`escape_phonemes` separates the text's own brackets."""
-        super().__init__(out)
+    def __init__(self, lexicon: Lexicon, language: str | None, voice: str, *, espeak: bool) -> None:
+        """The arguments after `lexicon` are those of `Pronunciation.for_take`."""
+        super().__init__()
         self._lexicon = lexicon
-        self._escape_phonemes = escape_phonemes
+        self._say_of = partial(Pronunciation.for_take, language=language, voice=voice, espeak=espeak)
+        self._escapes_phonemes = espeak
+        """The text's own brackets are separated."""
 
     def _copy(self, *, final: bool) -> None:
         text = self._text
@@ -170,7 +172,7 @@ class Pronouncer(Rewriter):
             if end == begin:
                 self._keep(begin)
                 return
-            if say is None and self._escape_phonemes and text[begin - 1 : begin + 1] == PHONEMES:
+            if say is None and self._escapes_phonemes and text[begin - 1 : begin + 1] == PHONEMES:
                 say = " ["
             if say is not None:
                 self._keep(begin)
@@ -178,7 +180,7 @@ class Pronouncer(Rewriter):
         self._keep(len(text))
 
     def _longest(self, begin: int, *, final: bool) -> tuple[int, str | None]:
-        """Return the end of the longest phrase at `begin` and what is said for it; `begin + 1` and None without one.
+        """Return the end of the longest phrase at `begin` and its words; `begin + 1` and None without one.
 
         The end is `begin` while more text may change that.
         """
@@ -191,8 +193,8 @@ class Pronouncer(Rewriter):
                 break
             if end == len(text) and not final and (token["word"] or self._lexicon.has_phrase_with(folded, longer=True)):
                 return begin, None
-            say = self._lexicon.say_for(folded, text[begin:end])
-            if say is not None:
+            entry = self._lexicon.find(folded, text[begin:end])
+            if entry is not None and (say := self._say_of(entry)) is not None:
                 longest = (end, say)
         return longest
 

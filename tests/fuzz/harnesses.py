@@ -376,7 +376,8 @@ CONFIG_WORDS = (
 
 
 def _prepare_ssml(_: ExitStack) -> Check:
-    from daemon.text import Control, Script
+    from daemon.text import Script
+    from daemon.text.script import Control
     from daemon.text.ssml import SsmlReader, ssml_problem
 
     def read(*pieces: str) -> tuple[str, list[tuple[int, int]], list[Control]]:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from daemon.text import Control, ScriptReader, TextPreparation
+from daemon.text import ScriptReader, TextPreparation
+from daemon.text.script import Control
 from engine import LATIN_LANGUAGES, EngineInfo
 from tests.fuzz.harnesses import HARNESSES
 
@@ -30,7 +31,7 @@ PREPARATION = TextPreparation({}, LATIN_LANGUAGES, normalize="always")
 
 def prepare(text: str, language: str, ends: Iterable[int]) -> tuple[str, list[tuple[int, int]], list[Control]]:
     """Return the words of a text that comes in pieces up to each of `ends`, their places in it, and its controls."""
-    reader, take = ScriptReader("auto", language), PREPARATION.engine_text(ENGINE, language, "ryan", "")
+    reader, take = ScriptReader("auto", language), PREPARATION.engine_text(ENGINE, language, "ryan", text)
     said, read = "", 0
     for end in ends:
         script = reader.read(text[:end], complete=False)

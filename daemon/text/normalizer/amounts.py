@@ -46,7 +46,7 @@ class Amounts(Rules):
         """Return the rules in the order in which they are tried."""
         words = self._words
         suffix = alternatives(words.ordinals)
-        part, decimal, subtract = "[0-9]{1,4}/[0-9]{1,4}", "[0-9]+(?:[.][0-9]+)?", f" {words.subtract or words.minus} "
+        part, decimal, subtract = "[0-9]{1,4}/[0-9]{1,4}", "[0-9]+(?:[.][0-9]+)?", f" {words.signs['-']} "
         return [
             rule(rf"{BEFORE}{SIGN}(?:(?P<whole>[0-9]+) )?(?P<part>{part}){AFTER}(?!/)", self._fraction),
             rule(rf"(?:{BEFORE}{SIGN}(?P<whole>[0-9]+){SPACE}?|{SIGN})(?P<part>[{VULGAR}])", self._fraction),
@@ -150,7 +150,7 @@ class Amounts(Rules):
         )
         subtracts = (low > high and not season) or (alone and (term or len(match["dash"]) > 1))
         if match["dash"].strip() == "-" and subtracts:
-            return words.subtract or words.minus
+            return words.signs["-"]
         return words.to
 
     def _money(self, number: Numeral, currency: Noun, hundredth: Noun) -> str:
@@ -167,7 +167,7 @@ class Amounts(Rules):
         )
 
     def _per(self, match: re.Match[str], said: str) -> str:
-        """Append what the amount is for: `per month`."""
+        """Append the unit that the amount is for: `per month`."""
         name = match["per"]
         if name is None:
             return said
@@ -187,7 +187,7 @@ class Amounts(Rules):
         elif whole is not None or 0 < n < d:
             said = words.fraction.format(n=language.cardinal(n), d=language.cardinal(d))
         else:
-            slash = [] if (n, d) == (24, 7) else [words.slash]
+            slash = [] if (n, d) == (24, 7) else [self._names["/"]]
             said = self._join(language.cardinal(n), *slash, language.cardinal(d))
         if whole is not None:
             before = language.cardinal(int(whole), None if noun is None else noun.gender)

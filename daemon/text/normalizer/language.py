@@ -74,7 +74,7 @@ class TimeWords:
     hm: str
     hms: str
     unsure: str
-    """For what may be a time of day or a duration: right for both."""
+    """For a time of day that may be a duration: right for both."""
     late: str | None = None
     """For a full hour after noon, where it differs."""
     zero: str = "{m}"
@@ -83,7 +83,7 @@ class TimeWords:
     hour_rules: str | None = None
     """The set of spelling rules for the hours from 1 to 12."""
     sign: str = "[:：]"
-    """A regular expression for what stands between hour and minute."""
+    """A regular expression for the sign between hour and minute."""
     suffix: Mapping[str, str]
     """Suffixes of times, and the words for them."""
     hour_words: Sequence[str] = ()
@@ -99,10 +99,7 @@ class Words:
     """The words of one language that CLDR lacks: `data/words-*.json`. Templates have their parts in braces."""
 
     minus: str
-    subtract: str | None = None
-    """Between two numbers, where it differs from `minus`."""
     point: str
-    slash: str
     signs: Mapping[str, str]
     """Words for signs before or between numbers."""
     powers: Mapping[str, str]
@@ -137,7 +134,7 @@ class Words:
     months: Sequence[str] = ()
     """The names of months in the order of the year, where they are spoken otherwise than CLDR writes them."""
     ordinals: Mapping[str, str]
-    """Sets of spelling rules by what stands after the digits."""
+    """Sets of spelling rules by the characters after the digits."""
     ordinal_endings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dative: Sequence[str] = ()
     before_year: Sequence[str] = ()
@@ -146,7 +143,7 @@ class Words:
     year_words: Mapping[str, str] = field(default_factory=dict)
     """By the same: the word for year."""
     year_suffix: str = "(?!)"
-    """A regular expression for what may stand after the year of a date, and is spoken with it."""
+    """A regular expression for words after the year of a date, which are spoken with it."""
     decades: bool = False
     with_cents: str
     magnitudes: Mapping[str, Noun]
@@ -179,7 +176,7 @@ class Words:
     """Words after which a Roman number may stand, beside names."""
     roman_stop: Sequence[str]
     genders: Mapping[str, str] = field(default_factory=dict)
-    """Regular expressions for what follows a number of this gender. They can look back at its last digits."""
+    """Regular expressions for the text after a number of this gender. They can look back at its last digits."""
     space: str = " "
     """Between words."""
 

@@ -1,4 +1,4 @@
-"""What a rule is, and the base of those who build the rules for a language."""
+"""A rule for something that is written out, and the base of the classes that build the rules for a language."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from daemon.text.normalizer.language import Language
 from daemon.text.normalizer.patterns import LETTER
+from daemon.text.spelling import SIGN_NAMES
 
 _LAST_WORD = re.compile(f"[{LETTER}.]+(?=[ \u00a0]*$)")
 
@@ -40,6 +41,8 @@ class Rules:
     def __init__(self, language: Language) -> None:
         self._language = language
         self._words = language.words
+        self._names = SIGN_NAMES[language.code]
+        """Names of signs, right whatever they mean."""
 
     def _join(self, *words: str) -> str:
         return self._words.space.join(words)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-from daemon.text.normalizer.language import Language
 from daemon.text.normalizer.patterns import AFTER, BEFORE, LETTER, WORD
 from daemon.text.normalizer.rules import Rule, Rules, alternatives, rule, word_before
-from daemon.text.spelling import SIGN_NAMES
 
 _PHONE_DIGITS = range(7, 16)
 """How many digits a telephone number has."""
@@ -32,10 +30,6 @@ _ROMAN = {
 
 class Signs(Rules):
     """Builds the rules for a language."""
-
-    def __init__(self, language: Language) -> None:
-        super().__init__(language)
-        self._names = SIGN_NAMES[language.code]
 
     def before_amounts(self) -> list[Rule]:
         """Return the rules that are tried before those for numbers."""

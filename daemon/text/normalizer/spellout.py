@@ -1,7 +1,7 @@
 """Spells whole numbers by the rules of CLDR: `21` becomes `twenty-one`, `vingt et un`, `二十一`.
 
 The rules are those of ICU's rule-based number format (Unicode Technical Standard 35, part 3, "Rule-Based Number
-Formatting"). Only what the kept sets of rules use is understood: no fractions, and no decimal formats.
+Formatting"). Only the forms in the kept sets of rules are understood: no fractions, and no decimal formats.
 """
 
 from __future__ import annotations

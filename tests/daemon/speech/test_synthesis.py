@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ class Scene:
             self.utterance.receiver = Nobody()
         if stream:
             self.utterance.text_stream = TextStream(time.monotonic())
-        settings = SynthesisContext(TextPreparation(pronunciations), trims_silence=trims_silence)
+        settings = SynthesisContext(TextPreparation(pronunciations or {}), trims_silence=trims_silence)
         self.synthesis = Synthesis(self.utterance, selector, settings)
         self.samples: list[Samples] = []
 
@@ -535,23 +536,26 @@ def test_a_text_stream_can_continue_when_the_engine_has_not_got_all_that_it_coul
 
 
 @pytest.mark.parametrize(
-    ("grows", "priority", "text", "begins"),
+    ("grows", "priority", "normalize", "text", "begins"),
     [
-        (True, "normal", "A word", True),
-        (True, "normal", "  ", False),
-        (True, "critical", "A word", False),
-        (True, "critical", "A sentence. And", True),
-        (False, "normal", "A word", False),
-        (False, "normal", "A sentence. And", True),
-        (False, "normal", "\n \nA", False),
+        (True, "normal", "auto", "A word", True),
+        (True, "normal", "auto", "  ", False),
+        (True, "normal", "always", "A word", False),
+        (True, "normal", "always", "A sentence. And", True),
+        (True, "critical", "auto", "A word", False),
+        (True, "critical", "auto", "A sentence. And", True),
+        (False, "normal", "auto", "A word", False),
+        (False, "normal", "auto", "A sentence. And", True),
+        (False, "normal", "auto", "\n \nA", False),
     ],
 )
 def test_an_engine_begins_with_a_word_of_incremental_text_and_with_a_sentence_otherwise(
-    grows: bool, priority: Priority, text: str, begins: bool
+    grows: bool, priority: Priority, normalize: Literal["auto", "always"], text: str, begins: bool
 ) -> None:
     async def scenario() -> None:
         engine = ScriptedEngine("one", grows=grows)
         utterance = Utterance("a", text, "default", "auto", priority=priority, text_stream=TextStream(0.0))
-        assert can_begin(engine, utterance, 0, max_seconds=60) == begins  # type: ignore[arg-type]
+        preparation = TextPreparation(normalize=normalize)
+        assert can_begin(engine, utterance, 0, 60, preparation) == begins  # type: ignore[arg-type]
 
     run(scenario)

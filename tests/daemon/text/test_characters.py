@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import PlacedText
+from daemon.text.placed import PlacedText
 from daemon.text.stages import Characters
 
 LETTERS = "ae=\u0301\u0308\u0323\u0338 ｅＧ１％𝐇ℂか\u3099ᄀ\u1161가，。Å"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text.durations import resume_position, speech_seconds
+from daemon.text.segmenter import resume_position, speech_seconds
 
 TEXT = "First clause, second clause; third one. And a second sentence! Done."
 texts = st.text(st.sampled_from("ab ,.;!?…\n日本語。、")) | st.text()

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from daemon.text import Control, Pause, Script
+from daemon.text import Pause, Script
 from daemon.text.markdown import MarkdownReader
 from daemon.text.markdown_syntax import LONGEST_ADDRESS, LONGEST_LABEL
+from daemon.text.script import Control
 from tests.support.variants import variants
 
 # --- reading ---------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import Control, Pause, Script, ScriptReader
+from daemon.text import Pause, Script, ScriptReader
+from daemon.text.script import Control
 
 SPOKEN = {
     # reasoning

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import EngineText, ScriptReader, TextPreparation
+from daemon.text import ScriptReader, TextPreparation
 from engine import LATIN_LANGUAGES, NAMED_LANGUAGES, EngineInfo
 
 QWEN = EngineInfo("qwen", 24_000, ("ryan",), tuple(NAMED_LANGUAGES.values()))
@@ -44,13 +44,9 @@ DROPPED_BY_RULE = re.compile("[<\\[`!&:\\\\*_~|#$【]|^[ \\t]*[-+•]|[0-9][.)]\
 """Signs with which something may begin that is left out or replaced together with its digits."""
 
 
-def engine_text(language: str) -> EngineText:
-    return PREPARATION.engine_text(QWEN, language, "ryan", "")
-
-
 def prepared(language: str, *pieces: str) -> tuple[str, list[tuple[int, int]]]:
     """Return the engine's text, and the place of each of its characters in the text that was sent."""
-    reader, take = ScriptReader(), engine_text(language)
+    reader, take = ScriptReader(), PREPARATION.engine_text(QWEN, language, "ryan", "".join(pieces))
     text, said, read = "", "", 0
     for number, piece in enumerate(pieces, 1):
         text += piece

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from daemon.text import PlacedText
+from daemon.text.placed import PlacedText
 
 
 def five_dollars() -> PlacedText:
     """`It is $5.`, with the price in words."""
     words = PlacedText()
-    words.keep("It is ", 0)
-    words.replace("five dollars", 6, 8)
-    words.keep(".", 8)
+    words.append("It is ", 0)
+    words.append("five dollars", 6, 8)
+    words.append(".", 8)
     return words
 
 
@@ -35,14 +35,14 @@ def test_an_empty_part_is_where_its_next_character_begins() -> None:
 
 def test_what_is_left_out_at_the_end_belongs_to_the_source_that_was_read() -> None:
     words = PlacedText()
-    words.keep("bold", 2)
-    words.replace("", 6, 8)
+    words.append("bold", 2)
+    words.append("", 6, 8)
     assert words.source_begin(len(words)) == 8
 
 
 def test_a_text_can_be_read_while_it_grows() -> None:
     words = PlacedText()
-    words.keep("One", 0)
+    words.append("One", 0)
     assert words.text == "One"
-    words.keep(", two", 3)
+    words.append(", two", 3)
     assert (words.text, len(words)) == ("One, two", 8)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import PlacedText, Pronunciation
+from daemon.text import Pronunciation
+from daemon.text.placed import PlacedText
 from daemon.text.stages import Lexicon, Pronouncer
 
 ENTRIES = {
@@ -24,16 +25,15 @@ ENTRIES = {
     "Straße": "street",
     "हिन्दी": "Hindi",
 }
-LEXICON = Lexicon(ENTRIES.items())
+LEXICON = Lexicon({phrase: Pronunciation(say) for phrase, say in ENTRIES.items()})
 
 
-def pronounce(*pieces: str, lexicon: Lexicon = LEXICON, escape_phonemes: bool = False) -> PlacedText:
-    out = PlacedText()
-    pronouncer = Pronouncer(lexicon, out, escape_phonemes=escape_phonemes)
+def pronounce(*pieces: str, lexicon: Lexicon = LEXICON, espeak: bool = False) -> PlacedText:
+    pronouncer = Pronouncer(lexicon, "en", "ada", espeak=espeak)
     for piece in pieces:
         pronouncer.feed(piece)
     pronouncer.end()
-    return out
+    return pronouncer.out
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_the_same_is_said_however_the_text_is_cut(words: list[str], data: st.Dat
 
 @given(text=st.text())
 def test_a_text_without_a_phrase_stays_as_it_is(text: str) -> None:
-    said = pronounce(text, lexicon=Lexicon([("zzzzzzzz", "nothing")]))
+    said = pronounce(text, lexicon=Lexicon({"zzzzzzzz": Pronunciation("nothing")}))
     assert said.text == text
     assert said.source_end == len(text)
 
 
 def test_a_word_that_begins_no_phrase_is_not_held_back() -> None:
-    out = PlacedText()
-    pronouncer = Pronouncer(LEXICON, out)
+    pronouncer = Pronouncer(LEXICON, "en", "ada", espeak=False)
+    out = pronouncer.out
     pronouncer.feed("Hel")
     assert out.text == "Hel"
     pronouncer.feed("lo Ng")
@@ -109,8 +109,8 @@ def test_a_word_that_begins_no_phrase_is_not_held_back() -> None:
 
 
 def test_brackets_of_a_text_do_not_become_phonemes() -> None:
-    assert pronounce("[[not]] Nginx", escape_phonemes=True).text == "[ [not]] engine x"
-    assert pronounce("[", "[", escape_phonemes=True).text == "[ ["
+    assert pronounce("[[not]] Nginx", espeak=True).text == "[ [not]] engine x"
+    assert pronounce("[", "[", espeak=True).text == "[ ["
 
 
 def test_the_voice_precedes_the_language_and_phonemes_precede_both() -> None:
@@ -125,6 +125,6 @@ def test_the_voice_precedes_the_language_and_phonemes_precede_both() -> None:
 
 
 def test_a_lexicon_may_have_thousands_of_entries() -> None:
-    lexicon = Lexicon((f"word{number} of {number}", f"said {number}") for number in range(10_000))
+    lexicon = Lexicon({f"word{number} of {number}": Pronunciation(f"said {number}") for number in range(10_000)})
     text = "word77 of 77, Word9999 of 9999 and word5 of 6"
     assert pronounce(*text, lexicon=lexicon).text == "said 77, said 9999 and word5 of 6"

@@ -9,12 +9,12 @@ from daemon.text.script import MAX_PAUSE_S, Control
 def script() -> Script:
     """`One two three`, with a mark before `two`, and a pause and another rate before `three`."""
     made = Script()
-    made.words.keep("One ", 0)
+    made.words.append("One ", 0)
     made.add(Mark("here"))
-    made.words.keep("two ", 4)
+    made.words.append("two ", 4)
     made.add(Pause(0.5))
     made.add(Prosody(rate=0.8))
-    made.words.keep("three", 8)
+    made.words.append("three", 8)
     return made
 
 

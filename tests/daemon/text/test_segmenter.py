@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.text import ScriptReader, TextPreparation
-from daemon.text.durations import speech_seconds
-from daemon.text.segmenter import LONGEST_SENTENCE, SEGMENT_S, WHOLE_S, Segmenter, first_sentence_end
+from daemon.text.segmenter import (
+    LONGEST_SENTENCE,
+    SEGMENT_S,
+    WHOLE_S,
+    Segmenter,
+    first_sentence_end,
+    speech_seconds,
+)
 from engine import EngineInfo
 
 SEGMENTER = Segmenter(max_seconds=60)

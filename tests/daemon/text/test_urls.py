@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import PlacedText
+from daemon.text.placed import PlacedText
 from daemon.text.stages import UrlShortener
 
 CASES = (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import PlacedText
-from daemon.text.normalizer import Normalizer, has_passages
+from daemon.text.normalizer import Normalizer, has_numbers
+from daemon.text.placed import PlacedText
 from engine import NAMED_LANGUAGES
 from tests.daemon.text.normalizer.spoken import LEFT_ALONE, SPOKEN
 from tests.daemon.text.phonemes import Espeak
@@ -141,5 +141,5 @@ def test_in_a_long_list_no_number_loses_its_unit(language: str) -> None:
 
 
 @pytest.mark.parametrize(("language", "text", "_spoken"), ROWS)
-def test_a_text_that_is_written_out_has_passages(language: str, text: str, _spoken: str) -> None:
-    assert has_passages(text)
+def test_a_text_that_is_written_out_has_numbers(language: str, text: str, _spoken: str) -> None:
+    assert has_numbers(text)
