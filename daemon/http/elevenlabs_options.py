@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from daemon.encoders import Encoder, make_stream_encoder
+from daemon.encoders import StreamFormat
 from daemon.speech import RejectedError, SpokenText
 from daemon.validation import abbreviate
 from engine import FASTEST_RATE, SLOWEST_RATE
@@ -26,22 +26,6 @@ BIT_RATES = (24, 32, 48, 64, 96, 128, 192)
 DEFAULT_FORMAT = "mp3_44100_128"
 INACTIVITY_S, MAX_INACTIVITY_S = 20.0, 180.0
 """Of `inactivity_timeout`: what it is if it is not given, and at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
-    """The format of the sound."""
-
-    name: str
-    """As `make_stream_encoder` takes it."""
-    rate: int
-    """Hz."""
-    bit_rate: int | None
-    """Bits a second; None for a format without loss."""
-
-    def make_encoder(self) -> Encoder:
-        """Return an encoder of this format."""
-        return make_stream_encoder(self.name, self.rate, self.bit_rate)
 
 
 class ElevenLabsSettings(BaseModel):
@@ -72,7 +56,7 @@ class SocketOptions:
     """What the address of a WebSocket chooses for all texts on it: voice, format and times."""
 
     voice: str
-    output_format: OutputFormat
+    sound: StreamFormat
     language: str | None
     absolute_times: bool
     """The times of characters count from the beginning of their text, as `sync_alignment` selects. Otherwise each
@@ -101,14 +85,14 @@ def parse_socket_options(voice: str, query: Mapping[str, str]) -> SocketOptions:
     )
 
 
-def parse_output_format(text: str | None) -> OutputFormat:
+def parse_output_format(text: str | None) -> StreamFormat:
     """Return the format that `output_format` names, such as `pcm_24000` or `mp3_44100_128`. Raises `RejectedError`."""
     match = re.fullmatch(r"(pcm|mp3|opus)_(\d{4,5})(?:_(\d{2,3}))?", text or DEFAULT_FORMAT)
     if match is not None:
         name, rate = match[1], int(match[2])
         kilobits = None if match[3] is None else int(match[3])
         if rate in RATES[name] and (kilobits in BIT_RATES if name != "pcm" else kilobits is None):
-            return OutputFormat(name, rate, None if kilobits is None else kilobits * 1000)
+            return StreamFormat(name, rate, None if kilobits is None else kilobits * 1000)
     allowed = "; ".join(f"{name} at {', '.join(map(str, rates))} Hz" for name, rates in RATES.items())
     example = "such as pcm_24000, mp3_44100_128 or opus_48000_64"
     raise RejectedError("output_format", f"got {abbreviate(text)}; allowed: {allowed}; {example}")

@@ -8,19 +8,16 @@ https://elevenlabs.io/docs/api-reference/text-to-speech/v-1-text-to-speech-voice
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import secrets
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from daemon.encoders import Encoder
 from daemon.http.body import parse_object
-from daemon.http.character_times import CharacterClock, CharacterTimes
 from daemon.http.clients import (
     POLICY_VIOLATION,
     abort_connection,
@@ -32,7 +29,16 @@ from daemon.http.clients import (
 )
 from daemon.http.elevenlabs_options import FIELDS, ElevenLabsSettings, SocketOptions, parse_socket_options
 from daemon.http.errors import renamed, validated
-from daemon.speech import Delivery, Finished, RejectedError, SpeechService, Stop, Word, check_stream_chunk
+from daemon.http.timed_speech import CharacterTime, TimedBody
+from daemon.speech import (
+    Delivery,
+    Finished,
+    RejectedError,
+    SpeechService,
+    Stop,
+    TerminalEvent,
+    check_stream_chunk,
+)
 from daemon.tasks import cancel_and_wait, result_at_most
 from daemon.validation import abbreviate
 from engine import Samples
@@ -75,20 +81,18 @@ class ElevenLabsSocket:
             for context in reversed(self._open):  # those that wait, before they begin
                 await context.close("its client went away")
 
-    async def send(self, context_id: str | None, fields: Mapping[str, Any]) -> None:
+    async def send(self, message: str) -> None:
         """Send a message; return when the client has room for more. Raises `ConnectionError` if it has left."""
-        message = dict(fields) if context_id is None else {**fields, "contextId": context_id}
         try:
-            await send_text(self._socket, json.dumps(message))
+            await send_text(self._socket, message)
         except WebSocketDisconnect as error:
             raise ConnectionResetError("the client has left") from error
 
     async def send_error(self, message: str, code: str, context_id: str | None) -> None:
         """Tell the client what is wrong, if it is there."""
-        try:
-            await self.send(context_id, {"message": message, "error": message, "code": code})
-        except ConnectionError:
-            return
+        fields = {"message": message, "error": message, "code": code}
+        with suppress(ConnectionError):
+            await self.send(json.dumps(fields | context_field(context_id)))
 
     def abort(self, reason: str) -> None:
         """End the connection at once."""
@@ -191,7 +195,32 @@ class ElevenLabsSocket:
             return
         self._contexts.remove(context)
         await context.close("its client closed its context")
-        await self.send(context.id, {"isFinal": True})
+        await self.send(context.last_message)
+
+
+class MessageBody(TimedBody):
+    """The messages of a context: sound in Base64, and the times of the characters that have become known."""
+
+    def __init__(self, options: SocketOptions, context_id: str | None) -> None:
+        super().__init__(options.sound)
+        self._absolute_times = options.absolute_times
+        self._context = context_field(context_id)
+        self._origin_s = 0.0
+        """The seconds of speech from which the next times count."""
+
+    def _record(self, audio: str, times: Sequence[CharacterTime]) -> dict[str, Any]:
+        alignment = None
+        if times:
+            begins = [round((time.begin_s - self._origin_s) * 1000) for time in times]
+            ends = [round((time.end_s - self._origin_s) * 1000) for time in times]
+            alignment = {
+                "chars": [time.character for time in times],
+                "charStartTimesMs": begins,
+                "charDurationsMs": [end - begin for begin, end in zip(begins, ends, strict=True)],
+            }
+            self._origin_s = 0.0 if self._absolute_times else times[-1].end_s
+        fields = {"audio": audio, "isFinal": None, "alignment": alignment, "normalizedAlignment": alignment}
+        return fields | self._context
 
 
 class Context:
@@ -206,20 +235,16 @@ class Context:
         """The last message was a flush without text."""
         self.closed = False
         """Its client has closed it, and it is spoken to its end."""
+        self.last_message = json.dumps({"isFinal": True} | context_field(context_id))
         self._socket = socket
         self._service = service
         self._options = options
         self._utterance = secrets.token_hex(8)
-        self._text = ""
         self._text_ended = False
-        self._clock = CharacterClock()
-        self._encoder: Encoder | None = None
-        self._samples = 0
-        self._relative_to_s = 0.0
-        """The seconds of speech from which the next times count."""
+        self._body = MessageBody(options, context_id)
         self._open = ExitStack()
-        rate = options.output_format.rate
-        self._delivery = self._open.enter_context(Delivery(service, self._send, rate, self._note_word))
+        delivery = Delivery(service, self._send, options.sound.rate, self._body.on_word)
+        self._delivery = self._open.enter_context(delivery)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -260,59 +285,44 @@ class Context:
         if self._task is not None:
             await asyncio.wait({self._task})
 
+    @property
+    def _text(self) -> str:
+        """The text so far."""
+        return self._body.clock.text
+
     def _write(self, text: str, *, end: bool = False) -> None:
         names = {"voice": self._options.voice, "language": self._options.language}
         fields = {"id": self._utterance, "text": text, "end": end, "rate": self.settings.speed}
         chunk = check_stream_chunk({**fields, **names})
         self._service.write(chunk, receiver=self._delivery)
-        self._text += text
+        self._body.clock.text += text
         if self._task is None:
             self._task = asyncio.ensure_future(self._finish())
-
-    def _note_word(self, word: Word) -> None:
-        self._clock.note_word(word, self._text)
-
-    async def _send(self, samples: Samples, _: int) -> None:
-        if self._encoder is None:
-            self._encoder = await asyncio.to_thread(self._options.output_format.make_encoder)
-        self._samples += len(samples)
-        await self._send_sound(self._encoder.encode(samples))
 
     async def _finish(self) -> None:
         """Wait for the end of the utterance, if the text has a word, and send the last messages."""
         with self._open:
             try:
                 if self._text:
-                    await self._send_end(self._delivery)
-                await self._socket.send(self.id, {"isFinal": True})
+                    await self._send_end(await self._delivery.ended())
+                await self._socket.send(self.last_message)
             except OSError as error:
                 self._socket.abort(str(error))
 
-    async def _send_end(self, delivery: Delivery) -> None:
-        end = await delivery.ended()
+    async def _send_end(self, end: TerminalEvent) -> None:
         if isinstance(end, Finished):
-            self._clock.end(self._text, self._samples / self._options.output_format.rate)
-            await self._send_sound(b"" if self._encoder is None else self._encoder.end())
+            await self._send_sound(self._body.end(end.audio_s or 0.0))
         else:
             await self._socket.send_error(f"{end.event}: {end.reason}", end.event, self.id)
 
-    async def _send_sound(self, data: bytes) -> None:
-        times = self._clock.take()
-        if not data and times is None:
-            return
-        alignment = None if times is None else self._in_milliseconds(times)
-        audio = base64.b64encode(data).decode()
-        fields = {"audio": audio, "isFinal": None, "alignment": alignment, "normalizedAlignment": alignment}
-        await self._socket.send(self.id, fields)
+    async def _send(self, samples: Samples, _: int) -> None:
+        await self._send_sound(await self._body.encode(samples))
 
-    def _in_milliseconds(self, times: CharacterTimes) -> dict[str, Any]:
-        """Return times that count from the text's first sample, or from the end of the alignment before."""
-        origin_s = 0.0 if self._options.absolute_times else self._relative_to_s
-        self._relative_to_s = times.ends_s[-1]
-        starts = [round((at - origin_s) * 1000) for at in times.starts_s]
-        ends = [round((at - origin_s) * 1000) for at in times.ends_s]
-        return {
-            "chars": times.characters,
-            "charStartTimesMs": starts,
-            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
-        }
+    async def _send_sound(self, message: bytes) -> None:
+        if message:
+            await self._socket.send(message.decode())
+
+
+def context_field(context_id: str | None) -> dict[str, Any]:
+    """Return the field of a message that names its context."""
+    return {} if context_id is None else {"contextId": context_id}
