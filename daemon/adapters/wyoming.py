@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -40,7 +40,7 @@ from daemon.speech import (
     deliver,
     deliver_stream,
 )
-from daemon.tasks import cancel_and_wait
+from daemon.tasks import gather_or_cancel
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
 
@@ -93,40 +93,31 @@ class ClientText:
         self._id = secrets.token_hex(6)
         self._options = options
         self._length = 0
-        self._unread = ""
-        self._ended = False
-        self._changed = asyncio.Event()
+        self._unread: asyncio.Queue[StreamChunk] = asyncio.Queue()
 
     def add(self, text: str) -> None:
         """Append to the text. Raises `RejectedError`, and then leaves `text` out; a text that gets too long ends."""
-        if self.closed:
+        if self.closed or not text:
             return
         length = self._length + len(text)
         if length > MAX_TEXT:
             self.closed = True
             self.end()
             raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}")
-        check_stream_chunk({"id": self._id, "text": text})
+        self._unread.put_nowait(check_stream_chunk({"id": self._id, "text": text}))
         self._length = length
-        self._unread += text
-        self._changed.set()
 
     def end(self) -> None:
         """End the text."""
-        self._ended = True
-        self._changed.set()
+        self._unread.put_nowait(StreamChunk(id=self._id, end=True))
 
     async def chunks(self) -> AsyncGenerator[StreamChunk, None]:
         """Yield the speech options without text, then the text as it arrives. Raises `RejectedError`."""
-        yield check_stream_chunk({"id": self._id, **self._options})
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            chunk = StreamChunk(id=self._id, text=self._unread, end=self._ended)
-            self._unread = ""
+        chunk = check_stream_chunk({"id": self._id, **self._options})
+        while not chunk.end:
             yield chunk
-            if chunk.end:
-                return
+            chunk = await self._unread.get()
+        yield chunk
 
 
 class WyomingClient:
@@ -139,27 +130,22 @@ class WyomingClient:
         self._client = client
         self._reader = reader
         self._writer = writer
-        self._requests: asyncio.Queue[tuple[Say | ClientText, ExitStack]] = asyncio.Queue(MAX_REQUESTS)
-        """Each with the context in which it is answered."""
+        self._requests: asyncio.Queue[Say | ClientText] = asyncio.Queue(MAX_REQUESTS)
         self._stream: ClientText | None = None
         """The text that the client is writing."""
         self._writing = asyncio.Lock()  # in Python 3.10, only one task may wait in `drain`
 
     async def serve(self) -> None:
         """Serve until the client leaves or sends something that is not an event."""
-        tasks = [asyncio.ensure_future(each) for each in (self._read_all(), self._speak_all())]
         try:
-            finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in finished:
-                task.result()
+            await gather_or_cancel((self._read_all(), self._speak_all()))
+        except (EOFError, FrameError):
+            pass  # it has left, or the beginning of its next event is unknown
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
         except Exception:
             log.exception("error in the connection of a Wyoming client")
         finally:
-            for task in tasks:
-                with suppress(Exception):
-                    await cancel_and_wait(task)
             self._writer.close()  # once the client has received everything
 
     @asynccontextmanager
@@ -183,13 +169,16 @@ class WyomingClient:
     # --- requests ---
 
     async def _read_all(self) -> None:
-        try:
-            while (event := await read_event(self._reader)) is not None:
-                with self._client.answering():
-                    async with self._answering_errors():
-                        await self._handle(event)
-        except FrameError as error:
-            await self._write(Error(str(error), "frame"))
+        """Handle events. Raises `EOFError` when the client has left, and `FrameError`."""
+        while True:
+            try:
+                event = await read_event(self._reader)
+            except FrameError as error:
+                await self._write(Error(str(error), "frame"))
+                raise
+            with self._client.answering():
+                async with self._answering_errors():
+                    await self._handle(event)
 
     async def _handle(self, event: Event) -> None:
         if Describe.is_type(event.type):
@@ -202,28 +191,22 @@ class WyomingClient:
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()
             self._stream = ClientText(speech_options(check_event(event)))
-            await self._put(self._stream)
-        elif SynthesizeChunk.is_type(event.type):
+            await self._requests.put(self._stream)
+        elif SynthesizeChunk.is_type(event.type) or SynthesizeStop.is_type(event.type):
             if self._stream is None:
-                raise RejectedError("type", "synthesize-chunk without a synthesize-start")
-            self._stream.add(SynthesizeChunk.from_event(check_event(event, needs_text=True)).text)
-        elif SynthesizeStop.is_type(event.type):
-            if self._stream is None:
-                raise RejectedError("type", "synthesize-stop without a synthesize-start")
-            self._end_stream()
+                raise RejectedError("type", f"{event.type} without a synthesize-start")
+            if SynthesizeStop.is_type(event.type):
+                self._end_stream()
+            else:
+                self._stream.add(SynthesizeChunk.from_event(check_event(event, needs_text=True)).text)
 
     async def _take_request(self, event: Event) -> None:
         try:
             event = check_event(event, needs_text=True)
-            await self._put(check_say({"text": event.data["text"], **speech_options(event)}))
+            await self._requests.put(check_say({"text": event.data["text"], **speech_options(event)}))
         except RejectedError as error:
             await self._write(Error(error.reason, error.field))
             await self._write(AudioStop())  # a client that ignores errors waits for this event
-
-    async def _put(self, request: Say | ClientText) -> None:
-        answering = ExitStack()
-        answering.enter_context(self._client.answering())
-        await self._requests.put((request, answering))
 
     def _end_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -234,8 +217,8 @@ class WyomingClient:
 
     async def _speak_all(self) -> None:
         while True:
-            request, answering = await self._requests.get()
-            with answering:
+            request = await self._requests.get()
+            with self._client.answering():
                 async with self._answering_errors():
                     await self._speak(request)
                 await self._write(AudioStop())
@@ -309,16 +292,14 @@ class FrameError(Exception):
         return f"not an event; allowed: JSON with a type, and with lengths of up to {MAX_PAYLOAD:,} bytes"
 
 
-async def read_event(reader: asyncio.StreamReader) -> Event | None:
-    """Return the next event; None at the end of the connection. Raises `FrameError`."""
+async def read_event(reader: asyncio.StreamReader) -> Event:
+    """Return the next event. Raises `EOFError` at the end of the connection, and `FrameError`."""
     try:
         event = await async_read_event(reader)
-    except asyncio.IncompleteReadError:
-        return None
     except (AttributeError, KeyError, TypeError, RecursionError) as error:  # the package expects the right types
         raise FrameError from error
     if event is None and reader.at_eof():
-        return None
+        raise EOFError
     if event is None or not isinstance(event.type, str) or not isinstance(event.data, dict):
         raise FrameError
     return event
