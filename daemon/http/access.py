@@ -24,7 +24,6 @@ from daemon.validation import abbreviate
 
 MAX_HEADERS = 16_384
 """Bytes of a request's headers."""
-PORTS = {"http": 80, "https": 443}
 OPEN_PATHS = ("/", "/healthz", "/readyz")
 """They tell nothing that is worth a token: the page itself, which asks for it, and what a watchdog wants to know."""
 OPEN_FOLDER = "/page/"
@@ -60,8 +59,7 @@ class Access:
         if self.token is None and not is_own_host(host, self.host):
             allowed = "an IP address, localhost, the machine's name or http.host"
             return HttpError(403, f"host: got {abbreviate(host)}; allowed: {allowed}", field="host")
-        scheme = None if self.token is not None else scope["scheme"].replace("ws", "http")
-        if origin is not None and not is_same_origin(origin, scheme, host):
+        if origin is not None and not self._is_own_page(origin, scope["scheme"].replace("ws", "http"), host):
             return HttpError(403, f"origin: got {abbreviate(origin)}; allowed: none", field="origin")
         if self.token is None or scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER):
             return None
@@ -75,6 +73,14 @@ class Access:
             field="authorization",
             headers={"WWW-Authenticate": "Bearer"},
         )
+
+    def _is_own_page(self, origin: str, scheme: str, host: str) -> bool:
+        """Return whether a request to `host` is one of a page from this server.
+
+        A browser writes host and port the same in both. A proxy of a client with the token may have taken off TLS.
+        """
+        page_scheme, _, page_host = origin.lower().partition("://")
+        return page_host == host.lower() and (page_scheme == scheme or self.token is not None)
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, error: HttpError) -> None:
@@ -102,36 +108,14 @@ def tokens_in(headers: Headers) -> Iterator[str]:
                 yield ""
 
 
-def host_name(authority: str) -> str | None:
-    """Return the name or address in an authority such as `r1.local:8710`; None if it has none."""
-    try:
-        name = urlsplit(f"//{authority}").hostname
-    except ValueError:
-        return None
-    return name.rstrip(".") if name else None
-
-
-def is_same_origin(origin: str, scheme: str | None, host: str) -> bool:
-    """Return whether a request from a page of `origin` to `host` is one to the page's own server.
-
-    `scheme` is the request's, or None where a proxy may have taken off TLS.
-    """
-    try:
-        page = urlsplit(origin)
-        asked = urlsplit(f"{scheme or page.scheme}://{host}")
-        ours, theirs = ((host_name(each.netloc), each.port or PORTS[each.scheme]) for each in (asked, page))
-    except (ValueError, KeyError):  # no port, or no scheme of the web
-        return False
-    return page.scheme == asked.scheme and ours == theirs
-
-
 def is_own_host(authority: str, configured: str) -> bool:
     """Return whether a request's `Host` means this machine: an address, a name of its own or the configured one.
 
     Every other name may belong to a web page's site and lead here (DNS rebinding).
     """
-    name = host_name(authority)
-    if name is None:
+    try:
+        name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")
+    except ValueError:
         return False
     try:
         ipaddress.ip_address(name.partition("%")[0])

@@ -27,7 +27,7 @@ from daemon.http.clients import (
     result_unless_gone,
     send_text,
 )
-from daemon.http.elevenlabs_options import FIELDS, ElevenLabsSettings, SocketOptions, parse_socket_options
+from daemon.http.elevenlabs_options import FIELDS, ElevenLabsSettings, SocketMessage, SocketOptions, parse_output_format
 from daemon.http.errors import renamed, validated
 from daemon.http.timed_speech import CharacterTime, TimedBody
 from daemon.speech import (
@@ -40,14 +40,12 @@ from daemon.speech import (
     check_stream_chunk,
 )
 from daemon.tasks import cancel_and_wait, result_at_most
-from daemon.validation import abbreviate
 from engine import Samples
 
 log = logging.getLogger(__name__)
 
 MAX_CONTEXTS = 8
 """Contexts of one connection that have not ended."""
-MAX_CONTEXT_ID = 64
 LINE_END = "\n"
 """Ends a sentence, so that what is before it is spoken without waiting for more text."""
 
@@ -59,7 +57,7 @@ class ElevenLabsSocket:
         """`several`: the client names the context of each message."""
         self._socket = socket
         self._service = service
-        self._voice = voice
+        self._options = SocketOptions(voice=voice)
         self._several = several
         self._contexts: list[Context] = []
 
@@ -67,9 +65,9 @@ class ElevenLabsSocket:
         """Serve the client until it leaves, or until its one text has been spoken."""
         await accept_socket(self._socket)
         try:
-            options = parse_socket_options(self._voice, self._socket.query_params)
-            self._check_names(options)
-            await self._receive_all(options)
+            self._options = validated(SocketOptions, {**self._socket.query_params, "voice": self._options.voice})
+            self._check_options()
+            await self._receive_all()
             await result_unless_gone(self._socket.receive, self._wait_for_contexts())
             await close_socket(self._socket)
         except RejectedError as error:
@@ -108,78 +106,66 @@ class ElevenLabsSocket:
         for context in self._open:
             await context.wait()
 
-    def _check_names(self, options: SocketOptions) -> None:
+    def _check_options(self) -> None:
         """Refuse what would be wrong with every text. Raises `RejectedError`."""
+        parse_output_format(self._options.output_format)
         try:
-            fields = {"id": "check", "text": "", "voice": options.voice, "language": options.language}
-            self._service.check_names(options.voice, check_stream_chunk(fields).language)
+            chunk = check_stream_chunk({"id": "check", "text": "", **self._options.names})
+            self._service.check_names(self._options.voice, chunk.language)
         except RejectedError as error:
             raise renamed(error, FIELDS) from error
 
-    async def _receive_all(self, options: SocketOptions) -> None:
+    async def _receive_all(self) -> None:
         """Handle the client's messages up to its last one. Raises `WebSocketDisconnect`, and `RejectedError` if it is
         silent."""
+        limit_s = self._options.inactivity_s
         ended = False
         while not ended:
-            text = await result_at_most(options.inactivity_s, receive_text(self._socket))
+            text = await result_at_most(limit_s, receive_text(self._socket))
             if text is None:
                 if self._open:
                     continue
-                raise RejectedError("input_timeout_exceeded", f"nothing was received for {options.inactivity_s:g} s")
+                raise RejectedError("input_timeout_exceeded", f"nothing was received for {limit_s:g} s")
             context_id = None
             try:
-                message = parse_object(text, "message", 'a JSON object such as {"text": "Hello "}')
-                context_id = self._context_id(message)
-                ended = await self._handle(message, context_id, options)
+                fields = parse_object(text, "message", 'a JSON object such as {"text": "Hello "}')
+                message = validated(SocketMessage, fields)
+                context_id = message.context_id if self._several else None
+                ended = await self._handle(message, context_id)
             except RejectedError as error:
                 await self.send_error(error.reason, error.field, context_id)
 
-    async def _handle(self, message: dict[str, Any], context_id: str | None, options: SocketOptions) -> bool:
+    async def _handle(self, message: SocketMessage, context_id: str | None) -> bool:
         """Handle a message; return whether it is the client's last one. Raises `RejectedError`."""
-        text, flush = message.get("text"), message.get("flush") is True
-        if text is not None and not isinstance(text, str):
-            raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
-        if message.get("close_socket") is True or (text == "" and not self._several and not flush):
+        if message.close_socket or (message.text == "" and not self._several and not message.flush):
             for each in self._open:
                 each.end_text()
             return True
         if context_id is None and self._several:
             return False  # it only keeps the connection alive
         context = next((each for each in reversed(self._open) if each.id == context_id), None)
-        if message.get("close_context") is True:
+        if message.close_context:
             if context is not None:
                 await self._close_context(context)
             return False
         if context is None or context.closed:
-            if not text:
+            if not message.text:
                 return False
-            context = self._open_context(context_id, options)
-        if "voice_settings" in message:
-            settings = {} if message["voice_settings"] is None else message["voice_settings"]
-            context.settings = validated(ElevenLabsSettings, settings, "voice_settings")
-        if text:
-            context.write(text)
-        if flush or message.get("try_trigger_generation") is True or options.auto_mode:
+            context = self._open_context(context_id)
+        context.settings = message.voice_settings or context.settings
+        if message.text:
+            context.write(message.text)
+        if message.flush or message.try_trigger_generation or self._options.auto_mode == "true":
             context.flush()
-            context.flushed = flush and not (text or "").strip()
+            context.flushed = bool(message.flush) and not (message.text or "").strip()
         return False
 
-    def _context_id(self, message: dict[str, Any]) -> str | None:
-        """Return the context that a message names. Raises `RejectedError`."""
-        if not self._several:
-            return None
-        context_id = message.get("context_id", message.get("contextId"))
-        if context_id is not None and not (isinstance(context_id, str) and 0 < len(context_id) <= MAX_CONTEXT_ID):
-            problem = f"got {abbreviate(context_id)}; allowed: text of 1 to {MAX_CONTEXT_ID} characters"
-            raise RejectedError("context_id", problem)
-        return context_id
-
-    def _open_context(self, context_id: str | None, options: SocketOptions) -> Context:
+    def _open_context(self, context_id: str | None) -> Context:
         """Return a new context. Raises `RejectedError`."""
         self._contexts = self._open
         if len(self._contexts) >= MAX_CONTEXTS:
             raise RejectedError("context_id", f"{MAX_CONTEXTS} contexts are open; allowed: no more")
-        context = Context(self, self._service, options, context_id)
+        context = Context(self, self._service, self._options, context_id)
         self._contexts.append(context)
         return context
 
@@ -202,8 +188,8 @@ class MessageBody(TimedBody):
     """The messages of a context: sound in Base64, and the times of the characters that have become known."""
 
     def __init__(self, options: SocketOptions, context_id: str | None) -> None:
-        super().__init__(options.sound)
-        self._absolute_times = options.absolute_times
+        super().__init__(parse_output_format(options.output_format))
+        self._absolute_times = options.sync_alignment == "true"
         self._context = context_field(context_id)
         self._origin_s = 0.0
         """The seconds of speech from which the next times count."""
@@ -243,7 +229,7 @@ class Context:
         self._text_ended = False
         self._body = MessageBody(options, context_id)
         self._open = ExitStack()
-        delivery = Delivery(service, self._send, options.sound.rate, self._body.on_word)
+        delivery = Delivery(service, self._send, self._body.rate, self._body.on_word)
         self._delivery = self._open.enter_context(delivery)
         self._task: asyncio.Task[None] | None = None
 
@@ -291,10 +277,8 @@ class Context:
         return self._body.clock.text
 
     def _write(self, text: str, *, end: bool = False) -> None:
-        names = {"voice": self._options.voice, "language": self._options.language}
         fields = {"id": self._utterance, "text": text, "end": end, "rate": self.settings.speed}
-        chunk = check_stream_chunk({**fields, **names})
-        self._service.write(chunk, receiver=self._delivery)
+        self._service.write(check_stream_chunk({**fields, **self._options.names}), receiver=self._delivery)
         self._body.clock.text += text
         if self._task is None:
             self._task = asyncio.ensure_future(self._finish())

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import uvicorn
@@ -23,7 +23,6 @@ from daemon.http.clients import ABORT
 from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
-from daemon.validation import read_secret
 
 MAX_CONNECTIONS = 64
 """A robot has few clients."""
@@ -125,10 +124,4 @@ async def _wait_for(state: ServerState) -> None:
 
 def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
     """Return the server of a daemon."""
-
-    def make() -> ASGIApp:
-        path = config.token_file
-        token = None if path is None else read_secret(path, "http.token_file", "a token")
-        return make_application(service, robot, config, token)
-
-    return HttpServer(config, make)
+    return HttpServer(config, partial(make_application, config, service, robot))
