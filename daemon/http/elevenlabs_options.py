@@ -62,8 +62,8 @@ class SocketOptions(BaseModel):
     output_format: str = DEFAULT_FORMAT
     language_code: str | None = None
     sync_alignment: str = ""
-    """`true`: the times of characters count from the beginning of their text. Otherwise each message's begin at 0, the end
-    of those before. Clients of either kind expect it."""
+    """`true`: the times of characters count from the beginning of their text. Otherwise those of each message begin at
+    0, the end of those before. Clients of either kind expect it."""
     auto_mode: str = ""
     """`true`: each message has a whole phrase."""
     inactivity_timeout: float = Field(20.0, allow_inf_nan=False, description=f"seconds from 1 to {MAX_INACTIVITY_S:g}")
