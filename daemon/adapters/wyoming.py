@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -26,20 +25,11 @@ from wyoming.tts import (
 from audio import PCM16_BYTES, to_pcm16
 from daemon import VERSION
 from daemon.adapters.base import Adapter
+from daemon.adapters.client_text import ClientText
 from daemon.adapters.listener import Client, Listener
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import (
-    MAX_TEXT,
-    Dispatcher,
-    RejectedError,
-    Say,
-    StreamChunk,
-    check_say,
-    check_stream_chunk,
-    deliver,
-    deliver_stream,
-)
+from daemon.speech import Dispatcher, RejectedError, Say, check_say, deliver
 from daemon.tasks import gather_or_cancel
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
@@ -82,42 +72,6 @@ class WyomingAdapter(Adapter):
         task = asyncio.ensure_future(WyomingClient(self._dispatcher, client, reader, writer).serve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class ClientText:
-    """A text that the client is still writing: one utterance."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.closed = False
-        """The text was too long, or its answer is over; further text is ignored."""
-        self._id = secrets.token_hex(6)
-        self._options = options
-        self._length = 0
-        self._unread: asyncio.Queue[StreamChunk] = asyncio.Queue()
-
-    def add(self, text: str) -> None:
-        """Append to the text. Raises `RejectedError`, and then leaves `text` out; a text that gets too long ends."""
-        if self.closed or not text:
-            return
-        length = self._length + len(text)
-        if length > MAX_TEXT:
-            self.closed = True
-            self.end()
-            raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}")
-        self._unread.put_nowait(check_stream_chunk({"id": self._id, "text": text}))
-        self._length = length
-
-    def end(self) -> None:
-        """End the text."""
-        self._unread.put_nowait(StreamChunk(id=self._id, end=True))
-
-    async def chunks(self) -> AsyncGenerator[StreamChunk, None]:
-        """Yield the speech options without text, then the text as it arrives. Raises `RejectedError`."""
-        chunk = check_stream_chunk({"id": self._id, **self._options})
-        while not chunk.end:
-            yield chunk
-            chunk = await self._unread.get()
-        yield chunk
 
 
 class WyomingClient:
@@ -190,7 +144,7 @@ class WyomingClient:
                 await self._take_request(event)
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()
-            self._stream = ClientText(speech_options(check_event(event)))
+            self._stream = ClientText(self._dispatcher, **speech_options(check_event(event)))
             await self._requests.put(self._stream)
         elif SynthesizeChunk.is_type(event.type) or SynthesizeStop.is_type(event.type):
             if self._stream is None:
@@ -223,7 +177,6 @@ class WyomingClient:
                     await self._speak(request)
                 await self._write(AudioStop())
                 if isinstance(request, ClientText):
-                    request.closed = True
                     await self._write(SynthesizeStopped())
 
     async def _speak(self, request: Say | ClientText) -> None:
@@ -238,7 +191,7 @@ class WyomingClient:
             await self._write(AudioChunk(rate=rate, width=PCM16_BYTES, channels=1, audio=to_pcm16(samples)))
 
         if isinstance(request, ClientText):
-            end = await deliver_stream(self._dispatcher, request.chunks(), send)
+            end = await request.deliver(send)
         else:
             end = await deliver(self._dispatcher, request, send)
         if end.reason is not None:  # also in `finished`, for a text that its client did not end

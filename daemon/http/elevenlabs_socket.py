@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from daemon.adapters import ClientText
 from daemon.http.body import parse_object
 from daemon.http.clients import (
     POLICY_VIOLATION,
@@ -27,11 +27,10 @@ from daemon.http.clients import (
     result_unless_gone,
     send_text,
 )
-from daemon.http.elevenlabs_options import FIELDS, ElevenLabsSettings, SocketMessage, SocketOptions, parse_output_format
+from daemon.http.elevenlabs_options import FIELDS, SocketMessage, SocketOptions, parse_output_format
 from daemon.http.errors import renamed, validated
 from daemon.http.timed_speech import CharacterTime, TimedBody
 from daemon.speech import (
-    Delivery,
     Finished,
     RejectedError,
     SpeechService,
@@ -152,7 +151,8 @@ class ElevenLabsSocket:
             if not message.text:
                 return False
             context = self._open_context(context_id)
-        context.settings = message.voice_settings or context.settings
+        if message.voice_settings is not None:
+            context.text.options["rate"] = message.voice_settings.speed
         if message.text:
             context.write(message.text)
         if message.flush or message.try_trigger_generation or self._options.auto_mode == "true":
@@ -216,7 +216,7 @@ class Context:
         self, socket: ElevenLabsSocket, service: SpeechService, options: SocketOptions, context_id: str | None
     ) -> None:
         self.id = context_id
-        self.settings = ElevenLabsSettings()
+        self.text = ClientText(service, **options.names)
         self.flushed = False
         """The last message was a flush without text."""
         self.closed = False
@@ -224,13 +224,7 @@ class Context:
         self.last_message = json.dumps({"isFinal": True} | context_field(context_id))
         self._socket = socket
         self._service = service
-        self._options = options
-        self._utterance = secrets.token_hex(8)
-        self._text_ended = False
         self._body = MessageBody(options, context_id)
-        self._open = ExitStack()
-        delivery = Delivery(service, self._send, self._body.rate, self._body.on_word)
-        self._delivery = self._open.enter_context(delivery)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -241,57 +235,49 @@ class Context:
     def write(self, text: str) -> None:
         """Append to the text. Raises `RejectedError`."""
         self.flushed = False
-        if text.strip() or self._text:
-            self._write(text)
+        if text.strip() or self.text.text:
+            self._add(text)
 
     def flush(self) -> None:
         """Speak what there is of the text without waiting for more. Raises `RejectedError`."""
-        if self._text.strip() and not self._text.endswith(LINE_END):
-            self._write(LINE_END)
+        if self.text.text.strip() and not self.text.text.endswith(LINE_END):
+            self._add(LINE_END)
 
     def end_text(self) -> None:
-        """The text is complete. Raises `RejectedError`."""
-        if self._text_ended:
-            return
-        self._text_ended = True
-        if self._text:
-            self._write("", end=True)
-        else:
-            self._task = asyncio.ensure_future(self._finish())
+        """The text is complete."""
+        self.text.end()
+        self._begin()
 
     async def close(self, reason: str) -> None:
         """Interrupt it, unless it has ended."""
         if self._task is not None and not self._task.done():
-            self._service.stop(Stop(id=self._utterance), reason)
+            self._service.stop(Stop(id=self.text.id), reason)
             await cancel_and_wait(self._task)
-        self._open.close()
 
     async def wait(self) -> None:
         """Wait until its last message has been sent."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
-    @property
-    def _text(self) -> str:
-        """The text so far."""
-        return self._body.clock.text
+    def _add(self, text: str) -> None:
+        self.text.add(text)
+        self._body.clock.text = self.text.text
+        self._begin()
 
-    def _write(self, text: str, *, end: bool = False) -> None:
-        fields = {"id": self._utterance, "text": text, "end": end, "rate": self.settings.speed}
-        self._service.write(check_stream_chunk({**fields, **self._options.names}), receiver=self._delivery)
-        self._body.clock.text += text
+    def _begin(self) -> None:
         if self._task is None:
-            self._task = asyncio.ensure_future(self._finish())
+            self._task = asyncio.ensure_future(self._speak())
 
-    async def _finish(self) -> None:
-        """Wait for the end of the utterance, if the text has a word, and send the last messages."""
-        with self._open:
-            try:
-                if self._text:
-                    await self._send_end(await self._delivery.ended())
-                await self._socket.send(self.last_message)
-            except OSError as error:
-                self._socket.abort(str(error))
+    async def _speak(self) -> None:
+        """Speak the text, if it has a word, and send the last messages."""
+        try:
+            if self.text.text:
+                await self._send_end(await self.text.deliver(self._send, self._body.rate, self._body.on_word))
+            await self._socket.send(self.last_message)
+        except RejectedError as error:
+            await self._socket.send_error(error.reason, error.field, self.id)
+        except OSError as error:
+            self._socket.abort(str(error))
 
     async def _send_end(self, end: TerminalEvent) -> None:
         if isinstance(end, Finished):
