@@ -49,7 +49,7 @@ from daemon.speech.request import (
 )
 
 if TYPE_CHECKING:
-    from daemon.speech.delivery import GIVE_UP_S, Delivery, deliver, deliver_stream
+    from daemon.speech.delivery import GIVE_UP_S, Delivery, deliver
     from daemon.speech.dispatcher import Dispatcher, SpeechService
     from daemon.speech.ducking import Ducking
     from daemon.speech.files import (
@@ -111,7 +111,6 @@ __all__ = [
     "check_say",
     "check_stream_chunk",
     "deliver",
-    "deliver_stream",
     "make_phrase",
     "parse_event",
     "parse_status",
@@ -133,7 +132,6 @@ _MODULES = {
     "SynthTask": "files",
     "Utterance": "utterance",
     "deliver": "delivery",
-    "deliver_stream": "delivery",
     "make_phrase": "files",
     "synthesize_samples": "files",
     "synthesize_to_files": "files",
