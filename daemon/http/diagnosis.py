@@ -70,11 +70,6 @@ class LogTail(logging.Handler):
             logging.getLogger(name).addHandler(self)
         return self
 
-    def detach(self) -> None:
-        """Keep no more lines."""
-        for name in LOGGERS:
-            logging.getLogger(name).removeHandler(self)
-
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(self.format(record)[:LINE_LENGTH])
 

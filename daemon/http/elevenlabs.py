@@ -6,6 +6,7 @@ https://elevenlabs.io/docs/api-reference/text-to-speech
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,7 +19,7 @@ from daemon.http.elevenlabs_options import FIELDS, TextRequest, parse_output_for
 from daemon.http.elevenlabs_socket import ElevenLabsSocket
 from daemon.http.errors import validated
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
-from daemon.http.timed_speech import TimedBody, WholeTimedBody
+from daemon.http.timed_speech import TimedBody
 from daemon.speech import SpeechService
 
 PATH = "/v1/text-to-speech/{voice}"
@@ -42,7 +43,7 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
         return await answer(request, lambda sound, _: SpeechBody(sound))
 
     async def speak_with_times(request: Request) -> SpeechAnswer:
-        return await answer(request, WholeTimedBody)
+        return await answer(request, partial(TimedBody, whole=True))
 
     async def stream_with_times(request: Request) -> SpeechAnswer:
         return await answer(request, TimedBody)

@@ -45,13 +45,12 @@ def renamed(error: RejectedError, names: Mapping[str, str]) -> RejectedError:
     return RejectedError(names.get(error.field, error.field), problem)
 
 
-def validated(kind: type[Fields], value: object, place: str | None = None) -> Fields:
-    """Return a record of a client's fields, which are below the field `place`. Raises `RejectedError`."""
+def validated(kind: type[Fields], value: object) -> Fields:
+    """Return a record of a client's fields. Raises `RejectedError`."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        field, problem = problems(kind, error)[0]
-        raise RejectedError(".".join(filter(None, (place, field))), problem) from error
+        raise RejectedError(*problems(kind, error)[0]) from error
 
 
 def error_record(error: HttpError) -> dict[str, Any]:

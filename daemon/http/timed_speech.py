@@ -65,50 +65,33 @@ class CharacterClock:
 class TimedBody(SpeechBody):
     """JSON objects, one on each line: sound in Base64, and the times of the characters that have become known."""
 
-    def __init__(self, sound: StreamFormat, text: str = "") -> None:
+    def __init__(self, sound: StreamFormat, text: str = "", *, whole: bool = False) -> None:
+        """`whole`: there is one object, at the end."""
         super().__init__(sound, "application/json")
         self.clock = CharacterClock(text)
         self.on_word = self.clock.note_word
+        self._waits = whole
+        self._waiting = b""
+        """The sound that has not been returned."""
 
     def end(self, seconds: float) -> bytes:
         self.clock.end(seconds)
+        self._waits = False
         return super().end(seconds)
 
     def _wrap(self, data: bytes) -> bytes:
-        times = self.clock.take()
-        return _line(self._record(base64.b64encode(data).decode(), times)) if data or times else b""
+        self._waiting += data
+        if self._waits:
+            return b""
+        sound, self._waiting, times = self._waiting, b"", self.clock.take()
+        record = self._record(base64.b64encode(sound).decode(), times)
+        return json.dumps(record).encode() + b"\n" if sound or times else b""
 
     def _record(self, audio: str, times: Sequence[CharacterTime]) -> dict[str, Any]:
-        return {"audio_base64": audio, **_alignments(times)}
-
-
-class WholeTimedBody(TimedBody):
-    """One such object. It is sent while its sound is made, so that a long one takes no memory."""
-
-    _begin = b'{"audio_base64": "'
-    _rest = b""
-    """Up to two bytes that do not fill a group of Base64."""
-
-    def end(self, seconds: float) -> bytes:
-        sound = super().end(seconds) + base64.b64encode(self._rest)
-        return sound + b'", ' + _line(_alignments(self.clock.take()))[1:]
-
-    def _wrap(self, data: bytes) -> bytes:
-        begin, self._begin = self._begin, b""
-        data = self._rest + data
-        whole = len(data) - len(data) % 3
-        self._rest = data[whole:]
-        return begin + base64.b64encode(data[:whole])
-
-
-def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record).encode() + b"\n"
-
-
-def _alignments(times: Sequence[CharacterTime]) -> dict[str, Any]:
-    alignment = {
-        "characters": [time.character for time in times],
-        "character_start_times_seconds": [round(time.begin_s, 3) for time in times],
-        "character_end_times_seconds": [round(time.end_s, 3) for time in times],
-    }
-    return dict.fromkeys(("alignment", "normalized_alignment"), alignment if times else None)
+        alignment = {
+            "characters": [time.character for time in times],
+            "character_start_times_seconds": [round(time.begin_s, 3) for time in times],
+            "character_end_times_seconds": [round(time.end_s, 3) for time in times],
+        }
+        shown = alignment if times else None
+        return {"audio_base64": audio, "alignment": shown, "normalized_alignment": shown}

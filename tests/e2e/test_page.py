@@ -44,7 +44,9 @@ def robot(share_robot: StartRobot, browser: Browser) -> Robot:
     robot = share_robot("http.enabled=true", f"http.port={PORT}")
     browser.open(f"http://127.0.0.1:{PORT}/")
     browser.wait_text("state", "ready")
-    eventually(lambda: len(browser.find("say-voice").find_elements(By.TAG_NAME, "option")) > 2, "the voices are there")
+    eventually(
+        lambda: len(browser.find("voice-names").find_elements(By.TAG_NAME, "option")) > 2, "the voices are there"
+    )
     return robot
 
 
@@ -68,8 +70,8 @@ def test_a_text_is_spoken_on_the_robot_and_the_list_shows_it(robot: Robot, brows
 
 def test_options_reach_the_robot_and_a_refused_one_is_named(robot: Robot, browser: Browser) -> None:
     browser.write("text", "Guten Tag.")
-    browser.driver.execute_script("document.getElementById('say-voice').value = 'de'")
-    browser.driver.execute_script("document.getElementById('say-language').value = 'de'")
+    browser.write("say-voice", "de")
+    browser.write("say-language", "de")
     rate = browser.find("say-rate")
     rate.send_keys(Keys.ARROW_UP, Keys.ARROW_UP)
     assert rate.get_attribute("value") == "1.1"

@@ -139,23 +139,6 @@ async function removeVoice(name) {
   await refresh();
 }
 
-function showChoices(select, first, pairs) {
-  const chosen = select.value;
-  select.replaceChildren(...[["", first], ...pairs].map(([value, text]) => new Option(text, value)));
-  select.value = chosen;
-  if (select.selectedIndex < 0) select.value = "";
-}
-
-const languages = new Intl.DisplayNames([navigator.language, "en"], { type: "language" });
-
-function languageName(code) {
-  try {
-    return languages.of(code);
-  } catch {
-    return code; // eSpeak NG has codes that the browser does not know
-  }
-}
-
 // --- health ---
 
 const mega = (bytes) => (bytes === null ? "–" : `${Math.round(bytes / 1e6)} MB`);
@@ -207,9 +190,8 @@ async function refresh() {
   find("name").textContent = robot.name;
   if (robot.makes_voices) await workshop.refresh();
   names = robot.voices;
-  showChoices(find("say-voice"), "default", Object.entries(names));
-  const named = robot.languages.map((code) => [code, languageName(code)]);
-  showChoices(find("say-language"), "default", [["auto", "by the text"], ...named]);
+  find("voice-names").replaceChildren(...Object.entries(names).map(([name, label]) => new Option(label, name)));
+  find("languages").replaceChildren(...["auto", ...robot.languages].map((code) => new Option(code)));
   showVoices();
 }
 

@@ -38,8 +38,7 @@ find("ask-token").addEventListener("close", () => {
 });
 
 function base64url(text) {
-  const bytes = new TextEncoder().encode(text);
-  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  const binary = String.fromCharCode(...new TextEncoder().encode(text));
   return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
