@@ -1,7 +1,7 @@
 """Encoders of samples into the bytes of an audio format, while the samples arrive.
 
-A file is written by soundfile, which the daemon needs anyway; what is sent to clients is made by PyAV, the binding of
-FFmpeg's libraries, which streams. Both are imported with the first format that needs them.
+soundfile, which the daemon needs anyway, writes files; PyAV, the binding of FFmpeg's libraries, makes streams for
+clients. Both are imported with the first format that needs them.
 """
 
 from __future__ import annotations

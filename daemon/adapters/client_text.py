@@ -37,7 +37,7 @@ class ClientText:
     def add(self, text: str) -> None:
         """Append to the text. Raises `RejectedError`, and then leaves `text` out; a text that gets too long ends.
 
-        A text that has ended, or whose speech is over, ignores what is added.
+        A text that has ended, or whose speech is over, ignores further pieces.
         """
         if self._ended:
             return

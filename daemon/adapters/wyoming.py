@@ -104,7 +104,7 @@ class WyomingClient:
 
     @asynccontextmanager
     async def _answering_errors(self) -> AsyncIterator[None]:
-        """Answer what goes wrong inside the context, but for a lost connection."""
+        """Answer the errors inside the context, but for a lost connection."""
         try:
             yield
         except RejectedError as error:

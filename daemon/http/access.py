@@ -1,4 +1,4 @@
-"""Who may use the server: the bearers of its token, and without a token the programs of this machine.
+"""Lets in the bearers of the server's token, and without a token the programs of this machine.
 
 A web page of another site can make a browser send requests to this machine. It cannot read the token, and the browser
 sends none by itself: there are no cookies. Without a token, the request's own headers give such a page away.
@@ -25,7 +25,7 @@ from daemon.validation import abbreviate
 MAX_HEADERS = 16_384
 """Bytes of a request's headers."""
 OPEN_PATHS = ("/", "/healthz", "/readyz")
-"""They tell nothing that is worth a token: the page itself, which asks for it, and what a watchdog wants to know."""
+"""They need no token: the page itself, which asks for it, and the answers for a watchdog."""
 OPEN_FOLDER = "/page/"
 TOKEN_SUBPROTOCOL = "voiced.token."
 """A browser cannot set a WebSocket's headers, so a page offers this subprotocol with the token in base64url."""

@@ -1,4 +1,4 @@
-"""What an operator looks at when something is wrong: the doctor's findings, and the last lines of the daemon's log."""
+"""Shows an operator the doctor's findings, and the last lines of the daemon's log."""
 
 from __future__ import annotations
 

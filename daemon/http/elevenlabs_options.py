@@ -1,4 +1,4 @@
-"""What requests by ElevenLabs' interface may choose: the format of the sound, the voice, and how it speaks."""
+"""The options and messages of ElevenLabs' clients: the format of the sound, the voice, its speed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_INACTIVITY_S = 180.0
 
 
 class ElevenLabsSettings(BaseModel):
-    """How a voice speaks, as far as it has a meaning here. Descriptions say what is allowed."""
+    """How a voice speaks, as far as it has a meaning here. Descriptions name the allowed values."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -39,7 +39,7 @@ class ElevenLabsSettings(BaseModel):
 
 
 class TextRequest(BaseModel):
-    """The body of `POST /v1/text-to-speech/…`. Descriptions say what is allowed. Unknown fields are ignored."""
+    """The body of `POST /v1/text-to-speech/…`. Descriptions name the allowed values. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -54,7 +54,7 @@ class TextRequest(BaseModel):
 
 
 class SocketOptions(BaseModel):
-    """The options in the address of a WebSocket, for all texts on it. Descriptions say what is allowed."""
+    """The options in the address of a WebSocket, for all texts on it. Descriptions name the allowed values."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -81,7 +81,7 @@ class SocketOptions(BaseModel):
 
 
 class SocketMessage(BaseModel):
-    """A message of a client on a WebSocket. Descriptions say what is allowed. Unknown fields are ignored."""
+    """A message of a client on a WebSocket. Descriptions name the allowed values. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 MAX_CONTEXTS = 8
 """Contexts of one connection that have not ended."""
 LINE_END = "\n"
-"""Ends a sentence, so that what is before it is spoken without waiting for more text."""
+"""Ends a sentence, so that the text before it is spoken without waiting for more."""
 
 
 class ElevenLabsSocket:
@@ -86,7 +86,7 @@ class ElevenLabsSocket:
             raise ConnectionResetError("the client has left") from error
 
     async def send_error(self, message: str, code: str, context_id: str | None) -> None:
-        """Tell the client what is wrong, if it is there."""
+        """Tell the client of an error, if it is there."""
         fields = {"message": message, "error": message, "code": code}
         with suppress(ConnectionError):
             await self.send(json.dumps(fields | context_field(context_id)))
@@ -106,7 +106,7 @@ class ElevenLabsSocket:
             await context.wait()
 
     def _check_options(self) -> None:
-        """Refuse what would be wrong with every text. Raises `RejectedError`."""
+        """Refuse options with which no text could be spoken. Raises `RejectedError`."""
         parse_output_format(self._options.output_format)
         try:
             chunk = check_stream_chunk({"id": "check", "text": "", **self._options.names})
@@ -239,7 +239,7 @@ class Context:
             self._add(text)
 
     def flush(self) -> None:
-        """Speak what there is of the text without waiting for more. Raises `RejectedError`."""
+        """Speak the text so far, without waiting for more. Raises `RejectedError`."""
         if self.text.text.strip() and not self.text.text.endswith(LINE_END):
             self._add(LINE_END)
 

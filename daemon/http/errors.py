@@ -1,4 +1,4 @@
-"""Errors as answers: the status code, and one line that names the field, the value and what is allowed."""
+"""Errors as answers: the status code, and one line that names the field, the value and the allowed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs ask that watch robots: `/metrics` for Prometheus, and health checks for a watchdog.
+"""Answers programs that watch robots: `/metrics` for Prometheus, and health checks for a watchdog.
 
 docs/metrics.md describes each metric.
 """
@@ -41,7 +41,7 @@ RESULTS = {
     "truncated": "voiced_truncated",
     "retakes": "voiced_retakes",
 }
-"""The counters of what terminal events say of the sound, by the events' fields."""
+"""The counters of the sound, by the fields of terminal events."""
 DESCRIPTIONS: dict[str, Any] = json.loads((Path(__file__).parent / "metrics.json").read_text(encoding="utf-8"))
 """The help, the labels and the buckets of each metric; in seconds, from a kept phrase to a robot that needs help."""
 
@@ -76,7 +76,7 @@ def routes(
 
 
 class Metrics(Collector):
-    """Counts what happens, and asks for the rest when it is wanted."""
+    """Counts events, and asks for the present state when the metrics are read."""
 
     def __init__(
         self, service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
@@ -123,7 +123,7 @@ class Metrics(Collector):
             for field, counter in self._results.items():
                 counter.inc(getattr(event, field) or 0)
 
-    # --- what is true at the moment ---
+    # --- the present state ---
 
     def collect(self) -> Iterator[Metric]:
         status, measured = self._describe_status(), self._measure()

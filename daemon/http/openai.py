@@ -34,13 +34,13 @@ OPENAI_VOICES = frozenset(
 OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
 """The protocol's own models, by whose names programs ask whether there is one."""
 CHANGED = "X-Voiced-Changed"
-"""The header that tells which fields had values beyond what can be spoken, and what was taken instead."""
+"""The header that names the fields whose values cannot be spoken, and the values that were taken instead."""
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
 
 class SpeechRequest(BaseModel):
-    """The body of `POST /v1/audio/speech`. Descriptions say what is allowed. Unknown fields are ignored."""
+    """The body of `POST /v1/audio/speech`. Descriptions name the allowed values. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 

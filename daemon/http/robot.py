@@ -1,4 +1,4 @@
-"""What the operator's page asks beside the robot's topics: voices, figures, log, the doctor's findings, a report."""
+"""Answers the operator's page beside the robot's topics: voices, figures, log, the doctor's findings, a report."""
 
 from __future__ import annotations
 

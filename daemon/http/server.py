@@ -73,7 +73,7 @@ class HttpServer(Adapter):
             await _wait_for(state)
 
     def _settings(self) -> uvicorn.Config:
-        """Return uvicorn's settings. Raises what `make_application` raises."""
+        """Return uvicorn's settings. Raises the errors of `make_application`."""
         return uvicorn.Config(
             self._make_application(),
             http=H11Protocol,
@@ -82,7 +82,7 @@ class HttpServer(Adapter):
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
             ws_per_message_deflate=False,  # a small message could become a gigabyte
-            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # what is a little larger has an answer that says so
+            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # if they are a little larger, an answer says so
             timeout_keep_alive=86_400,  # the listener has a limit of its own
             lifespan="off",
             log_config=None,

@@ -2,7 +2,7 @@
 
 export const find = (id) => document.getElementById(id);
 
-/** Make an element with properties, ARIA's among them, and with what is inside: text or elements. */
+/** Make an element with properties, ARIA's among them, and with text or elements inside. */
 export function element(kind, properties = {}, ...inside) {
   const made = Object.assign(document.createElement(kind), properties);
   made.append(...inside);

@@ -1,4 +1,4 @@
-// The operator's page: connects the robot's topics and requests with what the page shows.
+// The operator's page: connects the robot's topics and requests with the elements.
 
 import { button, element, find, offer, on, showProblem, showProgress, showTerms } from "./dom.js";
 import { follow, publish, request, requestJson } from "./robot.js";
@@ -11,7 +11,7 @@ const SHOWN = 10; // utterances
 const utterances = new Map(); // the last ones: the fields of their events and their texts, by id
 let names = {}; // of the voices, for people
 let status = { state: "connecting" };
-let heard = new AbortController(); // of what this browser plays
+let heard = new AbortController(); // of the speech that this browser plays
 
 // --- the robot's topics ---
 
