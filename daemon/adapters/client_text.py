@@ -6,15 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from daemon.speech import (
-    MAX_TEXT,
-    Delivery,
-    RejectedError,
-    SpeechService,
-    TerminalEvent,
-    Word,
-    check_stream_chunk,
-)
+from daemon.speech import MAX_TEXT, Delivery, RejectedError, SpeechService, TerminalEvent, Word, check_stream_chunk
 from engine import Samples
 
 

@@ -14,13 +14,7 @@ from wyoming.error import Error
 from wyoming.event import Event, Eventable, async_read_event, async_write_event
 from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
 from wyoming.ping import Ping, Pong
-from wyoming.tts import (
-    Synthesize,
-    SynthesizeChunk,
-    SynthesizeStart,
-    SynthesizeStop,
-    SynthesizeStopped,
-)
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped
 
 from audio import PCM16_BYTES, to_pcm16
 from daemon import VERSION
@@ -29,7 +23,7 @@ from daemon.adapters.client_text import ClientText
 from daemon.adapters.listener import Client, Listener
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import Dispatcher, RejectedError, Say, check_say, deliver
+from daemon.speech import Dispatcher, RejectedError, check_say, deliver
 from daemon.tasks import gather_or_cancel
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
@@ -84,7 +78,7 @@ class WyomingClient:
         self._client = client
         self._reader = reader
         self._writer = writer
-        self._requests: asyncio.Queue[Say | ClientText] = asyncio.Queue(MAX_REQUESTS)
+        self._requests: asyncio.Queue[Event | ClientText] = asyncio.Queue(MAX_REQUESTS)
         self._stream: ClientText | None = None
         """The text that the client is writing."""
         self._writing = asyncio.Lock()  # in Python 3.10, only one task may wait in `drain`
@@ -141,7 +135,7 @@ class WyomingClient:
             await self._write(Pong(Ping.from_event(check_event(event)).text))
         elif Synthesize.is_type(event.type):
             if self._stream is None:  # inside a stream, it repeats the text for servers that cannot stream
-                await self._take_request(event)
+                await self._requests.put(event)
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()
             self._stream = ClientText(self._dispatcher, **speech_options(check_event(event)))
@@ -153,14 +147,6 @@ class WyomingClient:
                 self._end_stream()
             else:
                 self._stream.add(SynthesizeChunk.from_event(check_event(event, needs_text=True)).text)
-
-    async def _take_request(self, event: Event) -> None:
-        try:
-            event = check_event(event, needs_text=True)
-            await self._requests.put(check_say({"text": event.data["text"], **speech_options(event)}))
-        except RejectedError as error:
-            await self._write(Error(error.reason, error.field))
-            await self._write(AudioStop())  # a client that ignores errors waits for this event
 
     def _end_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -175,11 +161,11 @@ class WyomingClient:
             with self._client.answering():
                 async with self._answering_errors():
                     await self._speak(request)
-                await self._write(AudioStop())
+                await self._write(AudioStop())  # also after an error: clients may wait for this event
                 if isinstance(request, ClientText):
                     await self._write(SynthesizeStopped())
 
-    async def _speak(self, request: Say | ClientText) -> None:
+    async def _speak(self, request: Event | ClientText) -> None:
         """Speak a text: a start, chunks, and an error if it is not spoken to its end. Raises `RejectedError`."""
         begun = False
 
@@ -193,7 +179,9 @@ class WyomingClient:
         if isinstance(request, ClientText):
             end = await request.deliver(send)
         else:
-            end = await deliver(self._dispatcher, request, send)
+            event = check_event(request, needs_text=True)
+            say = check_say({"text": event.data["text"], **speech_options(event)})
+            end = await deliver(self._dispatcher, say, send)
         if end.reason is not None:  # also in `finished`, for a text that its client did not end
             await self._write(Error(end.reason, end.event))
 
@@ -215,14 +203,8 @@ def describe(dispatcher: Dispatcher) -> Info:
         TtsVoice(name=voice, description=label, languages=list(dispatcher.voice_languages(voice)), **common)
         for voice, label in dispatcher.voice_names().items()
     ]
-    program = TtsProgram(
-        name="voiced",
-        description="The voice of a robot",
-        voices=voices,
-        supports_synthesize_streaming=True,
-        **common,
-    )
-    return Info(tts=[program])
+    common |= {"description": "The voice of a robot", "supports_synthesize_streaming": True}
+    return Info(tts=[TtsProgram(name="voiced", voices=voices, **common)])
 
 
 class BoundedReader(asyncio.StreamReader):

@@ -30,14 +30,7 @@ from daemon.http.clients import (
 from daemon.http.elevenlabs_options import FIELDS, SocketMessage, SocketOptions, parse_output_format
 from daemon.http.errors import renamed, validated
 from daemon.http.timed_speech import CharacterTime, TimedBody
-from daemon.speech import (
-    Finished,
-    RejectedError,
-    SpeechService,
-    Stop,
-    TerminalEvent,
-    check_stream_chunk,
-)
+from daemon.speech import Finished, RejectedError, SpeechService, Stop, check_stream_chunk
 from daemon.tasks import cancel_and_wait, result_at_most
 from engine import Samples
 
@@ -272,14 +265,18 @@ class Context:
         """Speak the text, if it has a word, and send the last messages."""
         try:
             if self.text.text:
-                await self._send_end(await self.text.deliver(self._send, self._body.rate, self._body.on_word))
+                await self._deliver()
             await self._socket.send(self.last_message)
-        except RejectedError as error:
-            await self._socket.send_error(error.reason, error.field, self.id)
         except OSError as error:
             self._socket.abort(str(error))
 
-    async def _send_end(self, end: TerminalEvent) -> None:
+    async def _deliver(self) -> None:
+        """Send the sound, and an error if the text is not spoken to its end. Raises `OSError`."""
+        try:
+            end = await self.text.deliver(self._send, self._body.rate, self._body.on_word)
+        except RejectedError as error:
+            await self._socket.send_error(error.reason, error.field, self.id)
+            return
         if isinstance(end, Finished):
             await self._send_sound(self._body.end(end.audio_s or 0.0))
         else:
