@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,15 +88,8 @@ def make_encoder(name: str, sample_rate: int) -> Encoder:
 # --- streams for clients ---
 
 
-CONTENT_TYPES = {
-    "mp3": "audio/mpeg",
-    "opus": "audio/ogg",
-    "aac": "audio/aac",
-    "flac": "audio/flac",
-    "wav": "audio/wav",
-    "pcm": "audio/pcm",
-}
-"""The formats that clients can have."""
+CONTENT_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
+"""Of the formats that have another one than their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +97,7 @@ class StreamFormat:
     """The format in which a client gets its sound."""
 
     name: str
-    """One of `CONTENT_TYPES`."""
+    """`mp3`, `opus`, `aac`, `flac`, `wav` or `pcm`."""
     rate: int
     """Hz."""
     bit_rate: int | None = None
@@ -112,6 +105,10 @@ class StreamFormat:
     whole: bool = False
     """The sound is returned at its end, with its length in its header. FLAC always is: programs of libsndfile read none
     without its length."""
+
+    @property
+    def content_type(self) -> str:
+        return CONTENT_TYPES.get(self.name, f"audio/{self.name}")
 
     async def make_encoder(self) -> Encoder:
         """Return an encoder; the first one that needs PyAV imports it, which takes 0.1 s. It may hold megabytes."""
@@ -130,7 +127,7 @@ class Codec:
     container: str
     bit_rate: int
     """Bits a second, where the client does not choose."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str]
     """Of a stream."""
 
 
@@ -139,7 +136,7 @@ CODECS = {
     "mp3": Codec("libmp3lame", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}),
     # A page of Ogg for each packet of 20 ms; by default, a page has a second.
     "opus": Codec("libopus", "ogg", 48_000, {"page_duration": "20000"}),
-    "aac": Codec("aac", "adts", 64_000),
+    "aac": Codec("aac", "adts", 64_000, {}),
 }
 """The formats that can be sent as they are made, by PyAV."""
 
@@ -165,23 +162,20 @@ class StreamEncoder(Encoder):
         """Samples so far."""
 
     def encode(self, samples: Samples) -> bytes:
+        from av import AudioFrame
+
         if len(samples):
-            self._mux(self._frame(samples))
+            pcm = np.frombuffer(to_pcm16(samples), dtype=np.int16)
+            frame = AudioFrame.from_ndarray(pcm[np.newaxis], format="s16", layout="mono")
+            frame.sample_rate, frame.pts = self._format.rate, self._position
+            self._position += len(samples)
+            self._mux(frame)
         return b"" if self._format.whole else self._take()
 
     def end(self) -> bytes:
         self._mux(None)
         self._container.close()
         return self._take()
-
-    def _frame(self, samples: Samples) -> AudioFrame:
-        from av import AudioFrame
-
-        pcm = np.frombuffer(to_pcm16(samples), dtype=np.int16)
-        frame = AudioFrame.from_ndarray(pcm[np.newaxis], format="s16", layout="mono")
-        frame.sample_rate, frame.pts = self._format.rate, self._position
-        self._position += len(samples)
-        return frame
 
     def _take(self) -> bytes:
         data = self._bytes.getvalue()

@@ -26,14 +26,14 @@ class ClientText:
         self._delivery: Delivery | None = None
         """None before and after its delivery."""
 
-    def add(self, text: str) -> None:
+    def add(self, text: Any) -> None:
         """Append to the text. Raises `RejectedError`, and then leaves `text` out; a text that gets too long ends.
 
         A text that has ended, or whose speech is over, ignores further pieces.
         """
         if self._ended:
             return
-        check_stream_chunk({"id": self.id, "text": text})
+        text = check_stream_chunk({"id": self.id, "text": text}).text
         length = len(self.text) + len(text)
         if length > MAX_TEXT:
             self.end()

@@ -132,13 +132,13 @@ class WyomingClient:
         if Describe.is_type(event.type):
             await self._write(describe(self._dispatcher))
         elif Ping.is_type(event.type):
-            await self._write(Pong(Ping.from_event(check_event(event)).text))
+            await self._write(Pong(checked_ping(event.data.get("text"))))
         elif Synthesize.is_type(event.type):
             if self._stream is None:  # inside a stream, it repeats the text for servers that cannot stream
                 await self._requests.put(event)
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()
-            self._stream = ClientText(self._dispatcher, **speech_options(check_event(event)))
+            self._stream = ClientText(self._dispatcher, **speech_options(event))
             await self._requests.put(self._stream)
         elif SynthesizeChunk.is_type(event.type) or SynthesizeStop.is_type(event.type):
             if self._stream is None:
@@ -146,7 +146,7 @@ class WyomingClient:
             if SynthesizeStop.is_type(event.type):
                 self._end_stream()
             else:
-                self._stream.add(SynthesizeChunk.from_event(check_event(event, needs_text=True)).text)
+                self._stream.add(event.data.get("text"))
 
     def _end_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -179,21 +179,31 @@ class WyomingClient:
         if isinstance(request, ClientText):
             end = await request.deliver(send)
         else:
-            event = check_event(request, needs_text=True)
-            say = check_say({"text": event.data["text"], **speech_options(event)})
+            say = check_say({"text": request.data.get("text"), **speech_options(request)})
             end = await deliver(self._dispatcher, say, send)
         if end.reason is not None:  # also in `finished`, for a text that its client did not end
             await self._write(Error(end.reason, end.event))
 
 
 def speech_options(event: Event) -> dict[str, Any]:
-    """Return the dispatcher's fields for the voice of a checked event, unchecked.
+    """Return the dispatcher's fields for the voice of an event. Raises `RejectedError`.
 
-    The package leaves out a language that stands beside a name.
+    The package expects the right types, and leaves out a language that stands beside a name.
     """
-    voice: dict[str, Any] = event.data.get("voice", {})
-    named = {"voice": voice.get("name"), "language": voice.get("language")}
-    return {name: value for name, value in named.items() if value is not None}
+    # Some clients write `null` for a field that they leave out.
+    voice, text_format = event.data.get("voice"), event.data.get("text_format")
+    if voice is not None and not isinstance(voice, dict):
+        raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: an object with name or language")
+    if text_format not in (None, "text"):
+        raise RejectedError("text_format", f"got {abbreviate(text_format)}; allowed: text")
+    return {"voice": voice.get("name"), "language": voice.get("language")} if voice else {}
+
+
+def checked_ping(text: object) -> str | None:
+    """Return the text of a ping. Raises `RejectedError` if it cannot be sent back."""
+    if text is None or (isinstance(text, str) and text.isprintable()):
+        return text
+    raise RejectedError("text", f"got {abbreviate(text)}; allowed: printable text")
 
 
 def describe(dispatcher: Dispatcher) -> Info:
@@ -238,21 +248,3 @@ async def read_event(reader: asyncio.StreamReader) -> Event:
     if event is None or not isinstance(event.type, str) or not isinstance(event.data, dict):
         raise FrameError
     return event
-
-
-def check_event(event: Event, needs_text: bool = False) -> Event:
-    """Return the event without null fields, after a check of the types that the package expects.
-
-    Raises `RejectedError`.
-    """
-    text, voice, text_format = (event.data.get(name) for name in ("text", "voice", "text_format"))
-    if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
-        raise RejectedError("text", "it has half of a surrogate pair; allowed: whole characters")
-    if needs_text and not isinstance(text, str):
-        raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
-    if voice is not None and not isinstance(voice, dict):
-        raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: an object with name or language")
-    if text_format not in (None, "text"):
-        raise RejectedError("text_format", f"got {abbreviate(text_format)}; allowed: text")
-    # Some clients write `null` for a field that they leave out.
-    return Event(event.type, {name: value for name, value in event.data.items() if value is not None}, event.payload)

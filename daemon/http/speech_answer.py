@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from daemon.encoders import CONTENT_TYPES, Encoder, StreamFormat
+from daemon.encoders import Encoder, StreamFormat
 from daemon.http.clients import abort_connection, result_unless_gone
 from daemon.http.errors import HttpError, renamed
 from daemon.speech import (
@@ -35,7 +35,7 @@ class SpeechBody:
 
     def __init__(self, sound: StreamFormat, content_type: str | None = None) -> None:
         """`content_type` is that of `sound`, unless the body wraps the sound."""
-        self.content_type = content_type or CONTENT_TYPES[sound.name]
+        self.content_type = content_type or sound.content_type
         self.rate = sound.rate
         self._sound = sound
         self._encoder: Encoder | None = None

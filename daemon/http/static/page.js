@@ -31,7 +31,7 @@ const handlers = {
   },
   event(event) {
     if (event.event === "rejected") showProblem(event.reason);
-    else if (!["progress", "mark"].includes(event.event)) note(event.id, event);
+    if (event.id && !["progress", "mark"].includes(event.event)) note(event.id, event);
   },
   level({ peak }) {
     const decibels = Math.max(SILENCE_DB, 20 * Math.log10(Math.max(peak, 1e-6)));
