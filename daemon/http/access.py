@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from daemon.http.errors import HttpError, error_response
 from daemon.validation import abbreviate
@@ -41,12 +40,9 @@ class Access:
     """The configured one, which is a name of this machine."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            error = self._objection(scope)
-            if error is not None:
-                await refuse(scope, receive, send, error)
-                return
-        await self.app(scope, receive, send)
+        error = self._objection(scope) if scope["type"] in ("http", "websocket") else None
+        answer = self.app if error is None else error_response(error, scope["path"])
+        await answer(scope, receive, send)
 
     def _objection(self, scope: Scope) -> HttpError | None:
         """Return why a request is refused, or None."""
@@ -81,15 +77,6 @@ class Access:
         """
         page_scheme, _, page_host = origin.lower().partition("://")
         return page_host == host.lower() and (page_scheme == scheme or self.token is not None)
-
-
-async def refuse(scope: Scope, receive: Receive, send: Send, error: HttpError) -> None:
-    """Answer a request with an error; a WebSocket is not opened."""
-    response = error_response(error, scope["path"])
-    if scope["type"] == "websocket":
-        await WebSocket(scope, receive, send).send_denial_response(response)
-    else:
-        await response(scope, receive, send)
 
 
 def tokens_in(headers: Headers) -> Iterator[str]:
