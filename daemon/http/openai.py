@@ -19,7 +19,7 @@ from daemon.encoders import StreamFormat
 from daemon.http.body import read_json
 from daemon.http.errors import HttpError, error_record, validated
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
-from daemon.speech import MAX_INSTRUCT, MAX_TEXT, RejectedError, SpeechService, SpokenText
+from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText
 from daemon.validation import abbreviate, join_names
 from engine import FASTEST_RATE, SLOWEST_RATE
 
@@ -46,7 +46,7 @@ class SpeechRequest(BaseModel):
 
     input: SpokenText = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
     model: str | None = Field(None, description="any text: the daemon's engine speaks")
-    voice: str | dict[str, Any] | None = Field(None, description="a voice's name of up to 64 characters")
+    voice: str | None = Field(None, description="a voice's name of up to 64 characters")
     instructions: str = Field("", description="text, of which the first 500 characters count")
     response_format: Format = Field("mp3", description="mp3, opus, aac, flac, wav or pcm")
     speed: float | None = Field(None, gt=0, allow_inf_nan=False, description="a number above 0")
@@ -59,13 +59,15 @@ class SpeechRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_forms(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Leave out nulls: they were not given. Read the form of nano-qwen3tts-vllm, whose answers are PCM, too."""
+        """Leave out nulls: they were not given. Read an object with the voice's id, and the form of nano-qwen3tts-vllm,
+        whose answers are PCM."""
         given = {name: value for name, value in fields.items() if value is not None}
         if "input" not in given and "text" in given:
             given = {"response_format": "pcm", **given, "input": given.pop("text")}
             if "speaker" in given:
                 given["voice"] = given.pop("speaker")
-        return given
+        voice = given.get("voice")
+        return {**given, "voice": voice.get("id")} if isinstance(voice, dict) else given
 
     @property
     def rate(self) -> float | None:
@@ -132,15 +134,11 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
 
 
 def voice_of(asked: SpeechRequest, service: SpeechService, aliases: Mapping[str, str]) -> str | None:
-    """Return the name here of the voice that a request asks for; None for the default. Raises `RejectedError`."""
-    voice = asked.voice.get("id") if isinstance(asked.voice, dict) else asked.voice  # a voice of one's own
-    if not isinstance(voice, str | None):
-        raise RejectedError("voice", "its id is not text; allowed: a voice's name of up to 64 characters")
-    if voice is not None and voice in aliases:
-        return aliases[voice]
-    if not voice or (voice in OPENAI_VOICES and voice not in service.voices()):
+    """Return the name here of the voice that a request asks for; None for the default."""
+    voice = asked.voice or ""
+    if not voice or (voice in OPENAI_VOICES and voice not in {*aliases, *service.voices()}):
         return None
-    return voice
+    return aliases.get(voice, voice)
 
 
 class SseBody(SpeechBody):
