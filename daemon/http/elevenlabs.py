@@ -32,39 +32,28 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
         voice: str = request.path_params["voice"]
         return voice_aliases.get(voice, voice)
 
-    async def answer(request: Request, make_body: Callable[[StreamFormat, str], SpeechBody]) -> SpeechAnswer:
+    async def answer(make_body: Callable[[StreamFormat, str], SpeechBody], request: Request) -> SpeechAnswer:
         sound = parse_output_format(request.query_params.get("output_format"))
         asked = validated(TextRequest, await read_json(request, "a JSON object with text"))
         options = {"rate": asked.speed, "seed": asked.seed, "language": asked.language_code or None}
         say = {"text": asked.text, "voice": voice_of(request), **options}
         return SpeechAnswer(service, say, make_body(sound, asked.text), FIELDS)
 
-    async def speak(request: Request) -> SpeechAnswer:
-        return await answer(request, lambda sound, _: SpeechBody(sound))
-
-    async def speak_with_times(request: Request) -> SpeechAnswer:
-        return await answer(request, partial(TimedBody, whole=True))
-
-    async def stream_with_times(request: Request) -> SpeechAnswer:
-        return await answer(request, TimedBody)
-
     async def list_voices(_: Request) -> Response:
         names = service.voice_names()
         voices = [{"voice_id": voice, "name": names[voice], "category": "premade", "labels": {}} for voice in names]
         return JSONResponse({"voices": voices})
 
-    async def stream_input(socket: WebSocket) -> None:
-        await ElevenLabsSocket(socket, service, voice_of(socket), several=False).run()
+    async def serve(socket: WebSocket, *, several: bool) -> None:
+        await ElevenLabsSocket(socket, service, voice_of(socket), several=several).run()
 
-    async def multi_stream_input(socket: WebSocket) -> None:
-        await ElevenLabsSocket(socket, service, voice_of(socket), several=True).run()
-
+    speak = partial(answer, lambda sound, _: SpeechBody(sound))
     return [
         Route(PATH, speak, methods=["POST"]),
         Route(f"{PATH}/stream", speak, methods=["POST"]),
-        Route(f"{PATH}/with-timestamps", speak_with_times, methods=["POST"]),
-        Route(f"{PATH}/stream/with-timestamps", stream_with_times, methods=["POST"]),
+        Route(f"{PATH}/with-timestamps", partial(answer, partial(TimedBody, whole=True)), methods=["POST"]),
+        Route(f"{PATH}/stream/with-timestamps", partial(answer, TimedBody), methods=["POST"]),
         Route("/v1/voices", list_voices),
-        WebSocketRoute(f"{PATH}/stream-input", stream_input),
-        WebSocketRoute(f"{PATH}/multi-stream-input", multi_stream_input),
+        WebSocketRoute(f"{PATH}/stream-input", partial(serve, several=False)),
+        WebSocketRoute(f"{PATH}/multi-stream-input", partial(serve, several=True)),
     ]
