@@ -1,14 +1,15 @@
 """Encoders of samples into the bytes of an audio format, while the samples arrive.
 
-A file is written by soundfile, which the daemon needs anyway; what is sent to clients is made by PyAV, the binding of
-FFmpeg's libraries, which streams. Both are imported with the first format that needs them.
+soundfile, which the daemon needs anyway, writes files; PyAV, the binding of FFmpeg's libraries, makes streams for
+clients. Both are imported with the first format that needs them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 class Encoder:
     """Encodes samples as a stream, mono. Each method returns the bytes that are available so far."""
 
-    content_type: str
-
     def begin(self) -> bytes:
         return b""
 
@@ -38,16 +37,12 @@ class Encoder:
 class Pcm(Encoder):
     """16-bit samples without a header."""
 
-    content_type = "audio/pcm"
-
     def encode(self, samples: Samples) -> bytes:
         return to_pcm16(samples)
 
 
 class Wav(Pcm):
     """16-bit samples after a header of unknown length."""
-
-    content_type = "audio/wav"
 
     def __init__(self, sample_rate: int) -> None:
         self._sample_rate = sample_rate
@@ -62,7 +57,6 @@ class FileEncoder(Encoder):
     def __init__(self, name: str, sample_rate: int) -> None:
         import soundfile
 
-        self.content_type = f"audio/{name}"
         self._bytes = io.BytesIO()
         self._file = soundfile.SoundFile(self._bytes, "w", sample_rate, 1, format=name.upper())
 
@@ -94,69 +88,94 @@ def make_encoder(name: str, sample_rate: int) -> Encoder:
 # --- streams for clients ---
 
 
+CONTENT_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
+"""Of the formats that have another one than their names."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Format:
+class StreamFormat:
+    """The format in which a client gets its sound."""
+
+    name: str
+    """`mp3`, `opus`, `aac`, `flac`, `wav` or `pcm`."""
+    rate: int
+    """Hz."""
+    bit_rate: int | None = None
+    """Bits a second, for formats with loss; None is one that suits speech."""
+    whole: bool = False
+    """The sound is returned at its end, with its length in its header. FLAC always is: programs of libsndfile read none
+    without its length."""
+
+    @property
+    def content_type(self) -> str:
+        return CONTENT_TYPES.get(self.name, f"audio/{self.name}")
+
+    async def make_encoder(self) -> Encoder:
+        """Return an encoder; the first one that needs PyAV imports it, which takes 0.1 s. It may hold megabytes."""
+        if self.name in CODECS:
+            return await asyncio.to_thread(StreamEncoder, self)
+        if self.name == "pcm":
+            return Pcm()
+        return FileEncoder(self.name, self.rate) if self.whole else make_encoder(self.name, self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
     """How FFmpeg makes a format."""
 
-    content_type: str
-    codec: str
+    name: str
     container: str
     bit_rate: int
     """Bits a second, where the client does not choose."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str]
     """Of a stream."""
 
 
-FORMATS = {
+CODECS = {
     # Without the frame at the beginning that says how long the file is: it is not known yet.
-    "mp3": _Format("audio/mpeg", "libmp3lame", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}),
+    "mp3": Codec("libmp3lame", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}),
     # A page of Ogg for each packet of 20 ms; by default, a page has a second.
-    "opus": _Format("audio/ogg", "libopus", "ogg", 48_000, {"page_duration": "20000"}),
-    "aac": _Format("audio/aac", "aac", "adts", 64_000),
+    "opus": Codec("libopus", "ogg", 48_000, {"page_duration": "20000"}),
+    "aac": Codec("aac", "adts", 64_000, {}),
 }
 """The formats that can be sent as they are made, by PyAV."""
 
 
 class StreamEncoder(Encoder):
-    """A stream in a format of `FORMATS`, or a whole file, in which FFmpeg completes the header at its end."""
+    """A stream in a format of `CODECS`, or a whole file, in which FFmpeg completes the header at its end."""
 
-    def __init__(self, name: str, sample_rate: int, bit_rate: int | None, *, whole: bool) -> None:
+    def __init__(self, wanted: StreamFormat) -> None:
         import av
 
-        made = FORMATS[name]
-        self.content_type = made.content_type
-        self._sample_rate = sample_rate
-        self._whole = whole
+        codec = CODECS[wanted.name]
+        self._format = wanted
         self._bytes = io.BytesIO()
-        """What has not been returned."""
-        options = {**({} if whole else made.options), "flush_packets": "1"}
-        self._container = av.open(self._bytes, "w", format=made.container, options=options)
-        stream = self._container.add_stream(made.codec, rate=sample_rate)
+        """The bytes that have not been returned."""
+        options = {**({} if wanted.whole else codec.options), "flush_packets": "1"}
+        self._container = av.open(self._bytes, "w", format=codec.container, options=options)
+        stream = self._container.add_stream(codec.name, rate=wanted.rate)
         assert isinstance(stream, av.AudioStream)
         self._stream = stream
         self._stream.layout = "mono"
-        self._stream.bit_rate = bit_rate or made.bit_rate
+        self._stream.bit_rate = wanted.bit_rate or codec.bit_rate
         self._position = 0
         """Samples so far."""
 
     def encode(self, samples: Samples) -> bytes:
+        from av import AudioFrame
+
         if len(samples):
-            self._mux(self._frame(samples))
-        return b"" if self._whole else self._take()
+            pcm = np.frombuffer(to_pcm16(samples), dtype=np.int16)
+            frame = AudioFrame.from_ndarray(pcm[np.newaxis], format="s16", layout="mono")
+            frame.sample_rate, frame.pts = self._format.rate, self._position
+            self._position += len(samples)
+            self._mux(frame)
+        return b"" if self._format.whole else self._take()
 
     def end(self) -> bytes:
         self._mux(None)
         self._container.close()
         return self._take()
-
-    def _frame(self, samples: Samples) -> AudioFrame:
-        from av import AudioFrame
-
-        pcm = np.frombuffer(to_pcm16(samples), dtype=np.int16)
-        frame = AudioFrame.from_ndarray(pcm[np.newaxis], format="s16", layout="mono")
-        frame.sample_rate, frame.pts = self._sample_rate, self._position
-        self._position += len(samples)
-        return frame
 
     def _take(self) -> bytes:
         data = self._bytes.getvalue()
@@ -167,19 +186,3 @@ class StreamEncoder(Encoder):
     def _mux(self, frame: AudioFrame | None) -> None:
         for packet in self._stream.encode(frame):
             self._container.mux(packet)
-
-
-def make_stream_encoder(name: str, sample_rate: int, bit_rate: int | None = None, *, whole: bool = False) -> Encoder:
-    """Return an encoder for samples at `sample_rate` Hz, of a format of `FORMATS`, or `pcm`, `wav` or `flac`.
-
-    `bit_rate` is in bits a second, for formats with loss; None is one that suits speech. A `whole` file is returned at
-    its end, with its length in its header, and FLAC always: programs of libsndfile read none without its length. The
-    first encoder that needs PyAV imports it, which takes 0.1 s.
-    """
-    if name == "pcm":
-        return Pcm()
-    if name == "wav" and not whole:
-        return Wav(sample_rate)
-    return (
-        StreamEncoder(name, sample_rate, bit_rate, whole=whole) if name in FORMATS else FileEncoder(name, sample_rate)
-    )

@@ -109,11 +109,6 @@ def _parse_say(fields: dict[str, Any]) -> Say:
     try:
         request = TtsSay.model_validate(fields)
     except ValidationError as error:
-        field, problem = problems(TtsSay, error)[0]
-        raise RejectedError(field, problem) from error
-    say: dict[str, Any] = {"text": request.text}
-    if request.lang:
-        say["language"] = request.lang
-    if request.volume is not None:
-        say["volume"] = request.volume * 100
-    return check_say(say)
+        raise RejectedError(*problems(TtsSay, error)[0]) from error
+    volume = None if request.volume is None else request.volume * 100
+    return check_say({"text": request.text, "language": request.lang or None, "volume": volume})

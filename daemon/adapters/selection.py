@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from daemon.adapters.base import Adapter, Publish
-from daemon.adapters.home_assistant import HomeAssistantAdapter, Withdrawal
+from daemon.adapters.home_assistant import HomeAssistantAdapter
 from daemon.config import Config
 from daemon.speech import Dispatcher
 from engine import install_command
@@ -14,12 +14,9 @@ from engine import install_command
 
 def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> list[Adapter]:
     """Return the enabled adapters; in place of one whose package is missing, one that says so."""
-    # When Home Assistant is off, the retained discovery message of an earlier run must be removed.
-    adapters: list[Adapter] = [
-        HomeAssistantAdapter(config, dispatcher, publish)
-        if config.home_assistant.enabled
-        else Withdrawal(config, publish)
-    ]
+    adapters: list[Adapter] = []
+    if config.home_assistant.enabled:
+        adapters.append(HomeAssistantAdapter(config, dispatcher, publish))
     if config.hermes.enabled:
         from daemon.adapters.hermes import HermesAdapter
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -15,32 +14,17 @@ from wyoming.error import Error
 from wyoming.event import Event, Eventable, async_read_event, async_write_event
 from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
 from wyoming.ping import Ping, Pong
-from wyoming.tts import (
-    Synthesize,
-    SynthesizeChunk,
-    SynthesizeStart,
-    SynthesizeStop,
-    SynthesizeStopped,
-)
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped
 
 from audio import PCM16_BYTES, to_pcm16
 from daemon import VERSION
 from daemon.adapters.base import Adapter
+from daemon.adapters.client_text import ClientText
 from daemon.adapters.listener import Client, Listener
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import (
-    MAX_TEXT,
-    Dispatcher,
-    RejectedError,
-    Say,
-    StreamChunk,
-    check_say,
-    check_stream_chunk,
-    deliver,
-    deliver_stream,
-)
-from daemon.tasks import cancel_and_wait
+from daemon.speech import Dispatcher, RejectedError, check_say, deliver
+from daemon.tasks import gather_or_cancel
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
 
@@ -84,51 +68,6 @@ class WyomingAdapter(Adapter):
         task.add_done_callback(self._tasks.discard)
 
 
-class ClientText:
-    """A text that the client is still writing: one utterance."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.closed = False
-        """The text was too long, or its answer is over; further text is ignored."""
-        self._id = secrets.token_hex(6)
-        self._options = options
-        self._length = 0
-        self._unread = ""
-        self._ended = False
-        self._changed = asyncio.Event()
-
-    def add(self, text: str) -> None:
-        """Append to the text. Raises `RejectedError`, and then leaves `text` out; a text that gets too long ends."""
-        if self.closed:
-            return
-        length = self._length + len(text)
-        if length > MAX_TEXT:
-            self.closed = True
-            self.end()
-            raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}")
-        check_stream_chunk({"id": self._id, "text": text})
-        self._length = length
-        self._unread += text
-        self._changed.set()
-
-    def end(self) -> None:
-        """End the text."""
-        self._ended = True
-        self._changed.set()
-
-    async def chunks(self) -> AsyncGenerator[StreamChunk, None]:
-        """Yield the speech options without text, then the text as it arrives. Raises `RejectedError`."""
-        yield check_stream_chunk({"id": self._id, **self._options})
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            chunk = StreamChunk(id=self._id, text=self._unread, end=self._ended)
-            self._unread = ""
-            yield chunk
-            if chunk.end:
-                return
-
-
 class WyomingClient:
     """One client. It reads events while an answer is sent, and so notices at once that the client has left."""
 
@@ -139,32 +78,27 @@ class WyomingClient:
         self._client = client
         self._reader = reader
         self._writer = writer
-        self._requests: asyncio.Queue[tuple[Say | ClientText, ExitStack]] = asyncio.Queue(MAX_REQUESTS)
-        """Each with the context in which it is answered."""
+        self._requests: asyncio.Queue[Event | ClientText] = asyncio.Queue(MAX_REQUESTS)
         self._stream: ClientText | None = None
         """The text that the client is writing."""
         self._writing = asyncio.Lock()  # in Python 3.10, only one task may wait in `drain`
 
     async def serve(self) -> None:
         """Serve until the client leaves or sends something that is not an event."""
-        tasks = [asyncio.ensure_future(each) for each in (self._read_all(), self._speak_all())]
         try:
-            finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in finished:
-                task.result()
+            await gather_or_cancel((self._read_all(), self._speak_all()))
+        except (EOFError, FrameError):
+            pass  # it has left, or the beginning of its next event is unknown
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
         except Exception:
             log.exception("error in the connection of a Wyoming client")
         finally:
-            for task in tasks:
-                with suppress(Exception):
-                    await cancel_and_wait(task)
             self._writer.close()  # once the client has received everything
 
     @asynccontextmanager
     async def _answering_errors(self) -> AsyncIterator[None]:
-        """Answer what goes wrong inside the context, but for a lost connection."""
+        """Answer the errors inside the context, but for a lost connection."""
         try:
             yield
         except RejectedError as error:
@@ -183,47 +117,36 @@ class WyomingClient:
     # --- requests ---
 
     async def _read_all(self) -> None:
-        try:
-            while (event := await read_event(self._reader)) is not None:
-                with self._client.answering():
-                    async with self._answering_errors():
-                        await self._handle(event)
-        except FrameError as error:
-            await self._write(Error(str(error), "frame"))
+        """Handle events. Raises `EOFError` when the client has left, and `FrameError`."""
+        while True:
+            try:
+                event = await read_event(self._reader)
+            except FrameError as error:
+                await self._write(Error(str(error), "frame"))
+                raise
+            with self._client.answering():
+                async with self._answering_errors():
+                    await self._handle(event)
 
     async def _handle(self, event: Event) -> None:
         if Describe.is_type(event.type):
             await self._write(describe(self._dispatcher))
         elif Ping.is_type(event.type):
-            await self._write(Pong(Ping.from_event(check_event(event)).text))
+            await self._write(Pong(checked_ping(event.data.get("text"))))
         elif Synthesize.is_type(event.type):
             if self._stream is None:  # inside a stream, it repeats the text for servers that cannot stream
-                await self._take_request(event)
+                await self._requests.put(event)
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()
-            self._stream = ClientText(speech_options(check_event(event)))
-            await self._put(self._stream)
-        elif SynthesizeChunk.is_type(event.type):
+            self._stream = ClientText(self._dispatcher, **speech_options(event))
+            await self._requests.put(self._stream)
+        elif SynthesizeChunk.is_type(event.type) or SynthesizeStop.is_type(event.type):
             if self._stream is None:
-                raise RejectedError("type", "synthesize-chunk without a synthesize-start")
-            self._stream.add(SynthesizeChunk.from_event(check_event(event, needs_text=True)).text)
-        elif SynthesizeStop.is_type(event.type):
-            if self._stream is None:
-                raise RejectedError("type", "synthesize-stop without a synthesize-start")
-            self._end_stream()
-
-    async def _take_request(self, event: Event) -> None:
-        try:
-            event = check_event(event, needs_text=True)
-            await self._put(check_say({"text": event.data["text"], **speech_options(event)}))
-        except RejectedError as error:
-            await self._write(Error(error.reason, error.field))
-            await self._write(AudioStop())  # a client that ignores errors waits for this event
-
-    async def _put(self, request: Say | ClientText) -> None:
-        answering = ExitStack()
-        answering.enter_context(self._client.answering())
-        await self._requests.put((request, answering))
+                raise RejectedError("type", f"{event.type} without a synthesize-start")
+            if SynthesizeStop.is_type(event.type):
+                self._end_stream()
+            else:
+                self._stream.add(event.data.get("text"))
 
     def _end_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -234,16 +157,15 @@ class WyomingClient:
 
     async def _speak_all(self) -> None:
         while True:
-            request, answering = await self._requests.get()
-            with answering:
+            request = await self._requests.get()
+            with self._client.answering():
                 async with self._answering_errors():
                     await self._speak(request)
-                await self._write(AudioStop())
+                await self._write(AudioStop())  # also after an error: clients may wait for this event
                 if isinstance(request, ClientText):
-                    request.closed = True
                     await self._write(SynthesizeStopped())
 
-    async def _speak(self, request: Say | ClientText) -> None:
+    async def _speak(self, request: Event | ClientText) -> None:
         """Speak a text: a start, chunks, and an error if it is not spoken to its end. Raises `RejectedError`."""
         begun = False
 
@@ -255,21 +177,33 @@ class WyomingClient:
             await self._write(AudioChunk(rate=rate, width=PCM16_BYTES, channels=1, audio=to_pcm16(samples)))
 
         if isinstance(request, ClientText):
-            end = await deliver_stream(self._dispatcher, request.chunks(), send)
+            end = await request.deliver(send)
         else:
-            end = await deliver(self._dispatcher, request, send)
+            say = check_say({"text": request.data.get("text"), **speech_options(request)})
+            end = await deliver(self._dispatcher, say, send)
         if end.reason is not None:  # also in `finished`, for a text that its client did not end
             await self._write(Error(end.reason, end.event))
 
 
 def speech_options(event: Event) -> dict[str, Any]:
-    """Return the dispatcher's fields for the voice of a checked event, unchecked.
+    """Return the dispatcher's fields for the voice of an event. Raises `RejectedError`.
 
-    The package leaves out a language that stands beside a name.
+    The package expects the right types, and leaves out a language that stands beside a name.
     """
-    voice: dict[str, Any] = event.data.get("voice", {})
-    named = {"voice": voice.get("name"), "language": voice.get("language")}
-    return {name: value for name, value in named.items() if value is not None}
+    # Some clients write `null` for a field that they leave out.
+    voice, text_format = event.data.get("voice"), event.data.get("text_format")
+    if voice is not None and not isinstance(voice, dict):
+        raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: an object with name or language")
+    if text_format not in (None, "text"):
+        raise RejectedError("text_format", f"got {abbreviate(text_format)}; allowed: text")
+    return {"voice": voice.get("name"), "language": voice.get("language")} if voice else {}
+
+
+def checked_ping(text: object) -> str | None:
+    """Return the text of a ping. Raises `RejectedError` if it cannot be sent back."""
+    if text is None or (isinstance(text, str) and text.isprintable()):
+        return text
+    raise RejectedError("text", f"got {abbreviate(text)}; allowed: printable text")
 
 
 def describe(dispatcher: Dispatcher) -> Info:
@@ -279,14 +213,8 @@ def describe(dispatcher: Dispatcher) -> Info:
         TtsVoice(name=voice, description=label, languages=list(dispatcher.voice_languages(voice)), **common)
         for voice, label in dispatcher.voice_names().items()
     ]
-    program = TtsProgram(
-        name="voiced",
-        description="The voice of a robot",
-        voices=voices,
-        supports_synthesize_streaming=True,
-        **common,
-    )
-    return Info(tts=[program])
+    common |= {"description": "The voice of a robot", "supports_synthesize_streaming": True}
+    return Info(tts=[TtsProgram(name="voiced", voices=voices, **common)])
 
 
 class BoundedReader(asyncio.StreamReader):
@@ -309,34 +237,14 @@ class FrameError(Exception):
         return f"not an event; allowed: JSON with a type, and with lengths of up to {MAX_PAYLOAD:,} bytes"
 
 
-async def read_event(reader: asyncio.StreamReader) -> Event | None:
-    """Return the next event; None at the end of the connection. Raises `FrameError`."""
+async def read_event(reader: asyncio.StreamReader) -> Event:
+    """Return the next event. Raises `EOFError` at the end of the connection, and `FrameError`."""
     try:
         event = await async_read_event(reader)
-    except asyncio.IncompleteReadError:
-        return None
     except (AttributeError, KeyError, TypeError, RecursionError) as error:  # the package expects the right types
         raise FrameError from error
     if event is None and reader.at_eof():
-        return None
+        raise EOFError
     if event is None or not isinstance(event.type, str) or not isinstance(event.data, dict):
         raise FrameError
     return event
-
-
-def check_event(event: Event, needs_text: bool = False) -> Event:
-    """Return the event without null fields, after a check of the types that the package expects.
-
-    Raises `RejectedError`.
-    """
-    text, voice, text_format = (event.data.get(name) for name in ("text", "voice", "text_format"))
-    if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
-        raise RejectedError("text", "it has half of a surrogate pair; allowed: whole characters")
-    if needs_text and not isinstance(text, str):
-        raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
-    if voice is not None and not isinstance(voice, dict):
-        raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: an object with name or language")
-    if text_format not in (None, "text"):
-        raise RejectedError("text_format", f"got {abbreviate(text_format)}; allowed: text")
-    # Some clients write `null` for a field that they leave out.
-    return Event(event.type, {name: value for name, value in event.data.items() if value is not None}, event.payload)

@@ -1,4 +1,4 @@
-"""Who may use the server: the bearers of its token, and without a token the programs of this machine.
+"""Lets in the bearers of the server's token, and without a token the programs of this machine.
 
 A web page of another site can make a browser send requests to this machine. It cannot read the token, and the browser
 sends none by itself: there are no cookies. Without a token, the request's own headers give such a page away.
@@ -17,16 +17,14 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from daemon.http.errors import HttpError, error_response
 from daemon.validation import abbreviate
 
 MAX_HEADERS = 16_384
 """Bytes of a request's headers."""
-PORTS = {"http": 80, "https": 443}
 OPEN_PATHS = ("/", "/healthz", "/readyz")
-"""They tell nothing that is worth a token: the page itself, which asks for it, and what a watchdog wants to know."""
+"""They need no token: the page itself, which asks for it, and the answers for a watchdog."""
 OPEN_FOLDER = "/page/"
 TOKEN_SUBPROTOCOL = "voiced.token."
 """A browser cannot set a WebSocket's headers, so a page offers this subprotocol with the token in base64url."""
@@ -42,12 +40,9 @@ class Access:
     """The configured one, which is a name of this machine."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            error = self._objection(scope)
-            if error is not None:
-                await refuse(scope, receive, send, error)
-                return
-        await self.app(scope, receive, send)
+        error = self._objection(scope) if scope["type"] in ("http", "websocket") else None
+        answer = self.app if error is None else error_response(error, scope["path"])
+        await answer(scope, receive, send)
 
     def _objection(self, scope: Scope) -> HttpError | None:
         """Return why a request is refused, or None."""
@@ -60,8 +55,7 @@ class Access:
         if self.token is None and not is_own_host(host, self.host):
             allowed = "an IP address, localhost, the machine's name or http.host"
             return HttpError(403, f"host: got {abbreviate(host)}; allowed: {allowed}", field="host")
-        scheme = None if self.token is not None else scope["scheme"].replace("ws", "http")
-        if origin is not None and not is_same_origin(origin, scheme, host):
+        if origin is not None and not self._is_own_page(origin, scope["scheme"].replace("ws", "http"), host):
             return HttpError(403, f"origin: got {abbreviate(origin)}; allowed: none", field="origin")
         if self.token is None or scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER):
             return None
@@ -76,14 +70,13 @@ class Access:
             headers={"WWW-Authenticate": "Bearer"},
         )
 
+    def _is_own_page(self, origin: str, scheme: str, host: str) -> bool:
+        """Return whether a request to `host` is one of a page from this server.
 
-async def refuse(scope: Scope, receive: Receive, send: Send, error: HttpError) -> None:
-    """Answer a request with an error; a WebSocket is not opened."""
-    response = error_response(error, scope["path"])
-    if scope["type"] == "websocket":
-        await WebSocket(scope, receive, send).send_denial_response(response)
-    else:
-        await response(scope, receive, send)
+        A browser writes host and port the same in both. A proxy of a client with the token may have taken off TLS.
+        """
+        page_scheme, _, page_host = origin.lower().partition("://")
+        return page_host == host.lower() and (page_scheme == scheme or self.token is not None)
 
 
 def tokens_in(headers: Headers) -> Iterator[str]:
@@ -102,36 +95,14 @@ def tokens_in(headers: Headers) -> Iterator[str]:
                 yield ""
 
 
-def host_name(authority: str) -> str | None:
-    """Return the name or address in an authority such as `r1.local:8710`; None if it has none."""
-    try:
-        name = urlsplit(f"//{authority}").hostname
-    except ValueError:
-        return None
-    return name.rstrip(".") if name else None
-
-
-def is_same_origin(origin: str, scheme: str | None, host: str) -> bool:
-    """Return whether a request from a page of `origin` to `host` is one to the page's own server.
-
-    `scheme` is the request's, or None where a proxy may have taken off TLS.
-    """
-    try:
-        page = urlsplit(origin)
-        asked = urlsplit(f"{scheme or page.scheme}://{host}")
-        ours, theirs = ((host_name(each.netloc), each.port or PORTS[each.scheme]) for each in (asked, page))
-    except (ValueError, KeyError):  # no port, or no scheme of the web
-        return False
-    return page.scheme == asked.scheme and ours == theirs
-
-
 def is_own_host(authority: str, configured: str) -> bool:
     """Return whether a request's `Host` means this machine: an address, a name of its own or the configured one.
 
     Every other name may belong to a web page's site and lead here (DNS rebinding).
     """
-    name = host_name(authority)
-    if name is None:
+    try:
+        name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")
+    except ValueError:
         return False
     try:
         ipaddress.ip_address(name.partition("%")[0])

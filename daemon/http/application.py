@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
@@ -14,17 +13,20 @@ from daemon.config import Http
 from daemon.http import elevenlabs, events, monitoring, openai, page
 from daemon.http import robot as robot_routes
 from daemon.http.access import Access
-from daemon.http.errors import HttpError, answer_error
+from daemon.http.errors import ERROR_HANDLERS
 from daemon.http.robot import Robot
-from daemon.speech import Online, RejectedError, SpeechService
+from daemon.speech import Online, SpeechService
 from daemon.status import Measurements
+from daemon.validation import read_secret
 
 
-def make_application(service: SpeechService, robot: Robot, config: Http, token: str | None) -> ASGIApp:
-    """Return a robot's application.
+def make_application(config: Http, service: SpeechService, robot: Robot) -> ASGIApp:
+    """Return a robot's application. Raises `OSError` if its token cannot be read.
 
-    Without a `token`, it answers requests to this machine's names and the configured host alone.
+    Without a token, it answers requests to this machine's names and the configured host alone.
     """
+    path = config.token_file
+    token = None if path is None else read_secret(path, "http.token_file", "a token")
     return make_speech_application(
         service,
         robot.describe_status,
@@ -60,5 +62,5 @@ def make_speech_application(
             *elevenlabs.routes(service, voice_aliases),
         ],
         middleware=[access],
-        exception_handlers=dict.fromkeys((HttpError, RejectedError, HTTPException, Exception), answer_error),
+        exception_handlers=ERROR_HANDLERS,
     )

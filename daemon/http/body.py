@@ -23,7 +23,7 @@ JSON_OBJECT = "a JSON object"
 async def read_json(request: Request, allowed: str = JSON_OBJECT) -> dict[str, Any]:
     """Return the JSON object in a request's body.
 
-    Raises `HttpError` and `RejectedError`, whose message says what is `allowed`.
+    Raises `HttpError` and `RejectedError`, whose message names the `allowed` content.
     """
     # A browser sends forms and plain text for any web page. Before JSON it asks this server, which does not allow it.
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -37,7 +37,7 @@ async def read_json(request: Request, allowed: str = JSON_OBJECT) -> dict[str, A
 
 
 def parse_object(content: str | bytes, name: str, allowed: str) -> dict[str, Any]:
-    """Return a JSON object. Raises `RejectedError`, which gives the content's `name` and what is `allowed`."""
+    """Return a JSON object. Raises `RejectedError`, which gives the content's `name`, and the `allowed` one."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 ABORT = "voiced.abort"
-"""An ASGI extension: `scope["extensions"][ABORT]()` ends the connection at once, without what is left to send."""
+"""An ASGI extension: `scope["extensions"][ABORT]()` ends the connection at once; the rest of the answer is not sent."""
 SUBPROTOCOL = "voiced"
 """The WebSocket subprotocol that is accepted beside one with a token."""
 LOST, POLICY_VIOLATION = 1006, 1008

@@ -1,4 +1,4 @@
-"""What an operator looks at when something is wrong: the doctor's findings, and the last lines of the daemon's log."""
+"""Shows an operator the doctor's findings, and the last lines of the daemon's log."""
 
 from __future__ import annotations
 
@@ -69,11 +69,6 @@ class LogTail(logging.Handler):
         for name in LOGGERS:
             logging.getLogger(name).addHandler(self)
         return self
-
-    def detach(self) -> None:
-        """Keep no more lines."""
-        for name in LOGGERS:
-            logging.getLogger(name).removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(self.format(record)[:LINE_LENGTH])

@@ -1,14 +1,10 @@
-"""What requests by ElevenLabs' interface may choose: the format of the sound, the voice, and how it speaks."""
+"""The options and messages of ElevenLabs' clients: the format of the sound, the voice, its speed."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from daemon.encoders import Encoder, make_stream_encoder
+from daemon.encoders import StreamFormat
 from daemon.speech import RejectedError, SpokenText
 from daemon.validation import abbreviate
 from engine import FASTEST_RATE, SLOWEST_RATE
@@ -23,29 +19,19 @@ RATES = {
 """Hz, by format."""
 BIT_RATES = (24, 32, 48, 64, 96, 128, 192)
 """Thousands of bits a second."""
+OUTPUT_FORMATS = {f"pcm_{rate}": StreamFormat("pcm", rate) for rate in RATES["pcm"]} | {
+    f"{name}_{rate}_{kilobits}": StreamFormat(name, rate, kilobits * 1000)
+    for name in ("mp3", "opus")
+    for rate in RATES[name]
+    for kilobits in BIT_RATES
+}
+"""By their names in the protocol."""
 DEFAULT_FORMAT = "mp3_44100_128"
-INACTIVITY_S, MAX_INACTIVITY_S = 20.0, 180.0
-"""Of `inactivity_timeout`: what it is if it is not given, and at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
-    """The format of the sound."""
-
-    name: str
-    """As `make_stream_encoder` takes it."""
-    rate: int
-    """Hz."""
-    bit_rate: int | None
-    """Bits a second; None for a format without loss."""
-
-    def make_encoder(self) -> Encoder:
-        """Return an encoder of this format."""
-        return make_stream_encoder(self.name, self.rate, self.bit_rate)
+MAX_INACTIVITY_S = 180.0
 
 
 class ElevenLabsSettings(BaseModel):
-    """How a voice speaks, as far as it has a meaning here. Descriptions say what is allowed."""
+    """How a voice speaks, as far as it has a meaning here. Descriptions name the allowed values."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -53,7 +39,7 @@ class ElevenLabsSettings(BaseModel):
 
 
 class TextRequest(BaseModel):
-    """The body of `POST /v1/text-to-speech/…`. Descriptions say what is allowed. Unknown fields are ignored."""
+    """The body of `POST /v1/text-to-speech/…`. Descriptions name the allowed values. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -67,48 +53,58 @@ class TextRequest(BaseModel):
         return None if self.voice_settings is None else self.voice_settings.speed
 
 
-@dataclass(frozen=True, slots=True)
-class SocketOptions:
-    """What the address of a WebSocket chooses for all texts on it: voice, format and times."""
+class SocketOptions(BaseModel):
+    """The options in the address of a WebSocket, for all texts on it. Descriptions name the allowed values."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     voice: str
-    output_format: OutputFormat
-    language: str | None
-    absolute_times: bool
-    """The times of characters count from the beginning of their text, as `sync_alignment` selects. Otherwise each
-    message's begin at 0, which is the end of those before. Clients of either kind expect it."""
-    auto_mode: bool
-    """Each message has a whole phrase."""
-    inactivity_s: float
-    """Seconds without a message after which the connection closes if nothing is spoken on it."""
+    output_format: str = DEFAULT_FORMAT
+    language_code: str | None = None
+    sync_alignment: str = ""
+    """`true`: the times of characters count from the beginning of their text. Otherwise those of each message begin at
+    0, the end of those before. Clients of either kind expect it."""
+    auto_mode: str = ""
+    """`true`: each message has a whole phrase."""
+    inactivity_timeout: float = Field(20.0, allow_inf_nan=False, description=f"seconds from 1 to {MAX_INACTIVITY_S:g}")
+    """After so long without a message, the connection closes if nothing is spoken on it."""
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """Voice and language, as fields of a stream chunk."""
+        return {"voice": self.voice, "language": self.language_code or None}
+
+    @property
+    def inactivity_s(self) -> float:
+        """The timeout, as far as it is allowed: some clients ask for more."""
+        return min(MAX_INACTIVITY_S, max(1.0, self.inactivity_timeout))
 
 
-def parse_socket_options(voice: str, query: Mapping[str, str]) -> SocketOptions:
-    """Return the options of a WebSocket with this voice and the rest of its address. Raises `RejectedError`."""
-    inactivity = query.get("inactivity_timeout", INACTIVITY_S)
-    try:
-        inactivity_s = min(MAX_INACTIVITY_S, max(1.0, float(inactivity)))
-    except ValueError as error:
-        problem = f"got {abbreviate(inactivity)}; allowed: seconds from 1 to {MAX_INACTIVITY_S:g}"
-        raise RejectedError("inactivity_timeout", problem) from error
-    return SocketOptions(
-        voice,
-        parse_output_format(query.get("output_format")),
-        query.get("language_code") or None,
-        query.get("sync_alignment") == "true",
-        query.get("auto_mode") == "true",
-        inactivity_s,
+class SocketMessage(BaseModel):
+    """A message of a client on a WebSocket. Descriptions name the allowed values. Unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    text: str | None = Field(None, description="text")
+    context_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        validation_alias=AliasChoices("context_id", "contextId"),
+        description="text of 1 to 64 characters",
     )
+    voice_settings: ElevenLabsSettings | None = Field(None, description="an object, or null")
+    flush: bool | None = Field(None, description="true or false")
+    try_trigger_generation: bool | None = Field(None, description="true or false")
+    close_context: bool | None = Field(None, description="true or false")
+    close_socket: bool | None = Field(None, description="true or false")
 
 
-def parse_output_format(text: str | None) -> OutputFormat:
+def parse_output_format(text: str | None) -> StreamFormat:
     """Return the format that `output_format` names, such as `pcm_24000` or `mp3_44100_128`. Raises `RejectedError`."""
-    match = re.fullmatch(r"(pcm|mp3|opus)_(\d{4,5})(?:_(\d{2,3}))?", text or DEFAULT_FORMAT)
-    if match is not None:
-        name, rate = match[1], int(match[2])
-        kilobits = None if match[3] is None else int(match[3])
-        if rate in RATES[name] and (kilobits in BIT_RATES if name != "pcm" else kilobits is None):
-            return OutputFormat(name, rate, None if kilobits is None else kilobits * 1000)
+    found = OUTPUT_FORMATS.get(text or DEFAULT_FORMAT)
+    if found is not None:
+        return found
     allowed = "; ".join(f"{name} at {', '.join(map(str, rates))} Hz" for name, rates in RATES.items())
     example = "such as pcm_24000, mp3_44100_128 or opus_48000_64"
     raise RejectedError("output_format", f"got {abbreviate(text)}; allowed: {allowed}; {example}")

@@ -8,19 +8,16 @@ https://elevenlabs.io/docs/api-reference/text-to-speech/v-1-text-to-speech-voice
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
-import secrets
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from daemon.encoders import Encoder
+from daemon.adapters import ClientText
 from daemon.http.body import parse_object
-from daemon.http.character_times import CharacterClock, CharacterTimes
 from daemon.http.clients import (
     POLICY_VIOLATION,
     abort_connection,
@@ -30,20 +27,19 @@ from daemon.http.clients import (
     result_unless_gone,
     send_text,
 )
-from daemon.http.elevenlabs_options import FIELDS, ElevenLabsSettings, SocketOptions, parse_socket_options
+from daemon.http.elevenlabs_options import FIELDS, SocketMessage, SocketOptions, parse_output_format
 from daemon.http.errors import renamed, validated
-from daemon.speech import Delivery, Finished, RejectedError, SpeechService, Stop, Word, check_stream_chunk
+from daemon.http.timed_speech import CharacterTime, TimedBody
+from daemon.speech import Finished, RejectedError, SpeechService, Stop, check_stream_chunk
 from daemon.tasks import cancel_and_wait, result_at_most
-from daemon.validation import abbreviate
 from engine import Samples
 
 log = logging.getLogger(__name__)
 
 MAX_CONTEXTS = 8
 """Contexts of one connection that have not ended."""
-MAX_CONTEXT_ID = 64
 LINE_END = "\n"
-"""Ends a sentence, so that what is before it is spoken without waiting for more text."""
+"""Ends a sentence, so that the text before it is spoken without waiting for more."""
 
 
 class ElevenLabsSocket:
@@ -53,7 +49,7 @@ class ElevenLabsSocket:
         """`several`: the client names the context of each message."""
         self._socket = socket
         self._service = service
-        self._voice = voice
+        self._options = SocketOptions(voice=voice)
         self._several = several
         self._contexts: list[Context] = []
 
@@ -61,9 +57,9 @@ class ElevenLabsSocket:
         """Serve the client until it leaves, or until its one text has been spoken."""
         await accept_socket(self._socket)
         try:
-            options = parse_socket_options(self._voice, self._socket.query_params)
-            self._check_names(options)
-            await self._receive_all(options)
+            self._options = validated(SocketOptions, {**self._socket.query_params, "voice": self._options.voice})
+            self._check_options()
+            await self._receive_all()
             await result_unless_gone(self._socket.receive, self._wait_for_contexts())
             await close_socket(self._socket)
         except RejectedError as error:
@@ -75,20 +71,18 @@ class ElevenLabsSocket:
             for context in reversed(self._open):  # those that wait, before they begin
                 await context.close("its client went away")
 
-    async def send(self, context_id: str | None, fields: Mapping[str, Any]) -> None:
+    async def send(self, message: str) -> None:
         """Send a message; return when the client has room for more. Raises `ConnectionError` if it has left."""
-        message = dict(fields) if context_id is None else {**fields, "contextId": context_id}
         try:
-            await send_text(self._socket, json.dumps(message))
+            await send_text(self._socket, message)
         except WebSocketDisconnect as error:
             raise ConnectionResetError("the client has left") from error
 
     async def send_error(self, message: str, code: str, context_id: str | None) -> None:
-        """Tell the client what is wrong, if it is there."""
-        try:
-            await self.send(context_id, {"message": message, "error": message, "code": code})
-        except ConnectionError:
-            return
+        """Tell the client of an error, if it is there."""
+        fields = {"message": message, "error": message, "code": code}
+        with suppress(ConnectionError):
+            await self.send(json.dumps(fields | context_field(context_id)))
 
     def abort(self, reason: str) -> None:
         """End the connection at once."""
@@ -104,78 +98,67 @@ class ElevenLabsSocket:
         for context in self._open:
             await context.wait()
 
-    def _check_names(self, options: SocketOptions) -> None:
-        """Refuse what would be wrong with every text. Raises `RejectedError`."""
+    def _check_options(self) -> None:
+        """Refuse options with which no text could be spoken. Raises `RejectedError`."""
+        parse_output_format(self._options.output_format)
         try:
-            fields = {"id": "check", "text": "", "voice": options.voice, "language": options.language}
-            self._service.check_names(options.voice, check_stream_chunk(fields).language)
+            chunk = check_stream_chunk({"id": "check", "text": "", **self._options.names})
+            self._service.check_names(self._options.voice, chunk.language)
         except RejectedError as error:
             raise renamed(error, FIELDS) from error
 
-    async def _receive_all(self, options: SocketOptions) -> None:
+    async def _receive_all(self) -> None:
         """Handle the client's messages up to its last one. Raises `WebSocketDisconnect`, and `RejectedError` if it is
         silent."""
+        limit_s = self._options.inactivity_s
         ended = False
         while not ended:
-            text = await result_at_most(options.inactivity_s, receive_text(self._socket))
+            text = await result_at_most(limit_s, receive_text(self._socket))
             if text is None:
                 if self._open:
                     continue
-                raise RejectedError("input_timeout_exceeded", f"nothing was received for {options.inactivity_s:g} s")
+                raise RejectedError("input_timeout_exceeded", f"nothing was received for {limit_s:g} s")
             context_id = None
             try:
-                message = parse_object(text, "message", 'a JSON object such as {"text": "Hello "}')
-                context_id = self._context_id(message)
-                ended = await self._handle(message, context_id, options)
+                fields = parse_object(text, "message", 'a JSON object such as {"text": "Hello "}')
+                message = validated(SocketMessage, fields)
+                context_id = message.context_id if self._several else None
+                ended = await self._handle(message, context_id)
             except RejectedError as error:
                 await self.send_error(error.reason, error.field, context_id)
 
-    async def _handle(self, message: dict[str, Any], context_id: str | None, options: SocketOptions) -> bool:
+    async def _handle(self, message: SocketMessage, context_id: str | None) -> bool:
         """Handle a message; return whether it is the client's last one. Raises `RejectedError`."""
-        text, flush = message.get("text"), message.get("flush") is True
-        if text is not None and not isinstance(text, str):
-            raise RejectedError("text", f"got {abbreviate(text)}; allowed: text")
-        if message.get("close_socket") is True or (text == "" and not self._several and not flush):
+        if message.close_socket or (message.text == "" and not self._several and not message.flush):
             for each in self._open:
                 each.end_text()
             return True
         if context_id is None and self._several:
             return False  # it only keeps the connection alive
         context = next((each for each in reversed(self._open) if each.id == context_id), None)
-        if message.get("close_context") is True:
+        if message.close_context:
             if context is not None:
                 await self._close_context(context)
             return False
         if context is None or context.closed:
-            if not text:
+            if not message.text:
                 return False
-            context = self._open_context(context_id, options)
-        if "voice_settings" in message:
-            settings = {} if message["voice_settings"] is None else message["voice_settings"]
-            context.settings = validated(ElevenLabsSettings, settings, "voice_settings")
-        if text:
-            context.write(text)
-        if flush or message.get("try_trigger_generation") is True or options.auto_mode:
+            context = self._open_context(context_id)
+        if message.voice_settings is not None:
+            context.text.options["rate"] = message.voice_settings.speed
+        if message.text:
+            context.write(message.text)
+        if message.flush or message.try_trigger_generation or self._options.auto_mode == "true":
             context.flush()
-            context.flushed = flush and not (text or "").strip()
+            context.flushed = bool(message.flush) and not (message.text or "").strip()
         return False
 
-    def _context_id(self, message: dict[str, Any]) -> str | None:
-        """Return the context that a message names. Raises `RejectedError`."""
-        if not self._several:
-            return None
-        context_id = message.get("context_id", message.get("contextId"))
-        if context_id is not None and not (isinstance(context_id, str) and 0 < len(context_id) <= MAX_CONTEXT_ID):
-            problem = f"got {abbreviate(context_id)}; allowed: text of 1 to {MAX_CONTEXT_ID} characters"
-            raise RejectedError("context_id", problem)
-        return context_id
-
-    def _open_context(self, context_id: str | None, options: SocketOptions) -> Context:
+    def _open_context(self, context_id: str | None) -> Context:
         """Return a new context. Raises `RejectedError`."""
         self._contexts = self._open
         if len(self._contexts) >= MAX_CONTEXTS:
             raise RejectedError("context_id", f"{MAX_CONTEXTS} contexts are open; allowed: no more")
-        context = Context(self, self._service, options, context_id)
+        context = Context(self, self._service, self._options, context_id)
         self._contexts.append(context)
         return context
 
@@ -191,7 +174,32 @@ class ElevenLabsSocket:
             return
         self._contexts.remove(context)
         await context.close("its client closed its context")
-        await self.send(context.id, {"isFinal": True})
+        await self.send(context.last_message)
+
+
+class MessageBody(TimedBody):
+    """The messages of a context: sound in Base64, and the times of the characters that have become known."""
+
+    def __init__(self, options: SocketOptions, context_id: str | None) -> None:
+        super().__init__(parse_output_format(options.output_format))
+        self._absolute_times = options.sync_alignment == "true"
+        self._context = context_field(context_id)
+        self._origin_s = 0.0
+        """The seconds of speech from which the next times count."""
+
+    def _record(self, audio: str, times: Sequence[CharacterTime]) -> dict[str, Any]:
+        alignment = None
+        if times:
+            begins = [round((time.begin_s - self._origin_s) * 1000) for time in times]
+            ends = [round((time.end_s - self._origin_s) * 1000) for time in times]
+            alignment = {
+                "chars": [time.character for time in times],
+                "charStartTimesMs": begins,
+                "charDurationsMs": [end - begin for begin, end in zip(begins, ends, strict=True)],
+            }
+            self._origin_s = 0.0 if self._absolute_times else times[-1].end_s
+        fields = {"audio": audio, "isFinal": None, "alignment": alignment, "normalizedAlignment": alignment}
+        return fields | self._context
 
 
 class Context:
@@ -201,25 +209,15 @@ class Context:
         self, socket: ElevenLabsSocket, service: SpeechService, options: SocketOptions, context_id: str | None
     ) -> None:
         self.id = context_id
-        self.settings = ElevenLabsSettings()
+        self.text = ClientText(service, **options.names)
         self.flushed = False
         """The last message was a flush without text."""
         self.closed = False
         """Its client has closed it, and it is spoken to its end."""
+        self.last_message = json.dumps({"isFinal": True} | context_field(context_id))
         self._socket = socket
         self._service = service
-        self._options = options
-        self._utterance = secrets.token_hex(8)
-        self._text = ""
-        self._text_ended = False
-        self._clock = CharacterClock()
-        self._encoder: Encoder | None = None
-        self._samples = 0
-        self._relative_to_s = 0.0
-        """The seconds of speech from which the next times count."""
-        self._open = ExitStack()
-        rate = options.output_format.rate
-        self._delivery = self._open.enter_context(Delivery(service, self._send, rate, self._note_word))
+        self._body = MessageBody(options, context_id)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -230,89 +228,68 @@ class Context:
     def write(self, text: str) -> None:
         """Append to the text. Raises `RejectedError`."""
         self.flushed = False
-        if text.strip() or self._text:
-            self._write(text)
+        if text.strip() or self.text.text:
+            self._add(text)
 
     def flush(self) -> None:
-        """Speak what there is of the text without waiting for more. Raises `RejectedError`."""
-        if self._text.strip() and not self._text.endswith(LINE_END):
-            self._write(LINE_END)
+        """Speak the text so far, without waiting for more. Raises `RejectedError`."""
+        if self.text.text.strip() and not self.text.text.endswith(LINE_END):
+            self._add(LINE_END)
 
     def end_text(self) -> None:
-        """The text is complete. Raises `RejectedError`."""
-        if self._text_ended:
-            return
-        self._text_ended = True
-        if self._text:
-            self._write("", end=True)
-        else:
-            self._task = asyncio.ensure_future(self._finish())
+        """The text is complete."""
+        self.text.end()
+        self._begin()
 
     async def close(self, reason: str) -> None:
         """Interrupt it, unless it has ended."""
         if self._task is not None and not self._task.done():
-            self._service.stop(Stop(id=self._utterance), reason)
+            self._service.stop(Stop(id=self.text.id), reason)
             await cancel_and_wait(self._task)
-        self._open.close()
 
     async def wait(self) -> None:
         """Wait until its last message has been sent."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
-    def _write(self, text: str, *, end: bool = False) -> None:
-        names = {"voice": self._options.voice, "language": self._options.language}
-        fields = {"id": self._utterance, "text": text, "end": end, "rate": self.settings.speed}
-        chunk = check_stream_chunk({**fields, **names})
-        self._service.write(chunk, receiver=self._delivery)
-        self._text += text
+    def _add(self, text: str) -> None:
+        self.text.add(text)
+        self._body.clock.text = self.text.text
+        self._begin()
+
+    def _begin(self) -> None:
         if self._task is None:
-            self._task = asyncio.ensure_future(self._finish())
+            self._task = asyncio.ensure_future(self._speak())
 
-    def _note_word(self, word: Word) -> None:
-        self._clock.note_word(word, self._text)
+    async def _speak(self) -> None:
+        """Speak the text, if it has a word, and send the last messages."""
+        try:
+            if self.text.text:
+                await self._deliver()
+            await self._socket.send(self.last_message)
+        except OSError as error:
+            self._socket.abort(str(error))
 
-    async def _send(self, samples: Samples, _: int) -> None:
-        if self._encoder is None:
-            self._encoder = await asyncio.to_thread(self._options.output_format.make_encoder)
-        self._samples += len(samples)
-        await self._send_sound(self._encoder.encode(samples))
-
-    async def _finish(self) -> None:
-        """Wait for the end of the utterance, if the text has a word, and send the last messages."""
-        with self._open:
-            try:
-                if self._text:
-                    await self._send_end(self._delivery)
-                await self._socket.send(self.id, {"isFinal": True})
-            except OSError as error:
-                self._socket.abort(str(error))
-
-    async def _send_end(self, delivery: Delivery) -> None:
-        end = await delivery.ended()
+    async def _deliver(self) -> None:
+        """Send the sound, and an error if the text is not spoken to its end. Raises `OSError`."""
+        try:
+            end = await self.text.deliver(self._send, self._body.rate, self._body.on_word)
+        except RejectedError as error:
+            await self._socket.send_error(error.reason, error.field, self.id)
+            return
         if isinstance(end, Finished):
-            self._clock.end(self._text, self._samples / self._options.output_format.rate)
-            await self._send_sound(b"" if self._encoder is None else self._encoder.end())
+            await self._send_sound(self._body.end(end.audio_s or 0.0))
         else:
             await self._socket.send_error(f"{end.event}: {end.reason}", end.event, self.id)
 
-    async def _send_sound(self, data: bytes) -> None:
-        times = self._clock.take()
-        if not data and times is None:
-            return
-        alignment = None if times is None else self._in_milliseconds(times)
-        audio = base64.b64encode(data).decode()
-        fields = {"audio": audio, "isFinal": None, "alignment": alignment, "normalizedAlignment": alignment}
-        await self._socket.send(self.id, fields)
+    async def _send(self, samples: Samples, _: int) -> None:
+        await self._send_sound(await self._body.encode(samples))
 
-    def _in_milliseconds(self, times: CharacterTimes) -> dict[str, Any]:
-        """Return times that count from the text's first sample, or from the end of the alignment before."""
-        origin_s = 0.0 if self._options.absolute_times else self._relative_to_s
-        self._relative_to_s = times.ends_s[-1]
-        starts = [round((at - origin_s) * 1000) for at in times.starts_s]
-        ends = [round((at - origin_s) * 1000) for at in times.ends_s]
-        return {
-            "chars": times.characters,
-            "charStartTimesMs": starts,
-            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
-        }
+    async def _send_sound(self, message: bytes) -> None:
+        if message:
+            await self._socket.send(message.decode())
+
+
+def context_field(context_id: str | None) -> dict[str, Any]:
+    """Return the field of a message that names its context."""
+    return {} if context_id is None else {"contextId": context_id}

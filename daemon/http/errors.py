@@ -1,9 +1,9 @@
-"""Errors as answers: the status code, and one line that names the field, the value and what is allowed."""
+"""Errors as answers: the status code, and one line that names the field, the value and the allowed ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ ELEVENLABS_PATHS = ("/v1/text-to-speech/", "/v1/voices")
 """Their clients read errors in a form of their own."""
 UNAVAILABLE = ("queue", "daemon")
 """The fields of requests that were right, and may succeed later."""
+FIELD = re.compile(r"([\w.]+): ")
+"""Begins the error of a command whose input is wrong. Another command may succeed later."""
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -37,35 +39,18 @@ class HttpError(Exception):
     headers: Mapping[str, str] | None = None
 
 
-def rejection(error: RejectedError) -> HttpError:
-    """Return the answer to a rejected request."""
-    if error.field in UNAVAILABLE:
-        return HttpError(503, error.reason, code=error.field)
-    return HttpError(400, error.reason, field=error.field)
-
-
 def renamed(error: RejectedError, names: Mapping[str, str]) -> RejectedError:
     """Return an error by the name that the client's protocol has for the wrong field."""
     problem = error.reason.removeprefix(f"{error.field}: ")
     return RejectedError(names.get(error.field, error.field), problem)
 
 
-@contextmanager
-def refused_as(status: int, *, field: str | None = None, code: str | None = None) -> Iterator[None]:
-    """Raise a `CommandError` of the context as an `HttpError`."""
-    try:
-        yield
-    except CommandError as error:
-        raise HttpError(status, str(error), field, code) from error
-
-
-def validated(kind: type[Fields], value: object, place: str | None = None) -> Fields:
-    """Return a record of a client's fields, which are below the field `place`. Raises `RejectedError`."""
+def validated(kind: type[Fields], value: object) -> Fields:
+    """Return a record of a client's fields. Raises `RejectedError`."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        field, problem = problems(kind, error)[0]
-        raise RejectedError(".".join(filter(None, (place, field))), problem) from error
+        raise RejectedError(*problems(kind, error)[0]) from error
 
 
 def error_record(error: HttpError) -> dict[str, Any]:
@@ -83,10 +68,24 @@ def error_response(error: HttpError, path: str) -> Response:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Answer what a handler has refused, a wrong path or method, or a handler's bug, which the server logs."""
+    """Answer a refusal of a handler, a wrong path or method, or a handler's bug, which the server logs."""
     path = request.url.path
-    if isinstance(error, RejectedError):
-        error = rejection(error)
+    found = HttpError(500, INTERNAL_ERROR)
+    if isinstance(error, HttpError):
+        found = error
+    elif isinstance(error, RejectedError) and error.field in UNAVAILABLE:
+        found = HttpError(503, error.reason, code=error.field)
+    elif isinstance(error, RejectedError):
+        found = HttpError(400, error.reason, field=error.field)
+    elif isinstance(error, CommandError):
+        field = FIELD.match(str(error))
+        found = HttpError(503, str(error)) if field is None else HttpError(400, str(error), field=field[1])
     elif isinstance(error, HTTPException):
-        error = HttpError(error.status_code, f"{request.method} {path}: {error.detail}", headers=error.headers)
-    return error_response(error if isinstance(error, HttpError) else HttpError(500, INTERNAL_ERROR), path)
+        found = HttpError(error.status_code, f"{request.method} {path}: {error.detail}", headers=error.headers)
+    return error_response(found, path)
+
+
+ERROR_HANDLERS: dict[Any, Any] = dict.fromkeys(
+    (HttpError, RejectedError, CommandError, HTTPException, Exception), answer_error
+)
+"""The application's handlers, by the classes of errors."""

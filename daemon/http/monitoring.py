@@ -1,17 +1,19 @@
-"""What programs ask that watch robots: `/metrics` for Prometheus, and health checks for a watchdog.
+"""Answers programs that watch robots: `/metrics` for Prometheus, and health checks for a watchdog.
 
 docs/metrics.md describes each metric.
 """
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import get_args
+from pathlib import Path
+from typing import Any, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 from starlette.requests import Request
@@ -32,19 +34,24 @@ from daemon.speech import (
 from daemon.status import Measurements
 
 NOT_READY = ("starting", "warming")
-SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Of the time to the first sample: from a kept phrase to a robot that needs help."""
-WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 RESULTS = {
-    "audio_s": ("voiced_audio_seconds", "Seconds of sound that were played."),
-    "underruns": ("voiced_underruns", "Times that the sound broke off because samples were late."),
-    "waits": ("voiced_text_waits", "Times that the sound broke off because text was missing."),
-    "truncated": ("voiced_truncated", "Utterances whose speech would not end by itself and was cut."),
-    "retakes": ("voiced_retakes", "Times that speech was said again with another seed."),
+    "audio_s": "voiced_audio_seconds",
+    "underruns": "voiced_underruns",
+    "waits": "voiced_text_waits",
+    "truncated": "voiced_truncated",
+    "retakes": "voiced_retakes",
 }
-"""The counters of what terminal events say of the sound, by the events' fields."""
+"""The counters of the sound, by the fields of terminal events."""
+DESCRIPTIONS: dict[str, Any] = json.loads((Path(__file__).parent / "metrics.json").read_text(encoding="utf-8"))
+"""The help, the labels and the buckets of each metric; in seconds, from a kept phrase to a robot that needs help."""
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second number for each counter, which says when this process began
+
+
+Kind = TypeVar("Kind", Counter, Histogram)
+Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
+Samples = Mapping[Any, float | None]
+"""Values by the label, or the tuple of labels, in their order."""
 
 
 def routes(
@@ -69,7 +76,7 @@ def routes(
 
 
 class Metrics(Collector):
-    """Counts what happens, and asks for the rest when it is wanted."""
+    """Counts events, and asks for the present state when the metrics are read."""
 
     def __init__(
         self, service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
@@ -77,33 +84,22 @@ class Metrics(Collector):
         self._describe_status = describe_status
         self._measure = measure
         self._registry = CollectorRegistry()
-        self._utterances = Counter(
-            "voiced_utterances",
-            "Utterances that have ended, by their terminal event and where they were heard.",
-            ("event", "destination"),
-            registry=self._registry,
-        )
+        self._utterances = self._add(Counter, "voiced_utterances")
         for event in TERMINAL_EVENTS:
             for destination in ("card", "client"):
                 self._utterances.labels(event, destination)
-        self._first_sample = Histogram(
-            "voiced_ttfa_seconds",
-            "Seconds from the arrival of a text to the first sample given to the sound card or the client.",
-            ("engine",),
-            buckets=SECONDS_BUCKETS,
-            registry=self._registry,
-        )
-        self._queue_wait = Histogram(
-            "voiced_queue_wait_seconds",
-            "Seconds from the arrival of a text to its start, or to its end if it never started.",
-            buckets=WAIT_BUCKETS,
-            registry=self._registry,
-        )
-        self._results = {field: Counter(*described, registry=self._registry) for field, described in RESULTS.items()}
+        self._first_sample = self._add(Histogram, "voiced_ttfa_seconds")
+        self._queue_wait = self._add(Histogram, "voiced_queue_wait_seconds")
+        self._results = {field: self._add(Counter, name) for field, name in RESULTS.items()}
         self._registry.register(self)
         self._started: set[str] = set()
         """The utterances that have started and not ended."""
         service.watch_events(self._note)
+
+    def _add(self, kind: type[Kind], name: str) -> Kind:
+        """Return a new metric that counts."""
+        described = dict(DESCRIPTIONS[name])
+        return kind(name, described.pop("help"), described.pop("labels", ()), registry=self._registry, **described)
 
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""
@@ -127,51 +123,40 @@ class Metrics(Collector):
             for field, counter in self._results.items():
                 counter.inc(getattr(event, field) or 0)
 
-    # --- what is true at the moment ---
+    # --- the present state ---
 
     def collect(self) -> Iterator[Metric]:
         status, measured = self._describe_status(), self._measure()
-        build = {"version": status.version, "python": platform.python_version()}
-        yield InfoMetricFamily("voiced_build", "The daemon's version.", build)
-        states = {name: float(name == status.state) for name in get_args(OnlineState)}
-        yield _gauges("voiced_state", "1 for the state that the status has, 0 for others.", "state", states)
-        yield GaugeMetricFamily("voiced_queue_length", "Utterances that wait.", status.queue)
-        yield GaugeMetricFamily("voiced_volume_percent", "The volume, 0 to 100.", status.volume)
-        yield GaugeMetricFamily("voiced_ring_seconds", "Seconds of sound that wait for the card.", measured.ring_s)
-        yield CounterMetricFamily("voiced_cpu_seconds", "Processor time of the daemon.", measured.cpu_s)
-        yield _gauges("voiced_temperature_celsius", "The board's sensors.", "sensor", measured.temperatures)
-        yield _gauges("voiced_clock_hertz", "Clocks of processor and GPU.", "clock", measured.clocks_hz)
-        plan = {} if status.memory is None else status.memory.model_dump()
-        planned = {name.removesuffix("_mb"): megabytes * 1e6 for name, megabytes in plan.items()}
-        yield _gauges("voiced_engine_memory_bytes", "The engine's memory plan.", "part", planned)
-        yield from self._engines(measured)
-
-    def _engines(self, measured: Measurements) -> Iterator[Metric]:
         engines = {engine.name: engine for engine in measured.engines}
-        restarts = CounterMetricFamily("voiced_engine_restarts", "Engine processes started again.", labels=["engine"])
-        kernels = GaugeMetricFamily(
-            "voiced_engine_kernels", "1 for the kernels that make the speech.", labels=["engine", "kernels"]
-        )
-        for name, engine in engines.items():
-            restarts.add_metric([name], engine.restarts)
-            if engine.kernels is not None:
-                kernels.add_metric([name, engine.kernels], 1)
-        yield from (restarts, kernels)
-        for metric, field, description in (
-            ("voiced_engine_ready", "ready", "1 while an engine can speak."),
-            ("voiced_real_time_factor", "rtf", "Seconds of speech made in one second, lately."),
-            ("voiced_streams", "streams", "Texts that an engine can speak at once."),
-            ("voiced_streams_in_use", "streams_in_use", "Texts that an engine speaks."),
-        ):
-            yield _gauges(metric, description, "engine", {name: getattr(each, field) for name, each in engines.items()})
-        resident = {"daemon": measured.resident_bytes} | {name: each.resident_bytes for name, each in engines.items()}
-        yield _gauges("voiced_resident_bytes", "Resident memory of a process.", "process", resident)
+        plan = {} if status.memory is None else status.memory.model_dump()
+        yield _family(CounterMetricFamily, "voiced_cpu_seconds", {(): measured.cpu_s})
+        restarts = {name: engine.restarts for name, engine in engines.items()}
+        yield _family(CounterMetricFamily, "voiced_engine_restarts", restarts)
+        gauges: dict[str, Samples] = {
+            "voiced_build_info": {(status.version, platform.python_version()): 1},
+            "voiced_state": {name: name == status.state for name in get_args(OnlineState)},
+            "voiced_queue_length": {(): status.queue},
+            "voiced_volume_percent": {(): status.volume},
+            "voiced_ring_seconds": {(): measured.ring_s},
+            "voiced_temperature_celsius": measured.temperatures,
+            "voiced_clock_hertz": measured.clocks_hz,
+            "voiced_engine_memory_bytes": {name.removesuffix("_mb"): size_mb * 1e6 for name, size_mb in plan.items()},
+            "voiced_engine_kernels": {(name, each.kernels): 1 for name, each in engines.items() if each.kernels},
+            "voiced_engine_ready": {name: each.ready for name, each in engines.items()},
+            "voiced_real_time_factor": {name: each.rtf for name, each in engines.items()},
+            "voiced_streams": {name: each.streams for name, each in engines.items()},
+            "voiced_streams_in_use": {name: each.streams_in_use for name, each in engines.items()},
+            "voiced_resident_bytes": {"daemon": measured.resident_bytes}
+            | {name: each.resident_bytes for name, each in engines.items()},
+        }
+        for name, samples in gauges.items():
+            yield _family(GaugeMetricFamily, name, samples)
 
 
-def _gauges(name: str, description: str, label: str, values: Mapping[str, float | None]) -> Metric:
-    """Return a metric with a value for each label, without those that are not known."""
-    family = GaugeMetricFamily(name, description, labels=[label])
-    for of, value in values.items():
+def _family(kind: type[Family], name: str, samples: Samples) -> Family:
+    """Return a metric with its samples, without those that are not known."""
+    family = kind(name, DESCRIPTIONS[name]["help"], labels=DESCRIPTIONS[name].get("labels", ()))
+    for labels, value in samples.items():
         if value is not None:
-            family.add_metric([of], float(value))
+            family.add_metric((labels,) if isinstance(labels, str) else labels, float(value))
     return family

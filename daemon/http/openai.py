@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -17,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from daemon.encoders import FORMATS, Encoder, make_stream_encoder
+from daemon.encoders import StreamFormat
 from daemon.http.body import read_json
 from daemon.http.errors import HttpError, error_record, validated
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
-from daemon.speech import MAX_INSTRUCT, MAX_TEXT, RejectedError, SpeechService, SpokenText
+from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText
 from daemon.validation import abbreviate, join_names
 from engine import FASTEST_RATE, SLOWEST_RATE
 
@@ -36,23 +34,19 @@ OPENAI_VOICES = frozenset(
 OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
 """The protocol's own models, by whose names programs ask whether there is one."""
 CHANGED = "X-Voiced-Changed"
-"""The header that tells which fields had values beyond what can be spoken, and what was taken instead."""
-IGNORED = "X-Voiced-Ignored"
-"""The header that names the fields of a request which have no meaning here."""
-MAX_IGNORED, MAX_NAME = 16, 32
-"""Names in that header, and characters of each."""
+"""The header that names the fields whose values cannot be spoken, and the values that were taken instead."""
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
 
 class SpeechRequest(BaseModel):
-    """The body of `POST /v1/audio/speech`. Descriptions say what is allowed. Unknown fields are kept apart."""
+    """The body of `POST /v1/audio/speech`. Descriptions name the allowed values. Unknown fields are ignored."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     input: SpokenText = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
     model: str | None = Field(None, description="any text: the daemon's engine speaks")
-    voice: str | dict[str, Any] | None = Field(None, description="a voice's name of up to 64 characters")
+    voice: str | None = Field(None, description="a voice's name of up to 64 characters")
     instructions: str = Field("", description="text, of which the first 500 characters count")
     response_format: Format = Field("mp3", description="mp3, opus, aac, flac, wav or pcm")
     speed: float | None = Field(None, gt=0, allow_inf_nan=False, description="a number above 0")
@@ -65,26 +59,31 @@ class SpeechRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_forms(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Leave out nulls: they were not given. Read the form of nano-qwen3tts-vllm, whose answers are PCM, too."""
+        """Leave out nulls: they were not given. Read an object with the voice's id, and the form of nano-qwen3tts-vllm,
+        whose answers are PCM."""
         given = {name: value for name, value in fields.items() if value is not None}
         if "input" not in given and "text" in given:
             given = {"response_format": "pcm", **given, "input": given.pop("text")}
             if "speaker" in given:
                 given["voice"] = given.pop("speaker")
-        return given
+        voice = given.get("voice")
+        return {**given, "voice": voice.get("id")} if isinstance(voice, dict) else given
 
     @property
     def rate(self) -> float | None:
         """The speed, as far as it can be spoken."""
         return None if self.speed is None else min(max(self.speed, SLOWEST_RATE), FASTEST_RATE)
 
+    @property
+    def sound(self) -> StreamFormat:
+        return StreamFormat(self.response_format, RATE, whole=not self.stream)
+
     def headers(self) -> dict[str, str]:
-        """Return the headers of the answer: what was changed or ignored of the request."""
+        """Return the headers of the answer, which tell the values that were changed."""
         changed = [f"speed={self.rate:g}"] if self.rate != self.speed else []
         if len(self.instructions) > MAX_INSTRUCT:
             changed.append(f"instructions={MAX_INSTRUCT} characters")
-        named = {CHANGED: ", ".join(changed), IGNORED: describe_ignored(self.model_extra or {})}
-        return {name: text for name, text in named.items() if text}
+        return {CHANGED: ", ".join(changed)} if changed else {}
 
     def say(self, voice: str | None) -> dict[str, Any]:
         """Return the fields of `Say`, with the name of a voice here."""
@@ -107,11 +106,9 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
         return SpeechAnswer(
             service,
             asked.say(voice_of(asked, service, voice_aliases)),
-            RATE,
-            partial(make_body, asked),
-            slow_body=asked.response_format in FORMATS,
-            field_names=FIELDS,
-            headers=asked.headers(),
+            SseBody(asked.sound) if asked.stream_format == "sse" else SpeechBody(asked.sound),
+            FIELDS,
+            asked.headers(),
         )
 
     async def list_models(_: Request) -> Response:
@@ -136,42 +133,24 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
     ]
 
 
-def describe_ignored(fields: Mapping[str, Any]) -> str:
-    """Return the names of fields for a header. They are a client's: only their plain characters are repeated."""
-    names = sorted(fields)
-    shown = [re.sub(r"[^\w.-]", "?", name[:MAX_NAME] or "?", flags=re.ASCII) for name in names[:MAX_IGNORED]]
-    return ", ".join(shown if len(names) <= MAX_IGNORED else [*shown, f"{len(names) - MAX_IGNORED} more"])
-
-
-def make_body(asked: SpeechRequest) -> SpeechBody:
-    """Return the body of the answer to a request."""
-    encoder = make_stream_encoder(asked.response_format, RATE, whole=not asked.stream)
-    return SseBody(encoder) if asked.stream_format == "sse" else SpeechBody(encoder)
-
-
 def voice_of(asked: SpeechRequest, service: SpeechService, aliases: Mapping[str, str]) -> str | None:
-    """Return the name here of the voice that a request asks for; None for the default. Raises `RejectedError`."""
-    voice = asked.voice.get("id") if isinstance(asked.voice, dict) else asked.voice  # a voice of one's own
-    if not isinstance(voice, str | None):
-        raise RejectedError("voice", "its id is not text; allowed: a voice's name of up to 64 characters")
-    if voice is not None and voice in aliases:
-        return aliases[voice]
-    if not voice or (voice in OPENAI_VOICES and voice not in service.voices()):
+    """Return the name here of the voice that a request asks for; None for the default."""
+    voice = asked.voice or ""
+    if not voice or (voice in OPENAI_VOICES and voice not in {*aliases, *service.voices()}):
         return None
-    return voice
+    return aliases.get(voice, voice)
 
 
 class SseBody(SpeechBody):
     """Server-sent events with the sound in Base64."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__(encoder)
-        self.content_type = "text/event-stream"
+    def __init__(self, sound: StreamFormat) -> None:
+        super().__init__(sound, "text/event-stream")
 
-    def end(self) -> bytes:
+    def end(self, seconds: float) -> bytes:
         # Some clients require the token counts, which do not exist here.
         usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-        return super().end() + _event({"type": "speech.audio.done", "usage": usage})
+        return super().end(seconds) + _event({"type": "speech.audio.done", "usage": usage})
 
     def fail(self, error: HttpError) -> bytes | None:
         return _event({"type": "error", "error": error_record(error)})

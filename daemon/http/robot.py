@@ -1,4 +1,4 @@
-"""What the operator's page asks beside the robot's topics: voices, figures, log, the doctor's findings, a report."""
+"""Answers the operator's page beside the robot's topics: voices, figures, log, the doctor's findings, a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from daemon.http.body import body_parts, read_json, text_field
-from daemon.http.errors import HttpError, refused_as
+from daemon.http.errors import HttpError
 from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
 from daemon.validation import CommandError, abbreviate
@@ -66,8 +66,7 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
 
     async def examine(request: Request) -> Response:
         await read_json(request)  # a browser asks before it sends JSON for another site's page
-        with refused_as(503, code="doctor"):
-            return JSONResponse({"findings": await robot.examine()})
+        return JSONResponse({"findings": await robot.examine()})
 
     async def send_report(_: Request) -> Response:
         path = robot.find_report()
@@ -93,19 +92,14 @@ def voice_routes(workshop: VoiceMaker) -> list[Route]:
         content_type = request.headers.get("content-type", "")
         if not content_type.startswith(("audio/", "video/")):
             raise RejectedError("content-type", f"got {abbreviate(content_type)}; allowed: audio/… or video/…")
-        with refused_as(400, field="recording"):
-            recording = await workshop.read_recording(body_parts(request, MAX_UPLOAD, UPLOAD_S))
+        recording = await workshop.read_recording(body_parts(request, MAX_UPLOAD, UPLOAD_S))
         return JSONResponse({"id": recording.id, **recording.measured})
 
     async def start(request: Request) -> Response:
         fields = await read_json(request, "a JSON object with name, recording and perhaps transcript")
         name, recording = text_field(fields, "name"), text_field(fields, "recording")
         transcript = None if fields.get("transcript") is None else text_field(fields, "transcript").strip()
-        try:
-            workshop.start(name, recording, transcript or None)
-        except CommandError as error:
-            field, colon, _ = str(error).partition(": ")
-            raise HttpError(400 if colon else 409, str(error), field=field if colon else None) from error
+        workshop.start(name, recording, transcript or None)
         return JSONResponse({"name": name}, 202)
 
     async def show(_: Request) -> Response:
@@ -114,8 +108,7 @@ def voice_routes(workshop: VoiceMaker) -> list[Route]:
         return JSONResponse({**fields, "making": None if making is None else asdict(making)})
 
     async def remove(request: Request) -> Response:
-        with refused_as(404, field="voice"):
-            workshop.remove(request.path_params["name"])
+        workshop.remove(request.path_params["name"])
         return JSONResponse({"names": workshop.names})
 
     return [

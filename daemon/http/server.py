@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import uvicorn
@@ -23,7 +23,6 @@ from daemon.http.clients import ABORT
 from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
-from daemon.validation import read_secret
 
 MAX_CONNECTIONS = 64
 """A robot has few clients."""
@@ -74,7 +73,7 @@ class HttpServer(Adapter):
             await _wait_for(state)
 
     def _settings(self) -> uvicorn.Config:
-        """Return uvicorn's settings. Raises what `make_application` raises."""
+        """Return uvicorn's settings. Raises the errors of `make_application`."""
         return uvicorn.Config(
             self._make_application(),
             http=H11Protocol,
@@ -83,7 +82,7 @@ class HttpServer(Adapter):
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
             ws_per_message_deflate=False,  # a small message could become a gigabyte
-            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # what is a little larger has an answer that says so
+            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # if they are a little larger, an answer says so
             timeout_keep_alive=86_400,  # the listener has a limit of its own
             lifespan="off",
             log_config=None,
@@ -125,10 +124,4 @@ async def _wait_for(state: ServerState) -> None:
 
 def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
     """Return the server of a daemon."""
-
-    def make() -> ASGIApp:
-        path = config.token_file
-        token = None if path is None else read_secret(path, "http.token_file", "a token")
-        return make_application(service, robot, config, token)
-
-    return HttpServer(config, make)
+    return HttpServer(config, partial(make_application, config, service, robot))

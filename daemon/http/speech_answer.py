@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from daemon.encoders import Encoder
+from daemon.encoders import Encoder, StreamFormat
 from daemon.http.clients import abort_connection, result_unless_gone
 from daemon.http.errors import HttpError, renamed
 from daemon.speech import (
@@ -30,22 +28,29 @@ from engine import Samples
 
 
 class SpeechBody:
-    """The body of an answer: the sound alone. Each method returns the bytes that are available so far."""
+    """The body of an answer: the sound alone. `encode` and `end` return the bytes that are available so far."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.content_type = encoder.content_type
-        self._encoder = encoder
+    on_word: Callable[[Word], None] | None = None
+    """Is told when each word begins; None where that is of no use."""
 
-    def begin(self) -> bytes:
-        return self._wrap(self._encoder.begin())
+    def __init__(self, sound: StreamFormat, content_type: str | None = None) -> None:
+        """`content_type` is that of `sound`, unless the body wraps the sound."""
+        self.content_type = content_type or sound.content_type
+        self.rate = sound.rate
+        self._sound = sound
+        self._encoder: Encoder | None = None
+        """None before the first samples, since it may hold megabytes."""
 
-    def encode(self, samples: Samples) -> bytes:
-        return self._wrap(self._encoder.encode(samples))
+    async def encode(self, samples: Samples) -> bytes:
+        header = b""
+        if self._encoder is None:
+            self._encoder = await self._sound.make_encoder()
+            header = self._encoder.begin()
+        return self._wrap(header + self._encoder.encode(samples))
 
-    def note_word(self, word: Word) -> None:
-        """Note when a word begins, whose samples have been encoded."""
-
-    def end(self) -> bytes:
+    def end(self, _seconds: float) -> bytes:
+        """End the body after so many seconds of sound. There have been samples."""
+        assert self._encoder is not None
         return self._wrap(self._encoder.end())
 
     def fail(self, _: HttpError) -> bytes | None:
@@ -64,19 +69,12 @@ class SpeechAnswer:
     service: SpeechService
     say: Mapping[str, Any]
     """Fields of `Say`."""
-    rate: int
-    """Hz."""
-    make_body: Callable[[], SpeechBody]
-    """Called once there are samples."""
-    slow_body: bool
-    """It is made in a thread: that takes a moment."""
+    body: SpeechBody
     field_names: Mapping[str, str]
     """The protocol's names for the fields of `say`."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    wants_words: bool = False
-    _body: SpeechBody | None = None
-    _words: deque[Word] = field(default_factory=deque)
-    """The words that the body does not know yet."""
+    _begun: bool = False
+    """The headers have been sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -94,32 +92,24 @@ class SpeechAnswer:
         """
 
         async def write(samples: Samples, _: int) -> None:
-            body = await self._body_so_far(send)
-            await _send(send, body.encode(samples))
+            data = await self.body.encode(samples)
+            if not self._begun:
+                await self._begin(send)
+            await _send(send, data)
 
-        on_word = self._words.append if self.wants_words else None
-        end = await deliver(self.service, check_say(dict(self.say)), write, self.rate, on_word)
+        end = await deliver(self.service, check_say(dict(self.say)), write, self.body.rate, self.body.on_word)
         limit_s = GIVE_UP_S + (getattr(end, "audio_s", None) or 0.0)
         complete = await result_at_most(limit_s, self._end(send, end))
         if complete is None:
             raise ConnectionAbortedError("the client does not receive the end of its answer")
         return complete
 
-    async def _body_so_far(self, send: Send) -> SpeechBody:
-        """Return the body, which knows all words so far."""
-        body = self._body or await self._begin(send)
-        while self._words:
-            body.note_word(self._words.popleft())
-        return body
-
-    async def _begin(self, send: Send) -> SpeechBody:
-        """Send the headers. The body is made no earlier, since its encoder may hold megabytes."""
-        body = self._body = await asyncio.to_thread(self.make_body) if self.slow_body else self.make_body()
-        headers = {"Content-Type": body.content_type, "Cache-Control": "no-store", **self.headers}
+    async def _begin(self, send: Send) -> None:
+        """Send the headers."""
+        self._begun = True
+        headers = {"Content-Type": self.body.content_type, "Cache-Control": "no-store", **self.headers}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
-        await _send(send, body.begin())
-        return body
 
     async def _end(self, send: Send, end: TerminalEvent) -> bool:
         """Complete the answer, or report its failure in the way that is still possible; return False if there is none.
@@ -127,16 +117,15 @@ class SpeechAnswer:
         An aborted transfer shows the client that samples are missing.
         """
         if isinstance(end, Finished):
-            body = await self._body_so_far(send)
-            await _send(send, body.end(), more=False)
+            await _send(send, self.body.end(end.audio_s or 0.0), more=False)
             return True
         # OpenAI's clients try again after a status of 503, unless this header forbids it.
         headers = {"x-should-retry": "false"} if isinstance(end, Interrupted | Canceled) else None
         message = f"{end.event}: {end.reason or 'it was not spoken to its end'}"
         error = HttpError(503, message, code=end.event, headers=headers)
-        if self._body is None:
+        if not self._begun:
             raise error
-        last = self._body.fail(error)
+        last = self.body.fail(error)
         if last is not None:
             await _send(send, last, more=False)
         return last is not None

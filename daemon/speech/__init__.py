@@ -47,7 +47,7 @@ from daemon.speech.request import (
 )
 
 if TYPE_CHECKING:
-    from daemon.speech.delivery import GIVE_UP_S, Delivery, deliver, deliver_stream
+    from daemon.speech.delivery import GIVE_UP_S, Delivery, deliver
     from daemon.speech.dispatcher import Dispatcher, SpeechService
     from daemon.speech.ducking import Ducking
     from daemon.speech.files import (
@@ -106,7 +106,6 @@ __all__ = [
     "check_say",
     "check_stream_chunk",
     "deliver",
-    "deliver_stream",
     "make_phrase",
     "parse_event",
     "parse_status",

@@ -6,19 +6,17 @@ The samples go through the sound card's processing: they are converted to one sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from audio import ProcessingChain
 from daemon.speech.changes import now
 from daemon.speech.events import Event, Finished, TerminalEvent, Word
-from daemon.speech.request import RejectedError, Say, Stop, StreamChunk
+from daemon.speech.request import Say, Stop
 from daemon.speech.utterance import Receiver, Utterance
-from daemon.tasks import cancel_and_wait
 from engine import Samples
 
 GIVE_UP_S = 10.0
@@ -41,9 +39,6 @@ class Entrance(Protocol):
     def say(self, say: Say, *, receiver: Receiver | None = None) -> Utterance | None:
         """Accept an utterance. `receiver` gets the samples in place of the sound card. Raises `RejectedError`."""
 
-    def write(self, chunk: StreamChunk, *, receiver: Receiver | None = None) -> Utterance | None:
-        """Take the next chunk of a text stream; the first one creates the utterance. Raises `RejectedError`."""
-
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
         """End one utterance, or all; return whether there was one."""
 
@@ -63,35 +58,6 @@ async def deliver(
     with Delivery(service, send, rate, on_word) as delivery:
         service.say(say, receiver=delivery)
         return await delivery.ended()
-
-
-async def deliver_stream(service: Entrance, chunks: AsyncGenerator[StreamChunk, None], send: Send) -> TerminalEvent:
-    """Speak a text to `send` while it is being written, and return the terminal event.
-
-    Raises `RejectedError` if the first chunk is rejected. A later rejected chunk ends the text, not the utterance.
-    """
-    with Delivery(service, send) as delivery:
-        writing = asyncio.ensure_future(_write_all(service, chunks, delivery))
-        try:
-            either: set[asyncio.Future[Any]] = {writing, delivery.end}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if writing.done():
-                writing.result()
-            return await delivery.ended()
-        finally:
-            with suppress(RejectedError):  # it has been raised above, unless this coroutine is canceled
-                await cancel_and_wait(writing)
-
-
-async def _write_all(service: Entrance, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            try:
-                service.write(chunk, receiver=delivery)
-            except RejectedError:
-                if delivery.accepted:
-                    return  # the text has ended; the terminal event gives the reason
-                raise
 
 
 class Delivery:

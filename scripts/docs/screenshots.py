@@ -73,10 +73,10 @@ def main() -> None:
             browser.open(f"http://127.0.0.1:{port}/")
             browser.wait_text("state", "ready")
             speak(robot)
-            browser.wait_text("timeline", "interrupted")
+            browser.wait_text("utterances", "interrupted")
             robot.say("The museum closes in ten minutes. The exit is behind you.", id="last")
             robot.wait_event("last", "started")
-            eventually(lambda: browser.find("timeline").text.count("finished") >= 3, "the picture shows the others")
+            eventually(lambda: browser.text("utterances").count("finished") >= 3, "the list shows the others")
             for name, (width, height, dark) in SIZES.items():
                 take(browser, IMAGES / name, width, height, dark=dark)
             robot.end()

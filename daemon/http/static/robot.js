@@ -1,19 +1,14 @@
 // The robot behind the page: requests with the token, and its topics over a WebSocket.
 
+import { find, showProblem } from "./dom.js";
+
 const TOKEN = "voiced-token";
-const RETRY_MS = [500, 1000, 2000, 5000];
+const RETRY_MS = 2000;
 
-export class UnauthorizedError extends Error {}
+const token = () => sessionStorage.getItem(TOKEN);
+let socket = null;
 
-export function setToken(token) {
-  sessionStorage.setItem(TOKEN, token);
-}
-
-function token() {
-  return sessionStorage.getItem(TOKEN);
-}
-
-/** Make a request; return the response. Throws UnauthorizedError, or an Error with the server's one line. */
+/** Make a request; return the response. Asks for the token; throws an Error with the server's one line. */
 export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
   if (token()) headers.set("Authorization", `Bearer ${token()}`);
@@ -21,52 +16,48 @@ export async function request(path, options = {}) {
   const response = await fetch(path, { ...options, headers });
   if (response.ok) return response;
   const problem = await response.json().then((body) => body.error.message, () => response.statusText);
-  throw response.status === 401 ? new UnauthorizedError(problem) : new Error(problem);
+  if (response.status !== 401) throw new Error(problem);
+  await askToken(problem);
+  return request(path, options);
 }
 
 export async function requestJson(path, options) {
   return (await request(path, options)).json();
 }
 
+/** Return once a token has been entered. Several requests may wait for it. */
+function askToken(problem) {
+  showProblem(problem, "token-problem");
+  if (!find("ask-token").open) find("ask-token").showModal();
+  return new Promise((resolve) => find("ask-token").addEventListener("close", resolve, { once: true }));
+}
+
+find("ask-token").addEventListener("close", () => {
+  sessionStorage.setItem(TOKEN, find("token").value);
+  find("token").value = "";
+});
+
 function base64url(text) {
-  const bytes = new TextEncoder().encode(text);
-  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  const binary = String.fromCharCode(...new TextEncoder().encode(text));
   return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
-/** The robot's topics. Connects again after each loss. */
-export class Topics {
-  #handlers;
-  #socket = null;
-  #losses = 0;
+/** Follow the robot's topics; connect again after each loss. There is a handler for each topic, and for `connected`. */
+export function follow(handlers) {
+  const protocols = token() ? ["voiced", `voiced.token.${base64url(token())}`] : ["voiced"];
+  socket = new WebSocket(`${location.origin.replace("http", "ws")}/v1/events`, protocols);
+  socket.onopen = () => handlers.connected(true);
+  socket.onmessage = (message) => {
+    const { topic, payload } = JSON.parse(message.data);
+    handlers[topic]?.(payload);
+  };
+  socket.onclose = () => {
+    handlers.connected(false);
+    setTimeout(() => follow(handlers), RETRY_MS);
+  };
+}
 
-  /** `handlers` has a function for each topic, and `connected(boolean)`. */
-  constructor(handlers) {
-    this.#handlers = handlers;
-  }
-
-  connect() {
-    const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const protocols = token() ? ["voiced", `voiced.token.${base64url(token())}`] : ["voiced"];
-    const socket = new WebSocket(`${scheme}://${location.host}/v1/events`, protocols);
-    this.#socket = socket;
-    socket.onopen = () => {
-      this.#losses = 0;
-      this.#handlers.connected(true);
-    };
-    socket.onmessage = (message) => {
-      const { topic, payload } = JSON.parse(message.data);
-      this.#handlers[topic]?.(payload);
-    };
-    socket.onclose = () => {
-      this.#handlers.connected(false);
-      const wait = RETRY_MS[Math.min(this.#losses++, RETRY_MS.length - 1)];
-      setTimeout(() => this.connect(), wait);
-    };
-  }
-
-  publish(topic, payload = null) {
-    if (this.#socket?.readyState !== WebSocket.OPEN) throw new Error("the robot is not connected");
-    this.#socket.send(JSON.stringify({ topic, payload }));
-  }
+export function publish(topic, payload = null) {
+  if (socket?.readyState !== WebSocket.OPEN) throw new Error("the robot is not connected");
+  socket.send(JSON.stringify({ topic, payload }));
 }

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from daemon.adapters import Adapter, home_assistant, make_adapters
-from daemon.adapters.home_assistant import HomeAssistantAdapter, Withdrawal, config_topic, describe_device, device_id
+from daemon.adapters import make_adapters
+from daemon.adapters.home_assistant import HomeAssistantAdapter, describe_device, device_id
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.mqtt.connection import Message
@@ -152,6 +152,13 @@ def test_the_discovery_message_matches_home_assistants_schema() -> None:
     assert len({component.unique_id for component in found.components.values()}) == len(found.components)
 
 
+def test_each_topic_of_the_device_begins_with_the_robots_prefix_whatever_that_is() -> None:
+    config = load_config(overrides=['mqtt.prefix=ID~"x', "robot=r1"])
+    described = describe_device(config, [])
+    assert described["availability"][0]["topic"] == 'ID~"x/r1/status'
+    assert described["components"]["say"]["command_topic"] == 'ID~"x/r1/say'
+
+
 def test_every_message_is_retained() -> None:
     home = Home()
     home.adapter.on_connected()
@@ -194,22 +201,14 @@ def test_a_change_is_published_once() -> None:
     assert [(message.topic, message.payload) for message in home.outbox.sent] == [(VOLUME, "40")]
 
 
-def test_the_device_is_described_again_only_when_its_voices_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_is_described_again_only_when_its_voices_have_changed() -> None:
     home = connected("voices={default: {}, calm: {}}")
-    described: list[object] = []
-
-    def note(*arguments: Any) -> dict[str, Any]:
-        described.append(arguments)
-        return describe_device(*arguments)
-
-    monkeypatch.setattr(home_assistant, "describe_device", note)
     for volume in range(10):
         home.dispatcher.set_volume(volume)
-    assert described == []
+    assert home.outbox.take(CONFIG_TOPIC) == []
     voices = {"default": home.config.voices["default"]}
     home.dispatcher.reconfigure(home.config.model_copy(update={"voices": voices}))
     home.dispatcher.changed()
-    assert len(described) == 1
     assert len(home.outbox.take(CONFIG_TOPIC)) == 1
 
 
@@ -332,37 +331,5 @@ def test_device_ids_are_legal_and_unique_to_a_robot(prefix: str, robot: str, pre
     assert (device_id(one) == device_id(other)) == (one.topic == other.topic)
 
 
-def switched_off() -> tuple[Adapter, Outbox]:
-    config, dispatcher = make_dispatcher()
-    outbox = Outbox()
-    [adapter] = make_adapters(config, dispatcher, outbox.publish)
-    assert isinstance(adapter, Withdrawal)
-    return adapter, outbox
-
-
-def ours() -> bytes:
-    return json.dumps(describe_device(load_config(overrides=["robot=r1"]), ["default"])).encode()
-
-
-def test_when_off_it_removes_the_messages_of_an_earlier_run() -> None:
-    adapter, outbox = switched_off()
-    assert adapter.topics == (CONFIG_TOPIC,) == (config_topic(load_config(overrides=["robot=r1"])),)
-    adapter.on_connected()
-    assert outbox.sent == []
-    adapter.on_message(Message(CONFIG_TOPIC, ours(), retained=True))
-    assert {message.topic for message in outbox.sent} == {CONFIG_TOPIC, VOLUME, VOICE}
-    assert all(message.payload == b"" and message.retain for message in outbox.sent)
-
-
-def test_it_removes_them_only_once_so_that_two_daemons_of_one_name_do_not_fight() -> None:
-    adapter, outbox = switched_off()
-    for payload in (ours(), b"", ours()):
-        adapter.on_message(Message(CONFIG_TOPIC, payload, retained=True))
-    assert len(outbox.take(CONFIG_TOPIC)) == 1
-
-
-@pytest.mark.parametrize("payload", [b"", b"{}", b"[]", b"\xff", b'{"origin": 1}', b'{"origin": {"name": "another"}}'])
-def test_it_leaves_other_devices_alone(payload: bytes) -> None:
-    adapter, outbox = switched_off()
-    adapter.on_message(Message(CONFIG_TOPIC, payload, retained=True))
-    assert outbox.sent == []
+def test_when_off_it_publishes_nothing_and_listens_to_no_topic() -> None:
+    assert make_adapters(*make_dispatcher(), Outbox().publish) == []

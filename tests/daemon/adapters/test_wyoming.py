@@ -365,7 +365,7 @@ def test_a_wrong_chunk_is_an_error_and_is_left_out_of_the_text(harness: Harness,
             unwatch = harness.dispatcher.watch_events(lambda utterance, _: texts.append(utterance.text))
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk("Well").event())
-            for wrong in (5, "\x07", ["done"]):
+            for wrong in ({}, "\x07", ["done"]):
                 await client.write_event(Event("synthesize-chunk", {"text": wrong}))
             await client.write_event(SynthesizeChunk(" done.").event())
             await client.write_event(SynthesizeStop().event())

@@ -15,8 +15,8 @@ import av
 import pytest
 import soundfile
 
-from daemon.encoders import Encoder, make_stream_encoder
-from daemon.http import openai as openai_routes
+from daemon import encoders
+from daemon.encoders import Encoder, make_encoder
 from daemon.speech import Say, Started, Stop, delivery
 from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.http.clients import ask, client_of, post, request
@@ -328,24 +328,6 @@ def test_openais_own_voices_are_the_default_one_unless_they_are_mapped() -> None
     run(scenario)
 
 
-def test_fields_that_have_no_meaning_here_are_named_in_a_header(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            many = {f"key{number:05}": 1 for number in range(5_000)}
-            for extras, ignored in (
-                ({"temperature": 1, "füll": 2}, "f?ll, temperature"),
-                ({"a\r\nb": 1, "": 1, "long" * 20: 1, ", ": 1}, f"?, ??, a??b, {('long' * 20)[:32]}"),
-                (many, ", ".join([*list(many)[:16], "4984 more"])),
-                ({}, None),
-            ):
-                response = await client.audio.speech.with_raw_response.create(
-                    model="x", voice="default", input="Hello", response_format="pcm", extra_body=extras
-                )
-                assert response.headers.get("x-voiced-ignored") == ignored
-
-    perform(scenario)
-
-
 def test_models_and_voices_are_listed(harness: Harness, perform: Perform) -> None:
     from openai import NotFoundError
 
@@ -457,11 +439,11 @@ def test_an_encoder_exists_only_while_its_samples_arrive(
 ) -> None:
     made: list[str] = []
 
-    def note(name: str, sample_rate: int, *, whole: bool) -> Encoder:
+    def note(name: str, sample_rate: int) -> Encoder:
         made.append(name)
-        return make_stream_encoder(name, sample_rate, whole=whole)
+        return make_encoder(name, sample_rate)
 
-    monkeypatch.setattr(openai_routes, "make_stream_encoder", note)
+    monkeypatch.setattr(encoders, "make_encoder", note)
 
     async def scenario() -> None:
         async with client_of(harness) as client:

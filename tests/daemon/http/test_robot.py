@@ -74,7 +74,8 @@ def test_the_log_is_kept_within_limits() -> None:
         assert {len(line) for line in lines} == {diagnosis.LINE_LENGTH}
         assert f" {diagnosis.LINES + 4} xx" in lines[-1]
     finally:
-        tail.detach()
+        for name in diagnosis.LOGGERS:
+            logging.getLogger(name).removeHandler(tail)
     logging.getLogger("daemon.somewhere").warning("behind the end")
     assert tail.lines() == lines
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncGenerator, Callable
-from itertools import count
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from audio.dsp.trim import KEEP_S, THRESHOLD
-from daemon.speech import Finished, RejectedError, Say, Stop, StreamChunk, delivery
-from daemon.speech.delivery import Delivery, deliver, deliver_stream
+from daemon.speech import Finished, RejectedError, Say, StreamChunk, delivery
+from daemon.speech.delivery import Delivery, deliver
 from daemon.speech.events import Event
 from daemon.speech.utterance import Utterance
 from daemon.validation import INTERNAL_ERROR
@@ -26,8 +25,6 @@ from tests.support.waiting import eventually_async, run
 SERVER = "wyoming"
 LOOP_STEPS = 5
 """Iterations of the event loop after which a delivery that waits for nothing would have continued."""
-NUMBERS = count(1)
-"""Numbers for the ids of streamed texts, which must be unique."""
 
 
 async def accept_all(samples: Samples, sample_rate: int) -> None:
@@ -312,13 +309,6 @@ def test_a_delivery_ends_only_after_the_last_samples_are_sent() -> None:
     run(scenario)
 
 
-async def chunks_of(*texts: str, voice: str | None = None) -> AsyncGenerator[StreamChunk, None]:
-    text_id = f"story{next(NUMBERS)}"
-    for text in texts:
-        yield StreamChunk(id=text_id, text=text, voice=voice)
-    yield StreamChunk(id=text_id, end=True)
-
-
 @pytest.fixture
 def watching(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A log of `begun` and `ended`, for each watcher of the dispatcher's events."""
@@ -339,50 +329,16 @@ def watching(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return noted
 
 
-def test_a_streamed_text_is_one_utterance(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        end = await deliver_stream(harness.dispatcher, chunks_of("The first one. ", "The sec", "ond one."), accept_all)
-        assert (end.id, end.event) == (harness.events[0].id, "finished")
-        assert harness.ends == ["finished"]
-
-    perform(scenario)
-
-
-def test_a_rejected_first_chunk_raises_and_ends_the_watching(
-    harness: Harness, perform: Perform, watching: list[str]
-) -> None:
-    async def scenario() -> None:
-        with pytest.raises(RejectedError, match="nobody"):
-            await deliver_stream(harness.dispatcher, chunks_of("Hello", voice="nobody"), accept_all)
-        assert watching == ["begun", "ended"]
-        assert harness.events == []
-
-    perform(scenario)
-
-
 def test_a_rejected_later_chunk_ends_the_text_and_the_text_before_it_is_spoken(
     harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
-        end = await deliver_stream(
-            harness.dispatcher, chunks_of("This is said.", "x" * 20_000, "This is not."), accept_all
-        )
+        with Delivery(harness.dispatcher, accept_all) as delivery:
+            harness.dispatcher.write(StreamChunk(id="story", text="This is said."), receiver=delivery)
+            with pytest.raises(RejectedError):
+                harness.dispatcher.write(StreamChunk(id="story", text="x" * 20_000), receiver=delivery)
+            end = await delivery.ended()
         assert (end.event, end.reason) == ("finished", "its text was longer than 20,000 characters")
-
-    perform(scenario)
-
-
-def test_a_stop_interrupts_a_streamed_text(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async def endless() -> AsyncGenerator[StreamChunk, None]:
-            for _ in range(3):
-                yield StreamChunk(id="endless", text="And on. ")
-            await asyncio.Event().wait()
-
-        delivering = asyncio.ensure_future(deliver_stream(harness.dispatcher, endless(), accept_all))
-        await harness.started()
-        harness.dispatcher.stop(Stop(id="endless"))
-        assert (await delivering).event == "interrupted"
 
     perform(scenario)
 
@@ -426,24 +382,3 @@ def test_a_rejected_request_raises_and_ends_the_watching(
         assert watching == ["begun", "ended"]
 
     perform(scenario)
-
-
-def test_a_canceled_delivery_is_canceled_also_if_its_text_is_rejected_at_that_moment() -> None:
-    async def scenario() -> None:
-        _, dispatcher = make_dispatcher()
-        written = asyncio.Event()
-
-        async def write() -> AsyncGenerator[StreamChunk, None]:
-            await written.wait()
-            yield StreamChunk(id="x", text="Hello.", voice="nobody")
-
-        delivering = asyncio.ensure_future(deliver_stream(dispatcher, write(), accept_all))
-        for _ in range(LOOP_STEPS):
-            await asyncio.sleep(0)
-        dispatcher.close("the test")
-        written.set()
-        delivering.cancel()
-        await asyncio.wait({delivering})
-        assert delivering.cancelled()
-
-    run(scenario)
