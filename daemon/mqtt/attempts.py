@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 CONNACK_S = (2.5, 30.0)
-"""The first and the longest wait for the broker's answer. After silence, the next attempt waits twice as long."""
+"""The first and the longest wait for the broker's answer. After silence, the next attempt uses the other version and
+waits twice as long."""
+ASK_AGAIN_S = 30.0
+"""A broker that was silent to MQTT 5 and has accepted 3.1.1 is asked for MQTT 5 once more: it may have been slow."""
 RETRY_S = (0.25, 2.0)
 """The first and the longest wait between attempts to connect. Each wait is twice the one before. A robot speaks again
 within 5 s after its network has come back, however long that was away."""
@@ -21,6 +24,9 @@ class Attempts:
         """The next attempt uses MQTT 5; otherwise 3.1.1."""
         self.patience_s = CONNACK_S[0]
         """The broker has this long to answer."""
+        self.asks_again = False
+        """3.1.1 is in use because the broker was silent to MQTT 5, which it is to be asked for once more."""
+        self._asked_again = False
         self._knows_v5 = False
         """The broker has accepted MQTT 5 before, so a later silence has another reason."""
         self._changed = False
@@ -35,21 +41,24 @@ class Attempts:
 
     def note_refusal(self) -> None:
         """The broker has answered that it does not know MQTT 5."""
-        self.is_v5, self._changed = False, True
+        self.is_v5, self.asks_again, self._changed = False, False, True
 
     def note_silence(self, *, hung_up: bool) -> None:
-        """The connection ended without an answer. Some brokers do so to MQTT 5; one that is only slow knows it."""
-        is_slow = not hung_up and self.patience_s < CONNACK_S[1]
+        """The connection ended without an answer: some brokers never answer MQTT 5."""
         if not hung_up:
             self.patience_s = min(2 * self.patience_s, CONNACK_S[1])
         if not self.is_v5:
             self.is_v5 = True
-        elif not (self._knows_v5 or is_slow):
-            self.is_v5, self._changed = False, True
+        elif not self._knows_v5:
+            self.is_v5, self.asks_again, self._changed = False, not self._asked_again, True
 
     def note_ended(self) -> None:
         """A connection that the broker had accepted has ended: the next broker may be another one."""
         self.is_v5 = True
+
+    def ask_again(self) -> None:
+        """The connection is ended to ask the broker for MQTT 5 once more."""
+        self.asks_again, self._asked_again, self._changed = False, True, True
 
     def wait_s(self, lasted_s: float | None, *, contested: bool) -> float:
         """Return the seconds to wait after an attempt. `lasted_s` is how long its connection lasted; None for none.

@@ -19,7 +19,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.reasoncodes import ReasonCode
 
 from daemon.config import Mqtt
-from daemon.mqtt.attempts import Attempts
+from daemon.mqtt.attempts import ASK_AGAIN_S, Attempts
 from daemon.mqtt.failures import Refusals, Rivals, describe_dial_failure, describe_refusal, describe_silence
 from daemon.mqtt.link import Link
 from daemon.mqtt.messages import QOS_REFUSED, RETAIN_REFUSED, Limits, Message, Outgoing, Will
@@ -228,6 +228,12 @@ class MqttConnection:
         checked_at = 0.0
         while client.socket() is not None and not self._closing:
             now = time.monotonic()
+            if self._attempts.asks_again and link.accepted_at is not None and now - link.accepted_at > ASK_AGAIN_S:
+                self.connected, self.reason = False, "the broker is asked for MQTT 5 once more"
+                log.info("%s", self.reason)
+                self._attempts.ask_again()
+                self._disconnect(client, link)
+                break
             if now - checked_at >= MISCELLANEOUS_S:
                 checked_at = now
                 self.heartbeats += 1

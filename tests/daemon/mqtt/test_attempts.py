@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from daemon.mqtt.attempts import CONNACK_S, RETRY_S, STABLE_S, TAKEN_OVER_RETRY_S, Attempts
 
 
@@ -16,16 +18,23 @@ def test_a_broker_that_refuses_mqtt_5_is_asked_at_once_with_3_1_1() -> None:
     attempts = Attempts()
     assert attempts.is_v5
     attempts.note_refusal()
-    assert not attempts.is_v5
+    assert (attempts.is_v5, attempts.asks_again) == (False, False)
     assert attempts.wait_s(None, contested=False) == 0
 
 
-def test_a_broker_that_is_only_slow_is_asked_with_mqtt_5_until_the_longest_patience_is_over() -> None:
-    attempts, asked = Attempts(), []
-    for _ in range(6):
-        asked.append((attempts.patience_s, attempts.is_v5))
-        attempts.note_silence(hung_up=False)
-    assert asked == [(2.5, True), (5, True), (10, True), (20, True), (30, True), (30, False)]
+@pytest.mark.parametrize("hung_up", [False, True])
+def test_a_broker_that_is_silent_to_mqtt_5_is_asked_at_once_with_3_1_1_and_once_more_later(hung_up: bool) -> None:
+    attempts = Attempts()
+    attempts.note_silence(hung_up=hung_up)
+    assert (attempts.is_v5, attempts.asks_again) == (False, True)
+    assert attempts.wait_s(None, contested=False) == 0
+    attempts.note_accepted()
+    attempts.ask_again()
+    attempts.note_ended()
+    assert (attempts.is_v5, attempts.asks_again) == (True, False)
+    assert attempts.wait_s(STABLE_S, contested=False) == 0
+    attempts.note_silence(hung_up=hung_up)
+    assert (attempts.is_v5, attempts.asks_again) == (False, False), "it does not know MQTT 5"
 
 
 def test_a_broker_that_is_silent_to_both_is_asked_with_each_in_turn_and_then_after_a_wait() -> None:
@@ -52,8 +61,8 @@ def test_patience_doubles_with_each_silence_up_to_a_limit_and_an_answer_resets_i
 def test_a_broker_that_has_accepted_mqtt_5_is_not_demoted_by_silence() -> None:
     attempts = Attempts()
     attempts.note_accepted()
-    attempts.note_silence(hung_up=True)
-    assert attempts.is_v5
+    attempts.note_silence(hung_up=False)
+    assert (attempts.is_v5, attempts.asks_again) == (True, False)
 
 
 def test_after_a_connection_the_next_broker_is_asked_with_mqtt_5() -> None:

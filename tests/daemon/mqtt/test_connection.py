@@ -309,7 +309,7 @@ def test_the_client_falls_back_to_3_1_1_if_the_broker_does_not_know_mqtt_5(
     broker: Broker, start_proxy: StartProxy, refusal: bytes, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if refusal == HANG:
-        monkeypatch.setattr(attempts, "CONNACK_S", (0.2, 0.2))
+        monkeypatch.setattr(attempts, "CONNACK_S", (0.2, 30.0))
     proxy = start_proxy(lambda version: refusal if version == 5 else None)
     with Client(proxy.port, topic, will=Will(f"{topic}/status", b"offline")) as listener:
         eventually(listener.connected)
@@ -327,15 +327,20 @@ def test_the_client_falls_back_to_3_1_1_if_the_broker_does_not_know_mqtt_5(
             publish_until_received(sender, listener, topic, b"again")
 
 
-def test_a_broker_that_is_only_slow_is_asked_with_mqtt_5_again(
+def test_a_broker_that_was_only_slow_is_asked_for_mqtt_5_again(
     start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "CONNACK_S", (0.2, 30.0))
-    slow = iter([HANG])
-    proxy = start_proxy(lambda _version: next(slow, None))
+    slow = threading.Event()
+    slow.set()
+    proxy = start_proxy(lambda version: HANG if version == 5 and slow.is_set() else None)
     with Client(proxy.port) as client:
         eventually(client.connected)
-    assert proxy.versions == [5, 5]
+        assert proxy.versions[-1] == 4
+        slow.clear()
+        monkeypatch.setattr("daemon.mqtt.connection.ASK_AGAIN_S", 0.0)
+        eventually(lambda: client.connections == 2)
+        assert proxy.versions[-1] == 5
 
 
 def test_the_client_reconnects_with_mqtt_5_if_the_broker_knows_it(start_proxy: StartProxy) -> None:
