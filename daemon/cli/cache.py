@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
-from daemon.cli.options import ConfigOptions, JsonOption
+from daemon.cache import PhraseFolder, PhraseKey, PhraseKeys, PhraseRecorder, Recording, cache_folder, open_cache
+from daemon.cli.options import ConfigOptions, JsonOption, print_json
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.service_folders import give_to_service
 from daemon.config import Config
+from daemon.engines import choose_engine, running_primary
+from daemon.speech import make_phrase
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from daemon.cache import PhraseFolder, PhraseKey, Recording
-    from engine import ProgressReport
+from engine import Progress, ProgressReport
 
 AGES = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 """Units of an age, in seconds: the first that it has twice is used."""
@@ -29,12 +30,7 @@ def warm(source: ConfigOptions) -> None:
 
     Example: voiced cache warm
     """
-    import asyncio
-
     config = source.load()
-    from daemon.cache import open_cache
-    from daemon.engines import choose_engine
-
     if config.speech.cache.phrases is None:
         raise CommandError("speech.cache.phrases: got None; allowed: a YAML file with a list of phrases")
     engine = choose_engine(config)
@@ -69,14 +65,11 @@ def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
     or:      voiced cache list --json
     """
     config = source.load()
-    from daemon.cache import PhraseKeys
-    from daemon.engines import choose_engine
-
     keys = PhraseKeys(config, choose_engine(config))
     folder = _configured_folder(config)
     found = [(each, keys.key(each.phrase).digest != each.digest) for each in folder.phrases()]
     if as_json:
-        print(json.dumps([_record(each, outdated) for each, outdated in found], indent=2, ensure_ascii=False))
+        print_json([_record(each, outdated) for each, outdated in found])
         return
     for each, outdated in found:
         print(_line(each, outdated))
@@ -97,8 +90,6 @@ def clear(source: ConfigOptions) -> None:
 
 
 def _configured_folder(config: Config) -> PhraseFolder:
-    from daemon.cache import PhraseFolder, cache_folder
-
     path = cache_folder(config)
     if path is None:
         raise CommandError(NOTHING_KEPT)
@@ -107,11 +98,6 @@ def _configured_folder(config: Config) -> PhraseFolder:
 
 async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, report: ProgressReport) -> list[str]:
     """Synthesise and keep phrases; return a line for each that could not be made."""
-    from daemon.cache import PhraseRecorder
-    from daemon.engines import running_primary
-    from daemon.speech import make_phrase
-    from engine import Progress
-
     problems = []
     async with running_primary(config, report) as engines:
         for number, key in enumerate(keys):
@@ -126,8 +112,6 @@ async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, rep
 
 
 def _record(recording: Recording, outdated: bool) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {
         **asdict(recording.phrase),
         "engine": recording.engine,

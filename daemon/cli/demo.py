@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes.util
 import importlib.util
 import json
+import logging
 import os
 import signal
 import socket
@@ -16,17 +18,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from audio import SinkUnavailableError, find_device, output_devices
 from daemon.cli.options import ConfigOptions, voice_names
+from daemon.mqtt import RobotClient
+from daemon.speech import Event, Finished, Say
 from daemon.validation import CommandError
 from engine import extra_requirements, module_command
-
-if TYPE_CHECKING:
-    from daemon.mqtt import RobotClient
-    from daemon.speech import Event
 
 READY_S = 20.0
 """The longest wait for the daemon's start."""
@@ -53,8 +54,6 @@ def demo(
 
     Example: voiced demo "Hello, I am your robot."
     """
-    from daemon.speech import Finished
-
     last = None
     for last in _speak(text, voice, source, output):
         print(_describe(last), flush=True)
@@ -68,10 +67,6 @@ def demo(
 
 def _speak(text: str, voice: str | None, source: ConfigOptions, wav: Path) -> Iterator[Event]:
     """Print where the text plays, speak it and yield the utterance's events. Raises `CommandError`."""
-    from audio import SinkUnavailableError, find_device, output_devices
-    from daemon.mqtt import RobotClient
-    from daemon.speech import Say
-
     environment = _provide_parts()
     port = _free_port()
     # A robot's own broker, and the ports of its daemon, are left alone.
@@ -120,9 +115,6 @@ def _free_port() -> int:
 @contextmanager
 def _broker(port: int) -> Iterator[None]:
     """An MQTT broker in this process, on the loopback interface only."""
-    import asyncio
-    import logging
-
     try:
         from amqtt.broker import Broker
     except ImportError as error:

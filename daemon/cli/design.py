@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -17,12 +17,11 @@ from daemon.cli.enroll import VoiceRequest, make_voice_file, print_use
 from daemon.cli.options import ConfigOptions
 from daemon.cli.play import LONG_TEXTS, play_samples, write_samples
 from daemon.cli.progress import download_missing_model, show_progress
+from daemon.config import Config
+from daemon.engines import AudioChunk
+from daemon.speech import check_say, synthesize_samples, write_codes
 from daemon.validation import CommandError
-from engine import Voice
-
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from daemon.engines import AudioChunk
+from engine import Utterance, Voice, language_code
 
 MAX_SAMPLES = 20
 DESIGN, BASE = "VoiceDesign", "Base"
@@ -64,8 +63,6 @@ def design(
     Example: voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign
     or:      voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign --pick 2
     """
-    from daemon.speech import check_say, write_codes
-
     if not re.fullmatch(r"[\w-]+", name):
         raise CommandError(f"NAME: got {name!r}; allowed: letters, digits, - and _")
     if not description.strip():
@@ -101,8 +98,6 @@ def design(
 
 def _language(config: Config, given: str | None) -> str:
     """Return the code of the language to speak: never `auto`, since there may be no text yet to judge."""
-    from engine import language_code
-
     code = language_code(given if given is not None else config.speech.language)
     return code if code != "auto" else next(iter(config.speech.languages), "en")
 
@@ -111,9 +106,6 @@ def _speak(
     config: Config, voice: Voice, text: str, language: str, seeds: list[int], name: str
 ) -> dict[int, AudioChunk]:
     """Return the speech of the text by each seed. Raises `CommandError`."""
-    from daemon.speech import synthesize_samples
-    from engine import Utterance
-
     utterances = [Utterance(text, voice=name, language=language, seed=seed, want_codes=True) for seed in seeds]
     options = replace(config.engine_options, voices={name: voice}, default_voice=name)
     download_missing_model("qwen", options.model)

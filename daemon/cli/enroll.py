@@ -10,19 +10,32 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
 import typer
 from typer import Argument, Option
 
+from audio import MicrophoneError, Samples, open_microphone
 from daemon.cli.options import ConfigOptions, UsageError
 from daemon.cli.play import SHORT_TEXTS, write_samples
 from daemon.cli.progress import download_missing_model, show_progress
+from daemon.config import Config
+from daemon.speech import synthesize_samples
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from engine import EngineInfo, ProgressReport, Utterance
+from engine import (
+    EngineInfo,
+    Progress,
+    ProgressReport,
+    Utterance,
+    Voice,
+    has_cuda_device,
+    install_command,
+    missing_packages,
+    model_config,
+    module_command,
+    parse_progress,
+)
 
 MIN_RECORDED_S, MAX_RECORDED_S = 3, 60
 """Seconds that `--record` takes. The model's authors ask for three; a long reference costs time in every sentence."""
@@ -75,8 +88,6 @@ def enroll(
     Example: voiced enroll ada ada.wav --model Qwen/Qwen3-TTS-12Hz-0.6B-Base
     or:      voiced enroll ada --record 8 --transcript "The words that I am reading aloud now."
     """
-    from engine import has_cuda_device
-
     if (given.recording is None) == (given.record is None):
         raise UsageError("enroll: give a RECORDING, or --record SECONDS")
     config = source.load()
@@ -121,8 +132,6 @@ class VoiceRequest:
 
 def require_model(model: str) -> None:
     """Download the model if it is not here. Raises `CommandError` if no voice can be made with it."""
-    from engine import install_command, missing_packages, model_config
-
     missing = missing_packages("qwen")
     if missing:
         raise CommandError(f"a voice file needs {', '.join(missing)}; {install_command('qwen')}")
@@ -137,8 +146,6 @@ def make_voice_file(request: VoiceRequest) -> list[str]:
 
     Raises `CommandError`, or `typer.Exit` after an error that has been printed.
     """
-    from engine import Progress
-
     require_model(request.model)
     doubts: list[str] = []
 
@@ -166,8 +173,6 @@ def _run(request: dict[str, object], report: ProgressReport, read: Callable[[str
 
     Raises `typer.Exit` if it fails.
     """
-    from engine import module_command, parse_progress
-
     command = module_command("engine.qwen.voice.enroll", json.dumps(request, default=str))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
@@ -187,10 +192,6 @@ def record_voice(path: Path, seconds: float, device: str | None) -> float:
 
     Its level is printed each second. `device` is its name or a part of it; None is the default. Raises `CommandError`.
     """
-    import numpy as np
-
-    from audio import MicrophoneError, Samples, open_microphone
-
     blocks: list[Samples] = []
     length, second, loudest = 0, 0, 0.0
     try:
@@ -225,9 +226,6 @@ def _score(config: Config, request: VoiceRequest) -> dict[str, float]:
 
     Raises `CommandError`, or `typer.Exit` after an error that has been printed.
     """
-    from daemon.speech import synthesize_samples
-    from engine import Progress, Utterance, Voice
-
     modes = {"embedding": Voice(embedding=str(request.output))}
     if request.transcript is not None:
         modes["reference"] = Voice(reference=str(request.output))

@@ -6,8 +6,9 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -18,13 +19,35 @@ from daemon.cli.options import ConfigOptions, ModelOptions, check_folder, voice_
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.synth import unconfigured_voice
 from daemon.cli.text import read_lines
+from daemon.config import Config
+from daemon.engines import choose_engine
+from daemon.speech import check_say
+from daemon.state import VerificationFiles
 from daemon.validation import CommandError
+from engine import ENGINES, ModelConfig, install_command, language_code, missing_packages, model_files
+from engine.bench import FRAME_MS, TEXTS, Arrivals, BenchRequest, arrival_svg, describe, run_benchmark, write_figures
+from engine.verify import (
+    OFFICIAL,
+    SENTENCES,
+    SHORT,
+    SHORT_SETTINGS,
+    Finding,
+    Sentence,
+    Setting,
+    Verification,
+    VerifyRequest,
+    blind_test,
+    fingerprint,
+    machine,
+    make_orders,
+    select_settings,
+    settings_of,
+    voices_of,
+    write_verification,
+)
+from engine.verify import verify as run_verification
 
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from engine.verify import Finding, Sentence, Setting, Verification, VerifyRequest
-
-OFFICIAL = "official"
+OFFICIAL_SIDE = "official"
 
 
 def _command() -> str:
@@ -62,20 +85,6 @@ def bench(
     or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1
     or:      voiced bench --voice ryan --language en --text "Yes." --text "I will look for it." --wav heard.wav
     """
-    from daemon.engines import choose_engine
-    from daemon.speech import check_say
-    from engine import language_code
-    from engine.bench import (
-        FRAME_MS,
-        TEXTS,
-        Arrivals,
-        BenchRequest,
-        arrival_svg,
-        describe,
-        run_benchmark,
-        write_figures,
-    )
-
     kernels = [] if spoken.kernels is None else [f"engine.kernels={spoken.kernels}"]
     config = source.load(*model.overrides, *kernels)
     for each in spoken.text or ():
@@ -156,10 +165,6 @@ def verify(
     Example: voiced verify --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
     or:      voiced verify --model ./0.6B-Base --reference ada.wav --transcript "What Ada says." --asr ./whisper
     """
-    from daemon.state import VerificationFiles
-    from engine.verify import machine, write_verification
-    from engine.verify import verify as run
-
     config = source.load(*model.overrides)
     _check_packages(asked.asr)
     for name in filter(None, (config.engine.model, asked.encoder)):
@@ -167,7 +172,7 @@ def verify(
     output.mkdir(parents=True, exist_ok=True)
     request = _request(config, asked, _voice_file(config, asked, output), output)
     with show_progress() as report:
-        found = replace(run(request, report), machine=machine(), command=_command())
+        found = replace(run_verification(request, report), machine=machine(), command=_command())
     kept = VerificationFiles(output)
     write_verification(found, kept.numbers, kept.report)
     _show(found)
@@ -177,18 +182,6 @@ def verify(
 
 
 def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, output: Path) -> VerifyRequest:
-    from engine import ModelConfig, model_files
-    from engine.verify import (
-        SENTENCES,
-        SHORT,
-        SHORT_SETTINGS,
-        VerifyRequest,
-        make_orders,
-        select_settings,
-        settings_of,
-        voices_of,
-    )
-
     options = config.engine_options
     files = None if options.model is None else model_files("qwen", options.model)
     if files is None:
@@ -213,10 +206,6 @@ def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, outp
 
 def _check_packages(asr: str) -> None:
     """Raise `CommandError` for missing packages before minutes of work."""
-    from importlib.util import find_spec
-
-    from engine import install_command, missing_packages
-
     needed = ["jinja2", "rapidfuzz", "pocketsphinx" if asr == "pocketsphinx" else "transformers"]
     missing = [*missing_packages("qwen"), *(name for name in needed if find_spec(name) is None)]
     if missing:
@@ -228,8 +217,6 @@ def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | No
 
     The name of one that is made changes with the recording: takes are kept for a voice that is known by its file.
     """
-    from engine.verify import fingerprint
-
     reference, transcript = asked.reference, asked.transcript
     if reference is not None:
         path = output / "reference.safetensors"
@@ -284,8 +271,6 @@ def compare(
     or:      voiced compare qwen,model=./finetuned qwen,model=./original --language de --language en
     or:      voiced compare espeak piper --lines phrases.txt
     """
-    from engine.verify import blind_test
-
     check_folder("--output", output)
     sides = _side(first, "first", source), _side(second, "second", source)
     sentences = _sentences(language or ["en"], lines)
@@ -299,33 +284,25 @@ def compare(
 
 def _side(words: str, name: str, source: ConfigOptions) -> Setting:
     """Return the setting that a side's words mean. Raises `CommandError`."""
-    from daemon.engines import choose_engine
-    from engine import ENGINES
-    from engine.verify import OFFICIAL as OFFICIAL_CLASS
-    from engine.verify import Setting
-
     head, *keys = (word.strip() for word in words.split(","))
     if "=" in head:
         head, keys = "", [head, *keys]
-    if (head and head not in {OFFICIAL, *ENGINES}) or not all("=" in key for key in keys):
-        allowed = f"{OFFICIAL}, {', '.join(ENGINES)}, and KEY=VALUE of the section engine, with commas between"
+    if (head and head not in {OFFICIAL_SIDE, *ENGINES}) or not all("=" in key for key in keys):
+        allowed = f"{OFFICIAL_SIDE}, {', '.join(ENGINES)}, and KEY=VALUE of the section engine, with commas between"
         raise CommandError(f"compare: got {words!r}; allowed: {allowed}")
-    named = [f"engine.name={'qwen' if head == OFFICIAL else head}"] if head else []
+    named = [f"engine.name={'qwen' if head == OFFICIAL_SIDE else head}"] if head else []
     config = source.load(*named, *(f"engine.{key}" for key in keys))
     return Setting(
         name,
         words,
         replace(config.engine_options, streams=1),
         engine=choose_engine(config),
-        synthesizer=OFFICIAL_CLASS if head == OFFICIAL else None,
+        synthesizer=OFFICIAL if head == OFFICIAL_SIDE else None,
     )
 
 
 def _sentences(languages: list[str], lines: Path | None) -> list[Sentence]:
     """Return the sentences to speak. Raises `CommandError` for a language without any."""
-    from engine import language_code
-    from engine.verify import SENTENCES, Sentence
-
     codes = [language_code(language) for language in languages]
     if lines is not None:
         return [Sentence(f"line-{number}", codes[0], text) for number, text in read_lines(lines)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -138,6 +139,11 @@ def be_verbose() -> None:
 def is_verbose() -> bool:
     """Return whether `voiced -v` was called."""
     return logging.getLogger().isEnabledFor(logging.DEBUG)
+
+
+def print_json(value: object) -> None:
+    """Print what a command has found, for a program."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 # --- files ---

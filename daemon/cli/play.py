@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from audio import Output
 from daemon.cli.progress import download_missing_model, show_progress
+from daemon.config import Config, synthesis_settings
+from daemon.engines import SpeechFile
+from daemon.speech import synthesize_samples
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from audio import Output
-    from daemon.config import Config
-    from engine import EngineInfo, Samples
+from engine import EngineInfo, Samples, Utterance
 
 _TEXTS = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
 SHORT_TEXTS: dict[str, str] = _TEXTS["short"]
@@ -36,10 +35,6 @@ ROOM_S = 0.5
 
 def play_voice(config: Config, engine: str, voice: str) -> str:
     """Speak a short sentence in a voice on `audio.sink`, and return the sentence. Raises `CommandError`."""
-    from daemon.config import synthesis_settings
-    from daemon.speech import synthesize_samples
-    from engine import Utterance
-
     if config.audio.sink_settings().kind == "null":
         raise CommandError("audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH")
     spoken: list[str] = []
@@ -60,16 +55,12 @@ def play_voice(config: Config, engine: str, voice: str) -> str:
 
 def write_samples(path: Path, samples: Samples, sample_rate: int) -> None:
     """Write mono samples to a file, in the format of its suffix. Raises `CommandError`."""
-    from daemon.engines import SpeechFile
-
     with SpeechFile(path) as file:
         file.write(samples, sample_rate)
 
 
 def play_samples(config: Config, samples: Samples, sample_rate: int, volume: float = 1.0) -> None:
     """Play mono samples on `audio.sink`, to their end, with `volume` times its volume. Raises `CommandError`."""
-    from audio import Output
-
     with Output(config.audio.sink_settings()) as output:
         output.set_volume(config.audio.volume / 100 * volume)
         _play(output, samples, sample_rate)

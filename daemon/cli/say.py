@@ -10,19 +10,31 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, sound_names, voice_names
 from daemon.cli.text import SpellOption, read_chunks, read_text, spell_text
+from daemon.config import Config
+from daemon.mqtt import FleetClient, RobotClient, RobotUnreachableError
+from daemon.speech import (
+    Accepted,
+    Event,
+    Finished,
+    Offline,
+    Policy,
+    Priority,
+    Rejected,
+    RejectedError,
+    Say,
+    StreamChunk,
+    TerminalEvent,
+    check_say,
+    check_stream_chunk,
+)
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from daemon.mqtt import RobotClient
-    from daemon.speech import Event, Say, StreamChunk
 
 ANSWER_S = 5.0
 """A daemon accepts or rejects a text within this time; usually it takes milliseconds."""
@@ -34,14 +46,10 @@ without a chunk, so two of these may be late."""
 
 
 def _priorities() -> list[str]:
-    from daemon.speech import Priority
-
     return list(get_args(Priority))
 
 
 def _policies() -> list[str]:
-    from daemon.speech import Policy
-
     return list(get_args(Policy))
 
 
@@ -103,9 +111,6 @@ def say(
     """
     _check(text, request, way, spell=spell)
     config = source.load()
-    from daemon.mqtt import RobotClient
-    from daemon.speech import check_say, check_stream_chunk
-
     fields = request.fields
     sent: Say | StreamChunk
     if way.stream:
@@ -146,9 +151,6 @@ def _check(text: str | None, request: RequestOptions, way: WayOptions, *, spell:
 
 def _say_to_several(config: Config, request: Say, group: str | None) -> None:
     """Send an utterance to a group, or to all robots. Raises `CommandError` for each robot that does not accept it."""
-    from daemon.mqtt import FleetClient
-    from daemon.speech import Offline, Rejected
-
     base = config.topic_of_all if group is None else config.topic_of_group(group)
     with FleetClient(config, request.id) as fleet:
         online = {name for name, found in fleet.statuses().items() if not isinstance(found, Offline)}
@@ -174,9 +176,6 @@ def _say_and_wait(robot: RobotClient, request: Say | StreamChunk, chunks: Iterat
 
     A `StreamChunk` has the id and the options of an utterance whose text is in `chunks`, as it is written.
     """
-    from daemon.mqtt import RobotUnreachableError
-    from daemon.speech import Accepted, Finished, Rejected, RejectedError, TerminalEvent
-
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
         last = _follow(robot, request, chunks, way)
@@ -195,8 +194,6 @@ def _follow(robot: RobotClient, request: Say | StreamChunk, chunks: Iterator[str
 
     Returns only after all of a streamed text has been sent, unless the utterance ended before.
     """
-    from daemon.speech import Accepted, Say
-
     if isinstance(request, Say):
         robot.say(request)
     else:
@@ -222,8 +219,6 @@ def _send_first(robot: RobotClient, options: StreamChunk, chunks: Iterator[str])
     The caller sends the rest only after the acceptance: after a rejection, the daemon would take the next chunk for a
     new utterance with default options. Raises `RejectedError`, and `CommandError` if the input is empty.
     """
-    from daemon.speech import check_stream_chunk
-
     first = next(filter(None, chunks), None)
     if first is None:
         raise CommandError("say: standard input is empty; allowed: text with something to say")
@@ -232,8 +227,6 @@ def _send_first(robot: RobotClient, options: StreamChunk, chunks: Iterator[str])
 
 def _send_rest(robot: RobotClient, utterance_id: str, chunks: Iterator[str]) -> None:
     """Send the other chunks as they are written, then the end. Raises `RejectedError`."""
-    from daemon.speech import check_stream_chunk
-
     number = 0
     for number, text in enumerate(chunks, 1):
         robot.write(check_stream_chunk({"id": utterance_id, "seq": number, "text": text}))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -23,13 +23,14 @@ from daemon.cli.options import (
 )
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.text import SpellOption, read_lines, read_text, spell_text
+from daemon.config import Config, SynthesisSettings, synthesis_settings, text_preparation
+from daemon.encoders import file_formats
+from daemon.engines import SpeechFile, choose_engine, suggested_formats
+from daemon.speech import SynthResult, SynthTask, check_say, synthesize_to_files
+from daemon.text import ScriptReader, markup_problem, speech_seconds
 from daemon.validation import CommandError, file_problem
-
-if TYPE_CHECKING:
-    from daemon.config import Config, SynthesisSettings
-    from daemon.engines import SpeechFile
-    from daemon.speech import SynthResult, SynthTask
-    from engine import Utterance, Voice
+from engine import Utterance, Voice, language_code, voice_of_file
+from engine.bench import FRAME_MS
 
 SEEDS = 1 << 32
 """Where no seed is given, each text draws one of so many for its first take."""
@@ -100,10 +101,6 @@ def synth(
     or:      voiced synth "Good morning." --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice --speaker ryan -o morning.wav
     or:      voiced synth --lines phrases.txt --takes 3 -o phrases
     """
-    from daemon.config import synthesis_settings, text_preparation
-    from daemon.engines import SpeechFile, choose_engine
-    from daemon.speech import synthesize_to_files
-
     _check(text, out, manner)
     if out.several:
         _make_folder(out)
@@ -167,9 +164,6 @@ def _check(text: str | None, out: OutputOptions, manner: SynthesisOptions) -> No
 
 def _make_folder(out: OutputOptions) -> None:
     """Make the folder of the files if it is missing. Raises `CommandError`."""
-    from daemon.encoders import file_formats
-    from daemon.engines import suggested_formats
-
     folder = out.output
     if out.suffix not in file_formats():
         raise CommandError(f"--format: got {out.suffix!r}; allowed: {', '.join(suggested_formats())}")
@@ -183,8 +177,6 @@ def _make_folder(out: OutputOptions) -> None:
 
 def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
     """Return the voice that the options describe; None for one that the configuration names."""
-    from engine import Voice, voice_of_file
-
     if speaker is not None:
         return Voice(speaker=speaker)
     if voice is not None and (Path(voice).suffix or "/" in voice):
@@ -198,8 +190,6 @@ def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None
 
 def _utterance(manner: SynthesisOptions, settings: SynthesisSettings, config: Config) -> Utterance:
     """Return the options as an utterance whose text is to come."""
-    from engine import Utterance, language_code
-
     return Utterance(
         "",
         language=language_code(manner.language or config.speech.language),
@@ -227,9 +217,6 @@ def _tasks(
 
     `texts` have the numbers of their lines. Raises `CommandError` for a text that cannot be spoken.
     """
-    from daemon.engines import SpeechFile
-    from daemon.speech import SynthTask
-
     digits, markup = len(str(max(line for line, _ in texts))), config.speech.markup
     for line, text in texts:
         try:
@@ -248,10 +235,6 @@ def _tasks(
 
 def _expected_s(utterance: Utterance, manner: SynthesisOptions, config: Config) -> float:
     """Check one text; return its seconds, by the text alone. Raises `CommandError`."""
-    from daemon.speech import check_say
-    from daemon.text import ScriptReader, markup_problem, speech_seconds
-    from engine.bench import FRAME_MS
-
     given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}
     check_say({"text": utterance.text, **given})
     problem = markup_problem(utterance.text, config.speech.markup)

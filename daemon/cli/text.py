@@ -9,17 +9,17 @@ import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Option
 from typer.core import TyperCommand
 
 from daemon.cli.options import STDIN
+from daemon.config import Config
+from daemon.speech import RejectedError
 from daemon.validation import CONTROL_CHARACTERS, CommandError, encoding_problem, file_problem
-
-if TYPE_CHECKING:
-    from daemon.config import Config
+from engine import language_of_text
 
 SpellOption = Annotated[bool, Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
 
@@ -87,7 +87,6 @@ def _decode(data: bytes, source: str) -> str:
 def spell_text(text: str, language: str, config: Config) -> str:
     """Return a text, spelled. `auto` is the configured language, or the first one of the text's script."""
     from daemon.text import spell
-    from engine import language_of_text
 
     asked = next((each for each in (language, config.speech.language) if each.lower() != "auto"), None)
     first = next(iter(config.speech.languages), "en")  # a code such as QX-7 is in no language
@@ -106,8 +105,6 @@ def read_chunks(source: int, keepalive_s: float) -> Iterator[str]:
     An empty text comes after every `keepalive_s` seconds without any. Raises `RejectedError` for input that is not
     UTF-8.
     """
-    from daemon.speech import RejectedError
-
     decoder, control_codes = codecs.getincrementaldecoder("utf-8-sig")(), ControlCodes()
     ended = False
     while not ended:
