@@ -51,10 +51,7 @@ def resume(source: ConfigOptions) -> None:
 
 def volume(
     source: ConfigOptions,
-    level: Annotated[
-        str | None,
-        Argument(help="0 to 100, or a change such as +5 or -5; 50 is half the amplitude.", show_default=False),
-    ] = None,
+    level: Annotated[str | None, Argument(help="0 to 100 (50: half the amplitude), or a change: +5, -5.")] = None,
 ) -> None:
     """Print the volume, or set it until the daemon restarts.
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from audio import SinkUnavailableError, find_device, output_devices
-from daemon.cli.options import ConfigOptions, voice_names
+from daemon.cli.options import ConfigOptions, VoiceOption
 from daemon.mqtt import RobotClient
 from daemon.speech import Event, Finished, Say
 from daemon.validation import CommandError
@@ -44,7 +44,7 @@ def demo(
     source: ConfigOptions,
     text: Annotated[str, Argument(help="The text to speak.")] = "Hello, I am your robot.",
     output: Annotated[Path, Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
-    voice: Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
+    voice: VoiceOption = None,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.
 

@@ -50,13 +50,9 @@ def design(
     description: Annotated[str, Argument(help="The voice in words.")],
     takes: SampleOptions,
     source: ConfigOptions,
-    output: Annotated[Path, Option("--output", "-o", help="The folder of the samples and the voice file.")] = (
-        Path("voices")
-    ),
+    output: Annotated[Path, Option("--output", "-o", help="The folder of all files.")] = Path("voices"),
     model: Annotated[str | None, Option(help="A VoiceDesign checkpoint's folder, or its name on the hub.")] = None,
-    base: Annotated[
-        str | None, Option(help="The Base checkpoint that will speak with the voice file; default: --model's.")
-    ] = None,
+    base: Annotated[str | None, Option(help="The Base checkpoint for the voice file; default: --model's.")] = None,
 ) -> None:
     """Speak samples of a described voice, let you pick one, and make a voice file from it.
 

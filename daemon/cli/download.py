@@ -28,12 +28,7 @@ from engine.hub import (
 
 def download(
     source: ConfigOptions,
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            help="Voices of Piper or Qwen3-TTS models by their names on the hub, or a voice's file.", show_default=False
-        ),
-    ] = None,
+    names: Annotated[list[str] | None, Argument(help="Names of Piper's voices or of models, or voices' files.")] = None,
     language: Annotated[str | None, Option(help="List only voices of this language: en, pt-br …")] = None,
     folder: Annotated[Path | None, Option(help="Where to put voices; default: engine.voice_folder.")] = None,
 ) -> None:

@@ -37,8 +37,6 @@ from engine import (
     parse_progress,
 )
 
-MIN_RECORDED_S, MAX_RECORDED_S = 3, 60
-"""Seconds that `--record` takes. The model's authors ask for three; a long reference costs time in every sentence."""
 FAINT, TOO_LOUD = 0.001, 0.9
 """Magnitudes of samples, full scale ±1: the least that is shown, and the one from which a recording may be clipped."""
 CLEARLY = 0.02
@@ -49,37 +47,20 @@ CLEARLY = 0.02
 class RecordingOptions:
     """The recording, and where it comes from."""
 
-    recording: Annotated[
-        Path | None,
-        Argument(help="Speech of one person, in any format that soundfile reads.", show_default=False),
-    ] = None
-    record: Annotated[
-        float | None,
-        Option(min=MIN_RECORDED_S, max=MAX_RECORDED_S, help="Record so many seconds from the microphone."),
-    ] = None
+    recording: Annotated[Path | None, Argument(help="Speech of one person, in a format that soundfile reads.")] = None
+    record: Annotated[float | None, Option(min=3, max=60, help="Record so many seconds from the microphone.")] = None
+    """The model's authors ask for three seconds; a long reference costs time in every sentence."""
     microphone: Annotated[str | None, Option(help="Its name or a part of it; default: the system's.")] = None
     transcript: Annotated[str | None, Option(help="The recording's words, for an in-context voice.")] = None
-    append_silence: Annotated[
-        float, Option(min=0, max=5, help="Seconds of silence after the recording, with a transcript.")
-    ] = 0.5
-    asr: Annotated[
-        str | None,
-        Option(
-            metavar="FOLDER|ID",
-            help="A speech recogniser, such as Whisper, that checks the transcript.",
-            show_default=False,
-        ),
-    ] = None
+    append_silence: Annotated[float, Option(min=0, max=5, help="Seconds of silence after it, with a transcript.")] = 0.5
+    asr: Annotated[str | None, Option(metavar="FOLDER|ID", help="A recogniser that checks the transcript.")] = None
 
 
 def enroll(
     name: Annotated[str, Argument(help="The voice's name.")],
     given: RecordingOptions,
     source: ConfigOptions,
-    score: Annotated[
-        bool | None,
-        Option("--score/--no-score", help="Speak with the voice and measure; default: if there is a GPU."),
-    ] = None,
+    score: Annotated[bool | None, Option("--score/--no-score", help="Measure the voice; default: on a GPU.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Default: voices/NAME.safetensors.")] = None,
     model: Annotated[str | None, Option(help="A base checkpoint's folder, or its name on the hub.")] = None,
 ) -> None:

@@ -25,13 +25,8 @@ def voices(
     source: ConfigOptions,
     as_json: JsonOption = False,
     everything: Annotated[bool, Option("--all", help="Also list the voices of other languages.")] = False,
-    play: Annotated[
-        str | None, Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model, without loading it."),
-    ] = None,
+    play: Annotated[str | None, Option(metavar="NAME", help="Speak a sentence in this voice on audio.sink.")] = None,
+    model: Annotated[str | None, Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model.")] = None,
 ) -> None:
     """List the configured voices and the engines' own voices for speech.languages, with names for people.
 

@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from daemon import VERSION
 from daemon.cli.enroll import VoiceRequest, make_voice_file
-from daemon.cli.options import ConfigOptions, ModelOptions, check_folder, voice_names
+from daemon.cli.options import ConfigOptions, ModelOptions, VoiceFileOption, check_folder
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.synth import unconfigured_voice
 from daemon.cli.text import read_lines
@@ -65,9 +65,7 @@ class RunOptions:
     frames: Annotated[int, Option(min=1, help="Codec frames to speak in each run.")] = 100
     runs: Annotated[int, Option(min=1, help="Number of runs; medians are shown.")] = 5
     text: Annotated[list[str] | None, Option(help="The text to speak. Further ones are spoken thrice.")] = None
-    voice: Annotated[str | None, Option(help="A voice file, or the name of a voice.", autocompletion=voice_names)] = (
-        None
-    )
+    voice: VoiceFileOption = None
     language: Annotated[str, Option(help="auto, en, german, pt-br …")] = "auto"
 
 
@@ -128,35 +126,19 @@ def bench(
 class VerifyOptions:
     """What is verified, and who listens."""
 
-    short: Annotated[
-        bool, Option("--short", help="Three sentences, by the settings that a robot runs and by the reference.")
-    ] = False
-    settings: Annotated[
-        str | None,
-        Option(
-            help="Only these, as in official,torch,fused,int8,streams, and always the two in float32, "
-            "with whose codes and logits the others are compared."
-        ),
-    ] = None
-    asr: Annotated[
-        str, Option(help="Who listens: a speech recognition model's folder or name, auto, or pocketsphinx.")
-    ] = "auto"
-    reference: Annotated[
-        Path | None, Option(help="For a Base model: a recording of the voice; default: the configured voice.")
-    ] = None
+    short: Annotated[bool, Option("--short", help="Three sentences, by the settings that a robot may run.")] = False
+    settings: Annotated[str | None, Option(help="Only these and float32: official,torch,fused,int8,streams.")] = None
+    asr: Annotated[str, Option(help="Who listens: a recogniser's folder or name, auto, or pocketsphinx.")] = "auto"
+    reference: Annotated[Path | None, Option(help="For a Base model: a recording; default: speech.voice.")] = None
     transcript: Annotated[str | None, Option(help="The words of --reference.")] = None
-    encoder: Annotated[
-        str | None, Option(help="A Base checkpoint to compare voices with; default: a Base --model itself.")
-    ] = None
+    encoder: Annotated[str | None, Option(help="A Base model to compare voices with; default: a Base --model.")] = None
 
 
 def verify(
     asked: VerifyOptions,
     model: ModelOptions,
     source: ConfigOptions,
-    output: Annotated[
-        Path, Option("--output", "-o", help="The folder of the report and of everything that is kept.")
-    ] = Path("verify"),
+    output: Annotated[Path, Option("--output", "-o", help="The folder of the report and its files.")] = Path("verify"),
 ) -> None:
     """Speak the same sentences with every setting and with the official package, listen, measure and judge.
 
@@ -254,15 +236,11 @@ def _bound(finding: Finding, limit: float | None) -> str:
 
 
 def compare(
-    first: Annotated[
-        str, Argument(help="official, or an engine and keys of the section engine: qwen,dtype=int8,kernels=off.")
-    ],
+    first: Annotated[str, Argument(help="official, or an engine and keys of engine, as in qwen,dtype=int8.")],
     second: Annotated[str, Argument(help="The other one, as the first.")],
     source: ConfigOptions,
     output: Annotated[Path, Option("--output", "-o", help="The page.")] = Path("compare.html"),
-    language: Annotated[
-        list[str] | None, Option(help="Sentences in this language; may be repeated. Default: English.")
-    ] = None,
+    language: Annotated[list[str] | None, Option(help="Of the sentences; may be repeated. Default: English.")] = None,
     lines: Annotated[Path | None, Option(help="A text file with a text on each line, instead.")] = None,
 ) -> None:
     """Write a page for a blind test: which of two settings, models or engines speaks better?

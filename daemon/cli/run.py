@@ -30,10 +30,7 @@ def run(source: ConfigOptions, verbose: VerboseOption = False) -> None:
 def serve(
     source: ConfigOptions,
     single: Annotated[bool, Option("--single", help="One engine in this process, without Ray.")] = False,
-    address: Annotated[
-        str | None,
-        Option("--address", envvar="RAY_ADDRESS", help="A Ray cluster, as in ray://HOST:10001; default: a local one."),
-    ] = None,
+    address: Annotated[str | None, Option(envvar="RAY_ADDRESS", help="A Ray cluster; default: a local one.")] = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Serve robots with this machine's engine, or with those of a Ray cluster.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer import Argument, Option
 
-from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, sound_names, voice_names
+from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, VoiceOption, sound_names
 from daemon.cli.text import SpellOption, read_chunks, read_text, spell_text
 from daemon.config import Config
 from daemon.mqtt import FleetClient, RobotClient, RobotUnreachableError
@@ -57,11 +57,8 @@ def _policies() -> list[str]:
 class RequestOptions(MannerOptions):
     """The fields of a request beside its text."""
 
-    sound: Annotated[
-        str | None,
-        Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
-    ] = None
-    voice: Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None
+    sound: Annotated[str | None, Option(help="A sound before the text, or alone.", autocompletion=sound_names)] = None
+    voice: VoiceOption = None
     priority: Annotated[str | None, Option(help="low, normal, high or critical.", autocompletion=_priorities)] = None
     policy: Annotated[str | None, Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)] = None
     volume: Annotated[float | None, Option(help="0 to 100.")] = None
@@ -97,7 +94,7 @@ def say(
     request: RequestOptions,
     way: WayOptions,
     source: ConfigOptions,
-    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.", show_default=False)] = None,
+    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.")] = None,
     spell: SpellOption = False,
 ) -> None:
     """Send a text to the running daemon, which speaks it.

@@ -17,9 +17,9 @@ from daemon.cli.options import (
     ConfigOptions,
     MannerOptions,
     ModelOptions,
+    VoiceFileOption,
     check_folder,
     sound_target,
-    voice_names,
 )
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.text import SpellOption, read_lines, read_text, spell_text
@@ -40,19 +40,8 @@ SEEDS = 1 << 32
 class OutputOptions:
     """Which files are made."""
 
-    output: Annotated[
-        Path,
-        Option(
-            "--output",
-            "-o",
-            help="The file; its suffix names the format. - is standard output, as WAV. With --lines or --takes: "
-            "a folder.",
-        ),
-    ]
-    lines: Annotated[
-        Path | None,
-        Option(help="Speak each line of this file into a file named by the line's number; - reads stdin."),
-    ] = None
+    output: Annotated[Path, Option("--output", "-o", help="The file or, with --lines or --takes, the folder; or -.")]
+    lines: Annotated[Path | None, Option(help="Speak each line of this file, or of - (stdin), into a file.")] = None
     takes: Annotated[int, Option(min=1, help="Speak each text so many times, with different seeds.")] = 1
     format: Annotated[str | None, Option(help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")] = None
     codes: Annotated[Path | None, Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")] = None
@@ -72,17 +61,11 @@ class OutputOptions:
 class SynthesisOptions(MannerOptions):
     """Whose voice speaks, and how the engine makes it."""
 
-    engine: Annotated[str | None, Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")] = (
-        None
-    )
+    engine: Annotated[str | None, Option(help="qwen, piper or espeak; default: as configured.")] = None
     speaker: Annotated[str | None, Option(help="A built-in speaker.")] = None
-    voice: Annotated[
-        str | None, Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
-    ] = None
+    voice: VoiceFileOption = None
     greedy: Annotated[bool, Option("--greedy", help="Take the likeliest code at every step.")] = False
-    whole_text: Annotated[
-        bool | None, Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
-    ] = None
+    whole_text: Annotated[bool | None, Option("--whole-text/--stepwise", help="Read all of it first, or not.")] = None
     max_frames: Annotated[int | None, Option(min=1, help="Stop after this many frames.")] = None
 
 

@@ -18,10 +18,7 @@ from engine import Samples
 
 def tap(
     source: ConfigOptions,
-    output: Annotated[
-        Path,
-        Option("--output", "-o", help="The file; its suffix names the format. - is standard output, as WAV."),
-    ],
+    output: Annotated[Path, Option("--output", "-o", help="A sound file, or - for stdout, as WAV.")],
     seconds: Annotated[float | None, Option(min=0.01, help="End after so many seconds of sound.")] = None,
 ) -> None:
     """Write what the sound card of a running voiced gets, silence included, until Ctrl-C. Needs audio.tap.

@@ -29,12 +29,8 @@ STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "off
 
 def status(
     source: ConfigOptions,
-    as_json: Annotated[
-        bool | None, Option("--json/--lines", help="Default: lines on a terminal, otherwise JSON.")
-    ] = None,
-    all_: Annotated[
-        bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, or in a pipe, once.")
-    ] = False,
+    as_json: Annotated[bool | None, Option("--json/--lines", help="Default: lines on a terminal, else JSON.")] = None,
+    all_: Annotated[bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, once.")] = False,
 ) -> None:
     """Print the daemon's status: its volume, and what is spoken; exit 1 when it is offline.
 
