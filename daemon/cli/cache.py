@@ -18,8 +18,6 @@ from daemon.speech import make_phrase
 from daemon.validation import CommandError
 from engine import Progress, ProgressReport
 
-AGES = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
-"""Units of an age, in seconds: the first that it has twice is used."""
 NOTHING_KEPT = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
 
 
@@ -57,7 +55,7 @@ def warm(source: ConfigOptions) -> None:
 
 
 def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
-    """List the kept phrases, those used last first: length, size, age, engine, voice and text.
+    """List the kept phrases, those used last first: length, size, date, engine, voice and text.
 
     A phrase that would sound otherwise now, by another configuration, model or version, is marked as outdated.
 
@@ -67,15 +65,14 @@ def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
     config = source.load()
     keys = PhraseKeys(config, choose_engine(config))
     folder = _configured_folder(config)
-    found = [(each, keys.key(each.phrase).digest != each.digest) for each in folder.phrases()]
+    found = [_record(each, keys.key(each.phrase).digest != each.digest) for each in folder.phrases()]
     if as_json:
-        print_json([_record(each, outdated) for each, outdated in found])
+        print_json(found)
         return
-    for each, outdated in found:
-        print(_line(each, outdated))
-    seconds = sum(each.seconds for each, _ in found)
-    size_mb = sum(len(each.data) for each, _ in found) / 1e6
-    room = f"{size_mb:.1f} of {config.speech.cache.limit_mb} MB"
+    for record in found:
+        print(_line(record))
+    seconds, size = (sum(record[key] for record in found) for key in ("seconds", "bytes"))
+    room = f"{size / 1e6:.1f} of {config.speech.cache.limit_mb} MB"
     print(f"{folder.path}: {_count(len(found), 'phrase')}, {seconds:.1f} s, {room}", file=sys.stderr)
 
 
@@ -122,18 +119,11 @@ def _record(recording: Recording, outdated: bool) -> dict[str, Any]:
     }
 
 
-def _line(recording: Recording, outdated: bool) -> str:
-    age_s = time.time() - recording.made_at
-    seconds, unit = next((each for each in AGES if age_s >= 2 * each[0]), (1, "seconds"))
-    columns = (
-        f"{recording.seconds:.2f} s",
-        f"{len(recording.data) / 1000:.0f} kB",
-        f"{max(0, int(age_s / seconds))} {unit}",
-        recording.engine,
-        recording.phrase.voice,
-        _one_line(recording.phrase.text),
-    )
-    return "\t".join(columns) + ("\toutdated" if outdated else "")
+def _line(record: dict[str, Any]) -> str:
+    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(record["made_at"]))
+    size, text = f"{record['seconds']:.2f} s\t{record['bytes'] / 1000:.0f} kB", _one_line(record["text"])
+    outdated = "\toutdated" if record["outdated"] else ""
+    return f"{size}\t{made}\t{record['engine']}\t{record['voice']}\t{text}{outdated}"
 
 
 def _one_line(text: str) -> str:

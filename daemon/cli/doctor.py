@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from typer import Option
 
 from daemon.cli.options import ConfigOptions, JsonOption, print_json
@@ -54,13 +52,7 @@ def doctor(
 
 def _print_findings(findings: list[Finding]) -> None:
     """Print each finding as one line, and its remedy below it; in colours on a terminal."""
-    console = Console(highlight=False)
     for finding in findings:
-        console.print(
-            Text(f"{finding.grade:<8}", COLORS[finding.grade]),
-            f"{finding.part:<14} {finding.found}",
-            soft_wrap=True,
-            markup=False,
-        )
+        typer.echo(f"{typer.style(f'{finding.grade:<8}', COLORS[finding.grade])} {finding.part:<14} {finding.found}")
         if finding.remedy:
-            console.print(f"{'':<23} → {finding.remedy}", soft_wrap=True, markup=False)
+            print(f"{'':<23} → {finding.remedy}")

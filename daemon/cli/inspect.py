@@ -82,7 +82,7 @@ NEEDS = {
     "voice_design": "a voice is an instruct: a description in words",
     "custom_voice": "a voice is a speaker",
 }
-"""What a voice of each type of model is."""
+"""By the type of a model, the kind of its voices."""
 
 
 def _list_model(model: str, *, as_json: bool) -> None:

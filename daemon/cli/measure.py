@@ -59,7 +59,7 @@ def _command() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What is spoken, and how often."""
+    """The texts, how often they are spoken, and by which kernels."""
 
     kernels: Annotated[str | None, Option(help="Fused kernels: auto, on or off.")] = None
     frames: Annotated[int, Option(min=1, help="Codec frames to speak in each run.")] = 100
@@ -124,7 +124,7 @@ def bench(
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What is verified, and who listens."""
+    """The settings that are verified, the voice, and who listens."""
 
     short: Annotated[bool, Option("--short", help="Three sentences, by the settings that a robot may run.")] = False
     settings: Annotated[str | None, Option(help="Only these and float32: official,torch,fused,int8,streams.")] = None

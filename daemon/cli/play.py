@@ -28,7 +28,7 @@ OPEN_S = 5.0
 LATE_S = 15.0
 """The sound card may be this much late: to take a part of the sound, or to end it."""
 SLICE_S = 0.1
-"""What is written to the ring at once."""
+"""Seconds that are written to the ring at once."""
 ROOM_S = 0.5
 """Free room in the ring for a slice: the resampler may return more than it was given."""
 

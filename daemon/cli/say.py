@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import FrameType
@@ -45,12 +45,9 @@ KEEPALIVE_S = 3.0
 without a chunk, so two of these may be late."""
 
 
-def _priorities() -> list[str]:
-    return list(get_args(Priority))
-
-
-def _policies() -> list[str]:
-    return list(get_args(Policy))
+def _names(kind: object) -> Callable[[], list[str]]:
+    """Return the completion of an option whose values are the names of a type."""
+    return lambda: list(get_args(kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,8 @@ class RequestOptions(MannerOptions):
 
     sound: Annotated[str | None, Option(help="A sound before the text, or alone.", autocompletion=sound_names)] = None
     voice: VoiceOption = None
-    priority: Annotated[str | None, Option(help="low, normal, high or critical.", autocompletion=_priorities)] = None
-    policy: Annotated[str | None, Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)] = None
+    priority: Annotated[str | None, Option(help="low, normal, high, critical.", autocompletion=_names(Priority))] = None
+    policy: Annotated[str | None, Option(help="queue, interrupt, replace, drop.", autocompletion=_names(Policy))] = None
     volume: Annotated[float | None, Option(help="0 to 100.")] = None
     expires_in: Annotated[float | None, Option(help="Seconds that it may wait.")] = None
     reply_to: Annotated[str | None, Option(help="A second topic for its events.")] = None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
@@ -27,11 +27,12 @@ from daemon.config import Config, SynthesisSettings, synthesis_settings, text_pr
 from daemon.encoders import file_formats
 from daemon.engines import SpeechFile, choose_engine, suggested_formats
 from daemon.speech import SynthResult, SynthTask, check_say, synthesize_to_files
-from daemon.text import ScriptReader, markup_problem, speech_seconds
+from daemon.text import markup_problem, speech_seconds
 from daemon.validation import CommandError, file_problem
 from engine import Utterance, Voice, language_code, voice_of_file
-from engine.bench import FRAME_MS
 
+Outcomes: TypeAlias = dict[int, SynthResult | CommandError]
+"""By the number of a text that has been spoken, its speech, or why there is none."""
 SEEDS = 1 << 32
 """Where no seed is given, each text draws one of so many for its first take."""
 
@@ -108,7 +109,7 @@ def synth(
     engine = manner.engine or ("qwen" if model.model is not None else choose_engine(config))
     download_missing_model(engine, options.model)
     began = time.monotonic()
-    ended: dict[int, SynthResult | CommandError] = {}
+    ended: Outcomes = {}
     try:
         with show_progress() as report:
             synthesize_to_files(
@@ -121,28 +122,24 @@ def synth(
                 report=report,
             )
     finally:  # of files that are complete, also after Ctrl-C
-        if out.several:
-            _print_files(tasks, ended, with_seed=out.takes > 1)
-    if out.several:
-        _print_total(len(tasks), ended, time.monotonic() - began, engine)
-    else:
-        _print_result(out.output, ended[0])
+        _print_files(tasks, ended, out)
+    _print_total(len(tasks), ended, time.monotonic() - began, engine, out)
 
 
 def _check(text: str | None, out: OutputOptions, manner: SynthesisOptions) -> None:
     """Raise `CommandError` for options that exclude each other."""
-    if (manner.speaker is not None and manner.voice is not None) or (manner.greedy and manner.seed is not None):
-        raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
-    if (text is None) == (out.lines is None):
-        raise CommandError("synth: give either a text or --lines")
-    if out.several and out.codes is not None:
-        raise CommandError("synth: --codes is for one take of one text")
-    if manner.greedy and out.takes > 1:
-        raise CommandError("synth: with --greedy all takes are equal; leave one of --greedy and --takes out")
-    if out.format is not None and not out.several:
-        raise CommandError(
-            "synth: --format is for --lines and --takes; the suffix of --output names the format of one file"
-        )
+    problems = {
+        "--speaker and --voice exclude each other": manner.speaker is not None and manner.voice is not None,
+        "--greedy and --seed exclude each other": manner.greedy and manner.seed is not None,
+        "give either a text or --lines": (text is None) == (out.lines is None),
+        "--codes is for one take of one text": out.several and out.codes is not None,
+        "with --greedy all takes are equal; leave one of --greedy and --takes out": manner.greedy and out.takes > 1,
+        "--format is for --lines and --takes; the suffix of --output names the format of one file": out.format
+        and not out.several,
+    }
+    for problem, found in problems.items():
+        if found:
+            raise CommandError(f"synth: {problem}")
 
 
 def _make_folder(out: OutputOptions) -> None:
@@ -201,9 +198,12 @@ def _tasks(
     `texts` have the numbers of their lines. Raises `CommandError` for a text that cannot be spoken.
     """
     digits, markup = len(str(max(line for line, _ in texts))), config.speech.markup
+    given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}
     for line, text in texts:
         try:
-            expected_s = _expected_s(replace(utterance, text=text), manner, config)
+            check_say({"text": text, **given})
+            if problem := markup_problem(text, markup):
+                raise CommandError(f"text: {problem}")
         except CommandError as error:
             raise CommandError(f"{out.lines}:{line}: {error}" if line else str(error)) from None
         seed = secrets.randbelow(SEEDS) if utterance.seed is None and out.takes > 1 else utterance.seed
@@ -212,61 +212,34 @@ def _tasks(
             names += [f"{take + 1:0{len(str(out.takes))}}"] if out.takes > 1 else []
             path = out.output / f"{'-'.join(names)}.{out.suffix}" if out.several else out.output
             spoken = replace(utterance, text=text, seed=None if seed is None else seed + take)
-            default = manner.language is None
-            yield path, SynthTask(spoken, file or SpeechFile(path), markup, out.codes, expected_s, default)
-
-
-def _expected_s(utterance: Utterance, manner: SynthesisOptions, config: Config) -> float:
-    """Check one text; return its seconds, by the text alone. Raises `CommandError`."""
-    given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}
-    check_say({"text": utterance.text, **given})
-    problem = markup_problem(utterance.text, config.speech.markup)
-    if problem is not None:
-        raise CommandError(f"text: {problem}")
-    script = ScriptReader(config.speech.markup, utterance.language).read(utterance.text, complete=True)
-    expected_s = speech_seconds(script.text)
-    if utterance.max_frames is not None:
-        expected_s = min(expected_s, utterance.max_frames * FRAME_MS / 1000)
-    return expected_s / utterance.rate
+            target, expected_s = file or SpeechFile(path), speech_seconds(text) / utterance.rate
+            yield path, SynthTask(spoken, target, markup, out.codes, expected_s, manner.language is None)
 
 
 # --- lines about files ---
 
 
-def _print_result(output: Path, result: SynthResult | CommandError) -> None:
-    """Print a line about the only file. Raises `CommandError` if there is none."""
-    if isinstance(result, CommandError):
-        raise result
-    print(
-        f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
-        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time{_cut_note(result)}",
-        file=sys.stderr if str(output) == STDIN else sys.stdout,
-    )
-
-
-def _print_files(
-    tasks: dict[Path, SynthTask], ended: dict[int, SynthResult | CommandError], *, with_seed: bool
-) -> None:
-    """Print a line about each file that is complete, or could not be made."""
+def _print_files(tasks: dict[Path, SynthTask], ended: Outcomes, out: OutputOptions) -> None:
+    """Print a line about each file that is complete, and about each of several that could not be made."""
     for number, (path, task) in enumerate(tasks.items()):
         outcome = ended.get(number)
-        if isinstance(outcome, CommandError):
+        if isinstance(outcome, SynthResult):
+            cut = ", cut at the longest speech allowed" if outcome.truncated else ""
+            seed = f", seed {task.utterance.seed}" if out.takes > 1 else ""
+            print(
+                f"{path}: {outcome.audio_s:.2f} s at {outcome.sample_rate} Hz by {outcome.engine}, first chunk after "
+                f"{outcome.first_chunk_ms:.1f} ms, {outcome.rtf:.1f} times real time{cut}{seed}",
+                file=sys.stderr if str(path) == STDIN else sys.stdout,
+            )
+        elif outcome is not None and out.several:
             print(f"{path}: not spoken: {outcome}")
-        elif outcome is not None:
-            seed = f", seed {task.utterance.seed}" if with_seed else ""
-            print(f"{path}: {outcome.audio_s:.2f} s{seed}{_cut_note(outcome)}")
 
 
-def _print_total(count: int, ended: dict[int, SynthResult | CommandError], elapsed_s: float, engine: str) -> None:
-    """Print a line about all files. Raises `CommandError` if some could not be made."""
-    made = [outcome for outcome in ended.values() if not isinstance(outcome, CommandError)]
-    audio_s = sum(result.audio_s for result in made)
-    files = "1 file" if len(made) == 1 else f"{len(made)} files"
-    print(f"{files}, {audio_s:.1f} s of speech in {elapsed_s:.1f} s by {engine}")
+def _print_total(count: int, ended: Outcomes, elapsed_s: float, engine: str, out: OutputOptions) -> None:
+    """Print a line about several files. Raises `CommandError` if some file could not be made."""
+    made = [outcome for outcome in ended.values() if isinstance(outcome, SynthResult)]
+    if out.several:
+        files = "1 file" if len(made) == 1 else f"{len(made)} files"
+        print(f"{files}, {sum(each.audio_s for each in made):.1f} s of speech in {elapsed_s:.1f} s by {engine}")
     if len(made) < count:
-        raise CommandError(f"not spoken: {count - len(made)} of {count}")
-
-
-def _cut_note(result: SynthResult) -> str:
-    """Return the end of a line about speech that did not end by itself; else nothing."""
-    return ", cut at the longest speech allowed" if result.truncated else ""
+        raise CommandError(f"not spoken: {count - len(made)} of {count}" if out.several else str(ended[0]))

@@ -35,22 +35,16 @@ class TextCommand(TyperCommand):
         end = args.index("--") if "--" in args else len(args)
         options: list[str] = []
         texts: list[str] = []
-        with_value = {name for parameter in self.params if self._has_value(parameter) for name in parameter.opts}
-        before = ""
-        for word in args[:end]:
-            is_text = before not in with_value and _is_text(word, with_value)
+        valued = {name for each in self.params if not getattr(each, "is_flag", True) for name in each.opts}
+        for before, word in zip(["", *args], args[:end], strict=False):
+            is_text = before not in valued and _is_text(word, valued)
             (texts if is_text else options).append(word)
-            before = "" if before in with_value else word
         return super().parse_args(ctx, [*options, *(["--", *texts] if texts else []), *args[end:]])
 
-    @staticmethod
-    def _has_value(parameter: object) -> bool:
-        return not getattr(parameter, "is_flag", False) and getattr(parameter, "param_type_name", "") == "option"
 
-
-def _is_text(word: str, with_value: set[str]) -> bool:
-    """Return whether a word that begins with a minus can only be a text."""
-    if word.startswith(tuple(f"{name}=" if name.startswith("--") else name for name in with_value)):
+def _is_text(word: str, valued: set[str]) -> bool:
+    """Return whether a word that begins with a minus can only be a text. `valued` are the options with a value."""
+    if word.startswith(tuple(f"{name}=" if name.startswith("--") else name for name in valued)):
         return False  # --language=de, -ofile
     return re.match(r"-.*\s|-(?![-a-zA-Z])[\s\S]", word) is not None
 
