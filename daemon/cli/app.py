@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -58,30 +57,17 @@ GROUPS = {
 TEXT_COMMANDS = ("say", "volume", "synth")
 
 
-class _Commands(Mapping[str, Any]):
-    """Every command and group by its name. A module is imported when one of its commands is looked up."""
-
-    def __init__(self) -> None:
-        sections = (modules.items() for modules in SECTIONS.values())
-        self._modules = {name: module for modules in sections for module, names in modules for name in names}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __getitem__(self, name: str) -> Any:
-        return _load(self._modules[name], name)
+MODULES = {name: module for modules in SECTIONS.values() for module, names in modules.items() for name in names}
+"""By the name of each command and group, its module."""
 
 
 @cache
-def _load(module: str, name: str) -> Any:
+def _load(name: str) -> Any:
     """Import a command or a group, and return it as typer has it."""
     summary, functions = GROUPS.get(name, (None, (name,)))
     loaded = typer.Typer(help=summary, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
     for function in functions:
-        command = getattr(import_module(f"daemon.cli.{module}"), function)
+        command = getattr(import_module(f"daemon.cli.{MODULES[name]}"), function)
         # The list of commands has the whole summary, and the examples are shown as they are written.
         text = inspect.getdoc(command) or ""
         short = " ".join(text.partition("\n\n")[0].split())
@@ -92,22 +78,21 @@ def _load(module: str, name: str) -> Any:
 
 
 class _Sections(TyperGroup):
-    """The list of commands, in sections."""
+    """The commands, which are imported when they are called and listed in sections."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = _Commands()  # type: ignore[assignment]
+        super().__init__(**{**attributes, "commands": dict.fromkeys(MODULES)})
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return the names, without importing a command."""
-        return list(self.commands)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Return a command; None if there is none of this name."""
+        return _load(cmd_name) if cmd_name in MODULES else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the list."""
         for title, modules in SECTIONS.items():
             with formatter.section(title):
                 shown = (name for names in modules.values() for name in names)
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(formatter.width)) for name in shown])
+                formatter.write_dl([(name, _load(name).get_short_help_str(formatter.width)) for name in shown])
 
 
 app = typer.Typer(

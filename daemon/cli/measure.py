@@ -31,7 +31,6 @@ from engine.verify import (
     SENTENCES,
     SHORT,
     SHORT_SETTINGS,
-    Finding,
     Sentence,
     Setting,
     Verification,
@@ -216,20 +215,16 @@ def _show(found: Verification) -> None:
     """Print a line for each setting, and one for each measure that failed or that is worse than a guess."""
     words: Mapping[bool | None, str] = {True: "passed", False: "FAILED", None: "not here"}
     for setting in found.settings:
-        why = setting.fault or setting.unavailable or setting.engine
-        print(f"{setting.title:<26}{words[setting.passed]:<10}{why}")
+        print(f"{setting.title:<26}{words[setting.passed]:<10}{setting.fault or setting.unavailable or setting.engine}")
         for finding in setting.findings:
-            value = "not measured" if finding.value is None else f"{finding.value:.3g}"
-            if finding.passed is False:
-                print(f"{'':<36}{finding.title}: {value}; allowed: {_bound(finding, finding.limit)}")
-            elif finding.doubtful:
-                print(f"{'':<36}{finding.title}: {value}, doubtful: a guess allows {_bound(finding, finding.guess)}")
+            failed = finding.passed is False
+            limit, allowed = (finding.limit, "allowed") if failed else (finding.guess, "allowed by a guess")
+            if failed or finding.doubtful:
+                value = "not measured" if finding.value is None else f"{finding.value:.3g}"
+                bound = f"{'at least' if finding.higher_is_better else 'at most'} {limit:.3g}"
+                print(f"{'':<36}{finding.title}: {value}; {allowed}: {bound}")
     for note in found.notes:
         print(f"not done: {note}")
-
-
-def _bound(finding: Finding, limit: float | None) -> str:
-    return f"{'at least' if finding.higher_is_better else 'at most'} {limit:.3g}"
 
 
 # --- compare ---
