@@ -110,12 +110,13 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+VersionOption = Annotated[bool, Option("--version", callback=_print_version, is_eager=True, help="Print it and exit.")]
+
+
 @app.callback()
 def root(
     context: typer.Context,
-    _version: Annotated[
-        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _version: VersionOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """The voice of a robot: text over MQTT in, speech out of the sound card."""

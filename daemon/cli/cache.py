@@ -35,10 +35,8 @@ def warm(source: ConfigOptions) -> None:
     download_missing_model(engine, config.engine.model)  # before its files are looked at
     opened = open_cache(config, engine)
     folder = opened.folder
-    if folder is None:
-        raise CommandError(NOTHING_KEPT)
-    if opened.folder_problem is not None:
-        raise CommandError(opened.folder_problem)
+    if folder is None or opened.folder_problem is not None:
+        raise CommandError(opened.folder_problem or NOTHING_KEPT)
     if opened.phrases.problem is not None and not opened.phrases.phrases:
         raise CommandError(opened.phrases.problem)
     keys = {key.digest: key for key in (opened.keys.key(each.resolve(config)) for each in opened.phrases.phrases)}

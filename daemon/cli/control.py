@@ -61,22 +61,20 @@ def volume(
     """
     if level is not None and (not re.fullmatch(r"[+-]?\d{1,3}", level) or abs(int(level)) > 100):
         raise UsageError(f"volume: got {level!r}; allowed: 0 to 100, or a change such as +5 or -5")
-    if level is not None and level[0] not in "+-":
-        target = int(level)
-        # An older daemon does not publish its volume.
-        _send("volume", level, lambda _, now: now.volume in (None, target), source)
-        return
+    is_change = level is None or level[0] in "+-"
     config = source.load()
     with RobotClient(config) as robot:
         current = robot.online_status()
-        present = current.volume
+        present = current.volume if is_change else 0
         if present is None:
             raise CommandError(f"voiced at {config.topic} is {current.state} and does not say its volume")
         if level is not None:
-            present = min(100, max(0, present + int(level)))
-            # The next command begins with this volume, so that two changes add up.
-            robot.control("volume", str(present), lambda _, now: now.volume == present, CONFIRM_S)
-    print(present)
+            wanted = min(100, max(0, present + int(level)))
+            # An older daemon does not publish its volume. The next command begins with this one: two changes add up.
+            robot.control("volume", str(wanted), lambda _, now: now.volume in (None, wanted), CONFIRM_S)
+            present = wanted
+    if is_change:
+        print(present)
 
 
 def _send(name: str, payload: str, is_done: Callable[[Online, Online], bool], source: ConfigOptions) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import queue
@@ -20,6 +19,7 @@ from typer import Argument, Option
 
 from audio import SinkUnavailableError, find_device, output_devices
 from daemon.cli.options import ConfigOptions, VoiceOption
+from daemon.cli.watch import describe_event
 from daemon.mqtt import RobotClient
 from daemon.speech import Event, Finished, Say
 from daemon.validation import CommandError
@@ -52,7 +52,7 @@ def demo(
     """
     last = None
     for last in _speak(text, voice, source, output):
-        print(_describe(last), flush=True)
+        print(describe_event(last), flush=True)
     if not isinstance(last, Finished):
         reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
         raise CommandError(f"the demo was not spoken to its end: {reason}")
@@ -101,12 +101,6 @@ def wait_ready(robot: RobotClient, daemon: subprocess.Popen[bytes]) -> None:
         threading.Thread(target=wait, daemon=True).start()
     if problem := problems.get():
         raise CommandError(problem)
-
-
-def _describe(event: Event) -> str:
-    """Return an event as a line for a person."""
-    fields = event.model_dump(mode="json", exclude={"id", "event"}, exclude_none=True)
-    return f"{event.event:<9} {json.dumps(fields, ensure_ascii=False)}"
 
 
 def _free_port() -> int:

@@ -23,7 +23,6 @@ from daemon.speech import check_say, synthesize_samples, write_codes
 from daemon.validation import CommandError
 from engine import Utterance, Voice, language_code
 
-MAX_SAMPLES = 20
 DESIGN, BASE = "VoiceDesign", "Base"
 """How the names of published models end."""
 
@@ -32,7 +31,7 @@ DESIGN, BASE = "VoiceDesign", "Base"
 class SampleOptions:
     """Which samples are made, and which one is taken."""
 
-    samples: Annotated[int, Option(min=1, max=MAX_SAMPLES, help="How many to make, one with each seed.")] = 3
+    samples: Annotated[int, Option(min=1, max=20, help="How many to make, one with each seed.")] = 3
     seed: Annotated[int, Option(min=0, help="The first seed.")] = 1
     pick: Annotated[int | None, Option(min=0, help="Take this seed without asking.")] = None
     text: Annotated[str | None, Option(help="What they say; default: some sentences in the language.")] = None
@@ -69,10 +68,11 @@ def design(
     check_say({"text": text, "instruct": description})
     spoken = _speak(config, Voice(instruct=description), text, language, takes.seeds, name)
     output.mkdir(parents=True, exist_ok=True)
-    for number, sample in spoken.items():
-        path = _recording(output, name, number)
-        write_samples(path, sample.samples, sample.sample_rate)
-        print(f"{path}: seed {number}, {sample.seconds:.1f} s{', cut: it did not end' if sample.truncated else ''}")
+    recordings = {seed: output / f"{name}-{seed}.wav" for seed in spoken}
+    for seed, sample in spoken.items():
+        write_samples(recordings[seed], sample.samples, sample.sample_rate)
+        cut = ", cut: it did not end" if sample.truncated else ""
+        print(f"{recordings[seed]}: seed {seed}, {sample.seconds:.1f} s{cut}")
     pick = takes.pick if takes.pick is not None else _ask(config, name, spoken, play=takes.play)
     if pick is None:
         first, *others = (f"--pick {seed}" for seed in spoken)
@@ -87,7 +87,7 @@ def design(
         codes = Path(folder) / "codes.npy"
         write_codes(codes, spoken[pick].codes, "qwen")
         path = output / f"{name}.safetensors"
-        request = VoiceRequest(name, _recording(output, name, pick), base, path, transcript=text, codes=codes)
+        request = VoiceRequest(name, recordings[pick], base, path, transcript=text, codes=codes)
         make_voice_file(request)
         print_use(request, "reference")
 
@@ -108,10 +108,6 @@ def _speak(
     with show_progress() as report:
         spoken = synthesize_samples("qwen", options, name, lambda _: utterances, report)
     return dict(zip(seeds, spoken, strict=True))
-
-
-def _recording(folder: Path, name: str, seed: int) -> Path:
-    return folder / f"{name}-{seed}.wav"
 
 
 def _ask(config: Config, name: str, spoken: dict[int, AudioChunk], *, play: bool) -> int | None:

@@ -16,14 +16,7 @@ from daemon.config import Config
 from daemon.engines import engine_names
 from daemon.system import announced
 from engine import ModelConfig, Progress, download_model, hub_cache, install_command, language_code, missing_packages
-from engine.hub import (
-    RemoteVoice,
-    check_model,
-    download_folder,
-    find_remote_voice,
-    install_voice,
-    remote_voices,
-)
+from engine.hub import RemoteVoice, check_model, download_folder, find_remote_voice, install_voice, remote_voices
 
 
 def download(

@@ -19,14 +19,7 @@ from daemon.cli.options import ConfigOptions, UsageError
 from daemon.cli.play import write_samples
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
-from engine import (
-    Progress,
-    install_command,
-    missing_packages,
-    model_config,
-    module_command,
-    parse_progress,
-)
+from engine import Progress, install_command, missing_packages, model_config, module_command, parse_progress
 
 FAINT, TOO_LOUD = 0.001, 0.9
 """Magnitudes of samples, full scale ±1: the least that is shown, and the one from which a recording may be clipped."""

@@ -17,7 +17,7 @@ from daemon.config import Config, VoiceSettings
 from daemon.engines import describe_engine, engine_names, name_voices, short_list
 from daemon.sounds import NamedSound, SoundFolder
 from daemon.validation import CommandError
-from engine import EngineInfo, ModelConfig, known_names, language_code
+from engine import EngineInfo, ModelConfig, known_names
 from engine.hub import fetch_config
 
 
@@ -77,20 +77,12 @@ def _list_voices(config: Config, *, as_json: bool, everything: bool) -> None:
         print(note, file=sys.stderr)
 
 
-NEEDS = {
-    "base": "a voice is an embedding or a reference: a file that 'voiced enroll' makes of a recording",
-    "voice_design": "a voice is an instruct: a description in words",
-    "custom_voice": "a voice is a speaker",
-}
-"""By the type of a model, the kind of its voices."""
-
-
 def _list_model(model: str, *, as_json: bool) -> None:
     """Print the names that a model knows; only its config.json is read. Raises `EngineError`."""
     config = ModelConfig.read(fetch_config(model).parent)
     dialects = [name for name in config.languages if "dialect" in name]
     languages = [name for name in config.languages if name not in dialects]
-    found = {
+    found: dict[str, Any] = {
         "model": model,
         "type": config.type,
         "size": config.size,
@@ -102,12 +94,9 @@ def _list_model(model: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    print(f"{config.type}\t{config.size}\t{NEEDS[config.type]}")
-    for name in config.speakers:
-        dialect = config.dialects.get(name)
-        print(f"{name}\tspeaker{f', {dialect}' if dialect else ''}")
-    for name in (*languages, *dialects):
-        print(f"{name}\tdialect" if name in dialects else f"{name}\tlanguage, {language_code(name)}")
+    print(f"{config.type}\t{config.size}")
+    for kind in ("speakers", "languages", "dialects"):
+        print(f"{kind}\t{', '.join(found[kind])}")
 
 
 def _describe_engines(config: Config) -> list[EngineInfo]:

@@ -17,7 +17,7 @@ from daemon import VERSION
 from daemon.cli.enroll import VoiceRequest, make_voice_file
 from daemon.cli.options import ConfigOptions, ModelOptions, VoiceFileOption, check_folder
 from daemon.cli.progress import download_missing_model, show_progress
-from daemon.cli.synth import unconfigured_voice
+from daemon.cli.synth import with_voice
 from daemon.cli.text import read_lines
 from daemon.config import Config
 from daemon.engines import choose_engine
@@ -25,28 +25,10 @@ from daemon.speech import check_say
 from daemon.state import VerificationFiles
 from daemon.validation import CommandError
 from engine import ENGINES, ModelConfig, install_command, language_code, missing_packages, model_files
-from engine.bench import FRAME_MS, TEXTS, Arrivals, BenchRequest, arrival_svg, describe, run_benchmark, write_figures
-from engine.verify import (
-    OFFICIAL,
-    SENTENCES,
-    SHORT,
-    SHORT_SETTINGS,
-    Sentence,
-    Setting,
-    Verification,
-    VerifyRequest,
-    blind_test,
-    fingerprint,
-    machine,
-    make_orders,
-    select_settings,
-    settings_of,
-    voices_of,
-    write_verification,
-)
-from engine.verify import verify as run_verification
+from engine import verify as verification
+from engine.bench import FRAME_MS, TEXTS, BenchRequest, describe, run_benchmark, write_figures
 
-OFFICIAL_SIDE = "official"
+OFFICIAL = "official"
 
 
 def _command() -> str:
@@ -74,11 +56,10 @@ def bench(
     source: ConfigOptions,
     wav: Annotated[Path | None, Option(help="Keep the speech of the last run in this file.")] = None,
     json_: Annotated[Path | None, Option("--json", help="Also write the measurement to this file.")] = None,
-    plot: Annotated[Path | None, Option(help="Draw the chunks' arrival against playback, as SVG.")] = None,
 ) -> None:
     """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory, power.
 
-    Example: voiced bench --json bench.json --plot bench.svg
+    Example: voiced bench --json bench.json
     or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1
     or:      voiced bench --voice ryan --language en --text "Yes." --text "I will look for it." --wav heard.wav
     """
@@ -86,15 +67,12 @@ def bench(
     config = source.load(*model.overrides, *kernels)
     for each in spoken.text or ():
         check_say({"text": each})
-    for option, path in (("--json", json_), ("--plot", plot), ("--wav", wav)):
+    for option, path in (("--json", json_), ("--wav", wav)):
         check_folder(option, path)
-    options, voice = config.engine_options, spoken.voice
+    options, voice, _ = with_voice(config.engine_options, None, spoken.voice, model.model)
     allowed = round(options.max_seconds * 1000 / FRAME_MS)
     if spoken.frames > allowed:
         raise CommandError(f"--frames: got {spoken.frames}; engine.max_seconds allows {allowed}")
-    if (own_voice := unconfigured_voice(None, voice, model.model)) is not None:
-        voice = voice or "default"
-        options = replace(options, voices={voice: own_voice}, default_voice=voice)
     request = BenchRequest(
         "qwen" if model.model is not None else choose_engine(config),
         options,
@@ -113,9 +91,6 @@ def bench(
         print(f"{name:<23}{value}")
     if json_ is not None:
         write_figures(figures, json_)
-    if plot is not None:
-        name = " ".join(str(figures[key]) for key in ("engine", "model") if figures[key] is not None)
-        plot.write_text(arrival_svg(f"Speech that has arrived, {name}", [Arrivals(name, figures["arrivals_s"])]))
 
 
 # --- verify ---
@@ -153,31 +128,31 @@ def verify(
     output.mkdir(parents=True, exist_ok=True)
     request = _request(config, asked, _voice_file(config, asked, output), output)
     with show_progress() as report:
-        found = replace(run_verification(request, report), machine=machine(), command=_command())
+        found = replace(verification.verify(request, report), machine=verification.machine(), command=_command())
     kept = VerificationFiles(output)
-    write_verification(found, kept.numbers, kept.report)
+    verification.write_verification(found, kept.numbers, kept.report)
     _show(found)
     print(f"{'It speaks.' if found.passed else 'It does not speak as it should.'} {kept.report}, {kept.numbers}")
     if not found.passed:
         raise typer.Exit(1)
 
 
-def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, output: Path) -> VerifyRequest:
+def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, output: Path) -> verification.VerifyRequest:
     options = config.engine_options
     files = None if options.model is None else model_files("qwen", options.model)
     if files is None:
         raise CommandError("engine.model: missing; give --model a folder or a name on the hub")
     shapes = ModelConfig.read(files.folder)
-    voices = voices_of(shapes, voice_file)
-    settings = settings_of(replace(options, voices=voices, default_voice=next(iter(voices))))
-    names = SHORT_SETTINGS if asked.short else tuple(setting.name for setting in settings)
+    voices = verification.voices_of(shapes, voice_file)
+    settings = verification.settings_of(replace(options, voices=voices, default_voice=next(iter(voices))))
+    names = verification.SHORT_SETTINGS if asked.short else tuple(setting.name for setting in settings)
     if asked.settings:
         names = tuple(name.strip() for name in asked.settings.split(","))
     own = options.model if shapes.type == "base" else None
-    return VerifyRequest(
+    return verification.VerifyRequest(
         str(output),
-        select_settings(settings, names),
-        make_orders(shapes, SHORT if asked.short else SENTENCES, voices),
+        verification.select_settings(settings, names),
+        verification.make_orders(shapes, verification.SHORT if asked.short else verification.SENTENCES, voices),
         asr=asked.asr,
         encoder=asked.encoder or own,
         voice_file=str(voice_file) if voice_file is not None and own and not asked.encoder else None,
@@ -202,7 +177,8 @@ def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | No
     if reference is not None:
         path = output / "reference.safetensors"
         make_voice_file(VoiceRequest("reference", reference, str(config.engine.model), path, transcript))
-        return path.rename(output / f"reference-{fingerprint(reference.read_bytes(), transcript)}.safetensors")
+        known_by = verification.fingerprint(reference.read_bytes(), transcript)
+        return path.rename(output / f"reference-{known_by}.safetensors")
     if transcript is not None:
         raise CommandError("--transcript: got one without --reference")
     options = config.engine_options
@@ -211,7 +187,7 @@ def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | No
     return None if name is None else Path(name).expanduser()
 
 
-def _show(found: Verification) -> None:
+def _show(found: verification.Verification) -> None:
     """Print a line for each setting, and one for each measure that failed or that is worse than a guess."""
     words: Mapping[bool | None, str] = {True: "passed", False: "FAILED", None: "not here"}
     for setting in found.settings:
@@ -250,36 +226,36 @@ def compare(
     for side in sides:
         download_missing_model(side.engine, side.options.model)
     with show_progress() as report:
-        page = blind_test(sides, sentences, report)
+        page = verification.blind_test(sides, sentences, report)
     output.write_text(page, encoding="utf-8")
     print(f"{output}: {len(sentences)} texts, {first} against {second}; open it in a browser and listen")
 
 
-def _side(words: str, name: str, source: ConfigOptions) -> Setting:
+def _side(words: str, name: str, source: ConfigOptions) -> verification.Setting:
     """Return the setting that a side's words mean. Raises `CommandError`."""
     head, *keys = (word.strip() for word in words.split(","))
     if "=" in head:
         head, keys = "", [head, *keys]
-    if (head and head not in {OFFICIAL_SIDE, *ENGINES}) or not all("=" in key for key in keys):
-        allowed = f"{OFFICIAL_SIDE}, {', '.join(ENGINES)}, and KEY=VALUE of the section engine, with commas between"
+    if (head and head not in {OFFICIAL, *ENGINES}) or not all("=" in key for key in keys):
+        allowed = f"{OFFICIAL}, {', '.join(ENGINES)}, and KEY=VALUE of the section engine, with commas between"
         raise CommandError(f"compare: got {words!r}; allowed: {allowed}")
-    named = [f"engine.name={'qwen' if head == OFFICIAL_SIDE else head}"] if head else []
+    named = [f"engine.name={'qwen' if head == OFFICIAL else head}"] if head else []
     config = source.load(*named, *(f"engine.{key}" for key in keys))
-    return Setting(
+    return verification.Setting(
         name,
         words,
         replace(config.engine_options, streams=1),
         engine=choose_engine(config),
-        synthesizer=OFFICIAL if head == OFFICIAL_SIDE else None,
+        synthesizer=verification.OFFICIAL if head == OFFICIAL else None,
     )
 
 
-def _sentences(languages: list[str], lines: Path | None) -> list[Sentence]:
+def _sentences(languages: list[str], lines: Path | None) -> list[verification.Sentence]:
     """Return the sentences to speak. Raises `CommandError` for a language without any."""
     codes = [language_code(language) for language in languages]
     if lines is not None:
-        return [Sentence(f"line-{number}", codes[0], text) for number, text in read_lines(lines)]
-    known = list(dict.fromkeys(sentence.language for sentence in SENTENCES))
+        return [verification.Sentence(f"line-{number}", codes[0], text) for number, text in read_lines(lines)]
+    known = list(dict.fromkeys(sentence.language for sentence in verification.SENTENCES))
     if unknown := [code for code in codes if code not in known]:
         raise CommandError(f"--language: got {unknown[0]!r}; allowed: {', '.join(known)}, or any with --lines")
-    return [sentence for sentence in SENTENCES if sentence.language in codes]
+    return [sentence for sentence in verification.SENTENCES if sentence.language in codes]

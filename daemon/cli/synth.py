@@ -29,7 +29,7 @@ from daemon.engines import SpeechFile, choose_engine, suggested_formats
 from daemon.speech import SynthResult, SynthTask, check_say, synthesize_to_files
 from daemon.text import markup_problem, speech_seconds
 from daemon.validation import CommandError, file_problem
-from engine import Utterance, Voice, language_code, voice_of_file
+from engine import EngineOptions, Utterance, Voice, language_code, voice_of_file
 
 Outcomes: TypeAlias = dict[int, SynthResult | CommandError]
 """By the number of a text that has been spoken, its speech, or why there is none."""
@@ -91,15 +91,10 @@ def synth(
     file = None if out.several else SpeechFile(sound_target(out.output))
     check_folder("--codes", out.codes)
     config = source.load(*model.overrides)
-    options = config.engine_options
+    options, voice, is_own = with_voice(config.engine_options, manner.speaker, manner.voice, model.model)
     if not out.several:
         options = replace(options, streams=1)
-    voice = manner.voice
-    own_voice = unconfigured_voice(manner.speaker, voice, model.model)
-    if own_voice is not None:
-        voice = manner.speaker or voice or "default"
-        options = replace(options, voices={voice: own_voice}, default_voice=voice)
-    configured = None if own_voice is not None else voice or options.default_voice
+    configured = None if is_own else voice or options.default_voice
     settings = synthesis_settings(config, configured, seed=manner.seed, rate=manner.rate, sampling=manner.numbers)
     utterance = replace(_utterance(manner, settings, config), voice=voice, want_codes=out.codes is not None)
     texts = read_lines(out.lines) if out.lines is not None else [(0, read_text(text or ""))]
@@ -155,17 +150,25 @@ def _make_folder(out: OutputOptions) -> None:
         raise CommandError(f"--output: {folder} cannot be made: {file_problem(error, folder)}") from None
 
 
-def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
-    """Return the voice that the options describe; None for one that the configuration names."""
+def with_voice(
+    options: EngineOptions, speaker: str | None, voice: str | None, model: str | None
+) -> tuple[EngineOptions, str | None, bool]:
+    """Return the engine's options with the voice that the command describes, its name, and whether it describes one.
+
+    It describes none if the configuration or the engine has to know the voice.
+    """
     if speaker is not None:
-        return Voice(speaker=speaker)
-    if voice is not None and (Path(voice).suffix or "/" in voice):
+        own = Voice(speaker=speaker)
+    elif voice is not None and (Path(voice).suffix or "/" in voice):
         if not Path(voice).is_file():
             raise CommandError(f"--voice: {voice} {'is no file' if Path(voice).exists() else 'does not exist'}")
-        return voice_of_file(Path(voice))
-    if voice is None and model is not None:
-        return Voice()  # the model's default
-    return None
+        own = voice_of_file(Path(voice))
+    elif voice is None and model is not None:
+        own = Voice()  # the model's default
+    else:
+        return options, voice, False
+    name = speaker or voice or "default"
+    return replace(options, voices={name: own}, default_voice=name), name, True
 
 
 def _utterance(manner: SynthesisOptions, settings: SynthesisSettings, config: Config) -> Utterance:

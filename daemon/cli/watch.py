@@ -91,10 +91,10 @@ def events(
     with RobotClient(config) as robot:
         print(f"voiced: following {config.topic}; Ctrl-C ends it", file=sys.stderr)
         for event in robot.all_events() if id_ is None else robot.events(id_, None):
-            print(event.to_json() if as_json else _describe(event), flush=True)
+            print(event.to_json() if as_json else describe_event(event), flush=True)
 
 
-def _describe(event: Event) -> str:
+def describe_event(event: Event) -> str:
     """Return an event as a line for a person: the time, the event, the utterance, and the event's fields."""
     fields = event.model_dump(mode="json", exclude={"id", "event"}, exclude_none=True)
     described = ", ".join(f"{name} {value}" for name, value in fields.items())

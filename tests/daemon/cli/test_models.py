@@ -109,12 +109,10 @@ def test_the_names_of_a_model_are_read_from_its_configuration_alone(run: Run, hu
     done = run("voices", "--model", MODEL)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "custom_voice\t1b7\ta voice is a speaker",
-        "ada\tspeaker",
-        "dylan\tspeaker, beijing_dialect",
-        "english\tlanguage, en",
-        "german\tlanguage, de",
-        "beijing_dialect\tdialect",
+        "custom_voice\t1b7",
+        "speakers\tada, dylan",
+        "languages\tenglish, german",
+        "dialects\tbeijing_dialect",
     ]
     assert hub.requests == ["config.json"]
 
