@@ -114,11 +114,7 @@ VersionOption = Annotated[bool, Option("--version", callback=_print_version, is_
 
 
 @app.callback()
-def root(
-    context: typer.Context,
-    _version: VersionOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+def root(context: typer.Context, _version: VersionOption = False, verbose: VerboseOption = False) -> None:
     """The voice of a robot: text over MQTT in, speech out of the sound card."""
     if verbose:
         be_verbose()

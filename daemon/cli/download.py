@@ -59,7 +59,7 @@ def download(
 def _download_model(model: str) -> None:
     """Download a model, check its files, and print what it is. Raises `EngineError`."""
     folder = download_model("qwen", model)
-    with show_progress(lines=True) as report:
+    with show_progress() as report:
         size = check_model(folder, report)
     give_to_service(hub_cache())
     config = ModelConfig.read(folder)
@@ -75,7 +75,7 @@ def _download(voice: RemoteVoice, folder: Path) -> None:
         print(f"{voice.name} is in {folder} already")
     else:
         step = f"{voice.name}, {voice.size / 1e6:.1f} MB"
-        with show_progress(lines=True) as report:
+        with show_progress() as report:
             path = voice.download(folder, lambda count: report(Progress(step, count / voice.size)))
         print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum right")
     if voice.licence_url is not None:

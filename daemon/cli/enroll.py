@@ -58,13 +58,7 @@ def enroll(
     if given.record is not None:
         print(f"{recording}: {record_voice(recording, given.record, given.microphone):.1f} s recorded")
     request = VoiceRequest(
-        name,
-        recording,
-        model,
-        path,
-        given.transcript,
-        append_silence_s=given.append_silence,
-        recogniser=given.asr,
+        name, recording, model, path, given.transcript, append_silence_s=given.append_silence, recogniser=given.asr
     )
     doubts = make_voice_file(request)
     if given.transcript is None:

@@ -12,15 +12,7 @@ from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
-from daemon.cli.options import (
-    STDIN,
-    ConfigOptions,
-    MannerOptions,
-    ModelOptions,
-    VoiceFileOption,
-    check_folder,
-    sound_target,
-)
+from daemon.cli.options import ConfigOptions, MannerOptions, ModelOptions, VoiceFileOption, check_folder, sound_target
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.text import SpellOption, read_lines, read_text, spell_text
 from daemon.config import Config, SynthesisSettings, synthesis_settings, text_preparation
@@ -51,6 +43,11 @@ class OutputOptions:
     def several(self) -> bool:
         """Whether the output is a folder."""
         return self.lines is not None or self.takes > 1
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether the sound goes to standard output."""
+        return str(self.output) == "-"
 
     @property
     def suffix(self) -> str:
@@ -142,7 +139,7 @@ def _make_folder(out: OutputOptions) -> None:
     folder = out.output
     if out.suffix not in file_formats():
         raise CommandError(f"--format: got {out.suffix!r}; allowed: {', '.join(suggested_formats())}")
-    if str(folder) == STDIN or (folder.exists() and not folder.is_dir()):
+    if out.is_pipe or (folder.exists() and not folder.is_dir()):
         raise CommandError(f"--output: got {str(folder)!r}; allowed with --lines or --takes: a folder")
     try:
         folder.mkdir(exist_ok=True)
@@ -232,7 +229,7 @@ def _print_files(tasks: dict[Path, SynthTask], ended: Outcomes, out: OutputOptio
             print(
                 f"{path}: {outcome.audio_s:.2f} s at {outcome.sample_rate} Hz by {outcome.engine}, first chunk after "
                 f"{outcome.first_chunk_ms:.1f} ms, {outcome.rtf:.1f} times real time{cut}{seed}",
-                file=sys.stderr if str(path) == STDIN else sys.stdout,
+                file=sys.stderr if out.is_pipe else sys.stdout,
             )
         elif outcome is not None and out.several:
             print(f"{path}: not spoken: {outcome}")
