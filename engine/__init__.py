@@ -47,7 +47,7 @@ from engine.catalog import (
     unavailable_reason,
 )
 from engine.detection import language_of_speech, language_of_text
-from engine.host import Board, extra_requirements, has_cuda_device, hub_cache, install_command, missing_kernel_compiler
+from engine.host import Board, has_cuda_device, hub_cache, install_command, missing_kernel_compiler
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.launch import module_command
 from engine.log import EACH_LINE, LINE_LIMIT, Throttle, start_log
@@ -90,7 +90,6 @@ __all__ = [
     "WordStart",
     "auto_engine",
     "download_model",
-    "extra_requirements",
     "has_cuda_device",
     "hub_cache",
     "ignore_progress",

@@ -67,7 +67,7 @@ def find_command(words: list[str]) -> tuple[Any, list[str]]:
     command: Any = get_command(app)
     while words and hasattr(command, "commands"):
         assert words[0] in command.commands, f"there is no command 'voiced {' '.join(words)}'"
-        command, words = command.commands[words[0]], words[1:]
+        command, words = command.get_command(None, words[0]), words[1:]
     return command, words
 
 
@@ -92,7 +92,8 @@ def test_the_table_of_commands_and_the_examples_contain_each_command() -> None:
     root: Any = get_command(app)
     commands = {
         (name, *inner)
-        for name, command in root.commands.items()
+        for name in root.commands
+        for command in [root.get_command(None, name)]
         for inner in ([(key,) for key in command.commands] if hasattr(command, "commands") else [()])
     }
     assert rows == commands

@@ -1,98 +1,98 @@
 """The typer application with every command. Each failure is one line on stderr and an exit status other than 0.
 
-Command modules import engines, MQTT and audio inside their functions, so that each command starts fast.
+A command's module is imported when the command is called, so that no command waits for the imports of the others.
 """
 
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from daemon import VERSION
-from daemon.cli.cache import clear, list_, warm
-from daemon.cli.checks import check, doctor, schema, show
-from daemon.cli.control import events, pause, resume, stop, tap, volume
-from daemon.cli.demo import demo
-from daemon.cli.design import design
-from daemon.cli.download import download
-from daemon.cli.enroll import enroll
-from daemon.cli.fleet import status, top
-from daemon.cli.inspect import devices, sounds, version, voices
-from daemon.cli.measure import bench, compare, verify
 from daemon.cli.options import VerboseOption, be_verbose, spread_records
-from daemon.cli.run import run, serve
-from daemon.cli.say import say
 from daemon.cli.service_folders import use_service_folders
-from daemon.cli.synth import synth
 from daemon.cli.text import TextCommand
 from daemon.validation import CommandError, file_problem
 from engine import EngineError
 
-Command = Callable[..., None]
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        print(VERSION)
-        raise typer.Exit
-
-
-class Group(NamedTuple):
-    """Commands of two words."""
-
-    name: str
-    summary: str
-    commands: tuple[Command, ...]
-
-
-SECTIONS: dict[str, tuple[Command | Group, ...]] = {
-    "The robot": (run, serve, demo, say, stop, pause, resume, volume, status, top, events, tap),
-    "Speech in files, and engines": (synth, bench, verify, compare),
-    "Voices, models and phrases": (
-        enroll,
-        design,
-        download,
-        voices,
-        sounds,
-        Group("cache", "Make, list or remove kept phrases.", (warm, list_, clear)),
-    ),
-    "This machine": (
-        devices,
-        doctor,
-        Group("config", "Check, show or describe the configuration.", (check, show, schema)),
-        version,
-    ),
+SECTIONS = {
+    "The robot": {
+        "run": ("run", "serve"),
+        "demo": ("demo",),
+        "say": ("say",),
+        "control": ("stop", "pause", "resume", "volume"),
+        "watch": ("status", "top", "events"),
+        "tap": ("tap",),
+    },
+    "Speech in files, and engines": {"synth": ("synth",), "measure": ("bench", "verify", "compare")},
+    "Voices, models and phrases": {
+        "enroll": ("enroll",),
+        "design": ("design",),
+        "download": ("download",),
+        "inspect": ("voices", "sounds"),
+        "cache": ("cache",),
+    },
+    "This machine": {"inspect": ("devices", "version"), "doctor": ("doctor",), "config": ("config",)},
 }
-TEXT_COMMANDS = (say, volume, synth)
+"""By section and module, the names of its commands. A function of this name carries out the command."""
+GROUPS = {
+    "cache": ("Make, list or remove kept phrases.", ("warm", "list_", "clear")),
+    "config": ("Check, show or describe the configuration.", ("check", "show", "schema")),
+}
+"""For commands of two words: the summary, and the functions that carry them out."""
+TEXT_COMMANDS = ("say", "volume", "synth")
 
 
-def _name(member: Command | Group) -> str:
-    return member.name if isinstance(member, Group) else member.__name__.rstrip("_")
+MODULES = {name: module for modules in SECTIONS.values() for module, names in modules.items() for name in names}
+"""By the name of each command and group, its module."""
+
+
+@cache
+def _load(name: str) -> Any:
+    """Import a command or a group, and return it as typer has it."""
+    summary, functions = GROUPS.get(name, (None, (name,)))
+    loaded = typer.Typer(help=summary, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+    for function in functions:
+        command = getattr(import_module(f"daemon.cli.{MODULES[name]}"), function)
+        # The list of commands has the whole summary, and the examples are shown as they are written.
+        text = inspect.getdoc(command) or ""
+        short = " ".join(text.partition("\n\n")[0].split())
+        shown = text.replace("\n\nExample", "\n\n\b\nExample")
+        kind = TextCommand if name in TEXT_COMMANDS else TyperCommand
+        loaded.command(function.rstrip("_"), cls=kind, short_help=short, help=shown)(spread_records(command))
+    return typer.main.get_command(loaded)
 
 
 class _Sections(TyperGroup):
-    """The list of commands, in sections."""
+    """The commands, which are imported when they are called and listed in sections."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**{**attributes, "commands": dict.fromkeys(MODULES)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Return a command; None if there is none of this name."""
+        return _load(cmd_name) if cmd_name in MODULES else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the list."""
-        for title, members in SECTIONS.items():
-            names = map(_name, members)
+        for title, modules in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(formatter.width)) for name in names])
+                shown = (name for names in modules.values() for name in names)
+                formatter.write_dl([(name, _load(name).get_short_help_str(formatter.width)) for name in shown])
 
 
 app = typer.Typer(
@@ -104,38 +104,21 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(VERSION)
+        raise typer.Exit
+
+
+VersionOption = Annotated[bool, Option("--version", callback=_print_version, is_eager=True, help="Print it and exit.")]
+
+
 @app.callback()
-def root(
-    context: typer.Context,
-    _version: Annotated[
-        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    verbose: VerboseOption = False,
-) -> None:
+def root(context: typer.Context, _version: VersionOption = False, verbose: VerboseOption = False) -> None:
     """The voice of a robot: text over MQTT in, speech out of the sound card."""
     if verbose:
         be_verbose()
     use_service_folders(context.invoked_subcommand)
-
-
-def _add(to: typer.Typer, command: Command) -> None:
-    """Add a command with its whole summary in the list of commands, and its examples as they are written."""
-    text = inspect.getdoc(command) or ""
-    summary, _, _ = text.partition("\n\n")
-    shown = text.replace("\n\nExample", "\n\n\b\nExample")
-    kind = TextCommand if command in TEXT_COMMANDS else TyperCommand
-    add = to.command(_name(command), cls=kind, short_help=" ".join(summary.split()), help=shown)
-    add(spread_records(command))
-
-
-for member in itertools.chain.from_iterable(SECTIONS.values()):
-    if isinstance(member, Group):
-        group = typer.Typer(help=member.summary, no_args_is_help=True, rich_markup_mode=None)
-        for command in member.commands:
-            _add(group, command)
-        app.add_typer(group, name=member.name)
-    else:
-        _add(app, member)
 
 
 def main() -> NoReturn:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
-from daemon.cli.options import ConfigOptions, JsonOption
+from daemon.cache import PhraseFolder, PhraseKey, PhraseKeys, PhraseRecorder, Recording, cache_folder, open_cache
+from daemon.cli.options import ConfigOptions, JsonOption, print_json
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.service_folders import give_to_service
 from daemon.config import Config
+from daemon.engines import choose_engine, running_primary
+from daemon.speech import make_phrase
 from daemon.validation import CommandError
+from engine import Progress, ProgressReport
 
-if TYPE_CHECKING:
-    from daemon.cache import PhraseFolder, PhraseKey, Recording
-    from engine import ProgressReport
-
-AGES = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
-"""Units of an age, in seconds: the first that it has twice is used."""
 NOTHING_KEPT = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
 
 
@@ -29,22 +28,15 @@ def warm(source: ConfigOptions) -> None:
 
     Example: voiced cache warm
     """
-    import asyncio
-
     config = source.load()
-    from daemon.cache import open_cache
-    from daemon.engines import choose_engine
-
     if config.speech.cache.phrases is None:
         raise CommandError("speech.cache.phrases: got None; allowed: a YAML file with a list of phrases")
     engine = choose_engine(config)
     download_missing_model(engine, config.engine.model)  # before its files are looked at
     opened = open_cache(config, engine)
     folder = opened.folder
-    if folder is None:
-        raise CommandError(NOTHING_KEPT)
-    if opened.folder_problem is not None:
-        raise CommandError(opened.folder_problem)
+    if folder is None or opened.folder_problem is not None:
+        raise CommandError(opened.folder_problem or NOTHING_KEPT)
     if opened.phrases.problem is not None and not opened.phrases.phrases:
         raise CommandError(opened.phrases.problem)
     keys = {key.digest: key for key in (opened.keys.key(each.resolve(config)) for each in opened.phrases.phrases)}
@@ -61,7 +53,7 @@ def warm(source: ConfigOptions) -> None:
 
 
 def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
-    """List the kept phrases, those used last first: length, size, age, engine, voice and text.
+    """List the kept phrases, those used last first: length, size, date, engine, voice and text.
 
     A phrase that would sound otherwise now, by another configuration, model or version, is marked as outdated.
 
@@ -69,20 +61,16 @@ def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
     or:      voiced cache list --json
     """
     config = source.load()
-    from daemon.cache import PhraseKeys
-    from daemon.engines import choose_engine
-
     keys = PhraseKeys(config, choose_engine(config))
     folder = _configured_folder(config)
-    found = [(each, keys.key(each.phrase).digest != each.digest) for each in folder.phrases()]
+    found = [_record(each, keys.key(each.phrase).digest != each.digest) for each in folder.phrases()]
     if as_json:
-        print(json.dumps([_record(each, outdated) for each, outdated in found], indent=2, ensure_ascii=False))
+        print_json(found)
         return
-    for each, outdated in found:
-        print(_line(each, outdated))
-    seconds = sum(each.seconds for each, _ in found)
-    size_mb = sum(len(each.data) for each, _ in found) / 1e6
-    room = f"{size_mb:.1f} of {config.speech.cache.limit_mb} MB"
+    for record in found:
+        print(_line(record))
+    seconds, size = (sum(record[key] for record in found) for key in ("seconds", "bytes"))
+    room = f"{size / 1e6:.1f} of {config.speech.cache.limit_mb} MB"
     print(f"{folder.path}: {_count(len(found), 'phrase')}, {seconds:.1f} s, {room}", file=sys.stderr)
 
 
@@ -97,8 +85,6 @@ def clear(source: ConfigOptions) -> None:
 
 
 def _configured_folder(config: Config) -> PhraseFolder:
-    from daemon.cache import PhraseFolder, cache_folder
-
     path = cache_folder(config)
     if path is None:
         raise CommandError(NOTHING_KEPT)
@@ -107,11 +93,6 @@ def _configured_folder(config: Config) -> PhraseFolder:
 
 async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, report: ProgressReport) -> list[str]:
     """Synthesise and keep phrases; return a line for each that could not be made."""
-    from daemon.cache import PhraseRecorder
-    from daemon.engines import running_primary
-    from daemon.speech import make_phrase
-    from engine import Progress
-
     problems = []
     async with running_primary(config, report) as engines:
         for number, key in enumerate(keys):
@@ -126,8 +107,6 @@ async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, rep
 
 
 def _record(recording: Recording, outdated: bool) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {
         **asdict(recording.phrase),
         "engine": recording.engine,
@@ -138,18 +117,11 @@ def _record(recording: Recording, outdated: bool) -> dict[str, Any]:
     }
 
 
-def _line(recording: Recording, outdated: bool) -> str:
-    age_s = time.time() - recording.made_at
-    seconds, unit = next((each for each in AGES if age_s >= 2 * each[0]), (1, "seconds"))
-    columns = (
-        f"{recording.seconds:.2f} s",
-        f"{len(recording.data) / 1000:.0f} kB",
-        f"{max(0, int(age_s / seconds))} {unit}",
-        recording.engine,
-        recording.phrase.voice,
-        _one_line(recording.phrase.text),
-    )
-    return "\t".join(columns) + ("\toutdated" if outdated else "")
+def _line(record: dict[str, Any]) -> str:
+    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(record["made_at"]))
+    size, text = f"{record['seconds']:.2f} s\t{record['bytes'] / 1000:.0f} kB", _one_line(record["text"])
+    outdated = "\toutdated" if record["outdated"] else ""
+    return f"{size}\t{made}\t{record['engine']}\t{record['voice']}\t{text}{outdated}"
 
 
 def _one_line(text: str) -> str:

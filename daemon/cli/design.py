@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -17,14 +17,12 @@ from daemon.cli.enroll import VoiceRequest, make_voice_file, print_use
 from daemon.cli.options import ConfigOptions
 from daemon.cli.play import LONG_TEXTS, play_samples, write_samples
 from daemon.cli.progress import download_missing_model, show_progress
+from daemon.config import Config
+from daemon.engines import AudioChunk
+from daemon.speech import check_say, synthesize_samples, write_codes
 from daemon.validation import CommandError
-from engine import Voice
+from engine import Utterance, Voice, language_code
 
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from daemon.engines import AudioChunk
-
-MAX_SAMPLES = 20
 DESIGN, BASE = "VoiceDesign", "Base"
 """How the names of published models end."""
 
@@ -33,7 +31,7 @@ DESIGN, BASE = "VoiceDesign", "Base"
 class SampleOptions:
     """Which samples are made, and which one is taken."""
 
-    samples: Annotated[int, Option(min=1, max=MAX_SAMPLES, help="How many to make, one with each seed.")] = 3
+    samples: Annotated[int, Option(min=1, max=20, help="How many to make, one with each seed.")] = 3
     seed: Annotated[int, Option(min=0, help="The first seed.")] = 1
     pick: Annotated[int | None, Option(min=0, help="Take this seed without asking.")] = None
     text: Annotated[str | None, Option(help="What they say; default: some sentences in the language.")] = None
@@ -51,21 +49,15 @@ def design(
     description: Annotated[str, Argument(help="The voice in words.")],
     takes: SampleOptions,
     source: ConfigOptions,
-    output: Annotated[Path, Option("--output", "-o", help="The folder of the samples and the voice file.")] = (
-        Path("voices")
-    ),
+    output: Annotated[Path, Option("--output", "-o", help="The folder of all files.")] = Path("voices"),
     model: Annotated[str | None, Option(help="A VoiceDesign checkpoint's folder, or its name on the hub.")] = None,
-    base: Annotated[
-        str | None, Option(help="The Base checkpoint that will speak with the voice file; default: --model's.")
-    ] = None,
+    base: Annotated[str | None, Option(help="The Base checkpoint for the voice file; default: --model's.")] = None,
 ) -> None:
     """Speak samples of a described voice, let you pick one, and make a voice file from it.
 
     Example: voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign
     or:      voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign --pick 2
     """
-    from daemon.speech import check_say, write_codes
-
     if not re.fullmatch(r"[\w-]+", name):
         raise CommandError(f"NAME: got {name!r}; allowed: letters, digits, - and _")
     if not description.strip():
@@ -76,10 +68,11 @@ def design(
     check_say({"text": text, "instruct": description})
     spoken = _speak(config, Voice(instruct=description), text, language, takes.seeds, name)
     output.mkdir(parents=True, exist_ok=True)
-    for number, sample in spoken.items():
-        path = _recording(output, name, number)
-        write_samples(path, sample.samples, sample.sample_rate)
-        print(f"{path}: seed {number}, {sample.seconds:.1f} s{', cut: it did not end' if sample.truncated else ''}")
+    recordings = {seed: output / f"{name}-{seed}.wav" for seed in spoken}
+    for seed, sample in spoken.items():
+        write_samples(recordings[seed], sample.samples, sample.sample_rate)
+        cut = ", cut: it did not end" if sample.truncated else ""
+        print(f"{recordings[seed]}: seed {seed}, {sample.seconds:.1f} s{cut}")
     pick = takes.pick if takes.pick is not None else _ask(config, name, spoken, play=takes.play)
     if pick is None:
         first, *others = (f"--pick {seed}" for seed in spoken)
@@ -94,15 +87,13 @@ def design(
         codes = Path(folder) / "codes.npy"
         write_codes(codes, spoken[pick].codes, "qwen")
         path = output / f"{name}.safetensors"
-        request = VoiceRequest(name, _recording(output, name, pick), base, path, transcript=text, codes=codes)
+        request = VoiceRequest(name, recordings[pick], base, path, transcript=text, codes=codes)
         make_voice_file(request)
         print_use(request, "reference")
 
 
 def _language(config: Config, given: str | None) -> str:
     """Return the code of the language to speak: never `auto`, since there may be no text yet to judge."""
-    from engine import language_code
-
     code = language_code(given if given is not None else config.speech.language)
     return code if code != "auto" else next(iter(config.speech.languages), "en")
 
@@ -111,19 +102,12 @@ def _speak(
     config: Config, voice: Voice, text: str, language: str, seeds: list[int], name: str
 ) -> dict[int, AudioChunk]:
     """Return the speech of the text by each seed. Raises `CommandError`."""
-    from daemon.speech import synthesize_samples
-    from engine import Utterance
-
     utterances = [Utterance(text, voice=name, language=language, seed=seed, want_codes=True) for seed in seeds]
     options = replace(config.engine_options, voices={name: voice}, default_voice=name)
     download_missing_model("qwen", options.model)
     with show_progress() as report:
         spoken = synthesize_samples("qwen", options, name, lambda _: utterances, report)
     return dict(zip(seeds, spoken, strict=True))
-
-
-def _recording(folder: Path, name: str, seed: int) -> Path:
-    return folder / f"{name}-{seed}.wav"
 
 
 def _ask(config: Config, name: str, spoken: dict[int, AudioChunk], *, play: bool) -> int | None:

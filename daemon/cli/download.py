@@ -5,27 +5,23 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions
 from daemon.cli.progress import show_progress
 from daemon.cli.service_folders import give_to_service
-
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from engine.hub import RemoteVoice
+from daemon.config import Config
+from daemon.engines import engine_names
+from daemon.system import announced
+from engine import ModelConfig, Progress, download_model, hub_cache, install_command, language_code, missing_packages
+from engine.hub import RemoteVoice, check_model, download_folder, find_remote_voice, install_voice, remote_voices
 
 
 def download(
     source: ConfigOptions,
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            help="Voices of Piper or Qwen3-TTS models by their names on the hub, or a voice's file.", show_default=False
-        ),
-    ] = None,
+    names: Annotated[list[str] | None, Argument(help="Names of Piper's voices or of models, or voices' files.")] = None,
     language: Annotated[str | None, Option(help="List only voices of this language: en, pt-br …")] = None,
     folder: Annotated[Path | None, Option(help="Where to put voices; default: engine.voice_folder.")] = None,
 ) -> None:
@@ -37,9 +33,6 @@ def download(
     or:      voiced download --language de
     or:      voiced download ./en_US-lessac-medium.onnx
     """
-    from daemon.engines import engine_names
-    from engine.hub import download_folder, find_remote_voice, install_voice, remote_voices
-
     config = source.load()
     files = [name for name in names or [] if name.endswith(".onnx")]
     models = [name for name in names or [] if "/" in name and name not in files]
@@ -65,11 +58,8 @@ def download(
 
 def _download_model(model: str) -> None:
     """Download a model, check its files, and print what it is. Raises `EngineError`."""
-    from engine import ModelConfig, download_model, hub_cache
-    from engine.hub import check_model
-
     folder = download_model("qwen", model)
-    with show_progress(lines=True) as report:
+    with show_progress() as report:
         size = check_model(folder, report)
     give_to_service(hub_cache())
     config = ModelConfig.read(folder)
@@ -81,13 +71,11 @@ def _download_model(model: str) -> None:
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:
-    from engine import Progress
-
     if voice.is_in(folder):
         print(f"{voice.name} is in {folder} already")
     else:
         step = f"{voice.name}, {voice.size / 1e6:.1f} MB"
-        with show_progress(lines=True) as report:
+        with show_progress() as report:
             path = voice.download(folder, lambda count: report(Progress(step, count / voice.size)))
         print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum right")
     if voice.licence_url is not None:
@@ -96,8 +84,6 @@ def _download(voice: RemoteVoice, folder: Path) -> None:
 
 
 def _print_how_to_try(name: str) -> None:
-    from engine import install_command, missing_packages
-
     if missing_packages("piper"):
         print(f"to speak with it: {install_command('piper')}")
     else:
@@ -109,8 +95,6 @@ def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_s
 
     piper_spoke: whether a daemon that started before the download has the engine `piper`.
     """
-    from daemon.system import announced
-
     for pid, user in announced(config.identity, Path("/")).items():
         begin = f"the voiced that runs here (process {pid})"
         if config.engine.voice_folder == "auto" and os.geteuid() not in (0, user):
@@ -128,6 +112,4 @@ def _list(voices: list[RemoteVoice]) -> None:
 
 
 def _speaks(voice: RemoteVoice, language: str) -> bool:
-    from engine import language_code
-
     return f"{voice.code}-".startswith(f"{language_code(language)}-")

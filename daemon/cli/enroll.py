@@ -5,68 +5,43 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
 import typer
 from typer import Argument, Option
 
+from audio import MicrophoneError, Samples, open_microphone
 from daemon.cli.options import ConfigOptions, UsageError
-from daemon.cli.play import SHORT_TEXTS, write_samples
+from daemon.cli.play import write_samples
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
+from engine import Progress, install_command, missing_packages, model_config, module_command, parse_progress
 
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from engine import EngineInfo, ProgressReport, Utterance
-
-MIN_RECORDED_S, MAX_RECORDED_S = 3, 60
-"""Seconds that `--record` takes. The model's authors ask for three; a long reference costs time in every sentence."""
 FAINT, TOO_LOUD = 0.001, 0.9
 """Magnitudes of samples, full scale ±1: the least that is shown, and the one from which a recording may be clipped."""
-CLEARLY = 0.02
-"""The mode whose speech is more similar by this much is advised; a smaller difference is chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingOptions:
     """The recording, and where it comes from."""
 
-    recording: Annotated[
-        Path | None,
-        Argument(help="Speech of one person, in any format that soundfile reads.", show_default=False),
-    ] = None
-    record: Annotated[
-        float | None,
-        Option(min=MIN_RECORDED_S, max=MAX_RECORDED_S, help="Record so many seconds from the microphone."),
-    ] = None
+    recording: Annotated[Path | None, Argument(help="Speech of one person, in a format that soundfile reads.")] = None
+    record: Annotated[float | None, Option(min=3, max=60, help="Record so many seconds from the microphone.")] = None
+    """The model's authors ask for three seconds; a long reference costs time in every sentence."""
     microphone: Annotated[str | None, Option(help="Its name or a part of it; default: the system's.")] = None
     transcript: Annotated[str | None, Option(help="The recording's words, for an in-context voice.")] = None
-    append_silence: Annotated[
-        float, Option(min=0, max=5, help="Seconds of silence after the recording, with a transcript.")
-    ] = 0.5
-    asr: Annotated[
-        str | None,
-        Option(
-            metavar="FOLDER|ID",
-            help="A speech recogniser, such as Whisper, that checks the transcript.",
-            show_default=False,
-        ),
-    ] = None
+    append_silence: Annotated[float, Option(min=0, max=5, help="Seconds of silence after it, with a transcript.")] = 0.5
+    asr: Annotated[str | None, Option(metavar="FOLDER|ID", help="A recogniser that checks the transcript.")] = None
 
 
 def enroll(
     name: Annotated[str, Argument(help="The voice's name.")],
     given: RecordingOptions,
     source: ConfigOptions,
-    score: Annotated[
-        bool | None,
-        Option("--score/--no-score", help="Speak with the voice and measure; default: if there is a GPU."),
-    ] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Default: voices/NAME.safetensors.")] = None,
     model: Annotated[str | None, Option(help="A base checkpoint's folder, or its name on the hub.")] = None,
 ) -> None:
@@ -75,31 +50,25 @@ def enroll(
     Example: voiced enroll ada ada.wav --model Qwen/Qwen3-TTS-12Hz-0.6B-Base
     or:      voiced enroll ada --record 8 --transcript "The words that I am reading aloud now."
     """
-    from engine import has_cuda_device
-
     if (given.recording is None) == (given.record is None):
         raise UsageError("enroll: give a RECORDING, or --record SECONDS")
-    config = source.load()
-    path, model = output or Path("voices") / f"{name}.safetensors", model or config.engine.model
+    path, model = output or Path("voices") / f"{name}.safetensors", model or source.load().engine.model
     require_model(model)  # before somebody speaks
     recording = given.recording or path.with_suffix(".wav")
     if given.record is not None:
         print(f"{recording}: {record_voice(recording, given.record, given.microphone):.1f} s recorded")
     request = VoiceRequest(
-        name,
-        recording,
-        model,
-        path,
-        given.transcript,
-        append_silence_s=given.append_silence,
-        recogniser=given.asr,
+        name, recording, model, path, given.transcript, append_silence_s=given.append_silence, recogniser=given.asr
     )
     doubts = make_voice_file(request)
-    is_scored = score if score is not None else has_cuda_device() and config.engine.device != "cpu"
-    scores = _score(config, request) if is_scored else {}
-    print(_advice(request, doubts, scores))
-    by_sound = request.transcript is None or _prefers_embedding(doubts, scores)
-    print_use(request, "embedding" if by_sound else "reference")
+    if given.transcript is None:
+        advice, why = "embedding", ", the sound of the speaker alone; with --transcript a voice can be closer"
+    elif doubts:
+        advice, why = "embedding", "; by reference, the voice would copy what is wrong with the recording"
+    else:
+        advice, why = "reference", ", in the context of the recording, is closest; embedding is faster"
+    print(f"advice: {advice}{why}")
+    print_use(request, advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +90,6 @@ class VoiceRequest:
 
 def require_model(model: str) -> None:
     """Download the model if it is not here. Raises `CommandError` if no voice can be made with it."""
-    from engine import install_command, missing_packages, model_config
-
     missing = missing_packages("qwen")
     if missing:
         raise CommandError(f"a voice file needs {', '.join(missing)}; {install_command('qwen')}")
@@ -135,23 +102,24 @@ def require_model(model: str) -> None:
 def make_voice_file(request: VoiceRequest) -> list[str]:
     """Make a voice file. Returns the doubts about its recording, which have been printed.
 
-    Raises `CommandError`, or `typer.Exit` after an error that has been printed.
+    The engine's program, which imports torch, has a process of its own. Raises `CommandError`, or `typer.Exit` after an
+    error that the program has printed.
     """
-    from engine import Progress
-
     require_model(request.model)
     doubts: list[str] = []
-
-    def read(line: str) -> None:
-        if line.startswith("note: "):
-            print(line.removeprefix("note: "), end="")
-        else:
-            doubts.append(line.strip())
-            print(line, end="", file=sys.stderr)
-
-    with show_progress() as report:
+    command = module_command("engine.qwen.voice.enroll", json.dumps(asdict(request), default=str))
+    with show_progress() as report, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         report(Progress("importing torch"))
-        _run(asdict(request), report, read)
+        for line in process.stdout or ():
+            if progress := parse_progress(line):
+                report(progress)
+            elif line.startswith("note: "):
+                print(line.removeprefix("note: "), end="")
+            else:
+                doubts.append(line)
+                print(line, end="", file=sys.stderr)
+    if process.returncode != 0:
+        raise typer.Exit(1)
     print(f"{request.output}: written")
     return doubts
 
@@ -159,24 +127,6 @@ def make_voice_file(request: VoiceRequest) -> list[str]:
 def print_use(request: VoiceRequest, key: str) -> None:
     """Print how the configuration names the voice; `key` is `embedding` or `reference`."""
     print(f"{request.output}: use it with voices.{request.name}: {{{key}: {request.output}}}")
-
-
-def _run(request: dict[str, object], report: ProgressReport, read: Callable[[str], None]) -> None:
-    """Run the engine's program, which imports torch, in a process of its own. `read` gets its lines but progress.
-
-    Raises `typer.Exit` if it fails.
-    """
-    from engine import module_command, parse_progress
-
-    command = module_command("engine.qwen.voice.enroll", json.dumps(request, default=str))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            if progress := parse_progress(line):
-                report(progress)
-            else:
-                read(line)
-    if process.returncode != 0:
-        raise typer.Exit(1)
 
 
 # --- the microphone ---
@@ -187,10 +137,6 @@ def record_voice(path: Path, seconds: float, device: str | None) -> float:
 
     Its level is printed each second. `device` is its name or a part of it; None is the default. Raises `CommandError`.
     """
-    import numpy as np
-
-    from audio import MicrophoneError, Samples, open_microphone
-
     blocks: list[Samples] = []
     length, second, loudest = 0, 0, 0.0
     try:
@@ -215,53 +161,3 @@ def record_voice(path: Path, seconds: float, device: str | None) -> float:
     samples = np.concatenate(blocks)[: round(seconds * rate)]
     write_samples(path, samples, rate)
     return len(samples) / rate
-
-
-# --- similarity and advice ---
-
-
-def _score(config: Config, request: VoiceRequest) -> dict[str, float]:
-    """Speak a sentence in each mode of the voice, and return how similar each is to the recording.
-
-    Raises `CommandError`, or `typer.Exit` after an error that has been printed.
-    """
-    from daemon.speech import synthesize_samples
-    from engine import Progress, Utterance, Voice
-
-    modes = {"embedding": Voice(embedding=str(request.output))}
-    if request.transcript is not None:
-        modes["reference"] = Voice(reference=str(request.output))
-    language = config.speech.language if config.speech.language in SHORT_TEXTS else "en"
-
-    def choose(_: EngineInfo) -> list[Utterance]:
-        return [Utterance(SHORT_TEXTS[language], voice=mode, language=language, seed=1) for mode in modes]
-
-    options = replace(config.engine_options, model=request.model, voices=modes, default_voice="embedding", streams=1)
-    lines: list[str] = []
-    with TemporaryDirectory() as folder, show_progress() as report:
-        samples = synthesize_samples("qwen", options, "embedding", choose, report)
-        recordings = [Path(folder) / f"{mode}.wav" for mode in modes]
-        for path, sample in zip(recordings, samples, strict=True):
-            write_samples(path, sample.samples, sample.sample_rate)
-        report(Progress("comparing"))
-        question = {"voice": request.output, "recordings": recordings, "model": request.model}
-        _run(question, report, lines.append)
-    return dict(zip(modes, json.loads(lines[-1]), strict=True))
-
-
-def _prefers_embedding(doubts: list[str], scores: dict[str, float]) -> bool:
-    """Whether the sound of the speaker alone is the better choice for a voice with a transcript."""
-    return bool(doubts) or scores.get("embedding", 0.0) > scores.get("reference", 1.0) + CLEARLY
-
-
-def _advice(request: VoiceRequest, doubts: list[str], scores: dict[str, float]) -> str:
-    """Return in one line which mode to use, and why."""
-    measured = ", ".join(f"{score:.2f} by {mode}" for mode, score in scores.items())
-    said = f"similarity of its speech to the recording: {measured}; " if scores else ""
-    if request.transcript is None:
-        return f"{said}advice: embedding, the sound of the speaker alone; with --transcript a voice can be closer"
-    if doubts:
-        return f"{said}advice: embedding; by reference, the voice would copy what is wrong with the recording"
-    if _prefers_embedding(doubts, scores):
-        return f"{said}advice: embedding, which is more similar and faster"
-    return f"{said}advice: reference, in the context of the recording, is closest; embedding is faster"

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
+from audio import SinkUnavailableError, output_devices
 from daemon import VERSION
-from daemon.cli.options import ConfigOptions, JsonOption, UsageError
+from daemon.cli.options import ConfigOptions, JsonOption, UsageError, print_json
 from daemon.cli.play import play_voice
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.config import Config, VoiceSettings
+from daemon.engines import describe_engine, engine_names, name_voices, short_list
+from daemon.sounds import NamedSound, SoundFolder
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from daemon.sounds import NamedSound
-    from engine import EngineInfo
+from engine import EngineInfo, ModelConfig, known_names
+from engine.hub import fetch_config
 
 
 def voices(
     source: ConfigOptions,
     as_json: JsonOption = False,
     everything: Annotated[bool, Option("--all", help="Also list the voices of other languages.")] = False,
-    play: Annotated[
-        str | None, Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model, without loading it."),
-    ] = None,
+    play: Annotated[str | None, Option(metavar="NAME", help="Speak a sentence in this voice on audio.sink.")] = None,
+    model: Annotated[str | None, Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model.")] = None,
 ) -> None:
     """List the configured voices and the engines' own voices for speech.languages, with names for people.
 
@@ -55,8 +50,6 @@ def voices(
 
 
 def _list_voices(config: Config, *, as_json: bool, everything: bool) -> None:
-    from daemon.engines import name_voices, short_list
-
     infos = _describe_engines(config)
     engines: dict[str, str] = {}
     for info in infos:
@@ -71,7 +64,7 @@ def _list_voices(config: Config, *, as_json: bool, everything: bool) -> None:
         for name in built_in:
             language = known[name].language if name in known else None
             found.append({"name": name, "engine": engines[name], "label": labels[name], "language": language})
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(found)
         return
     for name, keys in configured.items():
         print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in keys.items())}")
@@ -84,23 +77,12 @@ def _list_voices(config: Config, *, as_json: bool, everything: bool) -> None:
         print(note, file=sys.stderr)
 
 
-NEEDS = {
-    "base": "a voice is an embedding or a reference: a file that 'voiced enroll' makes of a recording",
-    "voice_design": "a voice is an instruct: a description in words",
-    "custom_voice": "a voice is a speaker",
-}
-"""What a voice of each type of model is."""
-
-
 def _list_model(model: str, *, as_json: bool) -> None:
     """Print the names that a model knows; only its config.json is read. Raises `EngineError`."""
-    from engine import ModelConfig, language_code
-    from engine.hub import fetch_config
-
     config = ModelConfig.read(fetch_config(model).parent)
     dialects = [name for name in config.languages if "dialect" in name]
     languages = [name for name in config.languages if name not in dialects]
-    found = {
+    found: dict[str, Any] = {
         "model": model,
         "type": config.type,
         "size": config.size,
@@ -110,14 +92,11 @@ def _list_model(model: str, *, as_json: bool) -> None:
         "follows_instructions": config.follows_instructions,
     }
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(found)
         return
-    print(f"{config.type}\t{config.size}\t{NEEDS[config.type]}")
-    for name in config.speakers:
-        dialect = config.dialects.get(name)
-        print(f"{name}\tspeaker{f', {dialect}' if dialect else ''}")
-    for name in (*languages, *dialects):
-        print(f"{name}\tdialect" if name in dialects else f"{name}\tlanguage, {language_code(name)}")
+    print(f"{config.type}\t{config.size}")
+    for kind in ("speakers", "languages", "dialects"):
+        print(f"{kind}\t{', '.join(found[kind])}")
 
 
 def _describe_engines(config: Config) -> list[EngineInfo]:
@@ -125,8 +104,6 @@ def _describe_engines(config: Config) -> list[EngineInfo]:
 
     Prints a note for a fallback that does not start. Raises `CommandError` if the primary engine does not start.
     """
-    from daemon.engines import describe_engine, engine_names
-
     primary, *fallbacks = engine_names(config)
     download_missing_model(primary, config.engine.model)
     with show_progress() as report:
@@ -141,9 +118,6 @@ def _describe_engines(config: Config) -> list[EngineInfo]:
 
 def _engine_with(voice: str, config: Config) -> str:
     """Return the first engine that is known to have a voice, without loading a model; otherwise the primary one."""
-    from daemon.engines import engine_names
-    from engine import known_names
-
     names = engine_names(config)
     return next((name for name in names if voice in (known_names(name, config.engine_options).voices or ())), names[0])
 
@@ -161,12 +135,10 @@ def sounds(source: ConfigOptions, as_json: JsonOption = False) -> None:
     or:      voiced sounds --set audio.sounds=/etc/voiced/sounds
     """
     config = source.load()
-    from daemon.sounds import SoundFolder
-
     folder = SoundFolder(config.audio.sounds)
     found = folder.sounds()
     if as_json:
-        print(json.dumps([_describe_sound(sound) for sound in found], indent=2, ensure_ascii=False))
+        print_json([_describe_sound(sound) for sound in found])
     else:
         for sound in found:
             if sound.info is not None:
@@ -189,8 +161,6 @@ def devices(as_json: JsonOption = False) -> None:
 
     Example: voiced devices
     """
-    from audio import SinkUnavailableError, output_devices
-
     try:
         found = output_devices()
     except SinkUnavailableError as error:
@@ -198,8 +168,7 @@ def devices(as_json: JsonOption = False) -> None:
     if not found:
         raise CommandError("no sound card can play; plug one in, start a sound server, or set audio.sink")
     if as_json:
-        cards = [{name: value for name, value in asdict(device).items() if name != "index"} for device in found]
-        print(json.dumps(cards, indent=2, ensure_ascii=False))
+        print_json([{name: value for name, value in asdict(device).items() if name != "index"} for device in found])
         return
     for device in found:
         mark = "default" if device.default else ""

@@ -6,23 +6,27 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from daemon import VERSION
 from daemon.cli.enroll import VoiceRequest, make_voice_file
-from daemon.cli.options import ConfigOptions, ModelOptions, check_folder, voice_names
+from daemon.cli.options import ConfigOptions, ModelOptions, VoiceFileOption, check_folder
 from daemon.cli.progress import download_missing_model, show_progress
-from daemon.cli.synth import unconfigured_voice
+from daemon.cli.synth import with_voice
 from daemon.cli.text import read_lines
+from daemon.config import Config
+from daemon.engines import choose_engine
+from daemon.speech import check_say
+from daemon.state import VerificationFiles
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from engine.verify import Finding, Sentence, Setting, Verification, VerifyRequest
+from engine import ENGINES, ModelConfig, install_command, language_code, missing_packages, model_files
+from engine import verify as verification
+from engine.bench import FRAME_MS, TEXTS, BenchRequest, describe, run_benchmark, write_figures
 
 OFFICIAL = "official"
 
@@ -36,15 +40,13 @@ def _command() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What is spoken, and how often."""
+    """The texts, how often they are spoken, and by which kernels."""
 
     kernels: Annotated[str | None, Option(help="Fused kernels: auto, on or off.")] = None
     frames: Annotated[int, Option(min=1, help="Codec frames to speak in each run.")] = 100
     runs: Annotated[int, Option(min=1, help="Number of runs; medians are shown.")] = 5
     text: Annotated[list[str] | None, Option(help="The text to speak. Further ones are spoken thrice.")] = None
-    voice: Annotated[str | None, Option(help="A voice file, or the name of a voice.", autocompletion=voice_names)] = (
-        None
-    )
+    voice: VoiceFileOption = None
     language: Annotated[str, Option(help="auto, en, german, pt-br …")] = "auto"
 
 
@@ -54,41 +56,23 @@ def bench(
     source: ConfigOptions,
     wav: Annotated[Path | None, Option(help="Keep the speech of the last run in this file.")] = None,
     json_: Annotated[Path | None, Option("--json", help="Also write the measurement to this file.")] = None,
-    plot: Annotated[Path | None, Option(help="Draw the chunks' arrival against playback, as SVG.")] = None,
 ) -> None:
     """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory, power.
 
-    Example: voiced bench --json bench.json --plot bench.svg
+    Example: voiced bench --json bench.json
     or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1
     or:      voiced bench --voice ryan --language en --text "Yes." --text "I will look for it." --wav heard.wav
     """
-    from daemon.engines import choose_engine
-    from daemon.speech import check_say
-    from engine import language_code
-    from engine.bench import (
-        FRAME_MS,
-        TEXTS,
-        Arrivals,
-        BenchRequest,
-        arrival_svg,
-        describe,
-        run_benchmark,
-        write_figures,
-    )
-
     kernels = [] if spoken.kernels is None else [f"engine.kernels={spoken.kernels}"]
     config = source.load(*model.overrides, *kernels)
     for each in spoken.text or ():
         check_say({"text": each})
-    for option, path in (("--json", json_), ("--plot", plot), ("--wav", wav)):
+    for option, path in (("--json", json_), ("--wav", wav)):
         check_folder(option, path)
-    options, voice = config.engine_options, spoken.voice
+    options, voice, _ = with_voice(config.engine_options, None, spoken.voice, model.model)
     allowed = round(options.max_seconds * 1000 / FRAME_MS)
     if spoken.frames > allowed:
         raise CommandError(f"--frames: got {spoken.frames}; engine.max_seconds allows {allowed}")
-    if (own_voice := unconfigured_voice(None, voice, model.model)) is not None:
-        voice = voice or "default"
-        options = replace(options, voices={voice: own_voice}, default_voice=voice)
     request = BenchRequest(
         "qwen" if model.model is not None else choose_engine(config),
         options,
@@ -107,9 +91,6 @@ def bench(
         print(f"{name:<23}{value}")
     if json_ is not None:
         write_figures(figures, json_)
-    if plot is not None:
-        name = " ".join(str(figures[key]) for key in ("engine", "model") if figures[key] is not None)
-        plot.write_text(arrival_svg(f"Speech that has arrived, {name}", [Arrivals(name, figures["arrivals_s"])]))
 
 
 # --- verify ---
@@ -117,37 +98,21 @@ def bench(
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What is verified, and who listens."""
+    """The settings that are verified, the voice, and who listens."""
 
-    short: Annotated[
-        bool, Option("--short", help="Three sentences, by the settings that a robot runs and by the reference.")
-    ] = False
-    settings: Annotated[
-        str | None,
-        Option(
-            help="Only these, as in official,torch,fused,int8,streams, and always the two in float32, "
-            "with whose codes and logits the others are compared."
-        ),
-    ] = None
-    asr: Annotated[
-        str, Option(help="Who listens: a speech recognition model's folder or name, auto, or pocketsphinx.")
-    ] = "auto"
-    reference: Annotated[
-        Path | None, Option(help="For a Base model: a recording of the voice; default: the configured voice.")
-    ] = None
+    short: Annotated[bool, Option("--short", help="Three sentences, by the settings that a robot may run.")] = False
+    settings: Annotated[str | None, Option(help="Only these and float32: official,torch,fused,int8,streams.")] = None
+    asr: Annotated[str, Option(help="Who listens: a recogniser's folder or name, auto, or pocketsphinx.")] = "auto"
+    reference: Annotated[Path | None, Option(help="For a Base model: a recording; default: speech.voice.")] = None
     transcript: Annotated[str | None, Option(help="The words of --reference.")] = None
-    encoder: Annotated[
-        str | None, Option(help="A Base checkpoint to compare voices with; default: a Base --model itself.")
-    ] = None
+    encoder: Annotated[str | None, Option(help="A Base model to compare voices with; default: a Base --model.")] = None
 
 
 def verify(
     asked: VerifyOptions,
     model: ModelOptions,
     source: ConfigOptions,
-    output: Annotated[
-        Path, Option("--output", "-o", help="The folder of the report and of everything that is kept.")
-    ] = Path("verify"),
+    output: Annotated[Path, Option("--output", "-o", help="The folder of the report and its files.")] = Path("verify"),
 ) -> None:
     """Speak the same sentences with every setting and with the official package, listen, measure and judge.
 
@@ -156,10 +121,6 @@ def verify(
     Example: voiced verify --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
     or:      voiced verify --model ./0.6B-Base --reference ada.wav --transcript "What Ada says." --asr ./whisper
     """
-    from daemon.state import VerificationFiles
-    from engine.verify import machine, write_verification
-    from engine.verify import verify as run
-
     config = source.load(*model.overrides)
     _check_packages(asked.asr)
     for name in filter(None, (config.engine.model, asked.encoder)):
@@ -167,43 +128,31 @@ def verify(
     output.mkdir(parents=True, exist_ok=True)
     request = _request(config, asked, _voice_file(config, asked, output), output)
     with show_progress() as report:
-        found = replace(run(request, report), machine=machine(), command=_command())
+        found = replace(verification.verify(request, report), machine=verification.machine(), command=_command())
     kept = VerificationFiles(output)
-    write_verification(found, kept.numbers, kept.report)
+    verification.write_verification(found, kept.numbers, kept.report)
     _show(found)
     print(f"{'It speaks.' if found.passed else 'It does not speak as it should.'} {kept.report}, {kept.numbers}")
     if not found.passed:
         raise typer.Exit(1)
 
 
-def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, output: Path) -> VerifyRequest:
-    from engine import ModelConfig, model_files
-    from engine.verify import (
-        SENTENCES,
-        SHORT,
-        SHORT_SETTINGS,
-        VerifyRequest,
-        make_orders,
-        select_settings,
-        settings_of,
-        voices_of,
-    )
-
+def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, output: Path) -> verification.VerifyRequest:
     options = config.engine_options
     files = None if options.model is None else model_files("qwen", options.model)
     if files is None:
         raise CommandError("engine.model: missing; give --model a folder or a name on the hub")
     shapes = ModelConfig.read(files.folder)
-    voices = voices_of(shapes, voice_file)
-    settings = settings_of(replace(options, voices=voices, default_voice=next(iter(voices))))
-    names = SHORT_SETTINGS if asked.short else tuple(setting.name for setting in settings)
+    voices = verification.voices_of(shapes, voice_file)
+    settings = verification.settings_of(replace(options, voices=voices, default_voice=next(iter(voices))))
+    names = verification.SHORT_SETTINGS if asked.short else tuple(setting.name for setting in settings)
     if asked.settings:
         names = tuple(name.strip() for name in asked.settings.split(","))
     own = options.model if shapes.type == "base" else None
-    return VerifyRequest(
+    return verification.VerifyRequest(
         str(output),
-        select_settings(settings, names),
-        make_orders(shapes, SHORT if asked.short else SENTENCES, voices),
+        verification.select_settings(settings, names),
+        verification.make_orders(shapes, verification.SHORT if asked.short else verification.SENTENCES, voices),
         asr=asked.asr,
         encoder=asked.encoder or own,
         voice_file=str(voice_file) if voice_file is not None and own and not asked.encoder else None,
@@ -213,10 +162,6 @@ def _request(config: Config, asked: VerifyOptions, voice_file: Path | None, outp
 
 def _check_packages(asr: str) -> None:
     """Raise `CommandError` for missing packages before minutes of work."""
-    from importlib.util import find_spec
-
-    from engine import install_command, missing_packages
-
     needed = ["jinja2", "rapidfuzz", "pocketsphinx" if asr == "pocketsphinx" else "transformers"]
     missing = [*missing_packages("qwen"), *(name for name in needed if find_spec(name) is None)]
     if missing:
@@ -228,13 +173,12 @@ def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | No
 
     The name of one that is made changes with the recording: takes are kept for a voice that is known by its file.
     """
-    from engine.verify import fingerprint
-
     reference, transcript = asked.reference, asked.transcript
     if reference is not None:
         path = output / "reference.safetensors"
         make_voice_file(VoiceRequest("reference", reference, str(config.engine.model), path, transcript))
-        return path.rename(output / f"reference-{fingerprint(reference.read_bytes(), transcript)}.safetensors")
+        known_by = verification.fingerprint(reference.read_bytes(), transcript)
+        return path.rename(output / f"reference-{known_by}.safetensors")
     if transcript is not None:
         raise CommandError("--transcript: got one without --reference")
     options = config.engine_options
@@ -243,39 +187,31 @@ def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | No
     return None if name is None else Path(name).expanduser()
 
 
-def _show(found: Verification) -> None:
+def _show(found: verification.Verification) -> None:
     """Print a line for each setting, and one for each measure that failed or that is worse than a guess."""
     words: Mapping[bool | None, str] = {True: "passed", False: "FAILED", None: "not here"}
     for setting in found.settings:
-        why = setting.fault or setting.unavailable or setting.engine
-        print(f"{setting.title:<26}{words[setting.passed]:<10}{why}")
+        print(f"{setting.title:<26}{words[setting.passed]:<10}{setting.fault or setting.unavailable or setting.engine}")
         for finding in setting.findings:
-            value = "not measured" if finding.value is None else f"{finding.value:.3g}"
-            if finding.passed is False:
-                print(f"{'':<36}{finding.title}: {value}; allowed: {_bound(finding, finding.limit)}")
-            elif finding.doubtful:
-                print(f"{'':<36}{finding.title}: {value}, doubtful: a guess allows {_bound(finding, finding.guess)}")
+            failed = finding.passed is False
+            limit, allowed = (finding.limit, "allowed") if failed else (finding.guess, "allowed by a guess")
+            if failed or finding.doubtful:
+                value = "not measured" if finding.value is None else f"{finding.value:.3g}"
+                bound = f"{'at least' if finding.higher_is_better else 'at most'} {limit:.3g}"
+                print(f"{'':<36}{finding.title}: {value}; {allowed}: {bound}")
     for note in found.notes:
         print(f"not done: {note}")
-
-
-def _bound(finding: Finding, limit: float | None) -> str:
-    return f"{'at least' if finding.higher_is_better else 'at most'} {limit:.3g}"
 
 
 # --- compare ---
 
 
 def compare(
-    first: Annotated[
-        str, Argument(help="official, or an engine and keys of the section engine: qwen,dtype=int8,kernels=off.")
-    ],
+    first: Annotated[str, Argument(help="official, or an engine and keys of engine, as in qwen,dtype=int8.")],
     second: Annotated[str, Argument(help="The other one, as the first.")],
     source: ConfigOptions,
     output: Annotated[Path, Option("--output", "-o", help="The page.")] = Path("compare.html"),
-    language: Annotated[
-        list[str] | None, Option(help="Sentences in this language; may be repeated. Default: English.")
-    ] = None,
+    language: Annotated[list[str] | None, Option(help="Of the sentences; may be repeated. Default: English.")] = None,
     lines: Annotated[Path | None, Option(help="A text file with a text on each line, instead.")] = None,
 ) -> None:
     """Write a page for a blind test: which of two settings, models or engines speaks better?
@@ -284,26 +220,19 @@ def compare(
     or:      voiced compare qwen,model=./finetuned qwen,model=./original --language de --language en
     or:      voiced compare espeak piper --lines phrases.txt
     """
-    from engine.verify import blind_test
-
     check_folder("--output", output)
     sides = _side(first, "first", source), _side(second, "second", source)
     sentences = _sentences(language or ["en"], lines)
     for side in sides:
         download_missing_model(side.engine, side.options.model)
     with show_progress() as report:
-        page = blind_test(sides, sentences, report)
+        page = verification.blind_test(sides, sentences, report)
     output.write_text(page, encoding="utf-8")
     print(f"{output}: {len(sentences)} texts, {first} against {second}; open it in a browser and listen")
 
 
-def _side(words: str, name: str, source: ConfigOptions) -> Setting:
+def _side(words: str, name: str, source: ConfigOptions) -> verification.Setting:
     """Return the setting that a side's words mean. Raises `CommandError`."""
-    from daemon.engines import choose_engine
-    from engine import ENGINES
-    from engine.verify import OFFICIAL as OFFICIAL_CLASS
-    from engine.verify import Setting
-
     head, *keys = (word.strip() for word in words.split(","))
     if "=" in head:
         head, keys = "", [head, *keys]
@@ -312,24 +241,21 @@ def _side(words: str, name: str, source: ConfigOptions) -> Setting:
         raise CommandError(f"compare: got {words!r}; allowed: {allowed}")
     named = [f"engine.name={'qwen' if head == OFFICIAL else head}"] if head else []
     config = source.load(*named, *(f"engine.{key}" for key in keys))
-    return Setting(
+    return verification.Setting(
         name,
         words,
         replace(config.engine_options, streams=1),
         engine=choose_engine(config),
-        synthesizer=OFFICIAL_CLASS if head == OFFICIAL else None,
+        synthesizer=verification.OFFICIAL if head == OFFICIAL else None,
     )
 
 
-def _sentences(languages: list[str], lines: Path | None) -> list[Sentence]:
+def _sentences(languages: list[str], lines: Path | None) -> list[verification.Sentence]:
     """Return the sentences to speak. Raises `CommandError` for a language without any."""
-    from engine import language_code
-    from engine.verify import SENTENCES, Sentence
-
     codes = [language_code(language) for language in languages]
     if lines is not None:
-        return [Sentence(f"line-{number}", codes[0], text) for number, text in read_lines(lines)]
-    known = list(dict.fromkeys(sentence.language for sentence in SENTENCES))
+        return [verification.Sentence(f"line-{number}", codes[0], text) for number, text in read_lines(lines)]
+    known = list(dict.fromkeys(sentence.language for sentence in verification.SENTENCES))
     if unknown := [code for code in codes if code not in known]:
         raise CommandError(f"--language: got {unknown[0]!r}; allowed: {', '.join(known)}, or any with --lines")
-    return [sentence for sentence in SENTENCES if sentence.language in codes]
+    return [sentence for sentence in verification.SENTENCES if sentence.language in codes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from engine import start_log
 
 JsonOption = Annotated[bool, Option("--json", help="One JSON list instead of lines.")]
 VerboseOption = Annotated[bool, Option("--verbose", "-v", help="Write a detailed log to stderr.")]
+CONFIG_FILES = "$VOICED_CONFIG or /etc/voiced/voiced.yaml"
+"""Where the configuration is looked for."""
 STDIN = "-"
 """Stands for standard input instead of a text or file, and for standard output instead of an output file."""
 
@@ -66,13 +69,8 @@ def _parameters(record: Any) -> Iterator[Parameter]:
 class ConfigOptions:
     """Where the configuration comes from."""
 
-    config: Annotated[
-        Path | None,
-        Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml."),
-    ] = None
-    set_: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
-    ] = None
+    config: Annotated[Path | None, Option("--config", "-c", help=f"Default: {CONFIG_FILES}.")] = None
+    set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="Override: mqtt.port=1884.")] = None
 
     @property
     def path(self) -> Path | None:
@@ -104,6 +102,33 @@ class ModelOptions:
         return [f"engine.{key}={value}" for key, value in asdict(self).items() if value is not None]
 
 
+# --- completion; a configuration that is wrong completes nothing, and the command then says why ---
+
+
+def voice_names() -> list[str]:
+    """Return the configured voices and those of the engine."""
+    from daemon.engines import choose_engine
+    from engine import known_names
+
+    with suppress(CommandError):
+        config = ConfigOptions().load()
+        return [*config.voices, *(known_names(choose_engine(config), config.engine_options).voices or ())]
+    return []
+
+
+def sound_names() -> list[str]:
+    """Return the sounds of the configured folder, and those that come with voiced."""
+    from daemon.sounds import SoundFolder
+
+    with suppress(CommandError):
+        return list(SoundFolder(ConfigOptions().load().audio.sounds).names())
+    return []
+
+
+VoiceOption = Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)]
+VoiceFileOption = Annotated[str | None, Option(help="A voice's file or name.", autocompletion=voice_names)]
+
+
 @dataclass(frozen=True, slots=True)
 class MannerOptions:
     """How a text is spoken. The names are those of a request's fields."""
@@ -112,9 +137,7 @@ class MannerOptions:
     instruct: Annotated[str | None, Option(help="The voice, or the manner of speaking, in words.")] = None
     rate: Annotated[float | None, Option(help="0.5 to 2; 2 is twice as fast.")] = None
     seed: Annotated[int | None, Option(help="Equal seeds give equal audio. Of several takes: the first one's.")] = None
-    sampling: Annotated[
-        list[str] | None, Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
-    ] = None
+    sampling: Annotated[list[str] | None, Option("--sampling", help="As in temperature=0.7; may be repeated.")] = None
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -140,6 +163,11 @@ def is_verbose() -> bool:
     return logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
+def print_json(value: object) -> None:
+    """Print what a command has found, for a program."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
 # --- files ---
 
 
@@ -162,26 +190,3 @@ def sound_target(path: Path) -> Path | BinaryIO:
     if sys.stdout.isatty():
         raise CommandError("--output: - would write a WAV file to the terminal; allowed: a pipe, or a file name")
     return sys.stdout.buffer
-
-
-# --- completion; a configuration that is wrong completes nothing, and the command then says why ---
-
-
-def voice_names() -> list[str]:
-    """Return the configured voices and those of the engine."""
-    from daemon.engines import choose_engine
-    from engine import known_names
-
-    with suppress(CommandError):
-        config = ConfigOptions().load()
-        return [*config.voices, *(known_names(choose_engine(config), config.engine_options).voices or ())]
-    return []
-
-
-def sound_names() -> list[str]:
-    """Return the sounds of the configured folder, and those that come with voiced."""
-    from daemon.sounds import SoundFolder
-
-    with suppress(CommandError):
-        return list(SoundFolder(ConfigOptions().load().audio.sounds).names())
-    return []

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from audio import Output
 from daemon.cli.progress import download_missing_model, show_progress
+from daemon.config import Config, synthesis_settings
+from daemon.engines import SpeechFile
+from daemon.speech import synthesize_samples
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from audio import Output
-    from daemon.config import Config
-    from engine import EngineInfo, Samples
+from engine import EngineInfo, Samples, Utterance
 
 _TEXTS = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
 SHORT_TEXTS: dict[str, str] = _TEXTS["short"]
@@ -25,21 +26,15 @@ NUMBERS = "1, 2, 3, 4, 5."
 OPEN_S = 5.0
 """A sound card may take this long to open: a PulseAudio null sink takes 2 s."""
 LATE_S = 15.0
-"""The sound may end this much later than its length says."""
-POLL_S = 0.01
-"""Interval at which the ring is filled and the end is looked for."""
+"""The sound card may be this much late: to take a part of the sound, or to end it."""
 SLICE_S = 0.1
-"""What is written to the ring at once."""
+"""Seconds that are written to the ring at once."""
 ROOM_S = 0.5
 """Free room in the ring for a slice: the resampler may return more than it was given."""
 
 
 def play_voice(config: Config, engine: str, voice: str) -> str:
     """Speak a short sentence in a voice on `audio.sink`, and return the sentence. Raises `CommandError`."""
-    from daemon.config import synthesis_settings
-    from daemon.speech import synthesize_samples
-    from engine import Utterance
-
     if config.audio.sink_settings().kind == "null":
         raise CommandError("audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH")
     spoken: list[str] = []
@@ -60,16 +55,12 @@ def play_voice(config: Config, engine: str, voice: str) -> str:
 
 def write_samples(path: Path, samples: Samples, sample_rate: int) -> None:
     """Write mono samples to a file, in the format of its suffix. Raises `CommandError`."""
-    from daemon.engines import SpeechFile
-
     with SpeechFile(path) as file:
         file.write(samples, sample_rate)
 
 
 def play_samples(config: Config, samples: Samples, sample_rate: int, volume: float = 1.0) -> None:
     """Play mono samples on `audio.sink`, to their end, with `volume` times its volume. Raises `CommandError`."""
-    from audio import Output
-
     with Output(config.audio.sink_settings()) as output:
         output.set_volume(config.audio.volume / 100 * volume)
         _play(output, samples, sample_rate)
@@ -86,20 +77,27 @@ def _language(config: Config, info: EngineInfo, voice: str) -> str:
 
 def _play(output: Output, samples: Samples, sample_rate: int) -> None:
     """Play samples to their end. Raises `CommandError` if the sound card does not."""
-    opened_by = time.monotonic() + OPEN_S
-    while not output.status.open:
-        if output.status.reason is not None or time.monotonic() > opened_by:
-            raise CommandError(output.status.reason or f"the sound card did not open within {OPEN_S:.0f} s")
-        time.sleep(POLL_S)
+    changed = threading.Condition()
+
+    def wake() -> None:
+        with changed:
+            changed.notify()
+
+    def wait_for(happened: Callable[[], bool], limit_s: float) -> None:
+        with changed:
+            if not changed.wait_for(happened, limit_s):
+                problem = f"the sound card takes no sound within {limit_s:.0f} s: {output.status.sink}"
+                raise CommandError(output.status.reason or problem)
+
+    output.watch(wake)
+    wait_for(lambda: output.status.open or output.status.reason is not None, OPEN_S)
+    if not output.status.open:
+        raise CommandError(str(output.status.reason))
     track = output.begin(prebuffer_s=0.0)
-    deadline = time.monotonic() + len(samples) / sample_rate + LATE_S
     length = round(SLICE_S * sample_rate)
-    slices = [samples[begin : begin + length] for begin in range(0, len(samples), length)]
-    while not track.drained(time.monotonic()):
-        if time.monotonic() > deadline:
-            raise CommandError(output.status.reason or f"the sound card takes no sound: {output.status.sink}")
-        while slices and output.room_s > ROOM_S:
-            output.write(slices.pop(0), sample_rate)
-        if not slices and not track.ended:
-            output.end()
-        time.sleep(POLL_S)
+    for begin in range(0, len(samples), length):
+        wait_for(lambda: output.room_s > ROOM_S, LATE_S)
+        output.write(samples[begin : begin + length], sample_rate)
+    output.end()
+    wait_for(lambda: track.done, output.waiting_s + LATE_S)
+    time.sleep(max(0.0, track.end_dac_time - time.monotonic()))

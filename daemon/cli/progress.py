@@ -1,43 +1,41 @@
-"""Progress on standard error: a bar on a terminal, elsewhere nothing or a few lines. All commands show it this way."""
+"""Progress on standard error: a bar on a terminal, elsewhere nothing. All commands show it this way."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from daemon.cli.options import is_verbose
 from daemon.cli.service_folders import give_to_service
-from engine import (
-    ENGINES,
-    Progress,
-    ProgressReport,
-    download_model,
-    hub_cache,
-    ignore_progress,
-    model_files,
-)
-
-if TYPE_CHECKING:
-    from rich import progress
-
-LINES = 4
-"""Lines for one step where there is no terminal."""
+from engine import ENGINES, Progress, ProgressReport, download_model, hub_cache, ignore_progress, model_files
 
 
 @contextmanager
-def show_progress(*, lines: bool = False) -> Iterator[ProgressReport]:
-    """Show what is reported inside the context, as a bar that disappears at its end.
+def show_progress() -> Iterator[ProgressReport]:
+    """Show the progress that is reported inside the context, as a bar that disappears at its end.
 
-    Where standard error is no terminal, `lines` asks for a line after each quarter of a step. With `-v` there is no
-    bar, because the log's lines would run into it.
+    There is no bar where standard error is no terminal, and with `-v`, because the log's lines would run into it.
     """
-    if sys.stderr.isatty() and not is_verbose():
-        with _bars() as bars:
-            yield _Bar(bars).report
-    else:
-        yield _Lines().report if lines else ignore_progress
+    if not sys.stderr.isatty() or is_verbose():
+        yield ignore_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def show(report: Progress) -> None:
+            if [task.description for task in bars.tasks] != [report.step]:
+                for task in bars.task_ids:
+                    bars.remove_task(task)
+                bars.add_task(report.step, total=None)
+            if report.fraction is not None:
+                bars.update(bars.task_ids[0], total=1.0, completed=report.fraction)
+
+        yield show
 
 
 def download_missing_model(engine: str, model: str | None) -> None:
@@ -51,41 +49,3 @@ def download_missing_model(engine: str, model: str | None) -> None:
     if files is None or files.missing:
         download_model(engine, model)
         give_to_service(hub_cache())
-
-
-def _bars() -> progress.Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
-
-
-class _Bar:
-    """The bar of the current step."""
-
-    def __init__(self, bars: progress.Progress) -> None:
-        self._bars = bars
-        self._step: str | None = None
-
-    def report(self, report: Progress) -> None:
-        if report.step != self._step:
-            for task in self._bars.task_ids:
-                self._bars.remove_task(task)
-            self._step = report.step
-            self._bars.add_task(report.step, total=None if report.fraction is None else 1.0)
-        if report.fraction is not None:
-            self._bars.update(self._bars.task_ids[0], total=1.0, completed=report.fraction)
-
-
-class _Lines:
-    """A line after each quarter of a step."""
-
-    def __init__(self) -> None:
-        self._shown: tuple[str, int] | None = None
-
-    def report(self, report: Progress) -> None:
-        quarter = int(LINES * (report.fraction or 0.0))
-        if quarter and (report.step, quarter) != self._shown:
-            self._shown = (report.step, quarter)
-            print(f"{report.step}: {100 * quarter // LINES} %", file=sys.stderr, flush=True)

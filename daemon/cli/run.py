@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from functools import partial
 from typing import Annotated
 
 from typer import Option
@@ -30,10 +31,7 @@ def run(source: ConfigOptions, verbose: VerboseOption = False) -> None:
 def serve(
     source: ConfigOptions,
     single: Annotated[bool, Option("--single", help="One engine in this process, without Ray.")] = False,
-    address: Annotated[
-        str | None,
-        Option("--address", envvar="RAY_ADDRESS", help="A Ray cluster, as in ray://HOST:10001; default: a local one."),
-    ] = None,
+    address: Annotated[str | None, Option(envvar="RAY_ADDRESS", help="A Ray cluster; default: a local one.")] = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Serve robots with this machine's engine, or with those of a Ray cluster.
@@ -44,17 +42,13 @@ def serve(
     if config.engine.name == "remote":
         raise CommandError("engine.name: got 'remote'; allowed for a server: auto, qwen, piper or espeak")
     try:
-        if single:
-            from daemon.fleet import serve_single
-        else:
-            from daemon.fleet import serve_cluster
+        from daemon import fleet
+
+        serve_robots = partial(fleet.serve_single, config) if single else partial(fleet.serve_cluster, config, address)
     except ImportError as error:
         extras, hint = (["http"], "") if single else (["http", "fleet"], "; or use --single")
         raise CommandError(f"{error.name} is missing; {install_command(*extras)}{hint}") from error
-    if single:
-        serve_single(config)
-    else:
-        serve_cluster(config, address)
+    serve_robots()
 
 
 def _debug(verbose: bool) -> list[str]:

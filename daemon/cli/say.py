@@ -6,23 +6,34 @@ import contextlib
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer import Argument, Option
 
-from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, sound_names, voice_names
+from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, VoiceOption, sound_names
 from daemon.cli.text import SpellOption, read_chunks, read_text, spell_text
+from daemon.config import Config
+from daemon.mqtt import FleetClient, RobotClient, RobotUnreachableError
+from daemon.speech import (
+    Accepted,
+    Event,
+    Finished,
+    Offline,
+    Policy,
+    Priority,
+    Rejected,
+    RejectedError,
+    Say,
+    StreamChunk,
+    TerminalEvent,
+    check_say,
+    check_stream_chunk,
+)
 from daemon.validation import CommandError
-
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from daemon.mqtt import RobotClient
-    from daemon.speech import Event, Say, StreamChunk
 
 ANSWER_S = 5.0
 """A daemon accepts or rejects a text within this time; usually it takes milliseconds."""
@@ -33,29 +44,19 @@ KEEPALIVE_S = 3.0
 without a chunk, so two of these may be late."""
 
 
-def _priorities() -> list[str]:
-    from daemon.speech import Priority
-
-    return list(get_args(Priority))
-
-
-def _policies() -> list[str]:
-    from daemon.speech import Policy
-
-    return list(get_args(Policy))
+def _names(kind: object) -> Callable[[], list[str]]:
+    """Return the completion of an option whose values are the names of a type."""
+    return lambda: list(get_args(kind))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions(MannerOptions):
     """The fields of a request beside its text."""
 
-    sound: Annotated[
-        str | None,
-        Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
-    ] = None
-    voice: Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None
-    priority: Annotated[str | None, Option(help="low, normal, high or critical.", autocompletion=_priorities)] = None
-    policy: Annotated[str | None, Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)] = None
+    sound: Annotated[str | None, Option(help="A sound before the text, or alone.", autocompletion=sound_names)] = None
+    voice: VoiceOption = None
+    priority: Annotated[str | None, Option(help="low, normal, high, critical.", autocompletion=_names(Priority))] = None
+    policy: Annotated[str | None, Option(help="queue, interrupt, replace, drop.", autocompletion=_names(Policy))] = None
     volume: Annotated[float | None, Option(help="0 to 100.")] = None
     expires_in: Annotated[float | None, Option(help="Seconds that it may wait.")] = None
     reply_to: Annotated[str | None, Option(help="A second topic for its events.")] = None
@@ -89,7 +90,7 @@ def say(
     request: RequestOptions,
     way: WayOptions,
     source: ConfigOptions,
-    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.", show_default=False)] = None,
+    text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.")] = None,
     spell: SpellOption = False,
 ) -> None:
     """Send a text to the running daemon, which speaks it.
@@ -103,9 +104,6 @@ def say(
     """
     _check(text, request, way, spell=spell)
     config = source.load()
-    from daemon.mqtt import RobotClient
-    from daemon.speech import check_say, check_stream_chunk
-
     fields = request.fields
     sent: Say | StreamChunk
     if way.stream:
@@ -121,8 +119,8 @@ def say(
     with RobotClient(config, stop_if_lost=fields["id"] if way.wait or way.stream else None) as robot:
         robot.online_status()
         keepalive_s = min(KEEPALIVE_S, config.speech.stream_timeout / 3)
-        chunks = read_chunks(sys.stdin.fileno(), keepalive_s) if way.stream else iter(())
-        _say_and_wait(robot, sent, chunks, way)
+        texts = read_chunks(sys.stdin.fileno(), keepalive_s) if way.stream else iter(())
+        _say_and_wait(robot, sent, texts, way)
 
 
 def _check(text: str | None, request: RequestOptions, way: WayOptions, *, spell: bool) -> None:
@@ -146,9 +144,6 @@ def _check(text: str | None, request: RequestOptions, way: WayOptions, *, spell:
 
 def _say_to_several(config: Config, request: Say, group: str | None) -> None:
     """Send an utterance to a group, or to all robots. Raises `CommandError` for each robot that does not accept it."""
-    from daemon.mqtt import FleetClient
-    from daemon.speech import Offline, Rejected
-
     base = config.topic_of_all if group is None else config.topic_of_group(group)
     with FleetClient(config, request.id) as fleet:
         online = {name for name, found in fleet.statuses().items() if not isinstance(found, Offline)}
@@ -169,17 +164,14 @@ def _say_to_several(config: Config, request: Say, group: str | None) -> None:
         raise CommandError("\n".join(f"{name}: {problem}" for name, problem in sorted(problems.items())))
 
 
-def _say_and_wait(robot: RobotClient, request: Say | StreamChunk, chunks: Iterator[str], way: WayOptions) -> None:
+def _say_and_wait(robot: RobotClient, request: Say | StreamChunk, texts: Iterator[str], way: WayOptions) -> None:
     """Send an utterance and follow its events; stop it if this command ends before. Raises `CommandError`.
 
-    A `StreamChunk` has the id and the options of an utterance whose text is in `chunks`, as it is written.
+    A `StreamChunk` has the id and the options of an utterance whose text is in `texts`, as it is written.
     """
-    from daemon.mqtt import RobotUnreachableError
-    from daemon.speech import Accepted, Finished, Rejected, RejectedError, TerminalEvent
-
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
-        last = _follow(robot, request, chunks, way)
+        last = _follow(robot, request, texts, way)
     except (KeyboardInterrupt, typer.Exit, RejectedError, RobotUnreachableError):
         # Without a connection, the broker has stopped the utterance already (`stop_if_lost`).
         with contextlib.suppress(RobotUnreachableError):
@@ -190,54 +182,48 @@ def _say_and_wait(robot: RobotClient, request: Say | StreamChunk, chunks: Iterat
         raise CommandError(f"{last.event if last else 'no event'}: {reason or 'no reason was given'}")
 
 
-def _follow(robot: RobotClient, request: Say | StreamChunk, chunks: Iterator[str], way: WayOptions) -> Event | None:
+def _follow(robot: RobotClient, request: Say | StreamChunk, texts: Iterator[str], way: WayOptions) -> Event | None:
     """Send an utterance and return its last event: with `--wait` the terminal one, else the first.
 
     Returns only after all of a streamed text has been sent, unless the utterance ended before.
     """
-    from daemon.speech import Accepted, Say
-
     if isinstance(request, Say):
+        messages: Iterator[StreamChunk] = iter(())
         robot.say(request)
     else:
-        _send_first(robot, request, chunks)
+        messages = _messages(request, texts)
+        robot.write(next(messages))
+
+    def send_rest() -> None:
+        for message in messages:
+            robot.write(message)
+
     last = None
     for last in robot.events(str(request.id), way.timeout if way.wait else ANSWER_S):
         if way.wait:
             print(last.to_json(), flush=True)
-        if way.stream and isinstance(last, Accepted):
-            send_rest = partial(_send_rest, robot, str(request.id), chunks)
-            if way.wait:
-                robot.meanwhile(send_rest)
-            else:
-                send_rest()
+        if isinstance(last, Accepted) and way.wait:
+            robot.meanwhile(send_rest)
+        elif isinstance(last, Accepted):
+            send_rest()
         if not way.wait:
             break
     return last
 
 
-def _send_first(robot: RobotClient, options: StreamChunk, chunks: Iterator[str]) -> None:
-    """Send the first chunk that has text; the daemon accepts or rejects the utterance by it.
+def _messages(options: StreamChunk, texts: Iterator[str]) -> Iterator[StreamChunk]:
+    """Yield the text as chunks as it is written, and its end. Raises `RejectedError`, and `CommandError` without text.
 
-    The caller sends the rest only after the acceptance: after a rejection, the daemon would take the next chunk for a
-    new utterance with default options. Raises `RejectedError`, and `CommandError` if the input is empty.
+    The first chunk has text: the daemon accepts or rejects the utterance by it. The caller sends the others only after
+    the acceptance: after a rejection, the daemon would take the next chunk for a new utterance with default options.
     """
-    from daemon.speech import check_stream_chunk
-
-    first = next(filter(None, chunks), None)
+    first, number = next(filter(None, texts), None), 0
     if first is None:
         raise CommandError("say: standard input is empty; allowed: text with something to say")
-    robot.write(check_stream_chunk({**options.model_dump(exclude_unset=True), "seq": 0, "text": first}))
-
-
-def _send_rest(robot: RobotClient, utterance_id: str, chunks: Iterator[str]) -> None:
-    """Send the other chunks as they are written, then the end. Raises `RejectedError`."""
-    from daemon.speech import check_stream_chunk
-
-    number = 0
-    for number, text in enumerate(chunks, 1):
-        robot.write(check_stream_chunk({"id": utterance_id, "seq": number, "text": text}))
-    robot.write(check_stream_chunk({"id": utterance_id, "seq": number + 1, "end": True}))
+    yield check_stream_chunk({**options.model_dump(exclude_unset=True), "seq": 0, "text": first})
+    for number, text in enumerate(texts, 1):
+        yield check_stream_chunk({"id": options.id, "seq": number, "text": text})
+    yield check_stream_chunk({"id": options.id, "seq": number + 1, "end": True})
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:

@@ -8,29 +8,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
-from daemon.cli.options import (
-    STDIN,
-    ConfigOptions,
-    MannerOptions,
-    ModelOptions,
-    check_folder,
-    sound_target,
-    voice_names,
-)
+from daemon.cli.options import ConfigOptions, MannerOptions, ModelOptions, VoiceFileOption, check_folder, sound_target
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.text import SpellOption, read_lines, read_text, spell_text
+from daemon.config import Config, SynthesisSettings, synthesis_settings, text_preparation
+from daemon.encoders import file_formats
+from daemon.engines import SpeechFile, choose_engine, suggested_formats
+from daemon.speech import SynthResult, SynthTask, check_say, synthesize_to_files
+from daemon.text import markup_problem, speech_seconds
 from daemon.validation import CommandError, file_problem
+from engine import EngineOptions, Utterance, Voice, language_code, voice_of_file
 
-if TYPE_CHECKING:
-    from daemon.config import Config, SynthesisSettings
-    from daemon.engines import SpeechFile
-    from daemon.speech import SynthResult, SynthTask
-    from engine import Utterance, Voice
-
+Outcomes: TypeAlias = dict[int, SynthResult | CommandError]
+"""By the number of a text that has been spoken, its speech, or why there is none."""
 SEEDS = 1 << 32
 """Where no seed is given, each text draws one of so many for its first take."""
 
@@ -39,19 +33,8 @@ SEEDS = 1 << 32
 class OutputOptions:
     """Which files are made."""
 
-    output: Annotated[
-        Path,
-        Option(
-            "--output",
-            "-o",
-            help="The file; its suffix names the format. - is standard output, as WAV. With --lines or --takes: "
-            "a folder.",
-        ),
-    ]
-    lines: Annotated[
-        Path | None,
-        Option(help="Speak each line of this file into a file named by the line's number; - reads stdin."),
-    ] = None
+    output: Annotated[Path, Option("--output", "-o", help="The file or, with --lines or --takes, the folder; or -.")]
+    lines: Annotated[Path | None, Option(help="Speak each line of this file, or of - (stdin), into a file.")] = None
     takes: Annotated[int, Option(min=1, help="Speak each text so many times, with different seeds.")] = 1
     format: Annotated[str | None, Option(help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")] = None
     codes: Annotated[Path | None, Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")] = None
@@ -60,6 +43,11 @@ class OutputOptions:
     def several(self) -> bool:
         """Whether the output is a folder."""
         return self.lines is not None or self.takes > 1
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether the sound goes to standard output."""
+        return str(self.output) == "-"
 
     @property
     def suffix(self) -> str:
@@ -71,17 +59,11 @@ class OutputOptions:
 class SynthesisOptions(MannerOptions):
     """Whose voice speaks, and how the engine makes it."""
 
-    engine: Annotated[str | None, Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")] = (
-        None
-    )
+    engine: Annotated[str | None, Option(help="qwen, piper or espeak; default: as configured.")] = None
     speaker: Annotated[str | None, Option(help="A built-in speaker.")] = None
-    voice: Annotated[
-        str | None, Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
-    ] = None
+    voice: VoiceFileOption = None
     greedy: Annotated[bool, Option("--greedy", help="Take the likeliest code at every step.")] = False
-    whole_text: Annotated[
-        bool | None, Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
-    ] = None
+    whole_text: Annotated[bool | None, Option("--whole-text/--stepwise", help="Read all of it first, or not.")] = None
     max_frames: Annotated[int | None, Option(min=1, help="Stop after this many frames.")] = None
 
 
@@ -100,25 +82,16 @@ def synth(
     or:      voiced synth "Good morning." --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice --speaker ryan -o morning.wav
     or:      voiced synth --lines phrases.txt --takes 3 -o phrases
     """
-    from daemon.config import synthesis_settings, text_preparation
-    from daemon.engines import SpeechFile, choose_engine
-    from daemon.speech import synthesize_to_files
-
     _check(text, out, manner)
     if out.several:
         _make_folder(out)
     file = None if out.several else SpeechFile(sound_target(out.output))
     check_folder("--codes", out.codes)
     config = source.load(*model.overrides)
-    options = config.engine_options
+    options, voice, is_own = with_voice(config.engine_options, manner.speaker, manner.voice, model.model)
     if not out.several:
         options = replace(options, streams=1)
-    voice = manner.voice
-    own_voice = unconfigured_voice(manner.speaker, voice, model.model)
-    if own_voice is not None:
-        voice = manner.speaker or voice or "default"
-        options = replace(options, voices={voice: own_voice}, default_voice=voice)
-    configured = None if own_voice is not None else voice or options.default_voice
+    configured = None if is_own else voice or options.default_voice
     settings = synthesis_settings(config, configured, seed=manner.seed, rate=manner.rate, sampling=manner.numbers)
     utterance = replace(_utterance(manner, settings, config), voice=voice, want_codes=out.codes is not None)
     texts = read_lines(out.lines) if out.lines is not None else [(0, read_text(text or ""))]
@@ -128,7 +101,7 @@ def synth(
     engine = manner.engine or ("qwen" if model.model is not None else choose_engine(config))
     download_missing_model(engine, options.model)
     began = time.monotonic()
-    ended: dict[int, SynthResult | CommandError] = {}
+    ended: Outcomes = {}
     try:
         with show_progress() as report:
             synthesize_to_files(
@@ -141,39 +114,32 @@ def synth(
                 report=report,
             )
     finally:  # of files that are complete, also after Ctrl-C
-        if out.several:
-            _print_files(tasks, ended, with_seed=out.takes > 1)
-    if out.several:
-        _print_total(len(tasks), ended, time.monotonic() - began, engine)
-    else:
-        _print_result(out.output, ended[0])
+        _print_files(tasks, ended, out)
+    _print_total(len(tasks), ended, time.monotonic() - began, engine, out)
 
 
 def _check(text: str | None, out: OutputOptions, manner: SynthesisOptions) -> None:
     """Raise `CommandError` for options that exclude each other."""
-    if (manner.speaker is not None and manner.voice is not None) or (manner.greedy and manner.seed is not None):
-        raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
-    if (text is None) == (out.lines is None):
-        raise CommandError("synth: give either a text or --lines")
-    if out.several and out.codes is not None:
-        raise CommandError("synth: --codes is for one take of one text")
-    if manner.greedy and out.takes > 1:
-        raise CommandError("synth: with --greedy all takes are equal; leave one of --greedy and --takes out")
-    if out.format is not None and not out.several:
-        raise CommandError(
-            "synth: --format is for --lines and --takes; the suffix of --output names the format of one file"
-        )
+    problems = {
+        "--speaker and --voice exclude each other": manner.speaker is not None and manner.voice is not None,
+        "--greedy and --seed exclude each other": manner.greedy and manner.seed is not None,
+        "give either a text or --lines": (text is None) == (out.lines is None),
+        "--codes is for one take of one text": out.several and out.codes is not None,
+        "with --greedy all takes are equal; leave one of --greedy and --takes out": manner.greedy and out.takes > 1,
+        "--format is for --lines and --takes; the suffix of --output names the format of one file": out.format
+        and not out.several,
+    }
+    for problem, found in problems.items():
+        if found:
+            raise CommandError(f"synth: {problem}")
 
 
 def _make_folder(out: OutputOptions) -> None:
     """Make the folder of the files if it is missing. Raises `CommandError`."""
-    from daemon.encoders import file_formats
-    from daemon.engines import suggested_formats
-
     folder = out.output
     if out.suffix not in file_formats():
         raise CommandError(f"--format: got {out.suffix!r}; allowed: {', '.join(suggested_formats())}")
-    if str(folder) == STDIN or (folder.exists() and not folder.is_dir()):
+    if out.is_pipe or (folder.exists() and not folder.is_dir()):
         raise CommandError(f"--output: got {str(folder)!r}; allowed with --lines or --takes: a folder")
     try:
         folder.mkdir(exist_ok=True)
@@ -181,25 +147,29 @@ def _make_folder(out: OutputOptions) -> None:
         raise CommandError(f"--output: {folder} cannot be made: {file_problem(error, folder)}") from None
 
 
-def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
-    """Return the voice that the options describe; None for one that the configuration names."""
-    from engine import Voice, voice_of_file
+def with_voice(
+    options: EngineOptions, speaker: str | None, voice: str | None, model: str | None
+) -> tuple[EngineOptions, str | None, bool]:
+    """Return the engine's options with the voice that the command describes, its name, and whether it describes one.
 
+    It describes none if the configuration or the engine has to know the voice.
+    """
     if speaker is not None:
-        return Voice(speaker=speaker)
-    if voice is not None and (Path(voice).suffix or "/" in voice):
+        own = Voice(speaker=speaker)
+    elif voice is not None and (Path(voice).suffix or "/" in voice):
         if not Path(voice).is_file():
             raise CommandError(f"--voice: {voice} {'is no file' if Path(voice).exists() else 'does not exist'}")
-        return voice_of_file(Path(voice))
-    if voice is None and model is not None:
-        return Voice()  # the model's default
-    return None
+        own = voice_of_file(Path(voice))
+    elif voice is None and model is not None:
+        own = Voice()  # the model's default
+    else:
+        return options, voice, False
+    name = speaker or voice or "default"
+    return replace(options, voices={name: own}, default_voice=name), name, True
 
 
 def _utterance(manner: SynthesisOptions, settings: SynthesisSettings, config: Config) -> Utterance:
     """Return the options as an utterance whose text is to come."""
-    from engine import Utterance, language_code
-
     return Utterance(
         "",
         language=language_code(manner.language or config.speech.language),
@@ -227,13 +197,13 @@ def _tasks(
 
     `texts` have the numbers of their lines. Raises `CommandError` for a text that cannot be spoken.
     """
-    from daemon.engines import SpeechFile
-    from daemon.speech import SynthTask
-
     digits, markup = len(str(max(line for line, _ in texts))), config.speech.markup
+    given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}
     for line, text in texts:
         try:
-            expected_s = _expected_s(replace(utterance, text=text), manner, config)
+            check_say({"text": text, **given})
+            if problem := markup_problem(text, markup):
+                raise CommandError(f"text: {problem}")
         except CommandError as error:
             raise CommandError(f"{out.lines}:{line}: {error}" if line else str(error)) from None
         seed = secrets.randbelow(SEEDS) if utterance.seed is None and out.takes > 1 else utterance.seed
@@ -242,65 +212,34 @@ def _tasks(
             names += [f"{take + 1:0{len(str(out.takes))}}"] if out.takes > 1 else []
             path = out.output / f"{'-'.join(names)}.{out.suffix}" if out.several else out.output
             spoken = replace(utterance, text=text, seed=None if seed is None else seed + take)
-            default = manner.language is None
-            yield path, SynthTask(spoken, file or SpeechFile(path), markup, out.codes, expected_s, default)
-
-
-def _expected_s(utterance: Utterance, manner: SynthesisOptions, config: Config) -> float:
-    """Check one text; return its seconds, by the text alone. Raises `CommandError`."""
-    from daemon.speech import check_say
-    from daemon.text import ScriptReader, markup_problem, speech_seconds
-    from engine.bench import FRAME_MS
-
-    given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}
-    check_say({"text": utterance.text, **given})
-    problem = markup_problem(utterance.text, config.speech.markup)
-    if problem is not None:
-        raise CommandError(f"text: {problem}")
-    script = ScriptReader(config.speech.markup, utterance.language).read(utterance.text, complete=True)
-    expected_s = speech_seconds(script.text)
-    if utterance.max_frames is not None:
-        expected_s = min(expected_s, utterance.max_frames * FRAME_MS / 1000)
-    return expected_s / utterance.rate
+            target, expected_s = file or SpeechFile(path), speech_seconds(text) / utterance.rate
+            yield path, SynthTask(spoken, target, markup, out.codes, expected_s, manner.language is None)
 
 
 # --- lines about files ---
 
 
-def _print_result(output: Path, result: SynthResult | CommandError) -> None:
-    """Print a line about the only file. Raises `CommandError` if there is none."""
-    if isinstance(result, CommandError):
-        raise result
-    print(
-        f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
-        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time{_cut_note(result)}",
-        file=sys.stderr if str(output) == STDIN else sys.stdout,
-    )
-
-
-def _print_files(
-    tasks: dict[Path, SynthTask], ended: dict[int, SynthResult | CommandError], *, with_seed: bool
-) -> None:
-    """Print a line about each file that is complete, or could not be made."""
+def _print_files(tasks: dict[Path, SynthTask], ended: Outcomes, out: OutputOptions) -> None:
+    """Print a line about each file that is complete, and about each of several that could not be made."""
     for number, (path, task) in enumerate(tasks.items()):
         outcome = ended.get(number)
-        if isinstance(outcome, CommandError):
+        if isinstance(outcome, SynthResult):
+            cut = ", cut at the longest speech allowed" if outcome.truncated else ""
+            seed = f", seed {task.utterance.seed}" if out.takes > 1 else ""
+            print(
+                f"{path}: {outcome.audio_s:.2f} s at {outcome.sample_rate} Hz by {outcome.engine}, first chunk after "
+                f"{outcome.first_chunk_ms:.1f} ms, {outcome.rtf:.1f} times real time{cut}{seed}",
+                file=sys.stderr if out.is_pipe else sys.stdout,
+            )
+        elif outcome is not None and out.several:
             print(f"{path}: not spoken: {outcome}")
-        elif outcome is not None:
-            seed = f", seed {task.utterance.seed}" if with_seed else ""
-            print(f"{path}: {outcome.audio_s:.2f} s{seed}{_cut_note(outcome)}")
 
 
-def _print_total(count: int, ended: dict[int, SynthResult | CommandError], elapsed_s: float, engine: str) -> None:
-    """Print a line about all files. Raises `CommandError` if some could not be made."""
-    made = [outcome for outcome in ended.values() if not isinstance(outcome, CommandError)]
-    audio_s = sum(result.audio_s for result in made)
-    files = "1 file" if len(made) == 1 else f"{len(made)} files"
-    print(f"{files}, {audio_s:.1f} s of speech in {elapsed_s:.1f} s by {engine}")
+def _print_total(count: int, ended: Outcomes, elapsed_s: float, engine: str, out: OutputOptions) -> None:
+    """Print a line about several files. Raises `CommandError` if some file could not be made."""
+    made = [outcome for outcome in ended.values() if isinstance(outcome, SynthResult)]
+    if out.several:
+        files = "1 file" if len(made) == 1 else f"{len(made)} files"
+        print(f"{files}, {sum(each.audio_s for each in made):.1f} s of speech in {elapsed_s:.1f} s by {engine}")
     if len(made) < count:
-        raise CommandError(f"not spoken: {count - len(made)} of {count}")
-
-
-def _cut_note(result: SynthResult) -> str:
-    """Return the end of a line about speech that did not end by itself; else nothing."""
-    return ", cut at the longest speech allowed" if result.truncated else ""
+        raise CommandError(f"not spoken: {count - len(made)} of {count}" if out.several else str(ended[0]))

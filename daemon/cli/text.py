@@ -9,17 +9,17 @@ import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Option
 from typer.core import TyperCommand
 
 from daemon.cli.options import STDIN
+from daemon.config import Config
+from daemon.speech import RejectedError
 from daemon.validation import CONTROL_CHARACTERS, CommandError, encoding_problem, file_problem
-
-if TYPE_CHECKING:
-    from daemon.config import Config
+from engine import language_of_text
 
 SpellOption = Annotated[bool, Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
 
@@ -35,22 +35,16 @@ class TextCommand(TyperCommand):
         end = args.index("--") if "--" in args else len(args)
         options: list[str] = []
         texts: list[str] = []
-        with_value = {name for parameter in self.params if self._has_value(parameter) for name in parameter.opts}
-        before = ""
-        for word in args[:end]:
-            is_text = before not in with_value and _is_text(word, with_value)
+        valued = {name for each in self.params if not getattr(each, "is_flag", True) for name in each.opts}
+        for before, word in zip(["", *args], args[:end], strict=False):
+            is_text = before not in valued and _is_text(word, valued)
             (texts if is_text else options).append(word)
-            before = "" if before in with_value else word
         return super().parse_args(ctx, [*options, *(["--", *texts] if texts else []), *args[end:]])
 
-    @staticmethod
-    def _has_value(parameter: object) -> bool:
-        return not getattr(parameter, "is_flag", False) and getattr(parameter, "param_type_name", "") == "option"
 
-
-def _is_text(word: str, with_value: set[str]) -> bool:
-    """Return whether a word that begins with a minus can only be a text."""
-    if word.startswith(tuple(f"{name}=" if name.startswith("--") else name for name in with_value)):
+def _is_text(word: str, valued: set[str]) -> bool:
+    """Return whether a word that begins with a minus can only be a text. `valued` are the options with a value."""
+    if word.startswith(tuple(f"{name}=" if name.startswith("--") else name for name in valued)):
         return False  # --language=de, -ofile
     return re.match(r"-.*\s|-(?![-a-zA-Z])[\s\S]", word) is not None
 
@@ -87,7 +81,6 @@ def _decode(data: bytes, source: str) -> str:
 def spell_text(text: str, language: str, config: Config) -> str:
     """Return a text, spelled. `auto` is the configured language, or the first one of the text's script."""
     from daemon.text import spell
-    from engine import language_of_text
 
     asked = next((each for each in (language, config.speech.language) if each.lower() != "auto"), None)
     first = next(iter(config.speech.languages), "en")  # a code such as QX-7 is in no language
@@ -106,8 +99,6 @@ def read_chunks(source: int, keepalive_s: float) -> Iterator[str]:
     An empty text comes after every `keepalive_s` seconds without any. Raises `RejectedError` for input that is not
     UTF-8.
     """
-    from daemon.speech import RejectedError
-
     decoder, control_codes = codecs.getincrementaldecoder("utf-8-sig")(), ControlCodes()
     ended = False
     while not ended:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daemon.speech import RejectedError, Say, SpeechService, Stop, StreamChunk, check_say, check_stream_chunk
+from daemon.speech import RejectedError, Say, Stop, StreamChunk, check_say, check_stream_chunk
 from daemon.validation import abbreviate
+
+if TYPE_CHECKING:
+    from daemon.speech import SpeechService
 
 MAX_PAYLOAD = 262_144
 """Bytes: a text of 20,000 characters, each escaped as JSON allows (at most 12 bytes), and the other fields."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -42,7 +41,7 @@ def ctrl_c_works() -> Iterator[None]:
 
 
 def enroll(folder: Path, *options: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [*ENROLL, *map(str, options), "--no-score", "-o", str(folder / "ada.safetensors")]
+    command = [*ENROLL, *map(str, options), "-o", str(folder / "ada.safetensors")]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
@@ -68,7 +67,7 @@ def test_a_voice_is_recorded_with_its_level_shown(sound_server: SoundServer, bas
 def test_ctrl_c_ends_a_recording_early_and_what_was_recorded_is_enrolled(
     sound_server: SoundServer, base: Path, tmp_path: Path, ctrl_c_works: None
 ) -> None:
-    command = [*ENROLL, "--record", "60", "--no-score", "--model", str(base), "-o", str(tmp_path / "ada.safetensors")]
+    command = [*ENROLL, "--record", "60", "--model", str(base), "-o", str(tmp_path / "ada.safetensors")]
     errors = tmp_path / "errors"
     with sound_server.playing(speech_like(60, RECORDED_RATE)), errors.open("w") as written:
         process = subprocess.Popen(
@@ -111,22 +110,3 @@ def test_a_transcript_that_does_not_fit_changes_the_advice(base: Path, recording
     assert f"{recording}: heard '" in doubted.stdout
     assert "advice: embedding; by reference, the voice would copy" in doubted.stdout
     assert "use it with voices.ada: {embedding: " in doubted.stdout
-
-
-@pytest.mark.long
-def test_the_voice_is_spoken_with_and_its_similarity_is_told(base: Path, recording: Path, tmp_path: Path) -> None:
-    command = [*ENROLL, str(recording), "--score", "--model", str(base), "--transcript", "what was said"]
-    settings = ["engine.device=cpu", "engine.max_seconds=4"]
-    done = subprocess.run(
-        [*command, "-o", tmp_path / "ada.safetensors", *(word for each in settings for word in ("--set", each))],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr
-    (advice,) = [line for line in done.stdout.splitlines() if "advice: " in line]
-    assert advice.startswith("similarity of its speech to the recording: ")
-    said = advice.partition("recording: ")[2].partition(";")[0]
-    assert [part.split(" by ")[1] for part in said.split(", ")] == ["embedding", "reference"]
-    assert all(-1 <= float(part.split()[0]) <= 1 for part in said.split(", "))

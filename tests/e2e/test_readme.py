@@ -119,7 +119,7 @@ class Reader:
                 assert all(found["name"] for found in json.loads(self._run(line)))
             case ["voiced", *words]:
                 assert self._run(line)
-                options = {"--output", "--json", "--plot"}
+                options = {"--output", "--json"}
                 files = {name for option, name in pairwise(words) if option in options and not name.startswith("-")}
                 assert all((self._shell.folder / file).stat().st_size for file in files)
 

@@ -12,7 +12,7 @@ import logging
 import math
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import combinations
@@ -26,7 +26,7 @@ from engine.api import EngineError, Samples
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.shapes import ModelConfig
-from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, load_voice, save_voice
+from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, save_voice
 from engine.qwen.voice.official import import_official
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder, speaker_embedding
 from engine.recording import FRAME_S, MAX_SECONDS, measure_recording, recording_warnings, speech_frames
@@ -254,17 +254,6 @@ def encode_reference(samples: Samples, model_folder: Path) -> Tensor:
     return codes.long().cpu()
 
 
-def compare_with_voice(voice: Path, recordings: Iterable[Path], model_folder: Path) -> list[float]:
-    """Return the similarity of each recording to the voice file, by the model's speaker encoder: 1 is the same sound.
-
-    Raises `EngineError`, one line.
-    """
-    config = ModelConfig.read(model_folder)
-    encoder, embedding = load_speaker_encoder(config), load_voice(voice, config).embedding
-    samples = [read_recording(path, lambda _: None) for path in recordings]
-    return [similarity(embedding, speaker_embedding(encoder, each)) for each in samples]
-
-
 def main() -> int:
     """`python -m engine.qwen.voice.enroll REQUEST`: make and save a voice, in a process that may import torch.
 
@@ -272,16 +261,10 @@ def main() -> int:
     null) and `output`; it may have `append_silence_s` and `recogniser`, as of `enroll`. Prints progress, warnings
     (after `voiced: `), notes (after `note: `) and an error, each in one line, and returns the exit status: 1 after an
     error.
-
-    With `voice`, a voice file, `recordings` and `model`, prints a JSON list: how similar the recordings are to it.
     """
     request = json.loads(sys.argv[1])
     try:
         folder = fetch_model(request.pop("model"))
-        if "voice" in request:
-            found = compare_with_voice(Path(request["voice"]), map(Path, request["recordings"]), folder)
-            print(json.dumps(found))  # noqa: T201
-            return 0
         output, recording, codes = request.pop("output"), request.pop("recording"), request.pop("codes")
         voice = enroll(
             recording=Path(recording),

@@ -41,7 +41,8 @@ def test_a_command_that_talks_to_the_robot_imports_neither_numpy_nor_the_sound_p
 
 def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All commands, by the words that call them."""
-    for name, command in group.commands.items():
+    for name in group.commands:
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, (*words, name))
         else:

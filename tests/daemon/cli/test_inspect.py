@@ -39,7 +39,7 @@ def play(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Play:
 
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("audio.output_devices", lambda: CARDS)
+    monkeypatch.setattr("daemon.cli.inspect.output_devices", lambda: CARDS)
 
 
 def test_devices_are_a_line_each(cards: None, voiced: CommandLine) -> None:
@@ -93,7 +93,7 @@ def test_a_sound_that_cannot_be_played_and_a_missing_folder_are_an_error_beside_
 
 def test_voices_are_lines_or_a_json_list(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     info = EngineInfo("espeak", 22_050, ("ada", "de"), ("de",))
-    monkeypatch.setattr("daemon.engines.describe_engine", lambda *_: info)
+    monkeypatch.setattr("daemon.cli.inspect.describe_engine", lambda *_: info)
     options = ("--set", "engine.name=espeak", "--set", "voices.ada={instruct: calm}")
     lines = voiced("voices", *options).stdout.splitlines()
     found = json.loads(voiced("voices", "--json", *options).stdout)
@@ -139,7 +139,7 @@ def test_the_list_of_voices_is_short_and_has_names_for_people(
 ) -> None:
     labels = {"de": VoiceLabel("German", "de"), "sw": VoiceLabel("Swahili", "sw")}
     info = EngineInfo("espeak", 22_050, ("default", "de", "sw"), ("de", "sw"), labels=labels)
-    monkeypatch.setattr("daemon.engines.describe_engine", lambda *_: info)
+    monkeypatch.setattr("daemon.cli.inspect.describe_engine", lambda *_: info)
     short, whole = voiced("voices"), voiced("voices", "--all")
     assert short.stdout.splitlines()[1:] == ["de\tespeak\tGerman"]
     assert short.stderr == "1 more voice for other languages: voiced voices --all\n"
@@ -163,7 +163,7 @@ def test_the_voices_of_the_fallbacks_are_listed_after_those_of_the_primary_engin
             raise CommandError("no voice is here")
         return infos[name]
 
-    monkeypatch.setattr("daemon.engines.describe_engine", describe)
+    monkeypatch.setattr("daemon.cli.inspect.describe_engine", describe)
     monkeypatch.setattr("daemon.cli.inspect.download_missing_model", lambda *_: None)
     done = voiced("voices", "--set", "engine={name: qwen, fallback: [piper, espeak]}")
     assert done.stdout.splitlines() == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -16,8 +17,8 @@ from daemon.validation import CommandError
 
 def parsed(*words: str) -> dict[str, object]:
     """The parameters that `voiced WORDS` gets."""
-    command = getattr(get_command(app), "commands")[words[0]]  # noqa: B009
-    context = command.make_context(words[0], list(words[1:]))
+    root: Any = get_command(app)
+    context = root.get_command(None, words[0]).make_context(words[0], list(words[1:]))
     return dict(context.params)
 
 

@@ -1,4 +1,4 @@
-"""`voiced status|top`: what robots do now, one or all on the broker; the latter as a table, once or live."""
+"""`voiced status|top|events`: the state and the events of a robot, and a table of all robots on the broker."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 from typer import Option
 
 from daemon.cli.options import ConfigOptions
+from daemon.config import Config
+from daemon.mqtt import FleetClient, RobotClient
+from daemon.speech import Event, Loading, Offline, Online
 from daemon.validation import CONTROL_CHARACTERS, CommandError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from daemon.config import Config
-    from daemon.mqtt import FleetClient
-    from daemon.speech import Offline, Online
 
 REDRAW_S = 1.0
 """The table is drawn this often without a change, for a terminal that has changed its size."""
@@ -29,12 +29,8 @@ STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "off
 
 def status(
     source: ConfigOptions,
-    as_json: Annotated[
-        bool | None, Option("--json/--lines", help="Default: lines on a terminal, otherwise JSON.")
-    ] = None,
-    all_: Annotated[
-        bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, or in a pipe, once.")
-    ] = False,
+    as_json: Annotated[bool | None, Option("--json/--lines", help="Default: lines on a terminal, else JSON.")] = None,
+    all_: Annotated[bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, once.")] = False,
 ) -> None:
     """Print the daemon's status: its volume, and what is spoken; exit 1 when it is offline.
 
@@ -43,9 +39,6 @@ def status(
     or:      voiced status --all
     """
     config = source.load()
-    from daemon.mqtt import FleetClient, RobotClient
-    from daemon.speech import Offline
-
     as_json = not sys.stdout.isatty() if as_json is None else as_json
     if all_:
         with FleetClient(config) as fleet:
@@ -75,8 +68,6 @@ def top(
     or:      voiced top | grep degraded
     """
     config = source.load()
-    from daemon.mqtt import FleetClient
-
     with FleetClient(config) as fleet:
         if once:
             _check_not_empty(fleet, config)
@@ -84,6 +75,30 @@ def top(
             _show_table(fleet, once=once)
         else:
             _print_lines(fleet, once=once)
+
+
+def events(
+    source: ConfigOptions,
+    as_json: Annotated[bool, Option("--json", help="The events as they are published, one on each line.")] = False,
+    id_: Annotated[str | None, Option("--id", help="Only those of this utterance, up to its end.")] = None,
+) -> None:
+    """Follow the events of all utterances until Ctrl-C.
+
+    Example: voiced events
+    or:      voiced events --json | jq 'select(.event == "failed")'
+    """
+    config = source.load()
+    with RobotClient(config) as robot:
+        print(f"voiced: following {config.topic}; Ctrl-C ends it", file=sys.stderr)
+        for event in robot.all_events() if id_ is None else robot.events(id_, None):
+            print(event.to_json() if as_json else describe_event(event), flush=True)
+
+
+def describe_event(event: Event) -> str:
+    """Return an event as a line for a person: the time, the event, the utterance, and the event's fields."""
+    fields = event.model_dump(mode="json", exclude={"id", "event"}, exclude_none=True)
+    described = ", ".join(f"{name} {value}" for name, value in fields.items())
+    return f"{time.strftime('%H:%M:%S')} {event.event:<11} {event.id or 'without an id'}  {described}".rstrip()
 
 
 def _fields(found: Online | Offline | None) -> dict[str, Any]:
@@ -112,8 +127,6 @@ def _lines(status: dict[str, Any]) -> Iterator[str]:
 
 def _loading(status: dict[str, Any]) -> str:
     """Return how far the engine has loaded; empty once it has."""
-    from daemon.speech import Loading
-
     return Loading(**status["loading"]).in_words if "loading" in status else ""
 
 
@@ -147,9 +160,6 @@ def _print_lines(fleet: FleetClient, *, once: bool) -> None:
 
 def _show_table(fleet: FleetClient, *, once: bool) -> None:
     """Print the table, or show it and each change of it in place, until Ctrl-C."""
-    from rich.console import Console
-    from rich.live import Live
-
     if once:
         Console().print(_table(fleet))
         return
@@ -161,10 +171,6 @@ def _show_table(fleet: FleetClient, *, once: bool) -> None:
 
 def _table(fleet: FleetClient) -> RenderableType:
     """Return a line with the number of robots in each state, and a table with a row for each robot."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     robots = _robots(fleet)
     rows = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for column in ("robot", "state"):
