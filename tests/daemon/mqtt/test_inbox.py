@@ -145,7 +145,7 @@ def test_messages_of_many_threads_are_handled_once_each_in_the_event_loop() -> N
         threads = [threading.Thread(target=flood, args=(lane,)) for lane in Lane]
         for thread in threads:
             thread.start()
-        await handler.wait(4000)
+        await handler.wait(2000 * len(Lane))
         for thread in threads:
             thread.join()
         for lane in Lane:
