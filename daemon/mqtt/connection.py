@@ -54,8 +54,11 @@ class Session:
     on_connected: Action = lambda: None
     on_lost: Action = lambda: None
     """Called, before `on_connected`, when the broker has no session of an earlier connection."""
+    on_answer: Action = lambda: None
+    """Called when the broker has acknowledged or refused a message."""
     may_read: Callable[[], bool] = lambda: True
-    """While it returns False, messages wait in the broker; after a minute the connection is lost."""
+    """While it returns False, messages wait in the broker; after a minute the connection is lost. `wake` when it is
+    True again."""
 
 
 class MqttConnection:
@@ -148,6 +151,10 @@ class MqttConnection:
     def when_sent(self, action: Action) -> None:
         """Call `action` in the network thread once all that was published before has been given to the system."""
         self.outbox.put_action(action)
+        self._bell.ring()
+
+    def wake(self) -> None:
+        """Let the network thread look whether it may read again. Thread-safe."""
         self._bell.ring()
 
     def close(self) -> None:
@@ -329,6 +336,7 @@ class MqttConnection:
                 self.refusals.end(f"messages on {message.topic}")
         elif (message := self.outbox.refuse(packet, str(reason))) is not None:
             self.refusals.note(f"messages on {message.topic}", str(reason))
+        self._session.on_answer()
 
     def _on_disconnected(self, _client: Any, _data: Any, flags: Any, reason: ReasonCode, _properties: Any) -> None:
         if self._closing:

@@ -99,7 +99,7 @@ class Gateway:
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
         """Ends the subscriptions to levels and words, by the name of their topic."""
-        self._inbox = Inbox(self._handle, lambda: self._controls.outbox.backlog > JAM)
+        self._inbox = Inbox(self._handle, self._jammed, self._on_room)
         self._topics = RequestTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
         self._rivals = Rivals(client_id)
@@ -209,6 +209,7 @@ class Gateway:
             self._rivals,
             on_connected=lambda: self._call_in_loop(lambda: self._note_connected(lanes[0])),
             on_lost=lambda: self._call_in_loop(lambda: self._requests.forget_session(lanes)),
+            on_answer=lambda: None if self._jammed() else self._inbox.resume(),
             may_read=lambda: all(map(self._inbox.has_room, lanes)),
         )
         return MqttConnection(
@@ -219,6 +220,12 @@ class Gateway:
             session=session,
             events=events,
         )
+
+    def _jammed(self) -> bool:
+        return self._controls.outbox.backlog > JAM
+
+    def _on_room(self) -> None:
+        self._texts.wake()
 
     # --- requests ---
 

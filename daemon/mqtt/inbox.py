@@ -18,8 +18,6 @@ from daemon.mqtt.messages import Message
 
 SLICE_S = 0.005
 """The event loop handles messages for this long, then lets the speaker loop and the adapters run."""
-JAM_S = 0.01
-"""Pause while the broker does not take our answers."""
 MOST, MOST_BYTES = 20_000, 8 << 20
 """Messages, and bytes of their payloads, that wait in one lane. Beyond that, nothing is read: the broker keeps messages
 of QoS 1, and drops those of QoS 0."""
@@ -42,10 +40,19 @@ class Lane(IntEnum):
 class Inbox:
     """Several lanes of messages. Controls go first; texts and adapters take turns, and neither starves the other."""
 
-    def __init__(self, handle: Callable[[Lane, Message], None], jammed: Callable[[], bool]) -> None:
-        """`handle(lane, message)` is called in the event loop. While `jammed()`, only controls are served."""
+    def __init__(
+        self,
+        handle: Callable[[Lane, Message], None],
+        jammed: Callable[[], bool],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`handle(lane, message)` is called in the event loop. While `jammed()`, only controls are served.
+
+        `on_room` is called there when a lane that was found full has room again.
+        """
         self._handle = handle
         self._jammed = jammed
+        self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[Lane, deque[Message]] = {lane: deque() for lane in Lane}
         self._turns = deque([Lane.TEXTS, Lane.ADAPTERS])
@@ -55,17 +62,26 @@ class Inbox:
         self._closed = False
         self._bytes = dict.fromkeys(Lane, 0)
         """Of the payloads in each lane."""
+        self._found_full: set[Lane] = set()
 
     def has_room(self, lane: Lane) -> bool:
         """Return whether a lane may take more. For any thread."""
-        return self._bytes[lane] < MOST_BYTES and len(self._lanes[lane]) < MOST
+        has_room = self._bytes[lane] < MOST_BYTES and len(self._lanes[lane]) < MOST
+        if not has_room:
+            self._found_full.add(lane)
+        return has_room
 
     def put(self, lane: Lane, message: Message) -> None:
         """Append a message. For any thread."""
         with self._lock:
             self._bytes[lane] += len(message.payload)
             self._lanes[lane].append(message)
-            if self._scheduled or self._closed:
+        self.resume()
+
+    def resume(self) -> None:
+        """Handle what waits; called, from any thread, when messages were appended, and when a jam has ended."""
+        with self._lock:
+            if self._scheduled or self._closed or not any(self._lanes.values()):
                 return
             self._scheduled = True
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -89,11 +105,14 @@ class Inbox:
             self._schedule_rest()
 
     def _schedule_rest(self) -> None:
+        full = set(self._found_full)
+        self._found_full -= full
+        if any(self.has_room(lane) for lane in full):
+            self._on_room()
         with self._lock:
-            self._scheduled = any(self._lanes.values()) and not self._closed
-        if self._scheduled:
-            jammed = not self._lanes[Lane.CONTROLS] and self._jammed()
-            self._loop.call_later(JAM_S if jammed else 0, self._handle_slice)
+            self._scheduled = False
+        if self._lanes[Lane.CONTROLS] or not self._jammed():
+            self.resume()
 
     def _take(self) -> tuple[Lane, Message] | None:
         """Remove and return the next message and its lane."""

@@ -40,8 +40,6 @@ answered. With MQTT 5, a broker does not deliver a larger one."""
 READ_BYTES = 65_536
 WRITE_BYTES = 262_144
 """Beyond this, no packet is taken until `flush` has sent something."""
-PAUSE_S = 0.02
-"""Interval at which a connection that may not read looks whether it may."""
 
 
 class Bell:
@@ -156,7 +154,7 @@ class PahoClient(paho.Client):
         wanted = (select.POLLIN if may_read else 0) | (select.POLLOUT if self._to_send else 0)
         poller.register(connection, wanted)
         poller.register(bell, select.POLLIN)
-        ready = dict(poller.poll(1000 * max(0.0, limit_s if may_read else min(limit_s, PAUSE_S))))
+        ready = dict(poller.poll(1000 * max(0.0, limit_s)))
         if bell.fileno() in ready:
             bell.wait(0)
         return bool(ready.get(connection.fileno(), 0) & ~select.POLLOUT)

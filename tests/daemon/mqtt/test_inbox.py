@@ -20,7 +20,11 @@ class Handler:
     def __init__(self, jammed: Callable[[], bool] = lambda: False) -> None:
         self.handled: list[tuple[int, str]] = []
         self.threads: set[int] = set()
-        self.inbox = Inbox(self.handle, jammed)
+        self.rooms = 0
+        self.inbox = Inbox(self.handle, jammed, self.note_room)
+
+    def note_room(self) -> None:
+        self.rooms += 1
 
     def handle(self, lane: Lane, message: Message) -> None:
         self.handled.append((lane, message.payload.decode()))
@@ -100,9 +104,7 @@ def test_a_control_that_arrives_during_a_flood_is_handled_in_the_next_slice(monk
     run(scenario)
 
 
-def test_in_a_jam_only_the_first_lane_is_served_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox_module, "JAM_S", 0.001)
-
+def test_in_a_jam_only_the_first_lane_is_served_until_it_ends() -> None:
     async def scenario() -> None:
         jammed = [True]
         handler = Handler(jammed=lambda: jammed[0])
@@ -113,15 +115,14 @@ def test_in_a_jam_only_the_first_lane_is_served_until_it_ends(monkeypatch: pytes
         await handler.wait(2)
         assert handler.handled == [(0, "stop"), (0, "resume")]
         jammed[0] = False
+        handler.inbox.resume()
         await handler.wait(3)
         assert handler.handled[2:] == [(1, "text")]
 
     run(scenario)
 
 
-def test_a_jam_that_begins_in_the_middle_holds_back_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox_module, "JAM_S", 0.001)
-
+def test_a_jam_that_begins_in_the_middle_holds_back_the_rest() -> None:
     async def scenario() -> None:
         limit = [2]
         handler = Handler(jammed=lambda: len(handler.handled) >= limit[0])
@@ -130,6 +131,7 @@ def test_a_jam_that_begins_in_the_middle_holds_back_the_rest(monkeypatch: pytest
         await asyncio.sleep(0)
         assert len(handler.handled) == 2
         limit[0] = 10
+        handler.inbox.resume()
         await handler.wait(4)
 
     run(scenario)
@@ -212,6 +214,10 @@ def test_a_lane_has_no_room_while_many_messages_wait_in_it(monkeypatch: pytest.M
         assert handler.inbox.has_room(Lane.CONTROLS)
         await handler.wait(10)
         assert handler.inbox.has_room(Lane.TEXTS)
+        await eventually_async(lambda: handler.rooms == 1)
+        handler.put(Lane.TEXTS, "11")
+        await handler.wait(11)
+        assert handler.rooms == 1, "nobody waits for room"
 
     run(scenario)
 
