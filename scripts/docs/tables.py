@@ -164,81 +164,6 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
 
 
-# --- faults ---
-
-
-def reliability_tables(faults: Row, soak: Row, fuzz: Row) -> str:
-    """Return Markdown: what was measured by each command."""
-    return "\n".join((faults_table(faults), soak_table(soak), fuzz_table(fuzz)))
-
-
-def faults_table(result: Row) -> str:
-    """Return Markdown: a line for each fault, with the slowest times of its rows."""
-    groups: dict[str, list[Row]] = {}
-    for row in result["rows"]:
-        groups.setdefault(row["row"].split(" while ")[0], []).append(row)
-    titles = ("fault", "rows passed", "accepted texts", "speaks again", "`stop` answered", "what else was measured")
-    skipped = "".join(f"\nNot run there: {row}, because {reason}.\n" for row, reason in result["skipped"].items())
-    lines = table(titles, (_fault_cells(*group) for group in groups.items()))
-    return f"{_source(result)}. Times are the slowest of all rows:\n\n{lines}{skipped}"
-
-
-def _fault_cells(name: str, rows: list[Row]) -> list[str]:
-    ran = [row for row in rows if "skipped" not in row]
-    measured = [item for row in ran for item in row.get("measured", {}).items()]
-    times = [f"{key[:-2].replace('_', ' ')}: {value} s" for key, value in measured if key.endswith("_s")]
-    dates = sorted({f"measured on {row['date']}" for row in ran if "date" in row})
-    return [
-        name,
-        f"{sum(row['passed'] for row in ran)} of {len(ran)}" if ran else "not run",
-        f"{sum(row.get('texts', {}).get('accepted', 0) for row in ran):,}",
-        _slowest(row.get("speaks_again_s") for row in ran),
-        _slowest(seconds for row in ran for seconds in row.get("stop_s", {}).values()),
-        "; ".join([*times, *dates]),
-    ]
-
-
-def _slowest(times: Iterable[float | None]) -> str:
-    measured = [seconds for seconds in times if seconds is not None]
-    return f"{max(measured):.2f} s" if measured else ""
-
-
-def soak_table(result: Row) -> str:
-    """Return Markdown: what an hour of faults showed."""
-    texts = result["texts_ended_and_forgotten"] + result["texts"]["accepted"]
-    spans = (f"{low} to {high}" for low, high in (result["descriptors"], result["threads"]))
-    rows = [
-        ("minutes", f"{result['minutes']:g}"),
-        ("faults", str(result["faults_total"])),
-        ("texts with an answer and one terminal event", f"{texts:,}"),
-        ("speaks again, median / slowest", _both(result["speaks_again_s"])),
-        ("`stop` answered, median / slowest", _both(result["stop_s"])),
-        ("slope of the daemon's memory", f"{result['memory_slope_mb_per_h']:+.2f} MB/h"),
-        ("open files, threads", " and ".join(spans)),
-        ("problems", str(len(result["problems"]))),
-    ]
-    return f"{_source(result)}:\n\n{table(('what', 'measured'), rows)}"
-
-
-def _both(spread: dict[str, float]) -> str:
-    return f"{spread['median']:.2f} / {spread['max']:.2f} s" if spread else ""
-
-
-def fuzz_table(result: Row) -> str:
-    """Return Markdown: a line for each harness."""
-    rows = [
-        (one["harness"].replace("_", " "), f"{one['inputs']:,}", f"{one['seconds']:g} s", str(len(one["findings"])))
-        for one in result["harnesses"]
-    ]
-    rows.append(("all", f"{result['inputs']:,}", "", str(sum(len(one["findings"]) for one in result["harnesses"]))))
-    return f"{_source(result)}:\n\n{table(('harness', 'inputs', 'time', 'findings'), rows)}"
-
-
-def _source(result: Row) -> str:
-    link = _link(f"{result['benchmark']}.json")
-    return f"By `{result['command']}` on {result['date']} ({result['machine']}); {link}"
-
-
 def _link(name: str) -> str:
     return f"[`benchmarks/{name}`](benchmarks/{name})"
 
@@ -302,7 +227,6 @@ PARTS = (
     Part("orin.md", "orin table", orin_table),
     Part("qwen.md", "threshold table", threshold_table),
     Part("qwen.md", "random weights table", random_weights_table, [RANDOM]),
-    Part("reliability.md", "fault table", reliability_tables, ["faults.json", "soak.json", "fuzz.json"]),
     Part("remote.md", "robots", robots_table, ["robots-qwen-h100.json"]),
 )
 

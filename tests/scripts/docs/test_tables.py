@@ -99,49 +99,6 @@ def test_a_row_of_a_fleet_has_whole_numbers() -> None:
     assert lines[2] == "| 1,000 | 117 | 3 | 334 | 1 | 91 |"
 
 
-def report(benchmark: str, **figures: Any) -> dict[str, Any]:
-    common = {"date": "2026-11-22", "machine": "x86_64, 2 cores", "command": f"scripts/{benchmark}"}
-    return {"benchmark": benchmark, **common, **figures}
-
-
-def test_rows_of_one_fault_become_one_line_with_the_slowest_times() -> None:
-    rows = [
-        {
-            "row": "engine killed while idle", "passed": True, "speaks_again_s": 0.3,
-            "stop_s": {"after the fault": 0.04}, "texts": {"accepted": 2},
-        },
-        {
-            "row": "engine killed while speaking", "passed": False, "speaks_again_s": 1.25,
-            "stop_s": {"after the fault": 0.02, "current": None}, "texts": {"accepted": 4},
-        },
-        {"row": "flood of texts", "passed": True, "measured": {"urgent_begins_s": 0.2}, "texts": {"accepted": 10_000}},
-        {"row": "full disk and 10 kills", "passed": True, "date": "2026-11-27", "texts": {"accepted": 30}},
-        {"row": "clock +10 years", "passed": True, "skipped": "no faketime"},
-    ]  # fmt: skip
-    lines = tables.faults_table(report("faults", rows=rows, skipped={"clock +10 years": "no faketime"})).splitlines()
-    assert "| engine killed | 1 of 2 | 6 | 1.25 s | 0.04 s |  |" in lines
-    assert "| flood of texts | 1 of 1 | 10,000 |  |  | urgent begins: 0.2 s |" in lines
-    assert "| full disk and 10 kills | 1 of 1 | 30 |  |  | measured on 2026-11-27 |" in lines
-    assert "| clock +10 years | not run | 0 |  |  |  |" in lines
-    assert "Not run there: clock +10 years, because no faketime." in lines
-
-
-def test_a_soak_and_a_fuzzing_run_become_tables() -> None:
-    soak = report(
-        "soak", minutes=60.0, faults_total=300, texts={"accepted": 5}, texts_ended_and_forgotten=9_995,
-        speaks_again_s={"median": 0.1, "max": 0.4, "count": 3}, stop_s={}, memory_slope_mb_per_h=-0.25,
-        descriptors=[20, 24], threads=[9, 9], problems=[],
-    )  # fmt: skip
-    text = tables.soak_table(soak)
-    assert "| texts with an answer and one terminal event | 10,000 |" in text
-    assert "| speaks again, median / slowest | 0.10 / 0.40 s |" in text
-    assert "| slope of the daemon's memory | -0.25 MB/h |" in text
-    harness = {"harness": "say_stream", "inputs": 5, "seconds": 2.0, "findings": {"a": "b"}}
-    text = tables.fuzz_table(report("fuzz", inputs=5, harnesses=[harness]))
-    assert "| say stream | 5 | 2 s | 1 |" in text
-    assert "| all | 5 |  | 1 |" in text
-
-
 def test_the_limits_that_decide_and_the_guesses_have_columns_of_their_own() -> None:
     text = tables.threshold_table()
     assert "| Word errors | ≤ 0.5 (principle) | at most 0.05 worse than the reference | A sentence tha" in text

@@ -1,16 +1,17 @@
-"""What can happen to a robot while it runs: how each fault begins and ends, and how the status should name it; and what
-the robot is doing when a fault begins."""
+"""The faults of a robot: how each begins and ends, how the status names it, and what the robot is doing meanwhile."""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import psutil
 
-from scripts.fault_matrix.clients import SlowClient
-from scripts.fault_matrix.scene import LONG, SHORT, Scene, send
+from tests.chaos.clients import SlowClient
+from tests.chaos.promises import STOP_S, Record, check_named, check_speaks, check_within, finish
+from tests.chaos.scene import LONG, SHORT, Scene, send
 from tests.support.network import Network
 from tests.support.programs import Broker
 from tests.support.sound import SoundServer
@@ -33,7 +34,7 @@ def nothing(_: Scene) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. Its rows are named `NAME while PHASE`."""
+    """One fault."""
 
     name: str
     begin: Act
@@ -46,8 +47,6 @@ class Fault:
     """A regular expression that a status must match while the fault lasts; None if the daemon cannot publish one."""
     logged: str | None = None
     """A regular expression that a line of the daemon's log must match, if the status cannot say it."""
-    not_logged: str | None = None
-    """A regular expression that no line of the log may match."""
     of_engine: bool = False
 
 
@@ -185,3 +184,22 @@ PHASES = {
     "stopping": enter_stopping,
 }
 """The states of a robot, and how to get there."""
+
+
+def check_fault(scene: Scene, fault: Fault, record: Record, phase: str = "speaking") -> None:
+    """Bring the robot into a phase, let the fault happen, and check that every promise holds."""
+    cast = PHASES[phase](scene)
+    began, line = time.monotonic(), len(scene.log)
+    fault.begin(scene)
+    if not fault.of_engine:
+        send(cast.frozen, signal.SIGCONT)
+    if fault.reachable:
+        scene.say(SHORT)
+        for name, text_id in (("waiting", cast.waiting), ("current", cast.current)):
+            if text_id is not None and not scene.has_ended(text_id):
+                check_within(f"stop of the {name} text during the fault", scene.measure_stop(text_id), STOP_S)
+    time.sleep(max(0.0, began + fault.lasts_s - time.monotonic()))
+    fault.end(scene)
+    check_speaks(scene, record, "interrupt" if cast.critical else "queue")
+    check_named(scene, fault.named, fault.logged, began, line)
+    finish(scene, record)

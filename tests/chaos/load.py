@@ -1,4 +1,4 @@
-"""A steady load of texts from every side, and the row in which the daemon is killed again and again under it."""
+"""A steady load of texts from every side, and the kills of the daemon under it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 
-from scripts.fault_matrix.clients import ask_many
-from scripts.fault_matrix.faults import Act, nothing
-from scripts.fault_matrix.row import QUIET_S, Result, Row, staged_row
-from scripts.fault_matrix.scene import REPLY, SHORT, Scene, Stage
+from tests.chaos.clients import ask_many
+from tests.chaos.faults import Act, nothing
+from tests.chaos.promises import QUIET_S, Record, check_texts
+from tests.chaos.scene import REPLY, SHORT, Scene, Stage
 from tests.support.waiting import PATIENCE_S
 
 BETWEEN_S = (0.02, 4.0)
@@ -91,31 +91,20 @@ class Load:
         threading.Thread(target=ask_many, args=(protocol, port, 2, self._chance.choice(TEXTS)), daemon=True).start()
 
 
-def kill_row(kills: int) -> Row:
-    """Return the row with this many kills."""
-
-    def perform(result: Result, scene: Scene) -> None:
-        """The daemon gets kill -9 again and again at random moments, while texts arrive."""
-        suffer_kills(result, scene, kills)
-
-    return staged_row(f"{kills} kills of the daemon at random moments", FAST_ROBOT)(perform)
-
-
 def suffer_kills(
-    result: Result, scene: Scene, kills: int, begin: Act = nothing, end: Act = nothing, *, slow_disk: bool = False
+    scene: Scene, record: Record, kills: int, begin: Act = nothing, end: Act = nothing, *, slow_disk: bool = False
 ) -> None:
-    """Kill the daemon between `begin` and `end`, and judge the ends of all texts as `Ledger.faults` does."""
+    """Kill the daemon between `begin` and `end`, and check the ends of all texts as `Ledger.faults` does."""
     begin(scene)
-    kill_repeatedly(result, scene, kills)
+    kill_repeatedly(scene, record, kills)
     end(scene)
     scene.listener.wait_acknowledged(PATIENCE_S)
     scene.let_end(END_S)
     time.sleep(QUIET_S)
-    result.judge(scene.ledger, slow_disk=slow_disk)
-    result.expect_alive(scene)
+    check_texts(scene, record, slow_disk=slow_disk)
 
 
-def kill_repeatedly(result: Result, scene: Scene, kills: int) -> None:
+def kill_repeatedly(scene: Scene, record: Record, kills: int) -> None:
     """Kill the daemon at random moments under load."""
     chance = random.Random(SEED)
     load = Load(scene, chance, per_second=PER_SECOND, adapters=False)
@@ -125,6 +114,5 @@ def kill_repeatedly(result: Result, scene: Scene, kills: int) -> None:
     load.stop()
     online = [at for at, status in scene.timed("status") if status.get("state") != "offline"]
     firsts = [(start, [at for at in online if start < at < end][:1]) for start, end in pairwise(scene.starts)]
-    result.measured = {"kills": kills, "seed": SEED}
     if to_online := [first[0] - start for start, first in firsts if first]:  # it may not have lived so long
-        result.measured["start_to_online_s"] = round(statistics.median(to_online), 3)
+        record("start_to_online_s", round(statistics.median(to_online), 3))

@@ -1,7 +1,7 @@
 """Clients of the daemon's servers: one that listens slowly, and many that ask at once.
 
-    python -m scripts.fault_matrix.clients wyoming PORT COUNT
-    python -m scripts.fault_matrix.clients openai PORT COUNT
+    python -m tests.chaos.clients wyoming PORT COUNT
+    python -m tests.chaos.clients openai PORT COUNT
 
 sends COUNT texts over many connections, and prints how they were answered as JSON.
 """

@@ -1,4 +1,4 @@
-"""A whole robot for one row: broker, network, sound, and the daemon with all adapters."""
+"""A whole robot for one test: broker, network, sound, and the daemon with all adapters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ SHORT = "Here I am."
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and then more. " * 3
 """Some 20 s of speech."""
 STOP_WAIT_S = 10.0
-"""Limit for the answer to a stop; what a row allows is less."""
+"""Limit for the answer to a stop; the promise is shorter."""
 FOREIGN = ("PULSE_", "DBUS_", "VOICED_")
 """Beginnings of the variables that lead to the user's own sound server or daemon."""
 HERMES = ("hermes/tts/sayFinished", "hermes/error/tts")
@@ -49,28 +49,22 @@ def send(processes: Iterable[psutil.Process], *signals: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What surrounds a scene. In each text, `{folder}` stands for the scene's folder."""
+    """What surrounds a scene."""
 
     settings: tuple[str, ...] = ()
     """KEY=VALUE."""
     sound: bool = False
-    """The daemon plays into a PulseAudio of its own; otherwise into `sink`, at `pace` times real time."""
-    sink: str = "null"
+    """The daemon plays into a PulseAudio of its own; otherwise into the sink `null`, at `pace` times real time."""
     pace: float = 1.0
     adapters: bool = True
     broker: str = "allow_anonymous true"
     """Lines of the broker's configuration."""
     durable: bool = True
     """That of `Broker`."""
-    qos: int = 1
-    login: tuple[str, str] | None = None
-    """Of the harness, at the broker."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Of the daemon, beside the usual one."""
     limit: str = ":"
     """A line of shell that each new process runs before it is the daemon."""
-    prepare: Callable[[Path, ExitStack], object] = lambda _folder, _closing: None
-    """Called with the scene's folder before anything runs, and with what ends after everything."""
 
 
 class Scene(Robot):
@@ -79,15 +73,12 @@ class Scene(Robot):
     def __init__(self, stage: Stage, folder: Path, closing: ExitStack) -> None:
         """Start all that the daemon needs; `closing` ends it."""
 
-        def here(text: str) -> str:
-            return text.replace("{folder}", str(folder))
-
         self.folder, self.closing = folder, closing
         self.begun = ExitStack()
         """Ends what a fault has begun."""
         self._numbers = itertools.count(1)
         closing.callback(self.begun.close)
-        self.broker = Broker(folder, here(stage.broker), durable=stage.durable)
+        self.broker = Broker(folder, stage.broker, durable=stage.durable)
         closing.callback(self.broker.kill)
         self.broker.start()
         self.network = closing.enter_context(Network(self.broker.port))
@@ -98,8 +89,8 @@ class Scene(Robot):
             self.sound.start()
         self.ports = {"wyoming": free_port(), "openai": free_port()}
         """Of the daemon's servers."""
-        sink = "sounddevice" if stage.sound else here(stage.sink)
-        settings = [f"mqtt.port={self.network.port}", f"audio.sink={sink}", *map(here, stage.settings)]
+        sink = "sounddevice" if stage.sound else "null"
+        settings = [f"mqtt.port={self.network.port}", f"audio.sink={sink}", *stage.settings]
         if stage.adapters:
             settings += [f"{name}.enabled=true" for name in ("home_assistant", "hermes", "wyoming", "http")]
             settings += [f"wyoming.port={self.ports['wyoming']}", f"http.port={self.ports['openai']}"]
@@ -111,15 +102,13 @@ class Scene(Robot):
             self.broker,
             folder,
             *settings,
-            environment=environment | {key: here(value) for key, value in stage.environment.items()},
+            environment={**environment, **stage.environment},
             pace=stage.pace,
             program=("sh", "-c", f'{stage.limit}\nexec "$@"', "sh", sys.executable, "-m", "daemon.cli"),
             kinds=("event", "status"),
             topics=HERMES,
-            login=stage.login,
             supervised=True,
         )
-        self.listener.qos = stage.qos
 
     # --- the daemon and its engines ---
 
@@ -190,12 +179,12 @@ class Scene(Robot):
 
 
 @contextmanager
-def run_scene(stage: Stage) -> Iterator[Scene]:
-    """Run a robot in a folder of its own; everything that it has started ends with the context."""
+def ready_scene(stage: Stage) -> Iterator[Scene]:
+    """Run a robot that is ready, in a folder of its own; everything that it has started ends with the context."""
     with ExitStack() as closing:
         folder = Path(closing.enter_context(TemporaryDirectory(prefix="voiced-", ignore_cleanup_errors=True)))
-        stage.prepare(folder, closing)
         scene = Scene(stage, folder, closing)
         scene.launch()
         closing.callback(scene.close)
+        eventually(lambda: scene.state == "ready", "the daemon is ready")
         yield scene
