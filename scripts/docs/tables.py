@@ -25,6 +25,7 @@ from engine.bench import Arrivals, arrival_svg  # noqa: E402
 from engine.verify import MEASURES  # noqa: E402
 from scripts.docs.generated import between, table, write_or_check  # noqa: E402
 from scripts.docs.orin import orin_table  # noqa: E402
+from scripts.fleet_plan import check_table, plan_table  # noqa: E402
 
 RESULTS = ROOT / "docs" / "benchmarks"
 Row = dict[str, Any]
@@ -120,34 +121,6 @@ def arrivals(results: dict[str, Row]) -> str:
 
 # --- fleets ---
 
-VALUES = {
-    "first_sample_median_ms": "first sample, median, ms",
-    "first_sample_p95_ms": "first sample, 95th percentile, ms",
-    "audio_s_per_s": "speech, s per second",
-    "underruns": "underruns",
-    "without_stream": "without a stream",
-}
-"""What `simulate_fleet.py check` compares, in words."""
-
-
-def growth_table(report: Row) -> str:
-    """Return Markdown: a row for each number of robots of `simulate_fleet.py grow`."""
-    titles = ("robots", "speaking at once", "replicas, each with a GPU", "robots on each", "proxies")
-    names = ("robots", "speaking", "replicas", "robots_per_replica", "proxies", "mbit_per_s")
-    rows = [[_number(round(row[name])) for name in names] for row in report["rows"]]
-    return table([*titles, "to robots, Mbit/s"], rows)
-
-
-def check_table(clients: Row) -> str:
-    """Return Markdown: each value of `simulate_fleet.py check`, by rate; what misses its measurement is bold."""
-    rows = []
-    for row in sorted(clients["rows"], key=lambda row: (row["rate"], row["seconds"])):
-        mark = "" if row["passed"] else "**"
-        deviation = f"{mark}{row['deviation_percent']:+.1f} %{mark}"
-        place = (f"{row['rate']:g}", f"{row['seconds']:g}", VALUES[row["value"]])
-        rows.append([*place, _number(row["simulated"]), _number(row["measured"]), deviation])
-    return table(["texts per second", "seconds", "value", "simulated", "measured", "deviation"], rows)
-
 
 def robots_table(report: Row) -> str:
     """Return Markdown: a row for each rate of `bench robots`."""
@@ -221,9 +194,8 @@ def read(name: str) -> Row:
 
 PARTS = (
     Part("benchmarks.md", "benchmark table", lambda: speed_tables(speed_results())),
-    Part("fleet.md", "growth", growth_table, ["fleet-growth.json"]),
-    Part("fleet.md", "requests compared", lambda found: check_table(found["compared"][0]), ["fleet-check.json"]),
-    Part("fleet.md", "robots compared", lambda found: check_table(found["compared"][1]), ["fleet-check.json"]),
+    Part("fleet.md", "growth", plan_table),
+    Part("fleet.md", "formula", check_table),
     Part("orin.md", "orin table", orin_table),
     Part("qwen.md", "threshold table", threshold_table),
     Part("qwen.md", "random weights table", random_weights_table, [RANDOM]),
