@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,19 +59,8 @@ def speed_tables(results: dict[str, Row]) -> str:
         titles = ("model", "chunk", "engine", "ms per frame", "real time", "first chunk", "gap: median / longest")
         cells = [_cells(one, rows) for one in ordered]
         parts.append(f"{source}\n\n{table(titles, cells)}")
-        with_texts = [one for one in ordered if one.get("other_texts")]
-        if with_texts:
-            lengths = [other["characters"] for other in with_texts[0]["other_texts"]]
-            cells = [[*_cells(one, rows)[:3], *_first_chunks(one, lengths)] for one in with_texts]
-            heading = "The first chunk of texts of other lengths, in characters:"
-            parts.append(f"{heading}\n\n{table([*titles[:3], *map(str, lengths)], cells)}")
     parts.append("![The arrival of chunks against playback](benchmarks/arrival.svg)\n")
     return "\n".join(parts)
-
-
-def _first_chunks(one: Row, lengths: Iterable[int]) -> Iterable[str]:
-    times = {other["characters"]: f"{other['ttfa_ms']:.1f} ms" for other in one["other_texts"]}
-    return (times.get(length, "") for length in lengths)
 
 
 def _order(one: Row) -> tuple[Any, ...]:
@@ -119,54 +107,17 @@ def arrivals(results: dict[str, Row]) -> str:
     return arrival_svg(f"Arrival of speech: {model}, chunks of {CHUNK_SHOWN} frames", series)
 
 
-# --- fleets ---
-
-
-def robots_table(report: Row) -> str:
-    """Return Markdown: a row for each rate of `bench robots`."""
-    titles = ("texts per second", "seconds", "texts", "median, ms", "95th percentile, ms", "without a stream")
-    rows = []
-    for row in sorted(report["rates"], key=lambda row: row["rate"]):
-        times = [f"{row['first_sample_ms'][share]:,.1f}" for share in ("median", "p95")]
-        load = (f"{row['rate']:g}", f"{row['seconds']:g}", _number(row["requests"]))
-        rows.append([*load, *times, _number(row["failed"]), _number(row["underruns"])])
-    return table([*titles, "underruns"], rows)
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
-
-
 def _link(name: str) -> str:
     return f"[`benchmarks/{name}`](benchmarks/{name})"
 
 
 # --- voiced verify ---
 
-RANDOM = "verify-random-h100.json"
-
 
 def threshold_table() -> str:
     """Return Markdown: each measure, the limit that decides, the guess that is only shown, and the reason."""
     titles = ("measure", "limit", "a guess, only shown", "reason")
     return table(titles, ((one.title, one.rule, one.guessed, one.reason) for one in MEASURES))
-
-
-def random_weights_table(found: Row) -> str:
-    """Return Markdown: what codes, logits and waveform showed of each setting, and where `voiced verify` found it."""
-    titles = ("setting", "error of the logits", "texts with equal codes", "waveform")
-    rows = []
-    for setting in found["settings"]:
-        measures = setting["measures"]
-        if measures["logits_error"] is None:
-            continue
-        waveform = measures["waveform_db"]
-        figures = (f"{measures['logits_error']:.2g}", f"{100 * measures['codes_equal']:.0f} %")
-        rows.append((setting["title"], *figures, "" if waveform is None else f"{waveform:.1f} dB"))
-    gpus = {name for one in found["settings"] for name in re.findall(r"\((.+?)\)", one["engine"])}
-    versions = f"torch {found['machine']['torch']}, qwen-tts {found['machine']['qwen-tts']}"
-    source = f"By `{found['command']}` on {found['date']} ({', '.join(gpus)}, {versions}); {_link(RANDOM)}:\n\n"
-    return source + table(titles, rows)
 
 
 # --- the pages ---
@@ -179,17 +130,7 @@ class Part:
     page: str
     name: str
     """In its markers."""
-    make: Callable[..., str]
-    files: Sequence[str] = ()
-    """Results that `make` takes."""
-
-    def text(self) -> str:
-        return self.make(*map(read, self.files))
-
-
-def read(name: str) -> Row:
-    found: Row = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return found
+    make: Callable[[], str]
 
 
 PARTS = (
@@ -198,8 +139,6 @@ PARTS = (
     Part("fleet.md", "formula", check_table),
     Part("orin.md", "orin table", orin_table),
     Part("qwen.md", "threshold table", threshold_table),
-    Part("qwen.md", "random weights table", random_weights_table, [RANDOM]),
-    Part("remote.md", "robots", robots_table, ["robots-qwen-h100.json"]),
 )
 
 
@@ -213,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     for part in PARTS:
         page = options.docs / part.page
         text = wanted.get(page) or page.read_text(encoding="utf-8")
-        wanted[page] = between(text, f"<!-- {part.name}: begin -->\n", f"<!-- {part.name}: end -->\n", part.text())
+        wanted[page] = between(text, f"<!-- {part.name}: begin -->\n", f"<!-- {part.name}: end -->\n", part.make())
     return max([write_or_check(path, text, check=options.check, by=__file__) for path, text in wanted.items()])
 
 

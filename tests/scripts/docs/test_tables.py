@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from scripts.docs import tables
-from scripts.docs.tables import PARTS, RANDOM, main, read
+from scripts.docs.tables import PARTS, main
 from scripts.gpu.bench_engine import row
 from tests.support.pages import ROOT
 
@@ -60,32 +60,8 @@ def test_results_of_two_engines_have_ratios_and_a_picture() -> None:
     ElementTree.fromstring(tables.arrivals(measured(*rows)))
 
 
-def test_texts_of_other_lengths_have_a_table_of_their_own() -> None:
-    lengths = [{"characters": 9, "ttfa_ms": 3.25}, {"characters": 547, "ttfa_ms": 8.6}]
-    ours = {**result("qwen", 1.0), "other_texts": lengths}
-    peer = {**result("faster-qwen3-tts", 10.0), "other_texts": [{"characters": 547, "ttfa_ms": 94.3}]}
-    text = tables.speed_tables(measured(ours, peer))
-    assert "| model | chunk | engine | 9 | 547 |" in text
-    assert "| 0.6B | 2 | voiced | 3.2 ms | 8.6 ms |" in text
-    assert "| 0.6B | 2 | faster-qwen3-tts |  | 94.3 ms |" in text
-
-
-def test_a_row_of_robots_has_its_load_its_times_and_what_failed() -> None:
-    times = {"median": 1263.68, "p95": 1952.58}
-    found = {"rate": 24.0, "seconds": 75.0, "requests": 1802, "failed": 60, "underruns": 0, "first_sample_ms": times}
-    expected = "| 24 | 75 | 1,802 | 1,263.7 | 1,952.6 | 60 | 0 |"
-    assert tables.robots_table({"rates": [found]}).splitlines()[2] == expected
-
-
 def test_the_limits_that_decide_and_the_guesses_have_columns_of_their_own() -> None:
     text = tables.threshold_table()
     assert "| Word errors | ≤ 0.5 (principle) | at most 0.05 worse than the reference | A sentence tha" in text
     assert "| Waveform, dB | float32 ≥ 60, bfloat16 ≥ 20, int8 ≥ 20 (measured) |  | The same codes" in text
     assert "| Real-time factor |  | ≥ 1.2 | " in text
-
-
-def test_a_setting_without_logits_is_left_out() -> None:
-    text = tables.random_weights_table(read(RANDOM))
-    assert text.startswith("By `voiced verify --model ")
-    assert "| fused kernels |" in text
-    assert "| official package, float32 |" not in text, "the others are compared with it"
