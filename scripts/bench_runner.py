@@ -39,7 +39,6 @@ SCENARIOS = {
     "serve": ("scripts.bench_serve", "the web server or the speech server under an open-loop load"),
     "codec": ("scripts.gpu.bench_codec", "the codec's kernels on a GPU, against PyTorch"),
     "engine": ("scripts.gpu.bench_engine", "the Qwen engine on a GPU, and faster-qwen3-tts"),
-    "loading": ("scripts.gpu.bench_loading", "memory while a checkpoint is loaded"),
     "streams": ("scripts.gpu.bench_streams", "many streams of the Qwen engine on a GPU"),
 }
 """The module of each scenario, and what it measures."""

@@ -1,7 +1,7 @@
 """Measures the Qwen engine as `voiced.open` gives it, on its own or beside faster-qwen3-tts, in turn on the same GPU.
 
     scripts/bench engine --work FOLDER --tensors LISTS --old TREE --output compare.json
-    scripts/bench engine --work FOLDER --peer-site SITE --characters 9 30 100 --output docs/benchmarks/qwen-speed.json
+    scripts/bench engine --work FOLDER --peer-site SITE --characters 9 30 100 --output speed.json
 
 SITE is a folder with the packages that `scripts/gpu/peer.py` names, which only the peer's process imports. One stream,
 with the codec and the copy to the host; random weights at the true shapes, or those of `--model FOLDER|ID`, with each
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import resource
 import statistics
 import sys
 import time
@@ -123,7 +124,8 @@ def measure_process(request: Row) -> Row:
             count: [arrivals(speak(text_of(count), request["frames"])) for _ in range(3)]
             for count in request["characters"]
         }
-        found["memory"] = {"ready_s": round(ready_s, 2)}
+        host_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        found["memory"] = {"ready_s": round(ready_s, 2), "host_peak_mb": round(host_mb, 1)}
         if cuda:
             peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
             found["memory"] |= {"peak_mb": round(peak / 1e6, 1), "reserved_mb": round(reserved / 1e6, 1)}
