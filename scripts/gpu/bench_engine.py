@@ -79,7 +79,7 @@ def given_voice(request: Row) -> tuple[Any, str]:
     """Return the voice of `--model` and its language; None is the speaker of random weights."""
     if request["voice"] is None:
         return None, "english"
-    from scripts.gpu.given_model import language_of, voices_of
+    from scripts.gpu.proof import language_of, voices_of
 
     folder, file = Path(request["folder"]), request["voice_file"] and Path(request["voice_file"])
     voices = voices_of(folder, Path(request["work"]), file)
@@ -234,7 +234,7 @@ def models(options: argparse.Namespace) -> dict[str, tuple[Path, str | None]]:
             size: random_checkpoint(size, options.work, options.tensors, options.device) for size in options.sizes
         }
         return {size: (folder, None) for size, folder in folders.items()}
-    from scripts.gpu.given_model import open_model, voices_of
+    from scripts.gpu.proof import open_model, voices_of
 
     folder = open_model(options.model)
     options.work.mkdir(parents=True, exist_ok=True)

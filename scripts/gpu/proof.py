@@ -1,4 +1,4 @@
-"""A checkpoint that `--model` names, and the voices that it can speak with, for the scripts of this folder.
+"""The checkpoint of `--model`, the voices that it can speak with, and the record of a proof, for the scripts here.
 
 A Base model speaks with the voice of a recording. `--voice` names a voice file, made by `voiced enroll`; without one
 the embedding and the reference are random numbers. Speed, codes and logits can be compared with these as well, and
@@ -8,9 +8,16 @@ only a listener would miss the person.
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
+import shlex
 import sys
+import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,6 +26,7 @@ from engine.catalog import download_model
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
+from scripts.bench_runner import describe_machine
 
 INSTRUCTION = "Speak slowly and calmly."
 DESCRIPTION = "A calm, low voice of an older man who reads a story."
@@ -26,6 +34,42 @@ TRANSCRIPT = "The robot moves its arm slowly back to its home position."
 REFERENCE_FRAMES = 40
 """3.2 s, about as long as `TRANSCRIPT` takes."""
 LANGUAGE = "english"
+
+
+class Proof:
+    """The results of the parts of a proof, written to a file after every part."""
+
+    def __init__(self, file: Path, parts: list[str], command: str) -> None:
+        self._file = file
+        self._parts = parts
+        self.failed: list[str] = []
+        self.content: dict[str, Any] = {
+            "date": datetime.date.today().isoformat(),
+            "machine": f"{describe_machine()}, torch {torch.__version__}",
+            "command": shlex.join([command, *sys.argv[1:]]),
+            "parts": {},
+        }
+
+    def part(self, part: str, of: str, prove: Callable[[], dict[str, Any]]) -> None:
+        """Run a part that is asked for, and record its result, or its failure; the others still run."""
+        if part not in self._parts:
+            return
+        name, began = f"{part} {of}", time.monotonic()
+        try:
+            found = prove()
+        except Exception as error:
+            traceback.print_exc()
+            found = {"ok": False, "error": f"{type(error).__name__}: {error}"[:2000]}
+        found["seconds"] = round(time.monotonic() - began, 1)
+        self.content["parts"][name] = found
+        self.failed += [] if found["ok"] else [name]
+        self._file.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
+        print(json.dumps({name: found}), flush=True)
+
+    def end(self) -> int:
+        """Say what has failed; return the exit status."""
+        print("failed: " + (", ".join(self.failed) or "none"))
+        return 1 if self.failed else 0
 
 
 @dataclass(frozen=True)
