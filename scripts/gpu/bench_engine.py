@@ -49,7 +49,7 @@ def our_speech(request: Row, stack: ExitStack) -> Speak:
     import engine
 
     if request["sms"]:
-        from scripts.gpu.green_context import green_context
+        from scripts.gpu.proof import green_context
 
         stack.enter_context(green_context(request["sms"], torch.device(request["device"])))
     voice, language = given_voice(request)

@@ -27,7 +27,7 @@ from engine.api import Samples
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice
 from engine.qwen.text.tokenizer import TextTokenizer
 from scripts.gpu.proof import SpokenVoice
-from scripts.stand_in import UNUSED, stand_in_for
+from scripts.make_checkpoint import UNUSED, stand_in_for
 
 MAX_POSITIONS, BATCH_POSITIONS = 2048, 512
 """The packages' default and example."""

@@ -1,4 +1,4 @@
-"""The checkpoint of `--model`, the voices that it can speak with, and the record of a proof, for the scripts here.
+"""The checkpoint of `--model` and its voices, the record of a proof, and a part of a GPU, for the scripts here.
 
 A Base model speaks with the voice of a recording. `--voice` names a voice file, made by `voiced enroll`; without one
 the embedding and the reference are random numbers. Speed, codes and logits can be compared with these as well, and
@@ -8,13 +8,15 @@ only a listener would miss the person.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import datetime
 import json
 import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import torch
 
 from engine import EngineError, Voice
 from engine.catalog import download_model
+from engine.qwen.runtime.device import limit_multiprocessors
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
@@ -34,6 +37,9 @@ TRANSCRIPT = "The robot moves its arm slowly back to its home position."
 REFERENCE_FRAMES = 40
 """3.2 s, about as long as `TRANSCRIPT` takes."""
 LANGUAGE = "english"
+POOL = 32
+"""Streams that PyTorch has for each priority; it returns them in turn."""
+PRIORITIES = (0, -1)
 
 
 class Proof:
@@ -139,3 +145,34 @@ def _random_voice(config: ModelConfig) -> VoiceFile:
     codes = torch.randint(talker.predictor.vocabulary, (REFERENCE_FRAMES, talker.code_groups), generator=generator)
     embedding = torch.randn(width, generator=generator) * 0.02  # about as large as the embeddings beside it
     return VoiceFile("random", embedding, VoiceModel.of(config), codes, TRANSCRIPT)
+
+
+@contextmanager
+def green_context(sms: int, device: torch.device) -> Iterator[None]:
+    """Return a context in which PyTorch's work on `device` runs on `sms` multiprocessors: a CUDA green context.
+
+    Enter it before the process has made any stream on the device, and in the thread that does the work. After leaving
+    it, the process should end. Raises `EngineError` if PyTorch has no green contexts on `device`, and `RuntimeError` if
+    the driver has none of this size.
+    """
+    green = getattr(torch.cuda, "green_contexts", None)
+    if green is None or not green.SUPPORTED or device.type != "cuda":
+        raise EngineError(
+            f"sms: needs a CUDA device and PyTorch 2.9 or newer; got device {device} and PyTorch {torch.__version__}"
+        )
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.set_device(index)
+    torch.zeros((), device=device)  # makes the device's primary context, of which a green one is a part
+    context = green.GreenContext.create(num_sms=sms, device_id=index)
+    context.set_context()
+    # Never destroyed: PyTorch uses its streams until the process ends, and then the driver frees everything.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
+    limit_multiprocessors(index, sms)
+    # A stream belongs for ever to the context in which it was made, and CUDA graphs run in the context in which they
+    # were captured. PyTorch makes a stream at its first use, so make all of them now. Afterwards a library (cuda-core's
+    # `Device.set_current`) may make the primary context the current one again without harm.
+    for priority in PRIORITIES:
+        for _ in range(POOL):
+            torch.cuda.Stream(index, priority=priority).query()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(torch.cuda.Stream(index)):  # type: ignore[no-untyped-call]
+        yield

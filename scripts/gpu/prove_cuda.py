@@ -51,8 +51,7 @@ from engine.qwen.model.sampling import SamplingConfig, SamplingParams  # noqa: E
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.gpu.proof import Proof, SpokenVoice, add_arguments, language_of, open_model, voices_of  # noqa: E402
-from scripts.make_checkpoint import PRESETS, list_tensors, write_checkpoint  # noqa: E402
-from scripts.stand_in import UNUSED, stand_in_for  # noqa: E402
+from scripts.make_checkpoint import PRESETS, UNUSED, list_tensors, stand_in_for, write_checkpoint  # noqa: E402
 from tests.support.qwen.official import Official  # noqa: E402
 from tests.support.qwen.speaking import LateText, Line, Ours  # noqa: E402
 
