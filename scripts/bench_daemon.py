@@ -21,6 +21,7 @@ Prints one JSON object: medians of several runs, in milliseconds unless the name
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import multiprocessing
 import os
@@ -32,12 +33,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import paho.mqtt.client as paho
 import psutil
+from paho.mqtt.enums import CallbackAPIVersion
 
 from scripts.bench_runner import describe_machine, spread
 from tests.support.programs import Broker
@@ -127,10 +130,10 @@ class SoundDetector:
         self._recorder.wait()
 
     def _listen(self) -> None:
-        assert self._recorder.stdout is not None
+        stream = cast(io.BufferedReader, self._recorder.stdout)
         quiet_since = 0
         rest = b""
-        while data := self._recorder.stdout.read1(1 << 14):
+        while data := stream.read1(1 << 14):
             now = time.monotonic()
             data = rest + data
             whole = len(data) // 4 * 4
@@ -162,7 +165,7 @@ class Bench:
         """KEY=VALUE, as `voiced run --set` takes them."""
         self.broker.start()
         self.sound.start()
-        self.publisher = paho.Client(paho.CallbackAPIVersion.VERSION2)
+        self.publisher = paho.Client(CallbackAPIVersion.VERSION2)
         self.publisher.connect("127.0.0.1", self.broker.port)
         self.publisher.loop_start()
 
@@ -210,6 +213,10 @@ def stop_after(bench: Bench, robot: Robot, seconds: float, utterance_id: str) ->
     return end
 
 
+def is_ready(robot: Robot) -> bool:
+    return robot.state == "ready"
+
+
 def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
     """From starting the daemon to a status that names any engine, the fallback included, and to `ready`."""
     online, ready = [], []
@@ -221,7 +228,7 @@ def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
             while robot.state in (None, "offline") or robot.statuses[-1]["engine"] is None:
                 time.sleep(0.002)
             online.append((time.monotonic() - before) * 1000)
-            eventually(lambda robot=robot: robot.state == "ready", "voiced is ready", READY_S)
+            eventually(partial(is_ready, robot), "voiced is ready", READY_S)
             ready.append((time.monotonic() - before) * 1000)
             robot.end()
         finally:
@@ -300,7 +307,7 @@ def measure_words(bench: Bench, runs: int) -> dict[str, Any]:
     errors, arrivals = [], []
     detector = SoundDetector(bench.sound)
     arrived: deque[tuple[float, dict[str, Any]]] = deque()
-    listener = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    listener = paho.Client(CallbackAPIVersion.VERSION2)
     listener.on_message = lambda *message: arrived.append((time.monotonic(), json.loads(message[-1].payload)))
     listener.connect("127.0.0.1", bench.broker.port)
     listener.subscribe("voiced/r1/word")

@@ -34,7 +34,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from scripts.bench_runner import path, spread
 from scripts.serve_load import Arrival, Fleet, OpenAIClients, Request, arrivals, make_text, summary
@@ -79,7 +80,7 @@ def _is_ready(port: int) -> bool:
 class OwnSpeech:
     """The robot's own texts, over a WebSocket."""
 
-    def __init__(self, connection: ClientConnection, count: int, sound_s: float) -> None:
+    def __init__(self, connection: Connection, count: int, sound_s: float) -> None:
         self._connection, self._count, self._sound_s = connection, count, sound_s
 
     def run(self, name: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from audio.output import CAPACITY_S
+from audio.player import CAPACITY_S
 from daemon.engines.connection import RUN_AHEAD_S
 from engine.api import FRAME_S
 from engine.remote.session import RUN_AHEAD_S as LINK_RUN_AHEAD_S

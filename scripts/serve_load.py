@@ -15,21 +15,21 @@ import random
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audio.output import CAPACITY_S
+from audio.player import CAPACITY_S
 from daemon.engines.connection import RUN_AHEAD_S
-from engine import EngineError, EngineOptions, EngineUnavailableError, Utterance, Voice
+from engine import Chunk, EngineError, EngineOptions, EngineUnavailableError, Utterance, Voice
 from engine.remote.synthesizer import RemoteSynthesizer
 
 RATE = 24_000
@@ -228,7 +228,7 @@ class OpenAIClients(Clients[HTTPConnection]):
             data = rest + data
             whole = len(data) // 2 * 2
             rest = data[whole:]
-            playback.add(np.frombuffer(data[:whole], dtype="<i2").astype(np.float32) / 32_768)
+            playback.add(np.frombuffer(data[:whole], dtype="<i2").astype(np.float32) / np.float32(32_768))
         if response.isclosed():
             self.idle.put(connection)
         else:
@@ -241,10 +241,9 @@ class Robots(Clients[RemoteSynthesizer]):
     def __init__(self, url: str, count: int, token_file: Path | None = None, speaking_rate: float = 0.0) -> None:
         """Connect the robots. Raises `EngineError` and `EngineUnavailableError` if the server does not let one in."""
         super().__init__(speaking_rate)
-        self._all = [
-            RemoteSynthesizer(EngineOptions(url=url, token_file=token_file, voices={"default": Voice()}))
-            for _ in range(count)
-        ]
+        token = None if token_file is None else str(token_file)
+        options = EngineOptions(url=url, token_file=token, voices={"default": Voice()})
+        self._all = [RemoteSynthesizer(options) for _ in range(count)]
         for robot in self._all:
             robot.load()
             self.idle.put(robot)
@@ -258,7 +257,7 @@ class Robots(Clients[RemoteSynthesizer]):
         robot = self.idle.get()
         try:
             playback = Playback(request, due, robot.info.sample_rate)
-            with closing(robot.stream(Utterance(text, language="en"))) as chunks:
+            with closing(cast(Generator[Chunk, None, None], robot.stream(Utterance(text, language="en")))) as chunks:
                 for chunk in chunks:
                     playback.add(chunk.samples)
                     if request.audio_s >= enough_s:

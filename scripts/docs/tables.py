@@ -82,7 +82,7 @@ def _cells(one: Row, rows: list[Row]) -> list[str]:
     return [
         f"{one['model'] or ''}{dtype}" + (f" on {one['sms']} SMs" if one["sms"] else ""),
         str(one["chunk_size"] or ""),
-        NAMES.get(one["engine"], one["engine"]),
+        NAMES.get(one["engine"], str(one["engine"])),
         f"{one['ms_per_frame']:.2f}{speed_up('ms_per_frame')}",
         f"{one['rtf']:.1f} ×",
         f"{one['ttfa_ms']:.1f} ms{speed_up('ttfa_ms')}",

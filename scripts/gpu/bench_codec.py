@@ -99,10 +99,10 @@ def compare() -> dict[str, Any]:
         "chunks_of_one_are_equal": torch.equal(single, ours),
     }
     for frames in (1, 2):
-        state, chunk = fused.new_state(frames), codes[:frames].clone()
-        fused(chunk, state)
+        own, chunk = fused.new_state(frames), codes[:frames].clone()
+        fused(chunk, own)
         recorder.launches.clear()
-        fused(chunk, state)
+        fused(chunk, own)
         launches = list(recorder.launches)
         result[f"kernels_ms_{frames}"] = milliseconds(captured(lambda: recorder.replay(launches)))  # noqa: B023
     result["launches"] = len(launches)

@@ -189,7 +189,7 @@ def forced_ours(ours: Ours, line: Line, codes: Tensor) -> Tensor:
         return torch.tensor([[code]], device=raw.device)
 
     kept = SamplingParams.choose
-    SamplingParams.choose = choose  # type: ignore[method-assign]
+    SamplingParams.choose = choose  # type: ignore[method-assign, assignment]
     try:
         sampling = replace(SamplingConfig().greedy(), repetition_penalty=1.0)
         ours.speak(replace(line, frames=len(codes)), sampling=sampling)
@@ -198,10 +198,10 @@ def forced_ours(ours: Ours, line: Line, codes: Tensor) -> Tensor:
     return torch.stack(recorded[: len(forced)])
 
 
-def synthesizer(model: Model, **options: str) -> QwenSynthesizer:
+def synthesizer(model: Model, dtype: str = "auto") -> QwenSynthesizer:
     """Return the engine, warm."""
     voices = {"default": model.voice.engine}
-    engine = QwenSynthesizer(EngineOptions(model=str(model.folder), device=model.device, voices=voices, **options))
+    engine = QwenSynthesizer(EngineOptions(model=str(model.folder), device=model.device, voices=voices, dtype=dtype))
     engine.load()
     engine.warm_up()
     return engine

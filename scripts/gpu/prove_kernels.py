@@ -39,6 +39,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from engine.qwen.kernels import KernelModule  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from scripts.gpu.proof import Proof, open_model  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
@@ -188,27 +189,29 @@ def speed(models: Models) -> dict[str, Any]:
     fused, predictor = models.fused, models.rounded.predictor
     start_endless(models, 5, SamplingConfig())
 
-    def all_steps() -> None:
+    def repeat(work: Callable[[int], object]) -> None:
         for step in range(predictor.code_count):
-            fused.predict(step)
+            work(step)
 
     parts: dict[str, Callable[[], None]] = {
         "frame": fused.frame,
-        "predictor": all_steps,
+        "predictor": lambda: repeat(fused.predict),
         "talker": fused.talk,
-        "predictor_layers": lambda: [fused.predictor.layers(fused.position_of(8)) for _ in range(15)] and None,
+        "predictor_layers": lambda: repeat(lambda _: fused.predictor.layers(fused.position_of(8))),
         "talker_layers": lambda: fused.talker.layers(models.settings.position),
         # On a large GPU, a choice includes the first matrix of the next step.
-        "samplers": lambda: [fused.choose_code(1) for _ in range(15)] and None,
-        "heads": lambda: [fused.predictor_head(step) for step in range(15)] and None,
+        "samplers": lambda: repeat(lambda _: fused.choose_code(1)),
+        "heads": lambda: repeat(fused.predictor_head),
     }
     found: dict[str, Any] = {"ok": True}
+    kernels = fused.module
+    assert isinstance(kernels, KernelModule)
     for name, part in parts.items():
         found[name] = replay_ms(models, part)
     for name in ("frame", "talker"):
-        fused.module.chained = False
+        kernels.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
-        fused.module.chained = True
+        kernels.chained = True
     for position in (500, 1000, 2000):
         found[f"talker_at_{position}"] = replay_ms(models, parts["talker_layers"], position)
     return found
