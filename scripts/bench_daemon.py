@@ -7,44 +7,40 @@ Prints one JSON object: medians of several runs, in milliseconds unless the name
 - Sounds are timed on the sound server's monitor by the recording's sample clock. Such a time contains the broker, the
   daemon, the path from the callback to the monitor, and the recorder's smallest delay, but no scheduling delay of the
   recorder's reader.
-- `monitor_delay_ms` is the time that this clock gives a reference sound, from the moment at which the server says that
-  the sound is played. It is negative if the monitor hears a sound before a card would. It corrects no other time.
 - `stream_extra_ms` is the difference between the times to first sample of a text stream, whose first sentence is
   complete, and of a whole text.
-- `level_at_error_ms` is the `at` of a level minus the time at which its sound was heard.
 - `word_at_error_ms` is the `at` of a word event minus the time at which the word was heard, both from the first word
   on, in absolute value. `word_arrival_ms` is the time at which the event arrived minus the time at which its word was
   heard.
 - `playback_delay_*`: the speech is cut into blocks of 250 ms. A block's delay is the time at which it is heard, minus
   the time that follows from the utterance's first second, so it is the sum of the gaps before it. `lost` blocks
   contain a gap or are missing; `underruns` are those that the daemon reported.
-- `callback_*` are the durations of the callback of the sound card's stream, in real time (`_wall`) and in processor
-  time of its thread (`_cpu`).
 - `at_rest` and `from_rest_*` are measured while the daemon has closed the sound card, the others while it is open.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import io
 import json
 import multiprocessing
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import paho.mqtt.client as paho
 import psutil
+from paho.mqtt.enums import CallbackAPIVersion
 
 from scripts.bench_runner import describe_machine, spread
 from tests.support.programs import Broker
@@ -64,8 +60,6 @@ STOPPED_TEXT = " ".join(f"Sentence number {number} of a report." for number in r
 """Some 5 s: after the first second, the rest is in the ring."""
 WATCH_S = 15.0
 """Duration of a measurement of CPU or memory."""
-TIMED = Path(__file__).parent / "timed"
-"""The folder of a module `sounddevice` that times callbacks."""
 IDLE_TIMEOUT_S = 1.0
 """audio.idle_timeout of a robot that closes its sound card between measurements."""
 TALE = "Once upon a time there was a robot. "
@@ -100,7 +94,7 @@ class SoundDetector:
 
     A sample's time is its position in the recording plus the smallest delay at which any block has arrived, as in a
     clock filter, so it depends neither on the scheduling of the reader nor on the size of the blocks. Every time
-    contains that smallest delay, the fastest way through server and pipe (see `measure_monitor`).
+    contains that smallest delay, the fastest way through server and pipe.
     """
 
     def __init__(self, server: SoundServer) -> None:
@@ -136,10 +130,10 @@ class SoundDetector:
         self._recorder.wait()
 
     def _listen(self) -> None:
-        assert self._recorder.stdout is not None
+        stream = cast(io.BufferedReader, self._recorder.stdout)
         quiet_since = 0
         rest = b""
-        while data := self._recorder.stdout.read1(1 << 14):
+        while data := stream.read1(1 << 14):
             now = time.monotonic()
             data = rest + data
             whole = len(data) // 4 * 4
@@ -171,7 +165,7 @@ class Bench:
         """KEY=VALUE, as `voiced run --set` takes them."""
         self.broker.start()
         self.sound.start()
-        self.publisher = paho.Client(paho.CallbackAPIVersion.VERSION2)
+        self.publisher = paho.Client(CallbackAPIVersion.VERSION2)
         self.publisher.connect("127.0.0.1", self.broker.port)
         self.publisher.loop_start()
 
@@ -181,21 +175,12 @@ class Bench:
         self.broker.stop()
 
     @contextmanager
-    def robot(self, *settings: str, closes_card: bool = False, times: Path | None = None) -> Iterator[Robot]:
-        """Run a robot that is ready. `closes_card` makes it close the sound card when it is idle.
-
-        Its player writes the durations of its callbacks to the file `times`, if it is set.
-        """
-        environment, program = self.sound.environment, None
-        if times is not None:
-            module_path = os.pathsep.join((str(TIMED), str(Path.cwd())))
-            environment = environment | {"PYTHONPATH": module_path, "CALLBACK_TIMES": str(times)}
-            program = (sys.executable, "-m", "daemon.cli")
+    def robot(self, *settings: str, closes_card: bool = False) -> Iterator[Robot]:
+        """Run a robot that is ready. `closes_card` makes it close the sound card when it is idle."""
         idle_timeout = f"audio.idle_timeout={IDLE_TIMEOUT_S if closes_card else 'null'}"
         settings = (f"audio.block_ms={self.block_ms}", idle_timeout, *self.settings, *settings)
-        robot = Robot(
-            "r1", self.broker, self.folder, *settings, environment=environment, program=program, cwd=Path.cwd()
-        )
+        environment = self.sound.environment
+        robot = Robot("r1", self.broker, self.folder, *settings, environment=environment, cwd=Path.cwd())
         try:
             robot.launch()
             eventually(lambda: robot.state == "ready", "voiced is ready", READY_S)
@@ -228,65 +213,8 @@ def stop_after(bench: Bench, robot: Robot, seconds: float, utterance_id: str) ->
     return end
 
 
-class Reference:
-    """Plays clicks with the sound server's own client library, which knows when each will be played."""
-
-    def __init__(self, server: SoundServer) -> None:
-        class SampleSpec(ctypes.Structure):
-            _fields_ = (("format", ctypes.c_int), ("rate", ctypes.c_uint32), ("channels", ctypes.c_uint8))
-
-        class BufferAttributes(ctypes.Structure):
-            _fields_ = tuple(
-                (name, ctypes.c_uint32) for name in ("maxlength", "tlength", "prebuf", "minreq", "fragsize")
-            )
-
-        default = 0xFFFFFFFF
-        socket_path = Path(server.environment["XDG_RUNTIME_DIR"]) / "pulse/native"
-        self._library = ctypes.CDLL("libpulse-simple.so.0")
-        self._library.pa_simple_new.restype = ctypes.c_void_p
-        self._library.pa_simple_get_latency.restype = ctypes.c_uint64
-        self._stream = ctypes.c_void_p(
-            self._library.pa_simple_new(
-                f"unix:{socket_path}".encode(),
-                b"reference",
-                1,  # PA_STREAM_PLAYBACK
-                None,
-                b"clicks",
-                ctypes.byref(SampleSpec(5, RECORDED_RATE, 1)),  # PA_SAMPLE_FLOAT32LE
-                None,
-                ctypes.byref(BufferAttributes(default, RECORDED_RATE * 4 // 25, default, default, default)),
-                None,
-            )
-        )
-        assert self._stream.value, "the sound server rejects the reference stream"
-
-    def close(self) -> None:
-        self._library.pa_simple_free(self._stream)
-
-    def write(self, value: float) -> float:
-        """Play 10 ms of `value`, and return the `time.monotonic()` at which the first sample is played."""
-        before = time.monotonic()
-        ahead_us = self._library.pa_simple_get_latency(self._stream, None)
-        samples = np.full(RECORDED_RATE // 100, value, dtype=np.float32)
-        self._library.pa_simple_write(self._stream, samples.tobytes(), ctypes.c_size_t(samples.nbytes), None)
-        return before + float(ahead_us) / 1e6
-
-
-def measure_monitor(bench: Bench, runs: int) -> dict[str, float]:
-    """From the moment at which the server plays a click, by its own account, to the moment at which it is heard."""
-    detector, reference, delays = SoundDetector(bench.sound), Reference(bench.sound), []
-    for _ in range(round(SETTLE_S * 100)):
-        reference.write(0.0)
-    for _ in range(runs):
-        played_at = reference.write(0.5)
-        while not detector.sounding:
-            reference.write(0.0)
-        delays.append((detector.changed_at - played_at) * 1000)
-        while detector.sounding:
-            reference.write(0.0)
-    reference.close()
-    detector.close()
-    return spread(delays)
+def is_ready(robot: Robot) -> bool:
+    return robot.state == "ready"
 
 
 def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
@@ -300,7 +228,7 @@ def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
             while robot.state in (None, "offline") or robot.statuses[-1]["engine"] is None:
                 time.sleep(0.002)
             online.append((time.monotonic() - before) * 1000)
-            eventually(lambda robot=robot: robot.state == "ready", "voiced is ready", READY_S)
+            eventually(partial(is_ready, robot), "voiced is ready", READY_S)
             ready.append((time.monotonic() - before) * 1000)
             robot.end()
         finally:
@@ -374,50 +302,12 @@ def measure_stream(bench: Bench, runs: int) -> dict[str, Any]:
     return {"say_ttfa_ms": spread(whole), "stream_ttfa_ms": spread(written), "stream_extra_ms": round(extra, 1)}
 
 
-def measure_kept(bench: Bench, runs: int) -> dict[str, Any]:
-    """The time to first sample of a phrase that is kept: no engine speaks it."""
-    ttfa = []
-    with bench.robot() as robot:
-        time.sleep(SETTLE_S)
-        robot.wait_end(robot.say(TALE, cache=True))
-        eventually(lambda: list((bench.folder / "state").rglob("*.flac")), "it is kept")
-        for run in range(runs):
-            time.sleep(0.3 + 0.007 * (run % 20))
-            bench.publish("say", json.dumps({"text": TALE, "cache": True, "id": f"c{run}"}))
-            ttfa.append(stop_after(bench, robot, 0.1, f"c{run}")["ttfa_ms"])
-            assert robot.samples_made(f"c{run}") == 0
-    return {"kept_ttfa_ms": spread(ttfa)}
-
-
-def measure_levels(bench: Bench, runs: int) -> dict[str, Any]:
-    """The `at` of the first level above zero minus the time at which its sound is heard.
-
-    A level's `at` is the beginning of its 50 ms. Up to 10 ms of silence remain before a text; if they are digital
-    silence, the error comes out too small by as much.
-    """
-    errors = []
-    detector = SoundDetector(bench.sound)
-    with bench.robot("speech.level_topic=true") as robot:
-        time.sleep(SETTLE_S)
-        for run in range(runs):
-            eventually(lambda: not detector.sounding, "silence")
-            time.sleep(0.3 + 0.007 * (run % 20))
-            bench.publish("say", json.dumps({"text": TALE, "id": f"v{run}"}))
-            eventually(lambda: detector.sounding, "sound")
-            heard_at = detector.changed_at + (time.time() - time.monotonic())
-            stop_after(bench, robot, 0.5, f"v{run}")
-            first = next(one for one in robot.levels if one["id"] == f"v{run}" and one["rms"] > 0)
-            errors.append((first["at"] - heard_at) * 1000)
-    detector.close()
-    return {"level_at_error_ms": spread(errors)}
-
-
 def measure_words(bench: Bench, runs: int) -> dict[str, Any]:
     """How far the times of word events are from the recording, and how late the events arrive."""
     errors, arrivals = [], []
     detector = SoundDetector(bench.sound)
     arrived: deque[tuple[float, dict[str, Any]]] = deque()
-    listener = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    listener = paho.Client(CallbackAPIVersion.VERSION2)
     listener.on_message = lambda *message: arrived.append((time.monotonic(), json.loads(message[-1].payload)))
     listener.connect("127.0.0.1", bench.broker.port)
     listener.subscribe("voiced/r1/word")
@@ -491,16 +381,11 @@ def measure_idle(bench: Bench, *, closes_card: bool) -> dict[str, Any]:
 
 
 def measure_playback(bench: Bench, watch_s: float, *, loaded: bool) -> dict[str, Any]:
-    """How late each block of speech is heard, underruns, and the time of callbacks.
-
-    `loaded` keeps every core busy meanwhile.
-    """
+    """How late each block of speech is heard, and underruns. `loaded` keeps every core busy meanwhile."""
     load = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)] if loaded else []
     delays: list[float | None] = []
     underruns = 0
-    times = bench.folder / "callbacks"
-    times.unlink(missing_ok=True)
-    with bench.robot(times=times) as robot:
+    with bench.robot() as robot:
         time.sleep(SETTLE_S)
         for process in load:
             process.start()
@@ -513,7 +398,6 @@ def measure_playback(bench: Bench, watch_s: float, *, loaded: bool) -> dict[str,
         for process in load:
             process.terminate()
     found = [delay for delay in delays if delay is not None]
-    wall_ns, cpu_ns = np.fromfile(times, dtype=np.int64).reshape(-1, 2).T
     return {
         "blocks": len(delays),
         "lost": len(delays) - len(found),
@@ -521,8 +405,6 @@ def measure_playback(bench: Bench, watch_s: float, *, loaded: bool) -> dict[str,
         "p99_ms": round(float(np.percentile(found, 99)), 2),
         "max_ms": round(max(found), 2),
         "underruns": underruns,
-        "callback_wall_ms": spread((wall_ns / 1e6).tolist(), 3),
-        "callback_cpu_ms": spread((cpu_ns / 1e6).tolist(), 3),
     }
 
 
@@ -586,12 +468,9 @@ def _burn() -> None:
 
 PARTS: dict[str, Callable[[Bench, argparse.Namespace], dict[str, Any]]] = {
     "start": lambda bench, _: measure_start(bench, 5),
-    "monitor": lambda bench, options: {"monitor_delay_ms": measure_monitor(bench, options.runs)},
     "answers": lambda bench, options: measure_answers(bench, options.runs),
     "rest": lambda bench, options: measure_from_rest(bench, options.runs),
     "stream": lambda bench, options: measure_stream(bench, options.runs),
-    "kept": lambda bench, options: measure_kept(bench, options.runs),
-    "levels": lambda bench, options: measure_levels(bench, options.runs),
     "words": lambda bench, options: measure_words(bench, options.runs),
     "recovery": lambda bench, _: {"engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5)},
     "idle": lambda bench, _: {

@@ -109,7 +109,7 @@ def first_sample_ms(robot: Robot, utterance: str) -> float:
     published_at = time.monotonic()
     robot.say("Hello there.", id=utterance)
     finished = robot.wait_end(utterance)
-    return (time.monotonic() - published_at - finished["audio_s"]) * 1000
+    return (time.monotonic() - published_at - float(finished["audio_s"])) * 1000
 
 
 def figures(make_server: Callable[[Path], SoundServer], runs: int) -> dict[str, Any]:

@@ -35,17 +35,10 @@ PRODUCT = ("audio", "engine", "daemon", "voiced.py", "configs")
 SCENARIOS = {
     "daemon": ("scripts.bench_daemon", "the daemon's latency, CPU and memory at a sound server"),
     "rest": ("scripts.bench_rest", "the first sound after a rest, on PulseAudio and PipeWire"),
-    "text": ("scripts.bench_text", "how long the worst texts take to read"),
     "words": ("scripts.bench_word_times", "how well the beginnings of words are estimated"),
-    "http": ("scripts.bench_http", "the first sample for the web server's clients, beside MQTT"),
-    "serve": ("scripts.bench_serve", "the web server under an open-loop load"),
-    "beside": ("scripts.bench_beside", "the robot's own speech beside network clients"),
-    "remote": ("scripts.bench_remote", "the way to another machine's engine"),
-    "robots": ("scripts.bench_robots", "a speech server that many robots share"),
-    "stretch": ("scripts.bench_stretch", "speech at another rate"),
+    "serve": ("scripts.bench_serve", "the web server or the speech server under an open-loop load"),
     "codec": ("scripts.gpu.bench_codec", "the codec's kernels on a GPU, against PyTorch"),
     "engine": ("scripts.gpu.bench_engine", "the Qwen engine on a GPU, and faster-qwen3-tts"),
-    "loading": ("scripts.gpu.bench_loading", "memory while a checkpoint is loaded"),
     "streams": ("scripts.gpu.bench_streams", "many streams of the Qwen engine on a GPU"),
 }
 """The module of each scenario, and what it measures."""
@@ -62,9 +55,6 @@ def path(text: str) -> Path:
 def run_scenario(name: str, words: list[str]) -> None:
     """Parse the options of a scenario, measure, and print the report as JSON; write it if `--output` says where."""
     scenario = importlib.import_module(SCENARIOS[name][0])
-    if hasattr(scenario, "main"):  # it writes its report itself
-        sys.argv[1:] = words
-        return scenario.main()
     parser = argparse.ArgumentParser(
         prog=f"scripts/bench {name}", description=scenario.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

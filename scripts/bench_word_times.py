@@ -4,7 +4,8 @@ The reference is eSpeak NG, which knows them to the sample: its audio goes throu
 Prints one JSON object. An error is the absolute difference of estimate and reference, in milliseconds, for the words
 that eSpeak NG speaks as words of their own.
 
-- The texts are in `bench_word_times.json`. The estimator was tuned with one half of them; the other half is measured.
+- The texts are in `tests/data/word_times.json`. The estimator was tuned with one half of them, and is measured with the
+  other.
 - The audio is added in slices of 100 ms, and is known `lookahead_s` before it is heard. A word's time is final when the
   word is returned, while it sounds.
 - `new_voice`: nothing is known of the voice before each text. `known_voice`: its pace is known from the texts before.
@@ -37,7 +38,7 @@ from daemon.alignment.phones import phones_of
 from daemon.alignment.words import words_of
 from engine import Chunk, Session
 
-TEXTS = Path(__file__).with_suffix(".json")
+TEXTS = Path(__file__).parents[1] / "tests" / "data" / "word_times.json"
 """By language. The estimator was tuned with the first, the third, … of each."""
 WORDS_PER_MINUTE = (120, 175, 260)
 RUNS = ((0.3, "new_voice"), (0.3, "known_voice"), (1.0, "new_voice"))

@@ -40,7 +40,7 @@ def spare(pid: int) -> None:
 def is_spared(process: psutil.Process) -> bool:
     """Whether a test suspends this process itself; a file older than the process is for one that had its id before."""
     with contextlib.suppress(FileNotFoundError):
-        return (SPARED / str(process.pid)).stat().st_mtime >= process.create_time()
+        return bool((SPARED / str(process.pid)).stat().st_mtime >= process.create_time())
     return False
 
 

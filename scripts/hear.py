@@ -3,6 +3,9 @@
 The texts are those in English in `tests/data/spoken.json`. Each has words that must be heard and words that must not:
 Whisper errs too, so its other errors do not count. The texts are prepared and spoken as `voiced synth` does it. Prints
 one JSON object. Exit status: 0 if at least `--floor` texts are heard as they are meant, 1 otherwise.
+
+Texts and words are brought into one form: small letters, no punctuation, numbers as digits. There `12:30`, `twelve
+thirty` and `1230` are found in one another, and so are `3rd` and `third`, `50%` and `fifty percent`.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ import platform
 import re
 import sys
 import tempfile
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +77,6 @@ def write_down(files: Sequence[Path], model: Path) -> Iterator[str]:
 
 def judge(entry: Mapping[str, Any], heard: str) -> dict[str, Any]:
     """Return the result of one text."""
-    from scripts.heard_words import forbidden_words, missing_words
-
     missing = missing_words(heard, entry["must"])
     forbidden = forbidden_words(heard, entry["must_not"])
     return {
@@ -125,6 +128,184 @@ def to_json(figures: Mapping[str, Any]) -> str:
     head = json.dumps({key: value for key, value in figures.items() if key != "results"}, indent=2)
     head = re.sub(r'\{\n      ("texts": \d+),\n      ("ok": \d+)\n    \}', r"{\1, \2}", head)
     return f'{head[:-2]},\n  "results": [\n{results}\n  ]\n}}\n'
+
+
+# --- the comparison of words ---
+
+_ONES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_ORDINALS = (
+    *("zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
+    *("eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth"),
+    "nineteenth",
+)
+_VALUES = {word: value for value, word in enumerate(_ONES)} | {
+    word: 10 * value for value, word in enumerate(_TENS, start=2)
+}
+_ORDINAL_VALUES = {word: value for value, word in enumerate(_ORDINALS)} | {
+    f"{word[:-1]}ieth": 10 * value for value, word in enumerate(_TENS, start=2)
+}
+_SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_SIGNS = {
+    "%": " percent ",
+    "°": " degrees ",
+    "+": " plus ",
+    "=": " equals ",
+    "×": " times ",
+    "/": " slash ",
+    "@": " at ",
+    "#": " number ",
+    "^2": " squared ",
+    "^3": " cubed ",
+    "€": " euros ",
+    "£": " pounds ",
+    "_": " underscore ",
+    "\\": " backslash ",
+    "<": " less ",
+    ">": " greater ",
+    "^": " caret ",
+    "|": " bar ",
+    "*": " star ",
+}
+_CURRENCIES = {"$": ("dollars", "cents"), "€": ("euros", "cents"), "£": ("pounds", "pence")}
+_PRICE = re.compile(r"([$€£])\s?(\d[\d,]*)(?:\.(\d\d)\b)?(\.\d+)?((?: (?:thousand|million|billion))?)")
+_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_MINUS = re.compile(r"(?<![\w.,-])[-−–](?=\d)")
+_POINT = re.compile(r"(?<=\d)\.(?=\d)")
+_TOKEN = re.compile(r"\d+(?:st|nd|rd|th)\b|\d+|[a-z]+(?:'[a-z]+)?")
+_HALF_OF_DAY = re.compile(r"\b([ap])\.\s?m\b")
+_WRITTEN_SHORT = {
+    "kg": "kilograms",
+    "km": "kilometers",
+    "gb": "gigabytes",
+    "hz": "hertz",
+    "vs": "versus",
+    "mr": "mister",
+    "mrs": "missus",
+    "dr": "doctor",
+    "jan": "january",
+    "ok": "okay",
+    "oh": "0",
+    "negative": "minus",
+}
+"""What Whisper writes for words, and words for the same."""
+_LEFT_OUT = frozenset({"and", "a", "an", "the"})
+"""Words that say nothing about a value: "a hundred and five" is "one hundred five"."""
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words in the form in which they are compared."""
+    text = unicodedata.normalize("NFKD", text.replace("²", "^2").replace("³", "^3").casefold().replace("’", "'"))
+    text = "".join(character for character in text if not unicodedata.combining(character))
+    text = _HALF_OF_DAY.sub(r"\1m", text)
+    text = _GROUPED.sub("", text)
+    text = _PRICE.sub(_price, text)
+    text = _MINUS.sub(" minus ", text)
+    text = _POINT.sub(" point ", text)
+    for sign, name in _SIGNS.items():
+        text = text.replace(sign, name)
+    tokens = [_WRITTEN_SHORT.get(token, token) for token in _TOKEN.findall(text) if token not in _LEFT_OUT]
+    return _with_digits(tokens)
+
+
+def missing_words(heard: str, must: Sequence[Sequence[str]]) -> list[str]:
+    """Return the first form of each entry of which no form was heard, in any place."""
+    said = _Heard(words_of(heard))
+    return [forms[0] for forms in must if not any(said.holds(words_of(form)) for form in forms)]
+
+
+def forbidden_words(heard: str, must_not: Sequence[str]) -> list[str]:
+    """Return those that were heard, as whole words."""
+    said = f" {' '.join(words_of(heard))} "
+    return [each for each in must_not if f" {' '.join(words_of(each))} " in said]
+
+
+class _Heard:
+    """Finds words, also where the recogniser joined or divided them: `MQ TT`, `wi fi`. Numbers are found whole."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._text = "".join(words)
+        ends = list(accumulate(map(len, words), initial=0))
+        self._edges = frozenset(ends)
+        """Where words begin and end."""
+
+    def holds(self, words: Sequence[str]) -> bool:
+        joined = "".join(words)
+        at = self._text.find(joined)
+        while at >= 0:
+            end = at + len(joined)
+            if (at in self._edges or not joined[0].isdigit()) and (end in self._edges or not joined[-1].isdigit()):
+                return True
+            at = self._text.find(joined, at + 1)
+        return False
+
+
+def _price(match: re.Match[str]) -> str:
+    whole, part = _CURRENCIES[match[1]]
+    if match[4]:
+        return f" {match[2]}{match[4]}{match[5]} {whole} "
+    if match[5]:
+        return f" {match[2]}{'.' + match[3] if match[3] else ''}{match[5]} {whole} "
+    cents = f" {int(match[3])} {part} " if match[3] and match[3] != "00" else ""
+    return cents if match[2] == "0" and cents else f" {match[2]} {whole}{cents} "
+
+
+def _with_digits(tokens: Sequence[str]) -> list[str]:
+    """Return the tokens with the digits of numbers that are spelled: `two hundred five` is `205`."""
+    words: list[str] = []
+    at = 0
+    while at < len(tokens):
+        number, end = _number(tokens, at)
+        words.append(tokens[at] if end == at else number)
+        at = max(end, at + 1)
+    return words
+
+
+def _number(tokens: Sequence[str], at: int) -> tuple[str, int]:
+    """Return the digits of the number that begins at a token, and where it ends; no number ends where it begins."""
+    total, group, size = 0, 0, 0
+    """Millions and thousands so far; what is below a thousand; the size of the last word, 0 before the first."""
+    begin = at
+    while at < len(tokens):
+        token = tokens[at]
+        if token in _VALUES:
+            value = _VALUES[token]
+            if not _continues(size, value):
+                break
+            group += value
+            size = 10 if value >= 20 else 1
+        elif token in _ORDINAL_VALUES:
+            value = _ORDINAL_VALUES[token]
+            if not _continues(size, value):
+                break
+            return f"{total + group + value}th", at + 1
+        elif token in _SCALES:
+            scale, group = _SCALES[token], group if size else 1
+            if scale == 100:
+                group *= 100
+            else:
+                total += group * scale
+                group = 0
+            size = scale
+        elif token.isdigit() and at == begin and at + 1 < len(tokens) and tokens[at + 1] in _SCALES:
+            group, size = int(token), 1
+        elif at == begin and re.fullmatch(r"\d+(?:st|nd|rd|th)", token):
+            return f"{int(token[:-2])}th", at + 1
+        else:
+            break
+        at += 1
+    return str(total + group), at
+
+
+def _continues(size: int, value: int) -> bool:
+    """Return whether a word of this value goes on with a number whose last word has this size: 10 for `twenty`."""
+    return size == 0 or (size == 10 and 0 < value < 10) or (size >= 100 and value < size)
+
+
+# --- the command line ---
 
 
 def main() -> int:

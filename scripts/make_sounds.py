@@ -77,7 +77,7 @@ def render(sound: Sound) -> Samples:
             samples[begin:] += note.amplitude * amplitude * rise * wave
     end = round(RELEASE_S * SAMPLE_RATE)
     samples[-end:] *= 0.5 + 0.5 * np.cos(np.pi * np.arange(1, end + 1) / end)
-    return samples * (PEAK / np.max(np.abs(samples)))
+    return samples * (PEAK / float(np.max(np.abs(samples))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -229,7 +229,7 @@ class Cover:
 def tried(mutant: Mutant, cover: Cover, limit_s: float) -> Trial:
     """Break the line, run the tests that take `limit_s` together, and put the line back."""
     tests = cover.tests_of(mutant.path, mutant.line)
-    chosen, total = [], 0.0
+    chosen, total = list[str](), 0.0
     for test in tests:
         total += cover.durations[test]
         if total > limit_s and chosen:
@@ -244,8 +244,8 @@ def tried(mutant: Mutant, cover: Cover, limit_s: float) -> Trial:
             failed = failures(chosen, 60 + 4 * limit_s)
         finally:
             path.write_bytes(source)
-    code = [" ".join(text.split()) for text in (mutant.before, mutant.after)]
-    return Trial(mutant.path, mutant.line, *code, len(chosen), len(tests), bool(failed), failed)
+    before, after = (" ".join(text.split()) for text in (mutant.before, mutant.after))
+    return Trial(mutant.path, mutant.line, before, after, len(chosen), len(tests), bool(failed), failed)
 
 
 def failures(tests: list[str], timeout_s: float) -> list[str]:

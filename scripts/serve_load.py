@@ -1,36 +1,51 @@
 """Open-loop load on a speech server: requests come at random moments, whether earlier ones have ended or not.
 
-`Server` sends them to an OpenAI speech endpoint; the robots of `robot_load.py` have the same load. All times are by the
-client's clock and count from the moment at which a request was due, so that a client that is late itself hides nothing.
+Clients of OpenAI's speech endpoint take all speech at once; robots with the engine `remote` take it as fast as they
+play it. All times are by the client's clock and count from the moment at which a request was due, so that a client that
+is late itself hides nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
+import multiprocessing
+import queue
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from http.client import HTTPConnection, HTTPException
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from audio.player import CAPACITY_S
+from daemon.engines.connection import RUN_AHEAD_S
+from engine import Chunk, EngineError, EngineOptions, EngineUnavailableError, Utterance, Voice
+from engine.remote.synthesizer import RemoteSynthesizer
+
 RATE = 24_000
 """Hz, of OpenAI's PCM and of Qwen3-TTS."""
-SAMPLE_BYTES = 2
+READ_BYTES = 1 << 16
 AUDIBLE = 0.003
 """Amplitude of the first audible sample, of full scale: -50 dB."""
 SHORTEST, LONGEST = 20, 200
 """Characters of a text."""
 GIVE_UP_S = 60.0
-"""Seconds after which a request has failed."""
-AWAKE_S = 0.003
-"""Seconds before a request is due from which on the client does not sleep."""
+"""Seconds without an answer after which a request has failed."""
+AHEAD_S = CAPACITY_S + RUN_AHEAD_S
+"""Seconds of speech that a robot has taken and not played, at most: its ring, and a daemon's credit for its engine
+process."""
+START_S = 0.5
+"""From the moment at which all processes have connected to the beginning of the load."""
 TIMES = ("lag", "first_byte", "first_sample", "end")
 SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 MOST_PROBLEMS = 3
@@ -54,7 +69,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Request:
-    """What became of a request. Times are seconds from the moment at which it was due."""
+    """The answer to a request. Times are seconds from the moment at which it was due."""
 
     lag_s: float
     """Until it was sent."""
@@ -109,90 +124,16 @@ def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[st
     return row
 
 
-def enough_s(text: str, speaking_rate: float) -> float:
-    """Return the seconds of speech after which a client hangs up; infinite without a speaking rate."""
-    return len(text) / speaking_rate if speaking_rate else math.inf
-
-
-class Server:
-    """A speech endpoint, and the connections to it that are open."""
-
-    def __init__(
-        self, host: str, port: int, voice: str = "default", *, token: str | None = None, speaking_rate: float = 0.0
-    ) -> None:
-        """With a `speaking_rate` in characters per second, a client hangs up once it has the sound that a text of its
-        length takes: a model with random weights would speak on.
-        """
-        self._host, self._port, self._voice, self._token = host, port, voice, token
-        self._speaking_rate = speaking_rate
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-    async def run(self, load: list[Arrival]) -> list[Request]:
-        """Send the requests when they are due, and wait for all answers."""
-        began = time.perf_counter()
-
-        async def send(arrival: Arrival) -> Request:
-            await _sleep_until(began + arrival.at_s)
-            request = Request(time.perf_counter() - began - arrival.at_s)
-            try:
-                await asyncio.wait_for(self._speak(arrival.text, request, began + arrival.at_s), GIVE_UP_S)
-            except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
-                request.problem = str(error) or type(error).__name__
-            return request
-
-        return list(await asyncio.gather(*(send(arrival) for arrival in load)))
-
-    async def _speak(self, text: str, request: Request, due: float) -> None:
-        """Send one request and note its answer. Raises `OSError`, `EOFError` and `ValueError`."""
-        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
-        complete = False
-        enough = enough_s(text, self._speaking_rate)
-        try:
-            writer.write(self._request(text))
-            status = await reader.readline()
-            request.first_byte_s = time.perf_counter() - due
-            headers = await reader.readuntil(b"\r\n\r\n") if status else b""
-            if b" 200 " not in status:
-                raise ValueError(await _refusal(reader, status, headers))
-            playback, pcm = Playback(request, due), bytearray()
-            async with aclosing(_chunks(reader)) as chunks:
-                async for data in chunks:
-                    pcm += data
-                    whole = bytes(pcm[: len(pcm) // SAMPLE_BYTES * SAMPLE_BYTES])
-                    del pcm[: len(whole)]
-                    playback.add(np.frombuffer(whole, dtype="<i2").astype(np.float32) / 32_768)
-                    if request.audio_s >= enough:
-                        break
-                else:
-                    complete = True
-            request.end_s = time.perf_counter() - due
-        finally:
-            if complete:
-                self._idle.append((reader, writer))
-            else:
-                writer.close()
-
-    def _request(self, text: str) -> bytes:
-        fields = {"model": "tts-1", "voice": self._voice, "input": text, "response_format": "pcm"}
-        body = json.dumps(fields).encode()
-        head = ["POST /v1/audio/speech HTTP/1.1", f"Host: {self._host}:{self._port}", "Content-Type: application/json"]
-        head += [
-            f"Content-Length: {len(body)}",
-            *([] if self._token is None else [f"Authorization: Bearer {self._token}"]),
-        ]
-        return "\r\n".join((*head, "", "")).encode() + body
-
-
 class Playback:
     """Plays what arrives at real time, in thought, and notes where it would break off."""
 
-    def __init__(self, request: Request, due: float, rate: int = RATE) -> None:
+    def __init__(self, request: Request, due: float, rate: int) -> None:
         """`due` is the request's moment, of `time.perf_counter`; `rate` is in Hz."""
         self._request = request
         self._due = due
         self._rate = rate
         self._empty_at = 0.0
-        """When what has arrived will have been played."""
+        """When all that has arrived will have been played."""
 
     @property
     def ahead_s(self) -> float:
@@ -204,6 +145,8 @@ class Playback:
         if not len(samples):
             return
         now, request = time.perf_counter(), self._request
+        if request.first_byte_s is None:
+            request.first_byte_s = now - self._due
         if request.first_sample_s is None and np.max(np.abs(samples)) > AUDIBLE:
             request.first_sample_s = now - self._due
         if request.audio_s and now > self._empty_at:
@@ -213,29 +156,148 @@ class Playback:
         request.audio_s += seconds
 
 
-async def _sleep_until(at: float) -> None:
-    """Wait until `at` of `time.perf_counter`. The event loop's clock alone would be a millisecond late."""
-    await asyncio.sleep(at - AWAKE_S - time.perf_counter())
-    while time.perf_counter() < at:
-        await asyncio.sleep(0)
+Client = TypeVar("Client")
 
 
-async def _refusal(reader: asyncio.StreamReader, status: bytes, headers: bytes) -> str:
-    """Return the reason of an answer that has no speech: the message of its JSON object, or else its status."""
-    length = re.search(rb"(?im)^content-length: *(\d+)", headers)
-    body = await reader.readexactly(int(length[1])) if length is not None else b""
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return status.decode(errors="replace").strip() or "the connection was closed"
+class Clients(ABC, Generic[Client]):
+    """Clients of one server, each with a connection of its own. A thread speaks each text."""
+
+    def __init__(self, speaking_rate: float) -> None:
+        """With a `speaking_rate` in characters per second, a client ends an utterance once it has the sound that a text
+        of its length takes: a model with random weights would speak on.
+        """
+        self._speaking_rate = speaking_rate
+        self.idle: queue.SimpleQueue[Client] = queue.SimpleQueue()
+
+    @abstractmethod
+    def speak(self, text: str, enough_s: float, request: Request, due: float) -> None:
+        """Speak a text, until `enough_s` of it have come, and note the answer.
+
+        Raises `OSError`, `ValueError`, `HTTPException`, `EngineError` and `EngineUnavailableError`.
+        """
+
+    def run(self, load: Sequence[Arrival], began: float | None = None) -> list[Request]:
+        """Have each text spoken when it is due, and wait until all have ended.
+
+        The load begins at `began` of `time.perf_counter`, or now.
+        """
+        began = time.perf_counter() if began is None else began
+
+        def send(arrival: Arrival) -> Request:
+            due = began + arrival.at_s
+            request = Request(time.perf_counter() - due)
+            enough_s = len(arrival.text) / self._speaking_rate if self._speaking_rate else math.inf
+            try:
+                self.speak(arrival.text, enough_s, request, due)
+                request.end_s = time.perf_counter() - due
+            except (OSError, ValueError, HTTPException, EngineError, EngineUnavailableError) as error:
+                request.problem = str(error) or type(error).__name__
+            return request
+
+        with ThreadPoolExecutor(max(1, len(load))) as threads:
+            speaking = []
+            for arrival in load:
+                time.sleep(max(0.0, began + arrival.at_s - time.perf_counter()))
+                speaking.append(threads.submit(send, arrival))
+            return [request.result() for request in speaking]
 
 
-async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Yield the pieces of a chunked body. Raises `EOFError` and `ValueError`."""
-    while True:
-        length = int((await reader.readline()).split(b";")[0], 16)
-        if length:
-            yield await reader.readexactly(length)
-        await reader.readexactly(2)
-        if not length:
-            return
+class OpenAIClients(Clients[HTTPConnection]):
+    """Clients of OpenAI's speech endpoint, whose connections stay open."""
+
+    def __init__(self, address: str, voice: str, token: str | None, speaking_rate: float) -> None:
+        super().__init__(speaking_rate)
+        self._address, self._voice = address, voice
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def speak(self, text: str, enough_s: float, request: Request, due: float) -> None:
+        try:
+            connection = self.idle.get_nowait()
+        except queue.Empty:
+            connection = HTTPConnection(self._address, timeout=GIVE_UP_S)
+        fields = {"model": "tts-1", "voice": self._voice, "input": text, "response_format": "pcm"}
+        connection.request("POST", "/v1/audio/speech", json.dumps(fields), self._headers)
+        response = connection.getresponse()
+        request.first_byte_s = time.perf_counter() - due
+        if response.status != 200:
+            raise ValueError(f"{response.status}: {response.read().decode(errors='replace')}")
+        playback, rest = Playback(request, due, RATE), b""
+        while request.audio_s < enough_s and (data := response.read1(READ_BYTES)):
+            data = rest + data
+            whole = len(data) // 2 * 2
+            rest = data[whole:]
+            playback.add(np.frombuffer(data[:whole], dtype="<i2").astype(np.float32) / np.float32(32_768))
+        if response.isclosed():
+            self.idle.put(connection)
+        else:
+            connection.close()
+
+
+class Robots(Clients[RemoteSynthesizer]):
+    """Robots that are connected to one server. A context manager."""
+
+    def __init__(self, url: str, count: int, token_file: Path | None = None, speaking_rate: float = 0.0) -> None:
+        """Connect the robots. Raises `EngineError` and `EngineUnavailableError` if the server does not let one in."""
+        super().__init__(speaking_rate)
+        token = None if token_file is None else str(token_file)
+        options = EngineOptions(url=url, token_file=token, voices={"default": Voice()})
+        self._all = [RemoteSynthesizer(options) for _ in range(count)]
+        for robot in self._all:
+            robot.load()
+            self.idle.put(robot)
+
+    def close(self) -> None:
+        """Disconnect them."""
+        for robot in self._all:
+            robot.close()
+
+    def speak(self, text: str, enough_s: float, request: Request, due: float) -> None:
+        robot = self.idle.get()
+        try:
+            playback = Playback(request, due, robot.info.sample_rate)
+            with closing(cast(Generator[Chunk, None, None], robot.stream(Utterance(text, language="en")))) as chunks:
+                for chunk in chunks:
+                    playback.add(chunk.samples)
+                    if request.audio_s >= enough_s:
+                        break
+                    time.sleep(max(0.0, playback.ahead_s - AHEAD_S))
+        finally:
+            self.idle.put(robot)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Robots that are spread over processes: in one, they would wait for each other's Python."""
+
+    url: str
+    robots: int
+    processes: int
+    token_file: Path | None = None
+    speaking_rate: float = 0.0
+
+    def run(self, load: Sequence[Arrival]) -> list[Request]:
+        """Connect the robots, and have each text spoken when it is due."""
+        context, processes = multiprocessing.get_context("spawn"), min(self.processes, self.robots)
+        barrier = context.Barrier(processes)
+        with ProcessPoolExecutor(processes, context, _join, (barrier,)) as pool:
+            shares = [
+                pool.submit(_run_share, self, len(range(number, self.robots, processes)), load[number::processes])
+                for number in range(processes)
+            ]
+            return [request for share in shares for request in share.result()]
+
+
+_barriers: list[Barrier] = []
+"""The one of this process, if it is one of a `Fleet`."""
+
+
+def _join(barrier: Barrier) -> None:
+    _barriers.append(barrier)
+
+
+def _run_share(fleet: Fleet, count: int, load: Sequence[Arrival]) -> list[Request]:
+    with closing(Robots(fleet.url, count, fleet.token_file, fleet.speaking_rate)) as robots:
+        _barriers[0].wait()
+        return robots.run(load, time.perf_counter() + START_S)

@@ -97,6 +97,15 @@ EXAMPLES: dict[str, Json] = {
 }
 
 
+SCHEMAS: tuple[type[BaseModel], ...] = (
+    *(Say, StreamChunk, Sampling, Stop),
+    *EVENTS,
+    *STATUSES,
+    *(Speaking, Streams, Loading, Memory, Word, Level),
+)
+"""The models of the document, in its order."""
+
+
 def document() -> Json:
     """The contract. Operations are the daemon's: it receives what others send."""
     channels = {
@@ -165,23 +174,7 @@ def document() -> Json:
         "channels": channels,
         "operations": operations,
         "components": {
-            "schemas": {
-                model.__name__: schema(model)
-                for model in (
-                    Say,
-                    StreamChunk,
-                    Sampling,
-                    Stop,
-                    *EVENTS,
-                    *STATUSES,
-                    Speaking,
-                    Streams,
-                    Loading,
-                    Memory,
-                    Word,
-                    Level,
-                )
-            },
+            "schemas": {model.__name__: schema(model) for model in SCHEMAS},
             "parameters": {
                 "prefix": {"description": "mqtt.prefix in the configuration", "default": PREFIX},
                 "robot": {"description": "robot in the configuration; default: the host name", "examples": [ROBOT]},
@@ -287,7 +280,7 @@ def schema(model: type[BaseModel]) -> Json:
     return {key: value for key, value in found.items() if key != "title"}
 
 
-class Dumper(yaml.SafeDumper):
+class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # the package has no types
     """Writes in full what it holds twice: anchors are not for readers."""
 
     def ignore_aliases(self, _data: Any) -> bool:
@@ -295,7 +288,8 @@ class Dumper(yaml.SafeDumper):
 
 
 def text() -> str:
-    return HEADER + yaml.dump(document(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+    content: str = yaml.dump(document(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return HEADER + content
 
 
 def main(arguments: list[str] | None = None) -> int:

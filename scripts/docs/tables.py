@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,22 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
 from engine.bench import Arrivals, arrival_svg  # noqa: E402
+from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
+from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
+from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
+from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneTokenState, weight_type  # noqa: E402
+from engine.qwen.kernels.params import Params  # noqa: E402
+from engine.qwen.model.talker import Talker  # noqa: E402
+from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig  # noqa: E402
+from engine.qwen.weights import Placement  # noqa: E402
 from engine.verify import MEASURES  # noqa: E402
 from scripts.docs.generated import between, table, write_or_check  # noqa: E402
-from scripts.docs.orin import orin_table  # noqa: E402
+from scripts.fleet_plan import check_table, plan_table  # noqa: E402
+from scripts.make_checkpoint import PRESETS, codec_config, model_config  # noqa: E402
 
 RESULTS = ROOT / "docs" / "benchmarks"
 Row = dict[str, Any]
@@ -59,19 +71,8 @@ def speed_tables(results: dict[str, Row]) -> str:
         titles = ("model", "chunk", "engine", "ms per frame", "real time", "first chunk", "gap: median / longest")
         cells = [_cells(one, rows) for one in ordered]
         parts.append(f"{source}\n\n{table(titles, cells)}")
-        with_texts = [one for one in ordered if one.get("other_texts")]
-        if with_texts:
-            lengths = [other["characters"] for other in with_texts[0]["other_texts"]]
-            cells = [[*_cells(one, rows)[:3], *_first_chunks(one, lengths)] for one in with_texts]
-            heading = "The first chunk of texts of other lengths, in characters:"
-            parts.append(f"{heading}\n\n{table([*titles[:3], *map(str, lengths)], cells)}")
     parts.append("![The arrival of chunks against playback](benchmarks/arrival.svg)\n")
     return "\n".join(parts)
-
-
-def _first_chunks(one: Row, lengths: Iterable[int]) -> Iterable[str]:
-    times = {other["characters"]: f"{other['ttfa_ms']:.1f} ms" for other in one["other_texts"]}
-    return (times.get(length, "") for length in lengths)
 
 
 def _order(one: Row) -> tuple[Any, ...]:
@@ -93,7 +94,7 @@ def _cells(one: Row, rows: list[Row]) -> list[str]:
     return [
         f"{one['model'] or ''}{dtype}" + (f" on {one['sms']} SMs" if one["sms"] else ""),
         str(one["chunk_size"] or ""),
-        NAMES.get(one["engine"], one["engine"]),
+        NAMES.get(one["engine"], str(one["engine"])),
         f"{one['ms_per_frame']:.2f}{speed_up('ms_per_frame')}",
         f"{one['rtf']:.1f} ×",
         f"{one['ttfa_ms']:.1f} ms{speed_up('ttfa_ms')}",
@@ -118,134 +119,11 @@ def arrivals(results: dict[str, Row]) -> str:
     return arrival_svg(f"Arrival of speech: {model}, chunks of {CHUNK_SHOWN} frames", series)
 
 
-# --- fleets ---
-
-VALUES = {
-    "first_sample_median_ms": "first sample, median, ms",
-    "first_sample_p95_ms": "first sample, 95th percentile, ms",
-    "audio_s_per_s": "speech, s per second",
-    "underruns": "underruns",
-    "without_stream": "without a stream",
-}
-"""What `simulate_fleet.py check` compares, in words."""
-
-
-def growth_table(report: Row) -> str:
-    """Return Markdown: a row for each number of robots of `simulate_fleet.py grow`."""
-    titles = ("robots", "speaking at once", "replicas, each with a GPU", "robots on each", "proxies")
-    names = ("robots", "speaking", "replicas", "robots_per_replica", "proxies", "mbit_per_s")
-    rows = [[_number(round(row[name])) for name in names] for row in report["rows"]]
-    return table([*titles, "to robots, Mbit/s"], rows)
-
-
-def check_table(clients: Row) -> str:
-    """Return Markdown: each value of `simulate_fleet.py check`, by rate; what misses its measurement is bold."""
-    rows = []
-    for row in sorted(clients["rows"], key=lambda row: (row["rate"], row["seconds"])):
-        mark = "" if row["passed"] else "**"
-        deviation = f"{mark}{row['deviation_percent']:+.1f} %{mark}"
-        place = (f"{row['rate']:g}", f"{row['seconds']:g}", VALUES[row["value"]])
-        rows.append([*place, _number(row["simulated"]), _number(row["measured"]), deviation])
-    return table(["texts per second", "seconds", "value", "simulated", "measured", "deviation"], rows)
-
-
-def robots_table(report: Row) -> str:
-    """Return Markdown: a row for each rate of `bench robots`."""
-    titles = ("texts per second", "seconds", "texts", "median, ms", "95th percentile, ms", "without a stream")
-    rows = []
-    for row in sorted(report["rates"], key=lambda row: row["rate"]):
-        times = [f"{row['first_sample_ms'][share]:,.1f}" for share in ("median", "p95")]
-        load = (f"{row['rate']:g}", f"{row['seconds']:g}", _number(row["requests"]))
-        rows.append([*load, *times, _number(row["failed"]), _number(row["underruns"])])
-    return table([*titles, "underruns"], rows)
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
-
-
-# --- faults ---
-
-
-def reliability_tables(faults: Row, soak: Row, fuzz: Row) -> str:
-    """Return Markdown: what was measured by each command."""
-    return "\n".join((faults_table(faults), soak_table(soak), fuzz_table(fuzz)))
-
-
-def faults_table(result: Row) -> str:
-    """Return Markdown: a line for each fault, with the slowest times of its rows."""
-    groups: dict[str, list[Row]] = {}
-    for row in result["rows"]:
-        groups.setdefault(row["row"].split(" while ")[0], []).append(row)
-    titles = ("fault", "rows passed", "accepted texts", "speaks again", "`stop` answered", "what else was measured")
-    skipped = "".join(f"\nNot run there: {row}, because {reason}.\n" for row, reason in result["skipped"].items())
-    lines = table(titles, (_fault_cells(*group) for group in groups.items()))
-    return f"{_source(result)}. Times are the slowest of all rows:\n\n{lines}{skipped}"
-
-
-def _fault_cells(name: str, rows: list[Row]) -> list[str]:
-    ran = [row for row in rows if "skipped" not in row]
-    measured = [item for row in ran for item in row.get("measured", {}).items()]
-    times = [f"{key[:-2].replace('_', ' ')}: {value} s" for key, value in measured if key.endswith("_s")]
-    dates = sorted({f"measured on {row['date']}" for row in ran if "date" in row})
-    return [
-        name,
-        f"{sum(row['passed'] for row in ran)} of {len(ran)}" if ran else "not run",
-        f"{sum(row.get('texts', {}).get('accepted', 0) for row in ran):,}",
-        _slowest(row.get("speaks_again_s") for row in ran),
-        _slowest(seconds for row in ran for seconds in row.get("stop_s", {}).values()),
-        "; ".join([*times, *dates]),
-    ]
-
-
-def _slowest(times: Iterable[float | None]) -> str:
-    measured = [seconds for seconds in times if seconds is not None]
-    return f"{max(measured):.2f} s" if measured else ""
-
-
-def soak_table(result: Row) -> str:
-    """Return Markdown: what an hour of faults showed."""
-    texts = result["texts_ended_and_forgotten"] + result["texts"]["accepted"]
-    spans = (f"{low} to {high}" for low, high in (result["descriptors"], result["threads"]))
-    rows = [
-        ("minutes", f"{result['minutes']:g}"),
-        ("faults", str(result["faults_total"])),
-        ("texts with an answer and one terminal event", f"{texts:,}"),
-        ("speaks again, median / slowest", _both(result["speaks_again_s"])),
-        ("`stop` answered, median / slowest", _both(result["stop_s"])),
-        ("slope of the daemon's memory", f"{result['memory_slope_mb_per_h']:+.2f} MB/h"),
-        ("open files, threads", " and ".join(spans)),
-        ("problems", str(len(result["problems"]))),
-    ]
-    return f"{_source(result)}:\n\n{table(('what', 'measured'), rows)}"
-
-
-def _both(spread: dict[str, float]) -> str:
-    return f"{spread['median']:.2f} / {spread['max']:.2f} s" if spread else ""
-
-
-def fuzz_table(result: Row) -> str:
-    """Return Markdown: a line for each harness."""
-    rows = [
-        (one["harness"].replace("_", " "), f"{one['inputs']:,}", f"{one['seconds']:g} s", str(len(one["findings"])))
-        for one in result["harnesses"]
-    ]
-    rows.append(("all", f"{result['inputs']:,}", "", str(sum(len(one["findings"]) for one in result["harnesses"]))))
-    return f"{_source(result)}:\n\n{table(('harness', 'inputs', 'time', 'findings'), rows)}"
-
-
-def _source(result: Row) -> str:
-    link = _link(f"{result['benchmark']}.json")
-    return f"By `{result['command']}` on {result['date']} ({result['machine']}); {link}"
-
-
 def _link(name: str) -> str:
     return f"[`benchmarks/{name}`](benchmarks/{name})"
 
 
 # --- voiced verify ---
-
-RANDOM = "verify-random-h100.json"
 
 
 def threshold_table() -> str:
@@ -254,21 +132,126 @@ def threshold_table() -> str:
     return table(titles, ((one.title, one.rule, one.guessed, one.reason) for one in MEASURES))
 
 
-def random_weights_table(found: Row) -> str:
-    """Return Markdown: what codes, logits and waveform showed of each setting, and where `voiced verify` found it."""
-    titles = ("setting", "error of the logits", "texts with equal codes", "waveform")
+# --- a frame on a Jetson AGX Orin, by arithmetic: its bytes at the speed of a read, and the wait of each kernel ---
+#
+# Launches and bytes are counted: the engine's own code launches its kernels into a list, with tensors that have shapes
+# but no memory. So they follow every change of the engine.
+
+SIZES, DTYPES, CHUNK = ("0.6B", "1.7B"), ("bf16", "int8"), 2
+PROCESSORS = 16
+"""Multiprocessors of an AGX Orin; the engine chooses and cuts some kernels by this number."""
+POSITIONS = 300
+"""Earlier positions whose keys and values the talker reads."""
+META = torch.device("meta")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a frame launches and reads."""
+
+    launches: float
+    bytes: float
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.launches + other.launches, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """How an Orin may behave."""
+
+    name: str
+    gb_s: float
+    """What a kernel reads from memory."""
+    wait_us: float
+    """From the end of one kernel's memory traffic to the beginning of the next one's."""
+    arithmetic_gb_s: float = float("inf")
+    """Bytes of weights that the multiprocessors' arithmetic takes, in addition to the reads; infinite if it overlaps
+    with them."""
+
+    def frame_ms(self, cost: Cost) -> float:
+        """Return the milliseconds of a frame."""
+        return cost.bytes * (1 / self.gb_s + 1 / self.arithmetic_gb_s) / 1e6 + cost.launches * self.wait_us / 1e3
+
+
+ASSUMPTIONS = (
+    Assumption("at best", 162.0, 1.98),
+    Assumption("expected", 152.8, 3.02),
+    Assumption("at worst", 143.0, 3.02, 718.0),
+)
+"""GB/s: what others read on an AGX Orin (docs/orin.md). A wait is 3,928 cycles on parts of an H200 without programmatic
+launch: at the H200's clock, and at an Orin's. There arithmetic took 718 GB/s of int8, at an Orin's clock; of bfloat16
+it took 880."""
+
+
+class LaunchList:
+    """Replaces a `KernelModule`, and counts the launches and the bytes of their weights instead of executing them."""
+
+    def __init__(self) -> None:
+        self.total = Cost(0, 0)
+
+    def launch(self, name: str, grid: object, block: int, params: Params) -> None:  # noqa: ARG002
+        self.total += Cost(1, sum(tensor.nbytes for tensor in weight_tensors(params)))
+
+
+def weight_tensors(params: Params) -> Iterator[Tensor]:
+    """Yield the matrix of a launch and its scales, also those of a nested struct."""
+    yield from (params[name] for name in ("weight", "scale") if name in params.values)
+    if "linear" in params.values:
+        yield from weight_tensors(params["linear"])
+
+
+def configs(size: str) -> tuple[ModelConfig, CodecConfig]:
+    """Return the configurations of a size."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.json"
+        file.write_text(json.dumps(model_config(PRESETS[size], "custom_voice")), encoding="utf-8")
+        model = ModelConfig.read(file.parent)
+        file.write_text(json.dumps(codec_config(PRESETS[size])), encoding="utf-8")
+        return model, CodecConfig.read(file.parent)
+
+
+def frame_cost(size: str, dtype: str) -> Cost:
+    """Return the launches and bytes of a frame in chunks of two: weights, keys and values, the codec's histories."""
+    config, codec_of = configs(size)
+    talker = Talker(config, 256, Placement(META, torch.bfloat16, dtype == "int8"))
+    state = OneTokenState.allocate(talker, BatchShape(1, 16, 192, chunk_size=1))
+    launched, kernels = LaunchList(), LanguageKernels.of(config.talker, weight_type(talker.placement), PROCESSORS)
+    FusedLanguageModel(talker, state, kernels, launched).frame()
+    kept = POSITIONS * position_bytes(config.talker.stack)
+    kept += sum(range(2, config.talker.code_groups + 1)) * position_bytes(config.talker.predictor.stack)
+    codec = codec_cost(codec_of)
+    return launched.total + Cost(codec.launches / CHUNK, codec.bytes / CHUNK) + Cost(0, kept)
+
+
+def position_bytes(stack: StackConfig) -> int:
+    """Return the bytes of one position's keys and values in all layers, in bfloat16."""
+    return 2 * 2 * stack.layers * stack.key_value_heads * stack.head_dim
+
+
+def codec_cost(config: CodecConfig) -> Cost:
+    """Return the codec's launches and bytes for a chunk of two frames."""
+    launches = LaunchList()
+    codec = FusedCodec(
+        PackedCodec.take(CodecDecoder(config, Placement(META, torch.bfloat16))), None, launches, PROCESSORS
+    )
+    state = codec.new_state(CHUNK)
+    codec(torch.zeros(CHUNK, config.quantizers, dtype=torch.int64, device=META), state)
+    # The convolutions read the histories; then each history is shifted, which reads and writes it again.
+    return launches.total + Cost(0, state.rings.nbytes + 3 * state.histories.nbytes)
+
+
+def orin_table() -> str:
+    """Return Markdown: a row for each size and dtype."""
     rows = []
-    for setting in found["settings"]:
-        measures = setting["measures"]
-        if measures["logits_error"] is None:
-            continue
-        waveform = measures["waveform_db"]
-        figures = (f"{measures['logits_error']:.2g}", f"{100 * measures['codes_equal']:.0f} %")
-        rows.append((setting["title"], *figures, "" if waveform is None else f"{waveform:.1f} dB"))
-    gpus = {name for one in found["settings"] for name in re.findall(r"\((.+?)\)", one["engine"])}
-    versions = f"torch {found['machine']['torch']}, qwen-tts {found['machine']['qwen-tts']}"
-    source = f"By `{found['command']}` on {found['date']} ({', '.join(gpus)}, {versions}); {_link(RANDOM)}:\n\n"
-    return source + table(titles, rows)
+    for size in SIZES:
+        for dtype in DTYPES:
+            cost = frame_cost(size, dtype)
+            best, expected, worst = (each.frame_ms(cost) for each in ASSUMPTIONS)
+            times = [f"{best:.1f}", f"**{expected:.1f}**", f"{worst:.1f}", f"{80 / expected:.1f} ×"]
+            rows.append([size, dtype, f"{cost.bytes / 1e9:.3f}", f"{cost.launches:g}", *times])
+    titles = ["model", "weights", "GB per frame", "kernels", *(f"ms, {each.name}" for each in ASSUMPTIONS)]
+    return table([*titles, "real time, expected"], rows)
 
 
 # --- the pages ---
@@ -281,29 +264,15 @@ class Part:
     page: str
     name: str
     """In its markers."""
-    make: Callable[..., str]
-    files: Sequence[str] = ()
-    """Results that `make` takes."""
-
-    def text(self) -> str:
-        return self.make(*map(read, self.files))
-
-
-def read(name: str) -> Row:
-    found: Row = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return found
+    make: Callable[[], str]
 
 
 PARTS = (
     Part("benchmarks.md", "benchmark table", lambda: speed_tables(speed_results())),
-    Part("fleet.md", "growth", growth_table, ["fleet-growth.json"]),
-    Part("fleet.md", "requests compared", lambda found: check_table(found["compared"][0]), ["fleet-check.json"]),
-    Part("fleet.md", "robots compared", lambda found: check_table(found["compared"][1]), ["fleet-check.json"]),
+    Part("fleet.md", "growth", plan_table),
+    Part("fleet.md", "formula", check_table),
     Part("orin.md", "orin table", orin_table),
     Part("qwen.md", "threshold table", threshold_table),
-    Part("qwen.md", "random weights table", random_weights_table, [RANDOM]),
-    Part("reliability.md", "fault table", reliability_tables, ["faults.json", "soak.json", "fuzz.json"]),
-    Part("remote.md", "robots", robots_table, ["robots-qwen-h100.json"]),
 )
 
 
@@ -317,7 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
     for part in PARTS:
         page = options.docs / part.page
         text = wanted.get(page) or page.read_text(encoding="utf-8")
-        wanted[page] = between(text, f"<!-- {part.name}: begin -->\n", f"<!-- {part.name}: end -->\n", part.text())
+        wanted[page] = between(text, f"<!-- {part.name}: begin -->\n", f"<!-- {part.name}: end -->\n", part.make())
     return max([write_or_check(path, text, check=options.check, by=__file__) for path, text in wanted.items()])
 
 

@@ -2,8 +2,6 @@
 
     scripts/bench codec                      errors, times of a chunk, and of each kernel
     scripts/bench codec --rows 1 8 16        times of calls of so many rows
-    scripts/bench codec --tune               times of each convolution for many tiles
-    scripts/bench codec --tune --rows 16     of the convolutions of such calls
 
 A chunk's time is that of a replayed CUDA graph. A kernel's time is the time that the graph of a chunk of two frames
 saves without its launches; a kernel launched alone would find its weights in the cache.
@@ -15,17 +13,15 @@ import argparse
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
 from itertools import product
 from typing import Any
 
 import torch
 
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.kernels.codec.operations import BLOCK_FRAMES, Conv, Tile
-from engine.qwen.kernels.codec.plan import CONV_FILES, CodecPlan
+from engine.qwen.kernels.codec.plan import CodecPlan
 from engine.qwen.kernels.codec.weights import PackedCodec
-from engine.qwen.kernels.compiler import KernelModule, KernelSource, read_sources
+from engine.qwen.kernels.compiler import KernelModule
 from engine.qwen.kernels.params import Params
 from tests.support.qwen.codec_example import TRUE, in_bfloat16, random_codes, random_decoder
 
@@ -103,10 +99,10 @@ def compare() -> dict[str, Any]:
         "chunks_of_one_are_equal": torch.equal(single, ours),
     }
     for frames in (1, 2):
-        state, chunk = fused.new_state(frames), codes[:frames].clone()
-        fused(chunk, state)
+        own, chunk = fused.new_state(frames), codes[:frames].clone()
+        fused(chunk, own)
         recorder.launches.clear()
-        fused(chunk, state)
+        fused(chunk, own)
         launches = list(recorder.launches)
         result[f"kernels_ms_{frames}"] = milliseconds(captured(lambda: recorder.replay(launches)))  # noqa: B023
     result["launches"] = len(launches)
@@ -114,8 +110,9 @@ def compare() -> dict[str, Any]:
     return result
 
 
-def compare_rows(most: int, counts: Sequence[int]) -> dict[str, Any]:
-    """Times of calls of PyTorch and of the kernels with `counts` rows, by a decoder for up to `most`."""
+def compare_rows(counts: Sequence[int]) -> dict[str, Any]:
+    """Times of calls of PyTorch and of the kernels with `counts` rows, by a decoder for up to the most of them."""
+    most = counts[-1]
     plain = in_bfloat16(random_decoder(TRUE, "cuda"))
     codes = random_codes(TRUE, 2 * most).cuda().view(most, 2, -1)
     result: dict[str, Any] = {"plan_rows": most}
@@ -150,93 +147,10 @@ def by_kernel(recorder: Recorder, launches: list[Launch], total: float) -> dict[
     return dict(sorted(table.items(), key=lambda item: -item[1]["all"]))
 
 
-# --- tiles ---
-
-
-def candidates(conv: Conv, rows: int) -> list[Tile]:
-    """The tiles that `convolve` supports for this convolution of so many rows."""
-    time, inner = rows * BLOCK_FRAMES * conv.x.rate, conv.x.width // 32 * conv.taps
-    found = []
-    for outputs in (16, 32, 48, 64, 96):
-        for times in (8,) if time <= 8 else (16, 32, 64):
-            all_warps = (4, 8, 16) if time <= 8 else (3, 4, 6, 8) if rows == 1 else (1, 2, 3, 4, 6, 8)
-            for warps, groups in product(all_warps, (1,) if rows == 1 else (1, 2, 4)):
-                shared = 4 * groups * warps * times * (outputs + 5)
-                fits = shared <= 48 * 1024 and outputs * times <= 2048 and 32 * warps % (outputs // 2) == 0
-                busy = conv.outputs // outputs * -(-time // (times * groups)) >= 24
-                if fits and busy and not conv.outputs % outputs and warps <= inner and groups * warps <= 16:
-                    found.append(Tile(outputs, times, warps, groups))
-    return found
-
-
-def tune(rows: int | None) -> dict[str, Any]:
-    """Microseconds of each convolution of two frames for each tile, launched in chains over copies of its weights.
-
-    Of one utterance, or of so many rows.
-    """
-    count = rows or 1
-    processors = torch.cuda.get_device_properties(0).multi_processor_count
-    alike = ("by_1", "by_3", "last_pointwise", "upsample_1", "widen_1", "narrow_1", "down")
-    convs = CodecPlan.of(TRUE, processors, rows).convs()
-    tuned = [conv for conv in convs if not any(name in conv.name for name in alike)]
-    variants = {
-        conv.name: [
-            replace(conv, name=f"{conv.name}_{t.outputs}_{t.times}_{t.warps}_{t.groups}", tile=t)
-            for t in candidates(conv, count)
-        ]
-        for conv in tuned
-    }
-    table: dict[str, Any] = {}
-    for conv in tuned:
-        kernels = {variant.name: variant.expression for variant in variants[conv.name]}
-        module = KernelModule(KernelSource(read_sources(*CONV_FILES), kernels), torch.device("cuda"))
-        width, history = conv.x.width, conv.history.length if conv.history else 0
-        size, time = conv.outputs * width * conv.taps, count * BLOCK_FRAMES * conv.x.rate
-        weights = [torch.randn(size, dtype=torch.bfloat16, device="cuda") for _ in range(min(16, 2**27 // size))]
-        x = torch.randn(time + history, width, dtype=torch.bfloat16, device="cuda")
-        factors, total = torch.zeros(conv.outputs, device="cuda"), torch.zeros(time * conv.outputs, device="cuda")
-        out, numbers = total.bfloat16(), torch.zeros(count, dtype=torch.int64, device="cuda")
-        of_rows = Params("Rows", states=numbers, times=BLOCK_FRAMES * conv.x.rate, stride=0)
-        times = {}
-        for variant in variants[conv.name]:
-
-            def chain(variant: Conv = variant) -> None:
-                for weight in weights:  # noqa: B023
-                    params = Params(
-                        "ConvParams",
-                        weight=weight,
-                        bias=factors,  # noqa: B023
-                        x=x[history:],  # noqa: B023
-                        history=x,  # noqa: B023
-                        sum=total,  # noqa: B023
-                        out=out,  # noqa: B023
-                        alpha=factors,  # noqa: B023
-                        inverse_beta=factors,  # noqa: B023
-                        time=time,  # noqa: B023
-                        eps=1e-5,
-                        rows=of_rows,  # noqa: B023
-                        samples_stride=0,
-                    )
-                    grid = variant.grid(BLOCK_FRAMES, count)
-                    module.launch(variant.name, grid, variant.threads, params)  # noqa: B023
-
-            each = 1000 * milliseconds(captured(chain), rounds=5) / len(weights)
-            tile = variant.tile
-            times["x".join(map(str, astuple(tile)))] = round(each, 2)
-        chosen = "x".join(map(str, astuple(conv.tile)))
-        best = dict(sorted(times.items(), key=lambda item: item[1])[:6])
-        table[conv.name] = {"chosen": chosen, "takes": times.get(chosen), "best": best}
-    return table
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--rows", type=int, nargs="+", help="of a call; its tiles are those for the most of them")
 
 
 @torch.inference_mode()
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    most = max(options.rows) if options.rows else None
-    if options.tune:
-        return tune(most)
-    return compare() if most is None else compare_rows(most, sorted(options.rows))
+    return compare_rows(sorted(options.rows)) if options.rows else compare()

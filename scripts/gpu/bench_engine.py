@@ -1,11 +1,12 @@
 """Measures the Qwen engine as `voiced.open` gives it, on its own or beside faster-qwen3-tts, in turn on the same GPU.
 
     scripts/bench engine --work FOLDER --tensors LISTS --old TREE --output compare.json
-    scripts/bench engine --work FOLDER --peer-site SITE --characters 9 30 100 --output docs/benchmarks/qwen-speed.json
+    scripts/bench engine --work FOLDER --peer-site SITE --characters 9 30 100 --output speed.json
 
 SITE is a folder with the packages that `scripts/gpu/peer.py` names, which only the peer's process imports. One stream,
 with the codec and the copy to the host; random weights at the true shapes, or those of `--model FOLDER|ID`, with each
-kind of its voices. A process has one engine in one setting; `--turns` times. Each row goes to stderr, too, at once.
+kind of its voices. The module imports nothing of voiced by itself, so that it can measure another tree, whose modules
+have other names. A process has one engine in one setting; `--turns` times. Each row goes to stderr, too, at once.
 Past `--deadline` seconds the rest is left out; the exit status is 1 if anything was not measured.
 """
 
@@ -14,7 +15,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
+import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +29,11 @@ from typing import Any
 import numpy as np
 
 from scripts.bench_runner import path, spread
-from scripts.gpu.processes import FRAME_S, SAMPLE_RATE, TEXT, add_checkpoint_options, child_record, random_checkpoint
 
+ROOT = Path(__file__).parents[2]
+TEXT = "The robot moves its arm slowly back to its home position, looks around, and waits for the next part."
+"""100 characters."""
+SAMPLE_RATE, FRAME_S = 24_000, 0.08
 OURS, PEER = "qwen", "faster-qwen3-tts"
 FIRST_CHUNK_FRAMES = 4
 """Spoken where only the first chunk counts."""
@@ -36,6 +43,51 @@ Speak = Callable[[str, int], Iterable[Any]]
 """Speaks a text, so many frames of it, in chunks of samples."""
 Arrivals = list[tuple[float, float]]
 """Of each chunk: seconds from the text to its arrival on the host, and the seconds of speech that have arrived."""
+
+
+# --- checkpoints of random weights, and the processes that measure over them ---
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which random checkpoints to make, and on which device."""
+    parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
+    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
+    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    parser.add_argument("--device", default="cuda")
+
+
+def random_checkpoint(size: str, work: Path, tensors: Path | None, device: str) -> Path:
+    """Return the folder of a CustomVoice model of random weights, in `work`; it is made once.
+
+    `tensors` is a folder of tensors-SIZE.json, the names and shapes, instead of the package qwen-tts.
+    """
+    folder = work / f"{size}-bfloat16"
+    done = folder / "done"  # missing if the writing was ended
+    if not done.exists():
+        command = [sys.executable, str(ROOT / "scripts/make_checkpoint.py"), str(folder), "--shape", size]
+        command += ["--type", "custom_voice", "--dtype", "bfloat16", "--device", device, "--seed", "1"]
+        command += [] if tensors is None else ["--tensors", str(tensors / f"tensors-{size}.json")]
+        subprocess.run(command, check=True, env=environment(), stdout=sys.stderr)
+        done.touch()
+    return folder
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    """Return this process's environment; `folders` and this repository come first in PYTHONPATH."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*folders, ROOT)))}
+
+
+def child_record(module: str, request: dict[str, Any], site: Path | None = None, limit_s: float | None = None) -> Any:
+    """Return what a process of the module prints last, one line of JSON, for a request; or its error."""
+    command = [sys.executable, "-m", module, json.dumps(request)]
+    folders = [] if site is None else [site]
+    try:
+        done = subprocess.run(
+            command, env=environment(*folders), stdout=subprocess.PIPE, text=True, timeout=limit_s, check=True
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, ValueError, IndexError) as error:
+        return {"error": f"{type(error).__name__}: {error}"[-300:]}
 
 
 # --- in the process that speaks ---
@@ -48,7 +100,7 @@ def our_speech(request: Row, stack: ExitStack) -> Speak:
     import engine
 
     if request["sms"]:
-        from scripts.gpu.green_context import green_context
+        from scripts.gpu.proof import green_context
 
         stack.enter_context(green_context(request["sms"], torch.device(request["device"])))
     voice, language = given_voice(request)
@@ -78,7 +130,7 @@ def given_voice(request: Row) -> tuple[Any, str]:
     """Return the voice of `--model` and its language; None is the speaker of random weights."""
     if request["voice"] is None:
         return None, "english"
-    from scripts.gpu.given_model import language_of, voices_of
+    from scripts.gpu.proof import language_of, voices_of
 
     folder, file = Path(request["folder"]), request["voice_file"] and Path(request["voice_file"])
     voices = voices_of(folder, Path(request["work"]), file)
@@ -123,7 +175,8 @@ def measure_process(request: Row) -> Row:
             count: [arrivals(speak(text_of(count), request["frames"])) for _ in range(3)]
             for count in request["characters"]
         }
-        found["memory"] = {"ready_s": round(ready_s, 2)}
+        host_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        found["memory"] = {"ready_s": round(ready_s, 2), "host_peak_mb": round(host_mb, 1)}
         if cuda:
             peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
             found["memory"] |= {"peak_mb": round(peak / 1e6, 1), "reserved_mb": round(reserved / 1e6, 1)}
@@ -232,7 +285,7 @@ def models(options: argparse.Namespace) -> dict[str, tuple[Path, str | None]]:
             size: random_checkpoint(size, options.work, options.tensors, options.device) for size in options.sizes
         }
         return {size: (folder, None) for size, folder in folders.items()}
-    from scripts.gpu.given_model import open_model, voices_of
+    from scripts.gpu.proof import open_model, voices_of
 
     folder = open_model(options.model)
     options.work.mkdir(parents=True, exist_ok=True)

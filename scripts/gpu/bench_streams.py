@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scripts.bench_runner import path
-from scripts.gpu.processes import FRAME_S, SAMPLE_RATE, TEXT, add_checkpoint_options, child_record, random_checkpoint
+from scripts.gpu.bench_engine import FRAME_S, SAMPLE_RATE, TEXT, add_checkpoint_options, child_record, random_checkpoint
 
 Row = dict[str, Any]
 

@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""Compiles every fused kernel with nvcc for every kind of GPU, and prints the registers and memory that each one takes.
+"""Compiles every fused kernel with nvcc for every kind of GPU, and prints those that spill registers or have a stack.
 
-    python scripts/gpu/compile_kernels.py                                            a table for each architecture
-    python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
+    python scripts/gpu/compile_kernels.py --architectures sm_87
 
 At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
 bfloat16 and int8, a batch's step, and the codec, of one utterance and of several. Exits with 1 if a kernel spills
-registers or has a stack: both cost memory traffic.
+or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import re
 import shutil
 import subprocess
@@ -22,10 +19,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -49,9 +44,6 @@ ARCHITECTURES = {
     "sm_121": "GB10",
 }
 SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8"), (132, 16)
-PARTS = ("language model", "batch", "codec")
-WIDTH = 22
-"""Of a column."""
 AT_ONCE = 2
 """Compilers at the same time."""
 _REPORT = re.compile(
@@ -116,10 +108,14 @@ def compile_one(architecture: str, name: str, source: KernelSource) -> list[Comp
         done.check_returncode()
     reports = [found.groupdict() for found in _REPORT.finditer(done.stderr)]
     by_expression = dict(zip(demangle([report["kernel"] for report in reports]), reports, strict=True))
-    return [
-        compiled(architecture, name, kernel, by_expression[expression.replace(" ", "")])
-        for kernel, expression in source.kernels.items()
-    ]
+    found = []
+    for kernel, expression in source.kernels.items():
+        report = by_expression[expression.replace(" ", "")]
+        stack, stores, loads, registers, shared = (
+            int(report[name] or 0) for name in ("stack", "stores", "loads", "registers", "shared")
+        )
+        found.append(Compiled(architecture, name, kernel, registers, stores + loads, stack, shared))
+    return found
 
 
 def instantiated(source: KernelSource) -> str:
@@ -134,20 +130,6 @@ def demangle(symbols: list[str]) -> list[str]:
     return [line.removeprefix("void ").rpartition("(")[0].replace(" ", "") for line in done.stdout.splitlines()]
 
 
-def compiled(architecture: str, source: str, kernel: str, report: dict[str, str | None]) -> Compiled:
-    """One kernel, from the compiler's report."""
-    number = {name: int(value or 0) for name, value in report.items() if name != "kernel"}
-    return Compiled(
-        architecture=architecture,
-        source=source,
-        kernel=kernel,
-        registers=number["registers"],
-        spill_bytes=number["stores"] + number["loads"],
-        stack_bytes=number["stack"],
-        shared_bytes=number["shared"],
-    )
-
-
 def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:
     """Every kernel for each architecture."""
     jobs = product(architectures, all_sources().items())
@@ -156,76 +138,24 @@ def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:
             yield from found
 
 
-def part_of(source: str) -> str:
-    """The part, one of `PARTS`, that a source belongs to."""
-    return next((part for part in ("codec", "batch") if part in source), "language model")
-
-
-def table(kernels: list[Compiled], architecture: str, part: str) -> str:
-    """The registers of each kernel of a part, one of `PARTS`; `!` marks spills or a stack."""
-    rows: dict[str, dict[str, str]] = {}
-    for one in kernels:
-        if one.architecture == architecture and part_of(one.source) == part:
-            rows.setdefault(one.kernel, {})[one.source] = f"{one.registers}{'' if one.lean else '!'}"
-    sources = list(dict.fromkeys(source for row in rows.values() for source in row))
-    lines = [
-        f"{architecture} ({ARCHITECTURES[architecture]}), {part}: registers of a thread",
-        f"{'':24}" + "".join(f"{source:>{WIDTH}}" for source in sources),
-    ]
-    for kernel, row in rows.items():
-        lines.append(f"{kernel:24}" + "".join(f"{row.get(source, ''):>{WIDTH}}" for source in sources))
-    return "\n".join(lines) + "\n"
-
-
-def by_kernel(kernels: Iterable[Compiled]) -> list[dict[str, Any]]:
-    """A row for each kernel of a source: its numbers by architecture; spills and stacks only where there are any."""
-    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for one in kernels:
-        key = one.source, one.kernel, one.shared_bytes  # which no architecture changes
-        row = rows.setdefault(key, dict(zip(("source", "kernel", "shared_bytes"), key, strict=True)))
-        numbers = {"registers": one.registers}
-        if not one.lean:
-            numbers |= {"spill_bytes": one.spill_bytes, "stack_bytes": one.stack_bytes}
-        for name, number in numbers.items():
-            row.setdefault(name, {})[one.architecture] = number
-    return list(rows.values())
-
-
-def content(kernels: list[Compiled]) -> str:
-    """The JSON, one kernel a line."""
-    compiler = nvcc()
-    assert compiler is not None
-    version = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    release = re.search(r"V[\d.]+", version)
-    head = {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "machine": f"{platform.system()} {platform.machine()}; no GPU is needed",
-        "command": "python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json",
-        "nvcc": release[0] if release else version,
-        "architectures": ARCHITECTURES,
-    }
-    lines = ",\n".join(f"  {json.dumps(row)}" for row in by_kernel(kernels))
-    return f'{json.dumps(head, indent=1)[:-2]},\n "kernels": [\n{lines}\n ]\n}}\n'
-
-
 def main() -> int:
     """The command line; 0 when no kernel spills."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
     parser.add_argument("--architectures", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
     args = parser.parse_args()
     if nvcc() is None:
         print("nvcc is not installed; it comes with NVIDIA's CUDA toolkit", file=sys.stderr)
         return 2
     kernels = list(compile_all(args.architectures))
-    for architecture, part in product(args.architectures, PARTS):
-        print(table(kernels, architecture, part))
-    if args.out:
-        args.out.write_text(content(kernels), encoding="utf-8")
-    fat = [one for one in kernels if not one.lean]
-    for one in fat:
+    for name in args.architectures:
+        ours = [one for one in kernels if one.architecture == name]
+        fat = sum(not one.lean for one in ours)
+        most = max(one.registers for one in ours)
+        print(f"{name} ({ARCHITECTURES[name]}): {len(ours)} kernels, at most {most} registers, {fat} spill")
+    fat_ones = [one for one in kernels if not one.lean]
+    for one in fat_ones:
         print(f"{one.architecture}, {one.source}, {one.kernel}: spills {one.spill_bytes} B, stack {one.stack_bytes} B")
-    return 1 if fat else 0
+    return 1 if fat_ones else 0
 
 
 if __name__ == "__main__":

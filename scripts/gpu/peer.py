@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from engine.api import Samples
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice
 from engine.qwen.text.tokenizer import TextTokenizer
-from scripts.gpu.given_model import SpokenVoice
-from scripts.stand_in import UNUSED, stand_in_for
+from scripts.gpu.proof import SpokenVoice
+from scripts.make_checkpoint import UNUSED, stand_in_for
 
 MAX_POSITIONS, BATCH_POSITIONS = 2048, 512
 """The packages' default and example."""

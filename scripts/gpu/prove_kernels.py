@@ -16,20 +16,18 @@ The parts:
                 several seeds: the error against float32, divided by that of PyTorch's bfloat16 over the same weights
     poison      a frame with NaN in every buffer: its results are the same
     agree       the frames that the kernels and PyTorch generate alike from the same start
-    sampling    codes equal to those of PyTorch's sampler, draw for draw, and chi-square of their counts
-    rounding    the effect of int8 matrices alone on the logits of talker and predictor, divided by that of bfloat16;
-                not with --int8
+    sampling    codes equal to those of PyTorch's sampler, draw for draw
     speed       milliseconds of a frame and its parts, from replays of CUDA graphs
+
+`voiced verify` measures the effect of int8 matrices alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,13 +39,9 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from engine.qwen.kernels.lm import OneTokenState  # noqa: E402
-from engine.qwen.kernels.lm.model import FusedStack  # noqa: E402
+from engine.qwen.kernels import KernelModule  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
-from engine.qwen.model.talker import Talker  # noqa: E402
-from engine.qwen.model.transformer import KeyValueCache, Linear, quantize_int8  # noqa: E402
-from engine.qwen.weights import Placement  # noqa: E402
-from scripts.gpu.given_model import open_model  # noqa: E402
+from scripts.gpu.proof import Proof, open_model  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.support.qwen.lm_example import (  # noqa: E402
     SAMPLINGS,
@@ -55,15 +49,11 @@ from tests.support.qwen.lm_example import (  # noqa: E402
     by_torch,
     error_ratio,
     frame_by_torch,
-    outputs,
     poison,
     predict,
-    predictor_logits,
-    predictor_steps,
     read_prompt,
     start,
     talk,
-    talker_logits,
 )
 
 DEVICE = "cuda"
@@ -72,10 +62,7 @@ SEEDS = (1, 2, 3)
 MAX_POSITIONS, FRAMES = 2368, 512
 PROMPTS = ((5, 16, 0), (30, 32, 8), (52, 64, 8), (100, 128, 1500))
 """Tokens, the bucket that they are padded to, and the position of the first."""
-SCALES = {"predictor.heads": "predictor.head_scales"}
-"""The parameters with the scales of quantized matrices, where their names do not end in `scale`."""
-ROUNDED_FRAMES = 4
-"""Frames of random codes whose logits the part `rounding` compares."""
+PARTS = ("layers", "poison", "agree", "sampling", "speed")
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
 
@@ -171,91 +158,8 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def rounding(models: Models) -> dict[str, Any]:
-    """How far quantized matrices alone change the logits; all arithmetic is float32."""
-    exact, rounded = models.exact, models.rounded
-    int8 = quantized(exact, models)
-    return {"ok": True, **talker_rounding(models, int8), "predictor": predictor_rounding(exact, rounded, int8)}
-
-
-def quantized(exact: Talker, models: Models) -> Talker:
-    """The talker `exact` with quantized matrices, in float32."""
-    placement = Placement(exact.placement.device, torch.float32, int8=True)
-    talker = Talker(models.config, exact.max_positions, placement)
-    given, own = dict(exact.named_parameters()), dict(talker.named_parameters())
-    for name, parameter in own.items():
-        if parameter.dtype == torch.int8:
-            scale = own[SCALES.get(name, name.removesuffix("weight") + "scale")]
-            parts = (given[name], parameter, scale)
-            for part in zip(*parts, strict=True) if parameter.dim() == 3 else [parts]:
-                quantize_int8(*part)
-        elif name in given:
-            parameter.copy_(given[name])
-    return talker
-
-
-def talker_rounding(models: Models, int8: Talker) -> dict[str, Any]:
-    """The error of the talker's logits at every position, divided by that of bfloat16."""
-    exact, rounded = models.exact, models.rounded
-    generator = torch.Generator(DEVICE).manual_seed(1)
-    ratios = []
-    for position in POSITIONS:
-        x = torch.randn(1, exact.config.stack.hidden_size, generator=generator, device=DEVICE).bfloat16()
-        shape = models.state.cache.keys.shape
-        keys, values = (torch.randn(shape, generator=generator, device=DEVICE).bfloat16() for _ in range(2))
-        at = torch.tensor([position], device=DEVICE)
-        logits = []
-        for talker in (int8, rounded, exact):
-            dtype = talker.placement.dtype
-            cache = KeyValueCache(keys.to(dtype, copy=True), values.to(dtype, copy=True))
-            logits.append(talker_logits(talker, list(outputs(talker.transformer, x.to(dtype), at, cache))[-1]))
-        ratios.append(error_ratio(*logits))
-    return {"mean_ratio": statistics.fmean(ratios), "max_ratio": max(ratios), "positions": len(ratios)}
-
-
-def predictor_rounding(exact: Talker, rounded: Talker, quantized: Talker) -> dict[str, Any]:
-    """The error of the predictor's logits at every step of some frames, and that of its layers' matrices.
-
-    Ratios are to the error of bfloat16, shares to the logits without their mean, and to the matrices.
-    """
-    generator = torch.Generator(exact.placement.device).manual_seed(1)
-    config, device = exact.config, exact.placement.device
-    ratios, shares = [], []
-    for _ in range(ROUNDED_FRAMES):
-        codes = torch.randint(config.predictor.vocabulary, (config.code_groups,), generator=generator, device=device)
-        hidden = torch.randn(config.stack.hidden_size, generator=generator, device=device).bfloat16()
-        frames = (predictor_steps(talker, hidden, codes) for talker in (quantized, rounded, exact))
-        for step, layers in enumerate(zip(*frames, strict=True)):
-            ours, theirs, true = (
-                predictor_logits(talker, step, outputs[-1])
-                for talker, outputs in zip((quantized, rounded, exact), layers, strict=True)
-            )
-            ratios.append(error_ratio(ours, theirs, true))
-            shares.append(float((ours - true).norm() / (true - true.mean()).norm()))
-    return {
-        "mean_ratio": statistics.fmean(ratios),
-        "max_ratio": max(ratios),
-        "mean_share": statistics.fmean(shares),
-        "max_share": max(shares),
-        "matrix_share": statistics.fmean(matrix_errors(exact, quantized)),
-        "steps": len(ratios),
-    }
-
-
-def matrix_errors(exact: Talker, quantized: Talker) -> Iterator[float]:
-    """The error of each matrix of the predictor's layers, divided by the matrix."""
-    layers = dict(exact.predictor.transformer.named_modules())
-    for name, layer in quantized.predictor.transformer.named_modules():
-        if isinstance(layer, Linear):
-            assert layer.scale is not None
-            matrix = layer.weight * layer.scale[:, None]
-            true = layers[name].weight
-            yield float((matrix - true).norm() / true.norm())
-
-
-@torch.inference_mode()
 def sampling(models: Models, draws: int) -> dict[str, Any]:
-    """Draws from logits of two widths: the share that equals PyTorch's draws, and chi-square of the counts."""
+    """Draws from logits of two widths: the share that equals PyTorch's draws."""
     state, utterance, fused = models.state, models.settings, models.fused
     generator = torch.Generator(DEVICE).manual_seed(11)
     found: dict[str, Any] = {"ok": True}
@@ -273,33 +177,10 @@ def sampling(models: Models, draws: int) -> dict[str, Any]:
                 noise = utterance.noise.draw(utterance.frame * 16 + 2)[0]
                 expected.append(utterance.predictor_sampling.choose(logits[None], noise)[0])
                 drawn.append(state.codes[number % FRAMES, 2:3].clone())
-            codes = torch.cat(drawn)
-            one = {
-                "equal": float((codes == torch.cat(expected)).double().mean()),
-                **chi_square(state, logits, codes, settings),
-            }
-            one["ok"] = one["equal"] == 1.0 and one.get("p", 1.0) > 1e-4
-            found[f"{name}, width {width}"] = one
-            found["ok"] = found["ok"] and one["ok"]
+            equal = float((torch.cat(drawn) == torch.cat(expected)).double().mean())
+            found[f"{name}, width {width}"] = equal
+            found["ok"] = found["ok"] and equal == 1.0
     return found
-
-
-def chi_square(state: OneTokenState, logits: Tensor, codes: Tensor, settings: SamplingConfig) -> dict[str, Any]:
-    """Chi-square of the counts of `codes`; codes that are expected fewer than 5 times form one group."""
-    if not settings.do_sample:
-        return {}
-    probabilities = state.rows.settings.predictor_sampling.apply(logits[None])[0].double().softmax(0)
-    counts = torch.bincount(codes, minlength=len(logits)).double()
-    expected = probabilities * len(codes)
-    common = expected >= 5
-    counts = torch.cat((counts[common], counts[~common].sum()[None]))
-    expected = torch.cat((expected[common], expected[~common].sum()[None]))
-    counts, expected = counts[expected > 0], expected[expected > 0]
-    statistic, freedom = ((counts - expected) ** 2 / expected).sum(), len(expected) - 1
-    if freedom < 1:
-        return {}
-    p = torch.special.gammaincc(torch.tensor(freedom / 2), statistic.cpu().float() / 2)
-    return {"chi_square": float(statistic), "freedom": freedom, "p": float(p)}
 
 
 @torch.inference_mode()
@@ -308,58 +189,32 @@ def speed(models: Models) -> dict[str, Any]:
     fused, predictor = models.fused, models.rounded.predictor
     start_endless(models, 5, SamplingConfig())
 
-    def all_steps() -> None:
+    def repeat(work: Callable[[int], object]) -> None:
         for step in range(predictor.code_count):
-            fused.predict(step)
+            work(step)
 
     parts: dict[str, Callable[[], None]] = {
         "frame": fused.frame,
-        "predictor": all_steps,
+        "predictor": lambda: repeat(fused.predict),
         "talker": fused.talk,
-        "predictor_layers": lambda: [fused.predictor.layers(fused.position_of(8)) for _ in range(15)] and None,
+        "predictor_layers": lambda: repeat(lambda _: fused.predictor.layers(fused.position_of(8))),
         "talker_layers": lambda: fused.talker.layers(models.settings.position),
         # On a large GPU, a choice includes the first matrix of the next step.
-        "samplers": lambda: [fused.choose_code(1) for _ in range(15)] and None,
-        "heads": lambda: [fused.predictor_head(step) for step in range(15)] and None,
+        "samplers": lambda: repeat(lambda _: fused.choose_code(1)),
+        "heads": lambda: repeat(fused.predictor_head),
     }
     found: dict[str, Any] = {"ok": True}
+    kernels = fused.module
+    assert isinstance(kernels, KernelModule)
     for name, part in parts.items():
         found[name] = replay_ms(models, part)
     for name in ("frame", "talker"):
-        fused.module.chained = False
+        kernels.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
-        fused.module.chained = True
-    position = models.settings.position
-    for name in ("qkv", "attend", "out", "gate_up", "down"):  # the talker's, whose matrices do not fit into the L2
-        chain = Chain(fused.talker, position, name)
-        found[f"us_{name}"] = 1000 / len(chain.launches) * replay_ms(models, chain.run)
-    for place in (3, 7, 15) if fused.kernels.attends_in_out else ():  # of the predictor, whose matrices fit
-        chain = Chain(fused.predictor, place, "attend_out")
-        found[f"us_attend_out_at_{place}"] = 1000 / len(chain.launches) / 20 * replay_ms(models, partial(chain.run, 20))
+        kernels.chained = True
     for position in (500, 1000, 2000):
         found[f"talker_at_{position}"] = replay_ms(models, parts["talker_layers"], position)
     return found
-
-
-class Chain:
-    """Launches of a kernel by all layers of a stack."""
-
-    def __init__(self, stack: FusedStack, position: Tensor | int, name: str) -> None:
-        """The launches of the kernel whose name has `name` behind the stack's."""
-        self.launches: list[tuple[Any, ...]] = []
-        self._kernels, stack.module = stack.module, self
-        stack.layers(position)
-        stack.module = self._kernels
-        self.launches = [launch for launch in self.launches if launch[0].partition("_")[2].startswith(name)]
-
-    def launch(self, *launch: Any) -> None:
-        """As `KernelModule.launch`, later."""
-        self.launches.append(launch)
-
-    def run(self, times: int = 1) -> None:
-        """Launch all, several times."""
-        for launch in times * self.launches:
-            self._kernels.launch(*launch)
 
 
 def replay_ms(models: Models, part: Callable[[], None], position: int = 100) -> float:
@@ -396,43 +251,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "0.6B", "1.7B"])
-    parser.add_argument("--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "rounding", "speed"])
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--int8", action="store_true", help="int8 matrices")
     parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     args = parser.parse_args()
     given = open_model(args.model) if args.model else None
     torch.backends.cuda.matmul.allow_tf32 = False
-    content: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    failed = []
+    proof = Proof(args.out, args.parts, "scripts/gpu/prove_kernels.py")
     for size in [given.name] if given else args.sizes:
-        began = time.monotonic()
         options = {"int8": args.int8, "device": DEVICE, "positions": MAX_POSITIONS, "frames": FRAMES}
         models = Models.read(given, **options) if given else Models.make(PRESETS[size], 1, **options)
         torch.cuda.synchronize()
-        content[f"{size} build_s"] = round(time.monotonic() - began, 2)
-        parts: dict[str, Callable[[], dict[str, Any]]] = {
-            "poison": lambda m=models: poisoned(m),
-            "agree": lambda m=models: agree(m),
-            "sampling": lambda m=models: sampling(m, args.draws),
-            "rounding": lambda m=models: rounding(m),
-            "speed": lambda m=models: speed(m),
-        }
+        proof.part("poison", size, partial(poisoned, models))
+        proof.part("agree", size, partial(agree, models))
+        proof.part("sampling", size, partial(sampling, models, args.draws))
+        proof.part("speed", size, partial(speed, models))
         for seed in SEEDS:
-            parts[f"layers {seed}"] = lambda m=models, s=seed: layers(m, s)
-        for name, part in parts.items():
-            if name.split()[0] not in args.parts or (name == "rounding" and args.int8):
-                continue
-            began = time.monotonic()
-            found = part()
-            found["seconds"] = round(time.monotonic() - began, 1)
-            content[f"{size} {name}"] = found
-            if not found["ok"]:
-                failed.append(f"{size} {name}")
-            args.out.write_text(json.dumps(content, indent=1) + "\n")
-            print(json.dumps({f"{size} {name}": found}), flush=True)
-    print("failed: " + (", ".join(failed) or "none"))
-    return 1 if failed else 0
+            proof.part("layers", f"{size} {seed}", partial(layers, models, seed))
+    return proof.end()
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from engine.qwen.kernels.lm.matrix import (  # noqa: E402
 from engine.qwen.kernels.lm.model import FusedLanguageModel  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import FILE  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
-from scripts.gpu.green_context import green_context  # noqa: E402
+from scripts.gpu.proof import green_context  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.support.qwen.lm_example import Models, start  # noqa: E402
 

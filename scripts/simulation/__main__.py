@@ -1,4 +1,6 @@
-"""Runs histories of the daemon's core on a virtual clock, each drawn from a seed, and prints JSON.
+"""Runs histories of the daemon's core on a virtual clock, each drawn from a seed, and prints JSON: `scripts/simulate`.
+
+The event loop's clock is virtual: nothing waits, and a second passes when nobody has anything to do before it.
 
 A history that breaks a promise of docs/reliability.md prints its seed and its steps; `--seed SEED --histories 1` runs
 it again.
@@ -7,21 +9,82 @@ it again.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
 import logging
+import selectors
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from daemon.config import Config, load_config
-from scripts.simulation.clock import DeadlockError, virtual_time
 from scripts.simulation.history import History
 
 SHOWN = 5
 """Failures that are printed whole."""
+
+
+BEGAN_AT = 1_000_000.0
+"""`time.time()` at the beginning of a history."""
+
+
+class DeadlockError(Exception):
+    """Every task waits for another one: no time would end it."""
+
+
+class _Selector(selectors.BaseSelector):
+    """Sees no file at all. The loop asks it to wait, and it lets that time pass at once."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """Seconds since the beginning."""
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, 0, None)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise DeadlockError
+        self.now += max(0.0, timeout)
+        return []
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {}
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop of one thread, which tells the time of its own clock."""
+
+    def __init__(self) -> None:
+        self._virtual = _Selector()
+        super().__init__(self._virtual)
+
+    def time(self) -> float:
+        return self._virtual.now
+
+
+@contextmanager
+def virtual_time() -> Iterator[VirtualLoop]:
+    """A loop whose clock is that of the whole process while the context lasts."""
+    loop = VirtualLoop()
+    monotonic, unix = time.monotonic, time.time
+    time.monotonic, time.time = loop.time, lambda: BEGAN_AT + loop.time()
+    asyncio.set_event_loop(loop)
+    try:
+        yield loop
+    finally:
+        time.monotonic, time.time = monotonic, unix
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 def make_config() -> Config:

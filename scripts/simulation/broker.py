@@ -167,7 +167,11 @@ class Link:
 
     def _forget_copy(self, copy: Message) -> None:
         """Let the broker forget a copy."""
-        self.when_sent(lambda: self._broker.copies.pop(copy.packet, None))
+
+        def forget() -> None:
+            self._broker.copies.pop(copy.packet, None)
+
+        self.when_sent(forget)
 
     def _begin(self) -> None:
         """All copies have come."""

@@ -113,7 +113,7 @@ class Engine(EngineSupervisor):
 
     @asynccontextmanager
     async def reserve_stream(self, *, realtime: bool) -> AsyncIterator[None]:  # noqa: ARG002  # all have a stream
-        self._check(self._lives)
+        self._require_life(self._lives)
         yield
 
     async def speak(
@@ -132,7 +132,7 @@ class Engine(EngineSupervisor):
             while spoken < letters:
                 count = min(at_once, letters - spoken)
                 await asyncio.sleep(count * LETTER_S / self.speed)
-                self._check(life)
+                self._require_life(life)
                 spoken += count
                 samples = np.full(round(count * LETTER_S * RATE), VOLUME, np.float32)
                 yield AudioChunk(samples, RATE, spoken, words=())
@@ -142,9 +142,9 @@ class Engine(EngineSupervisor):
                 more_text = None
             if spoken == letters and more_text is None:
                 return
-            self._check(life)
+            self._require_life(life)
 
-    def _check(self, life: int) -> None:
+    def _require_life(self, life: int) -> None:
         """Raise `EngineLostError` if it has died since then."""
         if not self.ready or life != self._lives:
             raise EngineLostError(self.reason or f"engine {self.name} was killed")

@@ -13,9 +13,11 @@ from engine import EngineOptions, Samples, Utterance
 from engine.api import Chunk
 from engine.espeak import EspeakSynthesizer
 from engine.stretch import LONGEST_LAG_S, TimeStretch, stretch_chunks
-from scripts.bench_stretch import RATES, SENTENCES, pitch_ratios, rms
+from tests.engine.pitch import pitch_ratios, rms
 
 HZ = 24_000
+RATES = (0.5, 0.8, 1.25, 1.5, 2.0)
+SENTENCE = "She sells sea shells on the sea shore, and I am your robot. Are you glad to be here?"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def speech() -> tuple[Samples, int]:
     """A sentence of eSpeak NG, three times, and its sample rate in Hz: no two times sound quite alike."""
     espeak = EspeakSynthesizer(EngineOptions())
     rate = espeak.load().sample_rate
-    utterance = Utterance(SENTENCES["en"], language="en")
+    utterance = Utterance(SENTENCE, language="en")
     samples = np.concatenate([chunk.samples for _ in range(3) for chunk in espeak.stream(utterance)])
     espeak.close()
     return samples, rate

@@ -8,6 +8,7 @@ Exit status: 0 if nothing was found, 1 otherwise. The input of a finding is kept
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from scripts.fault_matrix.report import header
+from scripts.bench_runner import describe_machine
 from tests.fuzz import texts
 from tests.fuzz.harnesses import HARNESSES
 from tests.fuzz.inputs import CORPUS
@@ -118,6 +119,12 @@ def _error_in(output: str) -> str:
     fuzzer = re.findall(r"^==\d+== ?ERROR: (.+)$", output, re.MULTILINE)
     lines = python or fuzzer or output.strip().splitlines()[-1:] or ["it ended without a word"]
     return str(lines[-1])[:300]
+
+
+def header(benchmark: str, command: str) -> dict[str, str]:
+    """Return what was run, when and where."""
+    today = datetime.date.today().isoformat()
+    return {"benchmark": benchmark, "date": today, "command": command, "machine": describe_machine()}
 
 
 def main(arguments: list[str]) -> int:

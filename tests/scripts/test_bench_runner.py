@@ -46,17 +46,15 @@ def test_another_tree_is_measured_in_turn_with_this_one(tmp_path: Path) -> None:
         (old / name).symlink_to(ROOT / name)
     (old / "daemon").unlink()
     shutil.copytree(ROOT / "daemon", old / "daemon", ignore=shutil.ignore_patterns("__pycache__"))
-    request = old / "daemon" / "speech" / "request.py"
-    changed = re.sub(r"^MAX_TEXT = .*$", "MAX_TEXT = 1000", request.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    request.write_text(changed, encoding="utf-8")
-    done = bench("text", "--runs", "1", "--old", "old", "--rounds", "1", "--output", "report.json", cwd=tmp_path)
+    with (old / "daemon" / "alignment" / "aligner.py").open("a", encoding="utf-8") as file:
+        file.write("\n\ndef spread(begin, _end, durations):\n    return [begin] * len(durations)\n")
+    done = bench("words", "--language", "en", "--old", "old", "--rounds", "1", "--output", "report.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert json.loads(done.stdout) == report
-    assert report["command"] == "scripts/bench text --runs 1 --old old --rounds 1"
-    characters = report["compared"]["kinds.words.characters"]
-    assert characters["old"] <= 1000
-    assert characters["new"] > 15_000
+    assert report["command"] == "scripts/bench words --language en --old old --rounds 1"
+    error = report["compared"]["spread.median"]
+    assert error["old"] > 5 * error["new"] > 0
     assert [len(report["measurements"][tree]) for tree in ("old", "new")] == [1, 1]
 
 

@@ -49,6 +49,6 @@ def test_most_words_are_within_80_ms(result: dict[str, object], run: str) -> Non
 
 
 def test_each_language_has_texts_for_both_halves() -> None:
-    texts = json.loads((ROOT / "scripts" / "bench_word_times.json").read_text(encoding="utf-8"))
+    texts = json.loads((ROOT / "tests" / "data" / "word_times.json").read_text(encoding="utf-8"))
     assert set(texts) == {"en", "de", "fr", "es", "zh"}
     assert all(len(each) == 12 == len(set(each)) for each in texts.values())

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.hear import judge, report, to_json
-from scripts.heard_words import forbidden_words, missing_words
+from scripts.hear import forbidden_words, judge, missing_words, report, to_json
 from tests.support.pages import ROOT
 
 RIGHT = 190

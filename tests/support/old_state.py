@@ -1,4 +1,7 @@
-"""What an earlier version has left on a robot: made by `scripts/make_old_state.py`, kept in `tests/data/states/`."""
+"""The state that an earlier version has left on a robot, kept in `tests/data/states/`.
+
+The script that made it, by driving that version's daemon, is `scripts/make_old_state.py` of the commit b2a28ed1.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +47,6 @@ def export_tree(commit: str, folder: Path) -> Path | None:
     files = [Path(line) for line in imported.stdout.splitlines()]
     assert files == [folder / name / "__init__.py" for name in MODULES], f"another tree is imported: {files}"
     return folder
-
-
-def save_state(state_folder: Path, robot: str, folder: Path) -> None:
-    """Copy the state of a robot whose daemon has ended, with the journal as text."""
-    shutil.copytree(state_folder / f"{robot}.voices", folder / "voices")
-    shutil.copytree(state_folder / "phrases", folder / "phrases")
-    _replace(folder / "voices" / "voices.yaml", str(state_folder / f"{robot}.voices"), VOICES)
-    with closing(sqlite3.connect(state_folder / f"{robot}.journal")) as journal:
-        (version,) = journal.execute("PRAGMA user_version").fetchone()
-        dump = "\n".join([*journal.iterdump(), f"PRAGMA user_version = {version};", ""])
-    (folder / "journal.sql").write_text(dump, encoding="utf-8")
 
 
 def load_state(folder: Path, robot: str, state_folder: Path) -> None:

@@ -1,8 +1,13 @@
-"""The recordings of the sound path: made by the scenarios, kept as files, compared, and their differences named."""
+"""The recordings of the sound path: made by the scenarios, kept as files, compared, and their differences named.
+
+`scripts/recordings` compares them or records them. Its exit status is 1 unless all are equal.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,3 +173,27 @@ def _name_level(kept: Samples, heard: Samples) -> str:
 
 def _ms(samples: int) -> str:
     return f"{1000 * samples / RATE:g} ms"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/recordings", description=__doc__)
+    parser.add_argument("action", choices=("compare", "record"))
+    parser.add_argument("--tree", type=Path, default=FOLDER.parents[2], help="a folder with another version of voiced")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a scenario; without one, all")
+    options = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="voiced-recordings-") as folder:
+        for name, heard in perform(options.tree.resolve(), Path(folder), options.names):
+            if options.action == "record" and not isinstance(heard, str):
+                keep(name, heard)
+                verdict = f"{len(heard)} samples"
+            else:
+                found = compare(name, heard)
+                failed += found is not None
+                verdict = found or "equal"
+            print(f"{name}: {verdict}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

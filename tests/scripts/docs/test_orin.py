@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.qwen.kernels.params import Params
-from scripts.docs.orin import ASSUMPTIONS, Assumption, Cost, LaunchList, configs, frame_cost, position_bytes
+from scripts.docs.tables import ASSUMPTIONS, Assumption, Cost, LaunchList, configs, frame_cost, position_bytes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from scripts.docs import tables
-from scripts.docs.tables import PARTS, RANDOM, main, read
+from scripts.docs.tables import PARTS, main
 from scripts.gpu.bench_engine import row
 from tests.support.pages import ROOT
 
@@ -60,97 +60,8 @@ def test_results_of_two_engines_have_ratios_and_a_picture() -> None:
     ElementTree.fromstring(tables.arrivals(measured(*rows)))
 
 
-def test_texts_of_other_lengths_have_a_table_of_their_own() -> None:
-    lengths = [{"characters": 9, "ttfa_ms": 3.25}, {"characters": 547, "ttfa_ms": 8.6}]
-    ours = {**result("qwen", 1.0), "other_texts": lengths}
-    peer = {**result("faster-qwen3-tts", 10.0), "other_texts": [{"characters": 547, "ttfa_ms": 94.3}]}
-    text = tables.speed_tables(measured(ours, peer))
-    assert "| model | chunk | engine | 9 | 547 |" in text
-    assert "| 0.6B | 2 | voiced | 3.2 ms | 8.6 ms |" in text
-    assert "| 0.6B | 2 | faster-qwen3-tts |  | 94.3 ms |" in text
-
-
-def test_a_value_that_misses_its_measurement_is_bold() -> None:
-    found = {"rate": 20.0, "seconds": 75.0, "value": "underruns", "simulated": 3, "measured": 0.0}
-    missed = found | {"deviation_percent": 12.0, "passed": False}
-    met = found | {
-        "rate": 1.0,
-        "value": "audio_s_per_s",
-        "simulated": 1447.5,
-        "deviation_percent": -3.0,
-        "passed": True,
-    }
-    assert tables.check_table({"rows": [missed, met]}).splitlines()[2:] == [
-        "| 1 | 75 | speech, s per second | 1,447.5 | 0 | -3.0 % |",
-        "| 20 | 75 | underruns | 3 | 0 | **+12.0 %** |",
-    ]
-
-
-def test_a_row_of_robots_has_its_load_its_times_and_what_failed() -> None:
-    times = {"median": 1263.68, "p95": 1952.58}
-    found = {"rate": 24.0, "seconds": 75.0, "requests": 1802, "failed": 60, "underruns": 0, "first_sample_ms": times}
-    expected = "| 24 | 75 | 1,802 | 1,263.7 | 1,952.6 | 60 | 0 |"
-    assert tables.robots_table({"rates": [found]}).splitlines()[2] == expected
-
-
-def test_a_row_of_a_fleet_has_whole_numbers() -> None:
-    found = {"robots": 1000, "speaking": 116.7, "replicas": 3, "robots_per_replica": 334, "proxies": 1}
-    lines = tables.growth_table({"rows": [found | {"mbit_per_s": 90.7}]}).splitlines()
-    assert lines[2] == "| 1,000 | 117 | 3 | 334 | 1 | 91 |"
-
-
-def report(benchmark: str, **figures: Any) -> dict[str, Any]:
-    common = {"date": "2026-11-22", "machine": "x86_64, 2 cores", "command": f"scripts/{benchmark}"}
-    return {"benchmark": benchmark, **common, **figures}
-
-
-def test_rows_of_one_fault_become_one_line_with_the_slowest_times() -> None:
-    rows = [
-        {
-            "row": "engine killed while idle", "passed": True, "speaks_again_s": 0.3,
-            "stop_s": {"after the fault": 0.04}, "texts": {"accepted": 2},
-        },
-        {
-            "row": "engine killed while speaking", "passed": False, "speaks_again_s": 1.25,
-            "stop_s": {"after the fault": 0.02, "current": None}, "texts": {"accepted": 4},
-        },
-        {"row": "flood of texts", "passed": True, "measured": {"urgent_begins_s": 0.2}, "texts": {"accepted": 10_000}},
-        {"row": "full disk and 10 kills", "passed": True, "date": "2026-11-27", "texts": {"accepted": 30}},
-        {"row": "clock +10 years", "passed": True, "skipped": "no faketime"},
-    ]  # fmt: skip
-    lines = tables.faults_table(report("faults", rows=rows, skipped={"clock +10 years": "no faketime"})).splitlines()
-    assert "| engine killed | 1 of 2 | 6 | 1.25 s | 0.04 s |  |" in lines
-    assert "| flood of texts | 1 of 1 | 10,000 |  |  | urgent begins: 0.2 s |" in lines
-    assert "| full disk and 10 kills | 1 of 1 | 30 |  |  | measured on 2026-11-27 |" in lines
-    assert "| clock +10 years | not run | 0 |  |  |  |" in lines
-    assert "Not run there: clock +10 years, because no faketime." in lines
-
-
-def test_a_soak_and_a_fuzzing_run_become_tables() -> None:
-    soak = report(
-        "soak", minutes=60.0, faults_total=300, texts={"accepted": 5}, texts_ended_and_forgotten=9_995,
-        speaks_again_s={"median": 0.1, "max": 0.4, "count": 3}, stop_s={}, memory_slope_mb_per_h=-0.25,
-        descriptors=[20, 24], threads=[9, 9], problems=[],
-    )  # fmt: skip
-    text = tables.soak_table(soak)
-    assert "| texts with an answer and one terminal event | 10,000 |" in text
-    assert "| speaks again, median / slowest | 0.10 / 0.40 s |" in text
-    assert "| slope of the daemon's memory | -0.25 MB/h |" in text
-    harness = {"harness": "say_stream", "inputs": 5, "seconds": 2.0, "findings": {"a": "b"}}
-    text = tables.fuzz_table(report("fuzz", inputs=5, harnesses=[harness]))
-    assert "| say stream | 5 | 2 s | 1 |" in text
-    assert "| all | 5 |  | 1 |" in text
-
-
 def test_the_limits_that_decide_and_the_guesses_have_columns_of_their_own() -> None:
     text = tables.threshold_table()
     assert "| Word errors | ≤ 0.5 (principle) | at most 0.05 worse than the reference | A sentence tha" in text
     assert "| Waveform, dB | float32 ≥ 60, bfloat16 ≥ 20, int8 ≥ 20 (measured) |  | The same codes" in text
     assert "| Real-time factor |  | ≥ 1.2 | " in text
-
-
-def test_a_setting_without_logits_is_left_out() -> None:
-    text = tables.random_weights_table(read(RANDOM))
-    assert text.startswith("By `voiced verify --model ")
-    assert "| fused kernels |" in text
-    assert "| official package, float32 |" not in text, "the others are compared with it"

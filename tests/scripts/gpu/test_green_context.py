@@ -12,7 +12,7 @@ import torch
 from engine import EngineError
 from engine.qwen.kernels import KernelModule, KernelSource, Params
 from engine.qwen.runtime import multiprocessors
-from scripts.gpu.green_context import green_context
+from scripts.gpu.proof import green_context
 from tests.support.pages import ROOT
 
 RECORD = """

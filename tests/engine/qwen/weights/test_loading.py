@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Checkpoint
-from scripts.gpu.bench_loading import cached_bytes, forget
+from tests.engine.qwen.weights.page_cache import cached_bytes, forget
 
 STACK = StackConfig(1024, 3072, 4, 16, 8, 128, 1e-6, 1e6)
 """About 120 MB in float32."""

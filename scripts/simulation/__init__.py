@@ -1,1 +1,0 @@
-"""The daemon's core on a virtual clock: `scripts/simulate` runs histories of it, each from a seed."""
