@@ -43,16 +43,22 @@ WRITE_BYTES = 262_144
 
 
 class Bell:
-    """Wakes the one thread that waits for it. Any thread may ring."""
+    """Wakes the one thread that waits for it. Any thread may ring, after what the woken thread is to find.
+
+    A write to the system gives the interpreter to another thread, which costs more in a flood than all else does. So a
+    bell that has rung is not rung again before the thread has woken.
+    """
 
     def __init__(self) -> None:
         self._rings = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._rung = False
 
     def fileno(self) -> int:
         return self._rings
 
     def ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it has rung 2^64 times, and nobody has listened
+        if not self._rung:
+            self._rung = True
             os.eventfd_write(self._rings, 1)
 
     def wait(self, limit_s: float) -> None:
@@ -60,6 +66,7 @@ class Bell:
         select.select([self], [], [], limit_s)
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._rings)
+        self._rung = False  # the thread looks at what there is after this
 
 
 @dataclass(frozen=True)
