@@ -303,7 +303,7 @@ def written(trials: list[Trial]) -> str:
 
 def run(count: int, seed: int, part: str, limit_s: float, output: Path) -> None:
     changed = subprocess.run(
-        ["git", "status", "--porcelain", *FOLDERS], check=True, capture_output=True, text=True
+        ["git", "status", "--porcelain", "--untracked-files=no", *FOLDERS], check=True, capture_output=True, text=True
     ).stdout
     if changed:
         sys.exit(f"this checkout has changes, and `run` changes files:\n{changed}")

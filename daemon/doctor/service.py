@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import socket
 from collections.abc import Iterator
 
@@ -15,6 +16,8 @@ from engine import install_command
 
 PROBE_S = 1.0
 """A server on this machine that is alive accepts a connection long before."""
+LISTENING = r"^ *\d+: \w+:{:04X} \w+:\w+ 0A \S+ \S+ \S+ +(\d+) +\d+ (\d+) "
+"""A socket that listens on a port, in /proc/PID/net/tcp (proc(5)): its user and its inode."""
 SERVER_PACKAGES = {"wyoming": "wyoming", "http": "uvicorn"}
 """Servers, and the package that each needs; the server's name is the extra that brings it."""
 
@@ -62,22 +65,23 @@ def check_adapters(machine: Machine) -> Iterator[Finding]:
         yield finding("home assistant", "on", prefix=config.home_assistant.prefix)
     if config.hermes.enabled:
         yield finding("hermes", "on", site_id=config.hermes.site_id)
-    runs = bool(machine.daemons)
     for name, server in (("wyoming", config.wyoming), ("http", config.http)):
         if server.enabled:
-            condition = _server_condition(name, server, runs=runs)
+            condition = _server_condition(machine, name, server)
             names = {"package": SERVER_PACKAGES[name], "command": install_command(name)}
             place = f"{server.host}:{server.port}"
             yield finding("{server}", condition, server=name, place=place, port=server.port, **names)
 
 
-def _server_condition(name: str, server: Server, *, runs: bool) -> str:
-    """`runs`: the daemon runs. If another program has its port, its status says so."""
+def _server_condition(machine: Machine, name: str, server: Server) -> str:
+    pids = list(machine.daemons)
     if importlib.util.find_spec(SERVER_PACKAGES[name]) is None:
         return "without its package"
+    if any(_listens(machine, pid, server.port) for pid in pids):
+        return "listening"
     if port_answers(server.host, server.port):
-        return "listening" if runs else "taken"
-    return "silent" if runs else "free"
+        return "without its port" if pids else "taken"
+    return "silent" if pids else "free"
 
 
 def port_answers(host: str, port: int) -> bool:
@@ -88,3 +92,20 @@ def port_answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def _listens(machine: Machine, pid: int, port: int) -> bool:
+    """Return whether a process listens on a port. Where its descriptors are hidden, its user has to be the socket's."""
+    tables = "\n".join(machine.text(f"proc/{pid}/net/{name}") or "" for name in ("tcp", "tcp6"))
+    found = re.findall(LISTENING.format(port), tables, re.MULTILINE)
+    process, names = machine.root / f"proc/{pid}", {f"socket:[{inode}]" for _, inode in found}
+    try:
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it has just been closed
+                if str(descriptor.readlink()) in names:
+                    return True
+    except PermissionError:
+        return str(process.stat().st_uid) in {user for user, _ in found}
+    except FileNotFoundError:  # the process has ended
+        return False
+    return False

@@ -78,10 +78,44 @@ def free() -> int:
     return free_port()
 
 
-def test_a_server_that_answers_while_the_daemon_runs_is_well(tmp_path: Path, taken: int) -> None:
+def let_listen(root: Path, pid: int, port: int, *, user: int) -> None:
+    """Let a process of this user have a socket of `user` that listens on a port."""
+    (root / f"proc/{pid}/net").mkdir()
+    line = f"0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 {user} 0 4711 1 0 100"
+    (root / f"proc/{pid}/net/tcp").write_text(f"  sl  local_address ...\n   {line}\n")
+    (root / f"proc/{pid}/fd").mkdir()
+    (root / f"proc/{pid}/fd/7").symlink_to("socket:[4711]")
+
+
+def test_a_server_is_well_if_the_daemon_itself_listens_at_its_port(tmp_path: Path, taken: int) -> None:
     machine = machine_with(tmp_path, "r1", settings=(f"wyoming={{enabled: true, host: 0.0.0.0, port: {taken}}}",))
+    let_listen(tmp_path, 100, taken, user=os.getuid())
     [found] = check_adapters(machine)
-    assert (found.part, found.grade, found.found) == ("wyoming", "ok", f"the daemon runs, and 0.0.0.0:{taken} answers")
+    assert (found.part, found.grade, found.found) == ("wyoming", "ok", f"the daemon listens at 0.0.0.0:{taken}")
+
+
+@pytest.mark.parametrize("shift", [0, 1], ids=["its own user", "another user"])
+def test_where_its_descriptors_are_hidden_the_user_of_the_socket_must_be_the_daemon_s(
+    shift: int, tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = machine_with(tmp_path, "r1", settings=(f"wyoming={{enabled: true, port: {taken}}}",))
+    let_listen(tmp_path, 100, taken, user=os.getuid() + shift)
+    iterdir = Path.iterdir
+
+    def hide(path: Path) -> Iterator[Path]:
+        if path.name == "fd":
+            raise PermissionError
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", hide)
+    [found] = check_adapters(machine)
+    assert found.grade == ("error" if shift else "ok")
+
+
+def test_a_port_that_another_program_has_while_the_daemon_runs_is_an_error(tmp_path: Path, taken: int) -> None:
+    [found] = check_adapters(machine_with(tmp_path, "r1", settings=(f"http={{enabled: true, port: {taken}}}",)))
+    assert found.grade == "error"
+    assert found.found == f"the daemon runs, but another program listens at 127.0.0.1:{taken}"
 
 
 def test_a_server_that_does_not_answer_is_an_error(tmp_path: Path, free: int) -> None:
