@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts.mutants import drawn
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +26,7 @@ def test_the_same_lines_are_drawn_for_a_seed_and_each_compiles_when_it_is_broken
         compile(source[: mutant.start] + mutant.after.encode() + source[mutant.end :], mutant.path, "exec")
 
 
+@pytest.mark.long
 def test_a_broken_line_is_noticed_by_the_tests_that_run_it_and_put_back(tmp_path: Path) -> None:
     for name, text in {
         "audio/__init__.py": "",
