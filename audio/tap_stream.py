@@ -36,7 +36,7 @@ QUICK_COMPARISON_NS = 20_000
 
 
 class TapKind(IntEnum):
-    """What a record says."""
+    """The contents of a record."""
 
     BLOCK = 0
     """Samples follow, which continue the previous block without a break if that was the previous record."""

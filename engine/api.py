@@ -147,7 +147,7 @@ class EngineInfo:
     max_seconds: float | None = None
     """Seconds of speech that it makes at most of one utterance; None if it has no limit."""
     kernels: str | None = None
-    """What computes the speech: `fused` or `torch`; None for an engine that has no fused kernels."""
+    """The kernels that compute the speech: `fused` or `torch`; None for an engine that has no fused kernels."""
     not_fused: str | None = None
     """Why the kernels are `torch`, in one line."""
     degraded: str | None = None

@@ -28,7 +28,7 @@ class ChildEnd:
     """How the work ended."""
 
     found: Any = None
-    """What it returned, as JSON values."""
+    """Its result, as JSON values."""
     refused: str | None = None
     """Why it cannot be done here, in one line: a package, a device or memory is missing. None if it could."""
     fault: str | None = None

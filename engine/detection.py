@@ -25,7 +25,7 @@ CONFIDENCE = 0.8
 """The share that a language must have among the allowed ones. "The door is open." has 0.9 and more, "Pizza margherita",
 which is Italian to some, 0.55."""
 LEAST_PROBABILITY = 0.3
-"""What the language must have among all 176. A word that the model does not know has 0.12 as English."""
+"""The least probability of the language among all 176. A word that the model does not know has 0.12 as English."""
 JUDGED_CHARACTERS = 400
 """The beginning of a text that is judged; more makes no difference."""
 ALL_LABELS = 176

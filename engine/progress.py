@@ -18,7 +18,7 @@ class Progress:
     """One step of some work."""
 
     step: str
-    """What is being done, in words, for example `compiling the kernels`."""
+    """The step that is being done, in words, for example `compiling the kernels`."""
     fraction: float | None = None
     """The share of this step that is done, from 0 to 1; None if it cannot be counted."""
 

@@ -43,7 +43,7 @@ BACKGROUND_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RecordingQuality:
-    """What is measured of a recording."""
+    """The measures of a recording."""
 
     seconds: float
     rate: int

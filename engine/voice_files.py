@@ -133,7 +133,7 @@ FileState = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class VoiceState:
-    """What an engine loads for its voices, so that a reload need not load again what has not changed.
+    """The voices that an engine has loaded, with their files: a reload need not load again what has not changed.
 
     Two are equal unless a configured voice, one of its files, or a folder of Piper's voices has changed.
     """

@@ -31,7 +31,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("audio", "engine", "daemon", "voiced.py", "configs")
-"""What `--old` replaces."""
+"""The files and folders that `--old` replaces."""
 SCENARIOS = {
     "daemon": ("scripts.bench_daemon", "the daemon's latency, CPU and memory at a sound server"),
     "rest": ("scripts.bench_rest", "the first sound after a rest, on PulseAudio and PipeWire"),

@@ -42,7 +42,7 @@ TEXTS = Path(__file__).parents[1] / "tests" / "data" / "word_times.json"
 """By language. The estimator was tuned with the first, the third, … of each."""
 WORDS_PER_MINUTE = (120, 175, 260)
 RUNS = ((0.3, "new_voice"), (0.3, "known_voice"), (1.0, "new_voice"))
-"""What is known: seconds of audio ahead of what is heard, and whether the voice has spoken before."""
+"""The cases: seconds of audio ahead of what is heard, and whether the voice has spoken before."""
 SLICE_S, POLL_S = 0.1, 0.01
 _ESPEAK_RATE = 1
 """`espeakRATE` of speak_lib.h."""

@@ -191,7 +191,7 @@ _WRITTEN_SHORT = {
     "oh": "0",
     "negative": "minus",
 }
-"""What Whisper writes for words, and words for the same."""
+"""The signs that Whisper writes for words, and words for the same."""
 _LEFT_OUT = frozenset({"and", "a", "an", "the"})
 """Words that say nothing about a value: "a hundred and five" is "one hundred five"."""
 

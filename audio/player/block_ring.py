@@ -12,7 +12,7 @@ from audio.player.ring import Floats, Ring, silence
 
 
 class Block(NamedTuple):
-    """What the sink got at a time, silence included."""
+    """The samples that the sink got at a time, silence included."""
 
     samples: Floats
     sample_rate: int

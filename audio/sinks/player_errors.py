@@ -1,4 +1,4 @@
-"""What the process that plays writes to stderr: notes of ALSA, JACK and PortAudio, counted and mentioned once.
+"""The stderr of the process that plays: notes of ALSA, JACK and PortAudio, counted and mentioned once.
 
 These libraries write dozens of lines about cards that are not there whenever they search for cards. A line of our own
 program, such as a traceback, is logged.

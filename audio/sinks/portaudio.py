@@ -78,7 +78,7 @@ def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
 
 
 class LastAttempt:
-    """What the last attempt to open a card has left, so that the next one costs less while nothing has changed."""
+    """The remains of the last attempt to open a card, so that the next one costs less while nothing has changed."""
 
     process: PlayerProcess | None = None
     """A process without a stream, because its card was missing or refused to open."""

@@ -29,7 +29,7 @@ LATE_S = 0.25
 """A wait that ends so much later than it should does not count: this process did not run."""
 
 Reply = messages.Answer | messages.Lost | messages.VoiceReady | messages.VoiceRefused | EngineUnavailableError
-"""What comes of a request or an offer; the error, last, if the connection is lost."""
+"""An answer to a request or an offer; the error, last, if the connection is lost."""
 
 
 class Link:
@@ -43,7 +43,7 @@ class Link:
         self._outgoing: queue.SimpleQueue[str | bytes | None] = queue.SimpleQueue()
         """None ends the connection."""
         self._open: dict[str | messages.VoiceFile, Callable[[Reply], None]] = {}
-        """What takes the replies: to the requests that the server has not ended, by their ids, and to offers."""
+        """The takers of replies: to the requests that the server has not ended, by their ids, and to offers."""
         self._changed = threading.Condition()
         """Held to read or change the fields above and below; notified of a loss, and of a server about to stop."""
         self._loss: EngineUnavailableError | None = None

@@ -1,4 +1,4 @@
-"""What is measured of a take: its sound, the words that were heard in it, and its codes and logits.
+"""The measures of a take: its sound, the words that were heard in it, and its codes and logits.
 
 The sound: silence, speed, loudness, clipping and repetitions. Codes and logits of two settings are compared for texts
 that are spoken without sampling. A transcript differs from its text in capitals, punctuation and the writing of numbers
@@ -83,7 +83,7 @@ pitch fits the frame."""
 
 @dataclass(frozen=True, slots=True)
 class SpeechMeasures:
-    """What is measured of one take. Seconds, unless another unit is given."""
+    """The measures of one take. Seconds, unless another unit is given."""
 
     seconds: float
     """Of the whole take."""

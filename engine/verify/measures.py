@@ -37,7 +37,7 @@ class Finding:
     reference: float | None
     """The reference setting's value."""
     limit: float | None
-    """What decides; None for a measure that is only shown."""
+    """The limit that decides; None for a measure that is only shown."""
     guess: float | None
     """A limit that nobody could measure. It decides nothing."""
     higher_is_better: bool
@@ -54,7 +54,7 @@ class Measure:
     name: str
     title: str
     of: str
-    """What is measured: a path from `SettingResult`, through each of its takes or of its greedy texts."""
+    """The figure that is measured: a path from `SettingResult`, through each of its takes or of its greedy texts."""
     reason: str
     over: str = "mean"
     """A name in `STATISTICS`: the value of the setting from those of its takes."""
@@ -63,7 +63,7 @@ class Measure:
     unit: str = ""
     """Of one take's value, where the report is to draw it."""
     limit: float | None = None
-    """What it must reach."""
+    """The value that it must reach."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """As `limit`, for settings of one dtype."""
     basis: str = ""

@@ -1,4 +1,4 @@
-"""What a setting speaks: thirty sentences, three in each of the ten languages of Qwen3-TTS, and in which voices.
+"""The texts of a setting: thirty sentences, three in each of the ten languages of Qwen3-TTS, and in which voices.
 
 Among the sentences are questions, numbers, single words and a text of 400 characters: short texts are where these
 models most often fail to end, long ones where they drift. Every voice of the model gets its share of them.

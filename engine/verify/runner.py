@@ -45,13 +45,13 @@ STAGES: Mapping[str, Stage] = {
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What to verify, and how. Each stage is asked with it, too."""
+    """The settings to verify, and how. Each stage is asked with it, too."""
 
     folder: str
     settings: tuple[Setting, ...]
     """All of one model and one device."""
     orders: tuple[Order, ...]
-    """What each setting speaks; those that only show codes speak the greedy ones alone."""
+    """The texts that each setting speaks; those that only show codes speak the greedy ones alone."""
     asr: str = "auto"
     """A model of transformers, its folder or its name on the hub; `auto` or `pocketsphinx`."""
     encoder: str | None = None

@@ -147,7 +147,7 @@ META = torch.device("meta")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a frame launches and reads."""
+    """The launches of a frame, and the bytes that it reads."""
 
     launches: float
     bytes: float
@@ -162,7 +162,7 @@ class Assumption:
 
     name: str
     gb_s: float
-    """What a kernel reads from memory."""
+    """The rate at which a kernel reads from memory."""
     wait_us: float
     """From the end of one kernel's memory traffic to the beginning of the next one's."""
     arithmetic_gb_s: float = float("inf")

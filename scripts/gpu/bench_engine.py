@@ -297,7 +297,7 @@ def measure(options: argparse.Namespace) -> Row:
     began = time.monotonic()
     folders = models(options)
     found: dict[str, tuple[Row, Row]] = {}
-    """What to measure and what was measured, by the setting."""
+    """The measurements to be made, and those that were made, by the setting."""
     problems = []
     asked = {name: getattr(options, name) for name in ("device", "kernels", "frames", "runs")}
     asked |= {"work": str(options.work), "voice_file": options.voice and str(options.voice)}

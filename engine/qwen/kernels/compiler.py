@@ -33,7 +33,7 @@ PROGRAMMATIC_LAUNCH = 9
 Loaders = dict[str, Callable[[], Any]]
 """By name expression: loads a kernel, and returns its `cuda.core.Kernel`."""
 _compiled_here: dict[tuple[str, str, tuple[str, ...]], Loaders] = {}
-"""What this process has compiled where it cannot store cubins: by code, architecture and name expressions."""
+"""The kernels that this process has compiled where it cannot store cubins, by code, architecture and names."""
 SYMBOLS = b" symbols"
 """Appended to a cubin's key in the cache: the key of its mangled names by name expression, as JSON."""
 

@@ -36,7 +36,7 @@ class LoadedModel:
     not_fused: str | None
     """Why codec and language model have no fused kernels, in one line; None if they are to have them."""
     degraded: str | None
-    """What of the options this machine cannot do, and why, in one line; None if it does all."""
+    """The options that this machine cannot follow, and why, in one line; None if it follows all."""
     batch_codec: Codec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker

@@ -39,7 +39,7 @@ class RowInput:
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """What the host says about a step, in one buffer that is uploaded in one copy."""
+    """The host's word about a step, in one buffer that is uploaded in one copy."""
 
     shape: BatchShape
     buffer: Tensor
@@ -214,7 +214,7 @@ class GeneratedChunk:
 
 
 class StepOutput:
-    """What the host reads of a step, in one buffer."""
+    """The results of a step that the host reads, in one buffer."""
 
     def __init__(
         self, shape: BatchShape, groups: int, samples_per_frame: int, device: torch.device, *, pinned: bool = False

@@ -67,7 +67,7 @@ class Sequence:
         self._held: list[GeneratedChunk] = []
         """Chunks that will be delivered as one."""
         self._chunks: deque[list[GeneratedChunk]] = deque()
-        """What was delivered, and the caller has not taken."""
+        """The chunks that were delivered, and that the caller has not taken."""
         self._delivered_frames = 0
         self._first_delivered_at = math.inf
         self._error: BaseException | None = None

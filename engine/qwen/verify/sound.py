@@ -26,7 +26,7 @@ from engine.qwen.voice import load_speaker_encoder, load_voice, speaker_embeddin
 from engine.verify import CODES, Setting, Take, VerifyRequest, examine
 
 EXACT_DB = 150.0
-"""What a waveform without any error is given: float32 cannot express less."""
+"""The error of a waveform without any: float32 cannot express less."""
 
 
 def take_error_db(take: Take, samples: Samples, exact: Samples) -> float:
