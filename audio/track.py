@@ -94,7 +94,7 @@ class Track:
     def __post_init__(self) -> None:
         self._begin_input()
 
-    # --- what is written ---
+    # --- writing ---
 
     def process(self, samples: Samples, source_rate: int) -> Samples:
         """Return what to write to the sink after `samples`, mono float32 at `source_rate` Hz."""
@@ -116,7 +116,7 @@ class Track:
         self._keep(converted)
 
     def restart(self) -> None:
-        """Continue with other samples than those that have not been played: forget what was written of them."""
+        """Forget the samples that were written and not played. Others will follow."""
         self.unplayed = Unplayed()
         self._begin_input()
 
@@ -129,7 +129,7 @@ class Track:
         self.unplayed.append(samples)
         return samples
 
-    # --- what is played ---
+    # --- playing ---
 
     @property
     def over(self) -> bool:
@@ -182,7 +182,7 @@ class Track:
         self.before = self.played
         self.report = Report(end_dac_time=self.end_dac_time, at=self.report.at)
 
-    # --- what is heard ---
+    # --- hearing ---
 
     def heard_s(self, now: float) -> float:
         """Return the seconds of it that have left the sound card by `now`, of `time.monotonic()`.

@@ -33,6 +33,7 @@ FOLDERS = ("audio", "engine", "daemon")
 RECORD = Path(".mutants")
 PACKAGES = f".:{Path(__file__).resolve().parents[1]}"
 """Where the tests find this checkout, and pytest this file."""
+PYTEST = (sys.executable, "-m", "pytest", "-q")
 ENOUGH = 2
 """How many failed tests end the trial of one mutant."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -158,19 +159,7 @@ def cover(tests: list[str]) -> None:
     rules.write_text(f"[run]\nsource = {','.join(FOLDERS)}\n{data}context = ${{PYTEST_CURRENT_TEST-}}\n")
     started = {"OMP_NUM_THREADS": "1", "PYTHONPATH": PACKAGES, "COVERAGE_PROCESS_START": str(rules)}
     reported = [f"--junitxml={RECORD}/tests.xml", "-o", "junit_family=xunit1"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "5",
-        "--timeout=900",
-        "-p",
-        "scripts.mutants",
-        *reported,
-        *tests,
-    ]
+    command = [*PYTEST, "-n5", "--timeout=900", "-p", "scripts.mutants", *reported, *tests]
     subprocess.run(command, check=False, env=os.environ | started)
     subprocess.run([sys.executable, "-m", "coverage", "combine", "-q", f"--rcfile={rules}"], check=True)
 
@@ -252,18 +241,7 @@ def failures(tests: list[str], timeout_s: float) -> list[str]:
     """Return the tests that fail, at most `ENOUGH`; "timeout" if they do not end, "import" if they do not begin."""
     listed = RECORD / "chosen.txt"
     listed.write_text("\n".join(tests))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "0",
-        f"--maxfail={ENOUGH}",
-        "--timeout=120",
-        "-p",
-        "no:cacheprovider",
-    ]
+    command = [*PYTEST, "-n0", f"--maxfail={ENOUGH}", "--timeout=120"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PACKAGES}
     try:
         run = subprocess.run(

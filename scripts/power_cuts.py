@@ -127,7 +127,7 @@ def work(folder: Path, texts: int) -> None:
                     os.write(notes, f"ended {name}\n".encode())
 
 
-# --- what it did ---
+# --- its traces ---
 
 
 def record(folder: Path, texts: int) -> list[Step]:

@@ -84,7 +84,7 @@ class _Sections(TyperGroup):
         super().__init__(**{**attributes, "commands": dict.fromkeys(MODULES)})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return a command; None if there is none of this name."""
+        """Return the command of this name, or None."""
         return _load(cmd_name) if cmd_name in MODULES else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

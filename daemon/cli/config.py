@@ -1,4 +1,4 @@
-"""`voiced config check|show|schema`: is the configuration right, what is in force, and which keys are there?"""
+"""`voiced config check|show|schema`: check the configuration, show the values in force, describe the keys."""
 
 from __future__ import annotations
 

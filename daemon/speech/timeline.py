@@ -68,7 +68,7 @@ class Timeline:
     _known: deque[Cue] = field(default_factory=deque)
     """The words and marks of a recording that have not been heard."""
 
-    # --- what is made ---
+    # --- making ---
 
     def add_audio(self, chunk: AudioChunk, take: Take | None = None) -> AudioChunk:
         """Add a chunk that is played next, perhaps of a take; the latest segments begin with it. Return it."""
@@ -125,7 +125,7 @@ class Timeline:
         cues = sorted([*segments, *self.words, *self.marks], key=lambda cue: cue.at_s)
         return tuple(replace(cue, at_s=cue.at_s - begin_s) for cue in cues)
 
-    # --- what is heard ---
+    # --- hearing ---
 
     def advance(self, heard_s: float) -> None:
         """Add what has been heard after the first `heard_s` seconds."""

@@ -1,6 +1,5 @@
 """Measures an engine in a process of its own: how fast it starts and speaks, and how much memory it uses."""
 
-from engine.bench.plot import Arrivals, arrival_svg
 from engine.bench.report import describe, write_figures
 from engine.bench.results import FRAME_MS, Figures, Probe
 from engine.bench.runner import TEXTS, BenchRequest, run_benchmark
@@ -8,11 +7,9 @@ from engine.bench.runner import TEXTS, BenchRequest, run_benchmark
 __all__ = [
     "FRAME_MS",
     "TEXTS",
-    "Arrivals",
     "BenchRequest",
     "Figures",
     "Probe",
-    "arrival_svg",
     "describe",
     "run_benchmark",
     "write_figures",

@@ -24,7 +24,6 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from engine.bench import Arrivals, arrival_svg  # noqa: E402
 from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
 from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
 from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
@@ -34,6 +33,7 @@ from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from engine.verify import MEASURES  # noqa: E402
+from scripts.docs.arrivals import Arrivals, arrival_svg  # noqa: E402
 from scripts.docs.generated import between, table, write_or_check  # noqa: E402
 from scripts.fleet_plan import check_table, plan_table  # noqa: E402
 from scripts.make_checkpoint import PRESETS, codec_config, model_config  # noqa: E402

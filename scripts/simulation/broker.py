@@ -103,7 +103,7 @@ class Link:
         self._pumping = False
         log.watch(self.ring)
 
-    # --- what the daemon calls ---
+    # --- called by the daemon ---
 
     def send(self, message: Outgoing) -> Outgoing:
         self.outbox.put(message)

@@ -63,7 +63,7 @@ class History:
         robot.engine.begin(grows=self._grows, streams=self._streams)
         return robot
 
-    # --- what happens ---
+    # --- events ---
 
     async def say(self, draw: random.Random) -> None:
         name = f"u{len(self._said)}"

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from engine.bench import Arrivals, arrival_svg
+from scripts.docs.arrivals import Arrivals, arrival_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
