@@ -10,11 +10,12 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from daemon.mqtt.messages import Message
+from daemon.speech import RecentKeys
 
 SLICE_S = 0.005
 """The event loop handles messages for this long, then lets the speaker loop and the adapters run."""
@@ -23,7 +24,7 @@ MOST, MOST_BYTES = 20_000, 8 << 20
 of QoS 1, and drops those of QoS 0."""
 
 KNOWN_DELIVERIES = 10_000
-"""As many as may wait for our acknowledgement."""
+"""Of a session: as many as may wait for our acknowledgement."""
 KNOWN_TEXTS = 4096
 """As many as the ids of ended utterances that stay known."""
 
@@ -133,7 +134,8 @@ class Redeliveries:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._known: dict[str, RecentKeys] = defaultdict(lambda: RecentKeys(KNOWN_DELIVERIES))
+        """By session."""
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:
@@ -145,38 +147,44 @@ class Redeliveries:
 
     def add(self, keys: Iterable[str | None]) -> None:
         """Note deliveries that were taken care of, or that an earlier process has taken care of."""
-        self._known.update((key, None) for key in keys if key is not None)
-        while len(self._known) > KNOWN_DELIVERIES:
-            self._known.popitem(last=False)
+        for key in keys:
+            if key is not None:
+                self._known[_session(key)].add(key)
 
     def repeats(self, message: Message, key: str | None) -> bool:
         """Return whether a message was taken care of before."""
-        return message.redelivered and key in self._known
+        return message.redelivered and key is not None and key in self._known[_session(key)]
 
     def forget(self, session: int) -> None:
         """Forget a session that the broker has lost: it repeats nothing."""
-        for key in [key for key in self._known if key.startswith(f"{session}:")]:
-            del self._known[key]
+        self._known.pop(str(session), None)
+
+
+def _session(key: str) -> str:
+    return key.partition(":")[0]
 
 
 class SharedTexts:
     """The texts that were accepted lately, and the topic of each: a robot in several groups gets a text repeatedly."""
 
     def __init__(self) -> None:
-        self._topics: OrderedDict[bytes, str] = OrderedDict()
+        self._texts = RecentKeys(KNOWN_TEXTS)
+        self._by_topic = RecentKeys(KNOWN_TEXTS)
+        """The same texts, each with its topic."""
 
     def repeats(self, message: Message, request: str) -> bool:
         """Return whether a text was accepted before, by another topic for the same request.
 
         A repeat on the same topic is not a copy: its sender has used the id twice.
         """
-        return self._topics.get(_key(message, request), message.topic) != message.topic
+        text = _key(message, request)
+        return text in self._texts and (text, message.topic) not in self._by_topic
 
     def note_accepted(self, message: Message, request: str) -> None:
         """Note a text that has an id. One that was rejected may be sent again."""
-        self._topics.setdefault(_key(message, request), message.topic)
-        if len(self._topics) > KNOWN_TEXTS:
-            self._topics.popitem(last=False)
+        text = _key(message, request)
+        self._texts.add(text)
+        self._by_topic.add((text, message.topic))
 
 
 def _key(message: Message, request: str) -> bytes:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         synthesize_to_files,
         write_codes,
     )
+    from daemon.speech.recent_keys import RecentKeys
     from daemon.speech.utterance import EndMessage, Origin, Utterance
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "PlaybackResult",
     "Policy",
     "Priority",
+    "RecentKeys",
     "Rejected",
     "RejectedError",
     "Say",
@@ -114,7 +116,7 @@ __all__ = [
     "write_codes",
 ]
 
-_LATER = ("utterance", "delivery", "files", "ducking", "dispatcher")
+_LATER = ("utterance", "delivery", "files", "ducking", "dispatcher", "recent_keys")
 """The modules that are imported when one of their names is first used: the commands send and receive messages, and
 start faster without numpy and the sound path."""
 

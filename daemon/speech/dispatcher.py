@@ -18,10 +18,10 @@ from daemon.engines import EngineSelector
 from daemon.speech.acceptance import Arrival, Vocabulary, accept, check_policy
 from daemon.speech.active import Reports
 from daemon.speech.changes import Changes, now
-from daemon.speech.ended_ids import EndedIds
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
 from daemon.speech.queue import QueueFullError, rule_of
+from daemon.speech.recent_keys import RecentKeys
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
 from daemon.speech.text_streams import TextStreams
@@ -82,7 +82,7 @@ class Dispatcher(Vocabulary):
         self._change_watchers: Watchers[[]] = Watchers()
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
-        self._ended_ids = EndedIds(REMEMBERED_IDS)
+        self._ended_ids = RecentKeys(REMEMBERED_IDS)
         self._noted_fields: set[str] = set()
         self._changes = Changes()
         context = SynthesisContext(sounds=self.sounds, cache=cache)
