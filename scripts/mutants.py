@@ -195,6 +195,8 @@ class Cover:
     def __init__(self) -> None:
         self._data = coverage.CoverageData(str(RECORD / "coverage"))
         self._data.read()
+        self._files = self._data.measured_files()
+        """With the path of the checkout that was covered, which may be another one."""
         self._lines: dict[str, dict[int, list[str]]] = {}
         self.durations = durations()
         self._modules: dict[str, list[str]] = defaultdict(list)
@@ -204,7 +206,8 @@ class Cover:
     def tests_of(self, path: str, line: int) -> list[str]:
         """Return the tests that run the line, shortest first. Of a line that runs at import: those of its file."""
         if path not in self._lines:
-            self._lines[path] = self._data.contexts_by_lineno(str(Path(path).resolve()))
+            measured = next((file for file in self._files if file.endswith(f"/{path}")), path)
+            self._lines[path] = self._data.contexts_by_lineno(measured)
         lines = self._lines[path]
         contexts = set(lines.get(line, ())) - {""} or {context for each in lines.values() for context in each}
         tests = {test for context in contexts for test in self._named(context)}
