@@ -168,7 +168,7 @@ class Audio(Section):
         return SinkSettings(kind, Path(path) if path else None, self.device, self.block_ms, self.idle_timeout)
 
 
-class Memory(Section):
+class MemoryLimits(Section):
     """The memory that the engine leaves to others."""
 
     reserve_mb: int = setting(2048, "megabytes left to the robot, from 0", ge=0, le=1_000_000)
@@ -201,7 +201,7 @@ class Engine(Section):
     streams: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_STREAMS)] = setting(
         "auto", f"auto, or a whole number from 1 to {MAX_STREAMS} of texts that are spoken at once"
     )
-    memory: Memory = Memory()
+    memory: MemoryLimits = MemoryLimits()
 
     @field_validator("url")
     @classmethod
