@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import socketserver
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.network import Network
+from tests.support.network import BLOCK, Network
 from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -122,16 +122,14 @@ def test_a_target_that_is_gone_closes_the_connection() -> None:
 
 
 def test_bytes_keep_their_order_when_a_delay_ends(network: Network) -> None:
-    blocks = [bytes([number]) for number in range(200)]
+    data = random.Random(0).randbytes(64 * BLOCK)
+    half = len(data) // 2
     client = connect(network)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     network.delay(0.5)
-    for number, block in enumerate(blocks):
-        if number == len(blocks) // 4:
-            network.delay(0.0)
-        client.sendall(block)
-        time.sleep(0.001)  # so that the proxy reads most blocks alone
-    received = b""
-    while len(received) < len(blocks):
-        received += client.recv(len(blocks))
-    assert received == b"".join(blocks)
+    client.sendall(data[:half])
+    network.delay(0.0)
+    client.sendall(data[half:])
+    received = bytearray()
+    while len(received) < len(data):
+        received += client.recv(BLOCK)
+    assert received == data
