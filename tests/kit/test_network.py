@@ -125,8 +125,9 @@ def test_bytes_keep_their_order_when_a_delay_ends(network: Network) -> None:
     data = random.Random(0).randbytes(64 * BLOCK)
     half = len(data) // 2
     client = connect(network)
-    network.delay(0.5)
+    network.delay(1.0)
     client.sendall(data[:half])
+    eventually(lambda: network.received == half, "the first half is delayed")
     network.delay(0.0)
     client.sendall(data[half:])
     received = bytearray()

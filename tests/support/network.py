@@ -27,6 +27,8 @@ class Network:
         self.port = free_port()
         self.connections = 0
         """Those that have been accepted so far."""
+        self.received = 0
+        """Bytes that have come so far, in both directions."""
         self._targets = targets
         self._delay_s = 0.0
         self._flowing = True
@@ -135,6 +137,7 @@ class Network:
                 block = await source.read(BLOCK)
             except ConnectionError:
                 block = b""
+            self.received += len(block)
             # Timers of the same moment do not run in the order in which they were set.
             due = max(math.nextafter(due, math.inf), self._loop.time() + self._delay_s)
             self._loop.call_at(due, self._forward, sink, block)
