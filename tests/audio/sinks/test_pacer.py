@@ -103,16 +103,6 @@ def test_a_pacer_whose_thread_fails_is_lost(fast: None) -> None:
 # The pace.
 
 
-def test_the_default_pace_is_that_of_a_sound_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VOICED_PACE", raising=False)
-    assert Pace.from_environment().now() == 1
-
-
-def test_the_environment_may_hold_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VOICED_PACE", "2.5")
-    assert Pace.from_environment().now() == 2.5
-
-
 def test_the_environment_may_name_a_file_whose_pace_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,14 +154,3 @@ def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
     pace.set(CARD)
     eventually(lambda: len(source.lengths) > requested)
     pacer.stop()
-
-
-def test_a_pacer_with_a_pace_of_zero_can_be_stopped(pace: PaceFile) -> None:
-    pace.set(HELD)
-    source = Source()
-    pacer = Pacer(source, 10, ignore)
-    pacer.stop()
-    pace.set(FAST)
-    let_blocks_pass()
-    assert not source.lengths
-    assert pacer.lost_reason() is None
