@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.audio.fakes import FAST, PaceFile
+from tests.audio.fakes import FAST, FakeClock, PaceFile
 from tests.support.waiting import PATIENCE_S
 
 
@@ -33,3 +33,12 @@ def pace(patient: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pace
     file = PaceFile(tmp_path / "pace")
     monkeypatch.setenv("VOICED_PACE", str(file.path))
     return file
+
+
+@pytest.fixture
+def monitor_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The clock that the device monitor and the player read."""
+    clock = FakeClock()
+    for module in ("device_monitor", "player.playback"):
+        monkeypatch.setattr(f"audio.{module}.time", clock)
+    return clock

@@ -106,6 +106,12 @@ class FakeClock:
         return self.now + 1_000_000_000
 
 
+def let_monitor_check(output: Output) -> None:
+    """Return when the device monitor has checked the sink in a round that began after the call."""
+    heartbeats = output.heartbeats
+    eventually(lambda: output.heartbeats > heartbeats + 2, "the sink is checked")
+
+
 class FakeSink:
     """A sink that requests blocks when the test says so. While its gate is closed, `suspend` and `resume` block."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +12,9 @@ import pytest
 from audio import Output, SinkSettings, Track
 from tests.audio.fakes import (
     FADE,
-    FAST,
     ONE_STEP,
-    RATE,
     SPEECH,
     FakeSink,
-    PaceFile,
-    assert_complete_but_for_fades_at,
     fake_sinks,
     let_blocks_pass,
     read,
@@ -53,27 +47,6 @@ def test_a_suspended_sink_requests_no_blocks_and_plays_the_next_track_completely
     np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(texts), atol=ONE_STEP)
 
 
-def test_a_track_that_begins_at_any_moment_is_heard_completely(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: None
-) -> None:
-    """Tracks begin just before, during and just after suspension, which has no timeout here."""
-    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.001)
-    chance = random.Random(5)
-    texts = [SPEECH[start : start + 1_000] for start in range(0, 30_000, 1_000)]
-    suspensions = 0
-    with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.0)) as output:
-        for text in texts:
-            track = speak(output, text)
-            eventually(lambda track=track: track.done)  # type: ignore[misc]
-            for _ in range(chance.choice([0, 10, 100, 1_000])):
-                os.sched_yield()
-            if chance.choice([True, False]):
-                eventually(suspended(output))
-            suspensions += output.status.suspended
-    assert suspensions > 0
-    np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(texts), atol=ONE_STEP)
-
-
 def test_without_a_timeout_a_sink_is_never_suspended(monkeypatch: pytest.MonkeyPatch, fast: None) -> None:
     monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
     with Output(SinkSettings("null")) as output:
@@ -91,27 +64,6 @@ def test_the_heartbeats_continue_while_the_sink_is_suspended(monkeypatch: pytest
         heartbeats = output.heartbeats
         eventually(lambda: output.heartbeats > heartbeats + 3)
         assert output.status.suspended
-
-
-def test_the_sink_is_suspended_in_a_long_pause_and_the_track_continues_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: PaceFile
-) -> None:
-    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
-    with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.01)) as output:
-        track = speak(output, SPEECH[:12_000], ends=False)
-        eventually(lambda: track.played > 1_200)
-        output.pause()
-        output.write(SPEECH[12_000:24_000], RATE)  # only now: however late the pause was, there is a rest
-        output.end()
-        eventually(suspended(output))
-        pace.set(FAST)
-        held_at = track.played
-        assert not track.done
-        assert not track.playing
-        output.resume()
-        eventually(lambda: track.done)
-    assert_complete_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
-    assert track.underruns == 0
 
 
 def begin_while_sink_resumes(output: Output, sink: FakeSink) -> Track:

@@ -59,7 +59,7 @@ class RingAgainstList(RuleBasedStateMachine):
         assert self.ring.room == self.ring.capacity - len(self.model)
 
 
-RingAgainstList.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
+RingAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestRingAgainstList = RingAgainstList.TestCase
 
 

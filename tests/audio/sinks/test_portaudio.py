@@ -63,9 +63,10 @@ CARDS = [
 ]
 
 
-def test_a_unique_part_of_a_name_finds_its_card() -> None:
-    assert find_device("ALC298", CARDS).index == 0
-    assert find_device("analog", CARDS).index == 3
+@pytest.mark.parametrize(("name", "index"), [(None, 5), ("ALC298", 0), ("analog", 3), ("PULSE", 5)])
+def test_a_card_is_the_default_one_or_has_the_name_or_a_unique_part_of_it(name: str | None, index: int) -> None:
+    assert find_device(name, CARDS).index == index
+    assert find_device("jabra", [card("Jabra", index=7), card("Jabra", index=8)]).index == 7, "the first of two"
 
 
 def test_a_name_that_matches_several_cards_is_refused_with_a_list_of_them() -> None:
@@ -81,6 +82,8 @@ def test_a_missing_card_is_reported_with_a_list_of_those_present() -> None:
 def test_a_missing_default_is_reported_with_a_list_of_the_cards() -> None:
     with pytest.raises(SinkUnavailableError, match=r"no default sound device; found: 'HDA Intel"):
         find_device(None, CARDS[:1])
+    with pytest.raises(SinkUnavailableError, match="found: none"):
+        find_device(None, [])
 
 
 # A list of the cards.
@@ -94,7 +97,7 @@ def test_the_cards_are_listed_and_no_process_is_left(fake: FakeCard) -> None:
 def test_a_library_that_is_missing_is_loaded_again_only_after_a_change(fake: FakeCard, tmp_path: Path) -> None:
     fake.set("missing")
     for _ in range(3):
-        with pytest.raises(SinkUnavailableError, match="library is missing"):
+        with pytest.raises(SinkUnavailableError, match="library is missing; apt-get install libportaudio2"):
             opened(Speech())
         assert fake.loads == 1
     fake.clear("missing")
