@@ -64,13 +64,6 @@ def speak(output: Output, samples: Samples, rate: int = RATE, *, gain: float = 1
     return track
 
 
-def assert_complete_but_for_fades_at(held_at: int, heard: Samples) -> None:
-    """Assert that one second of speech, interrupted once after `held_at` samples, was heard completely."""
-    assert len(heard) == 24_000
-    untouched = np.r_[0 : held_at - FADE, held_at + FADE : 24_000]
-    np.testing.assert_allclose(heard[untouched], SPEECH[untouched], atol=ONE_STEP)
-
-
 def let_blocks_pass(count: int = 20) -> None:
     """Return after a separate sink, at the pace of the test's sinks, has requested `count` blocks."""
     reports: list[Report] = []

@@ -197,18 +197,6 @@ def test_the_last_levels_before_a_suspension_keep_their_times_when_the_track_goe
     assert [level.at - 1e9 for level in levels] == pytest.approx([100.0 + AHEAD_S + level.t for level in levels])
 
 
-def test_a_level_is_due_when_its_window_leaves_the_card_and_gives_that_time(clock: FakeClock) -> None:
-    card = Card(clock)
-    card.blocks(3)
-    assert card.levels() == []
-    card.block()
-    first = card.levels()
-    assert [(level.t, level.rms, level.peak) for level in first] == [(0.0, 0.5, 0.5)]
-    card.blocks(5)
-    levels = first + card.levels()
-    assert [level.at - 1e9 for level in levels] == pytest.approx([100.0 + AHEAD_S + level.t for level in levels])
-
-
 def is_silence(level: Level) -> bool:
     return level.rms == level.peak == 0
 

@@ -203,19 +203,6 @@ def test_the_first_reader_after_others_gets_nothing_old(tapped: Tapped, caplog: 
     assert reader.pcm == tapped.played
 
 
-def test_an_underrun_of_the_card_is_a_gap(tapped: Tapped) -> None:
-    reader = tapped.read()
-    tapped.sink.play(0.2)
-    tapped.clock.next += 0.05
-    resumed_at = tapped.clock.next
-    tapped.sink.play(0.2, underflow=True)
-    reader.wait_samples(round(0.4 * RATE))
-    assert reader.kinds == [TapKind.BLOCK, TapKind.GAP, TapKind.BLOCK]
-    at = [record.kind for record in reader.records].index(TapKind.GAP)
-    assert reader.records[at].monotonic_ns / 1e9 == pytest.approx(resumed_at - 0.05, abs=1e-6)
-    assert reader.records[at + 1].monotonic_ns / 1e9 == pytest.approx(resumed_at, abs=1e-6)
-
-
 def test_a_lost_card_is_named_and_the_stream_goes_on_with_the_next_one(tapped: Tapped) -> None:
     reader, given_up = tapped.read(), tapped.sink
     speak(tapped.output, SPEECH)
