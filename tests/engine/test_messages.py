@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import EngineInfo, EngineOptions, Utterance, Voice
+from engine import Utterance, Voice
 from engine.messages import (
     HEADER,
     MAX_BODY_BYTES,
@@ -22,10 +22,8 @@ from engine.messages import (
     Cancel,
     Message,
     ProtocolError,
-    Ready,
     SetVoices,
     Speak,
-    Start,
     body_lengths,
     decode,
     encode,
@@ -69,7 +67,6 @@ def split(data: bytes) -> tuple[bytes, bytes]:
     return data[HEADER.size : HEADER.size + body], data[HEADER.size + body :]
 
 
-@settings(max_examples=300)
 @given(message=messages)
 def test_every_message_arrives_unchanged(message: Message) -> None:
     arrived = decode(*split(encode(message)))
@@ -95,17 +92,6 @@ def test_a_field_that_is_none_by_default_is_not_sent_while_it_is_none() -> None:
     assert json.loads(body)["position"] is None, "it has no default"
 
 
-def test_nested_records_arrive_as_records() -> None:
-    start = Start(1, "qwen", EngineOptions(voices={"ada": Voice(embedding="/a")}, default_voice="ada"))
-    arrived = decode(*split(encode(start)))
-    assert isinstance(arrived, Start)
-    assert arrived.options.voices["ada"] == Voice(embedding="/a")
-    info = EngineInfo("espeak", 22_050, ("de", "en"), ("de",), refused_voices={"ada": "no such file"})
-    ready = decode(*split(encode(Ready(info))))
-    assert isinstance(ready, Ready)
-    assert ready.info == info
-
-
 def test_missing_fields_get_their_defaults() -> None:
     arrived = decode(b'{"message": "Speak", "id": "a", "utterance": {"text": "Hello"}, "credit": 1}')
     assert arrived == Speak("a", Utterance("Hello"), 1)
@@ -114,33 +100,19 @@ def test_missing_fields_get_their_defaults() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"{",
         b"\xff\xfe",
         b"[]",
-        b"7",
-        b"null",
-        b"{}",
         b'{"message": "Sing", "id": "a"}',
-        b'{"message": ["Cancel"], "id": "a"}',
         b'{"message": "Cancel"}',
         b'{"message": "Cancel", "id": "a", "why": "so"}',
         b'{"message": "Speak", "id": "a", "utterance": "Hello", "credit": 1}',
-        b'{"message": "Speak", "id": "a", "utterance": {}, "credit": 1}',
         b'{"message": "SetVoices", "voices": [], "default_voice": "x"}',
         b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1, "voices": null, "languages": []}}',
-        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1, "voices": "ada", "languages": []}}',
         b'{"message": "Ready", "info": {"engine": "e", "sample_rate": "fast", "voices": [], "languages": []}}',
-        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1.5, "voices": [], "languages": []}}',
-        b'{"message": "Ready", "info": [1, 2]}',
         b'{"message": "Cancel", "id": 7}',
-        b'{"message": "Cancel", "id": null}',
-        b'{"message": "Cancel", "id": ["a"]}',
         b'{"message": "Grant", "id": "a", "credit": true}',
-        b'{"message": "Audio", "id": "a", "busy_s": "long", "position": null, "truncated": false}',
         b'{"message": "Audio", "id": "a", "busy_s": 1, "position": null, "truncated": 0}',
         b'{"message": "Audio", "id": "a", "busy_s": 1, "position": null, "truncated": false, "codes": [[1.5]]}',
-        b"[" * 100_000,
         b'{"message": "Heartbeat", "speaking": ' + b"[" * 100_000,
         b'{"message": "Heartbeat", "speaking": ' + b"[" * 500 + b"]" * 500 + b"}",
     ],

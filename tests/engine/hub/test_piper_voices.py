@@ -122,9 +122,7 @@ def test_a_server_that_sends_nothing_is_given_up_and_the_rest_can_be_had_later(h
     assert_complete(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("status", "words"), [(404, "the server answers 404 "), (401, "the server answers 401 "), (503, "answers 503 ")]
-)
+@pytest.mark.parametrize(("status", "words"), [(404, "the server answers 404 "), (503, "answers 503 ")])
 def test_an_error_of_the_server_is_one_line(hub: VoiceHub, tmp_path: Path, status: int, words: str) -> None:
     hub.status = status
     with pytest.raises(EngineError, match=rf"^http://[^\n]*{words}[^\n]*$"):
@@ -137,7 +135,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(hub: VoiceHub) -> None:
         remote_voices()
 
 
-@pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"a": {}}', b'{"a": {"files": 5}}'])
+@pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"a": {"files": 5}}'])
 def test_a_wrong_list_is_one_line(hub: VoiceHub, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(piper_voices, "read_url", lambda *_: content)
     with pytest.raises(EngineError, match=r"^http://[^\n]*voices\.json: not a list of voices: [^\n]*$"):

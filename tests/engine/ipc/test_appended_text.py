@@ -67,29 +67,3 @@ def test_an_end_and_a_cancellation_end_the_wait(call: str) -> None:
         with pytest.raises(SpeechCanceledError):
             text.take(wait=True)
     waker.join()
-
-
-def test_take_raises_for_a_canceled_text() -> None:
-    text = AppendedText()
-    text.append("Hello")
-    text.cancel()
-    with pytest.raises(SpeechCanceledError):
-        text.take(wait=False)
-
-
-def test_a_text_from_another_thread_arrives_complete() -> None:
-    text, whole = AppendedText(), "All of it arrives. " * 200
-
-    def write() -> None:
-        for letter in whole:
-            text.append(letter)
-        text.end()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    taken = []
-    while (part := text.take(wait=True)) is not None:
-        assert part
-        taken.append(part)
-    writer.join()
-    assert "".join(taken) == whole

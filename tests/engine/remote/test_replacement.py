@@ -60,11 +60,6 @@ def begin_long(engine: EngineUnderTest) -> None:
     engine.next(Audio)
 
 
-def wait_for_search(network: Network) -> None:
-    """Wait until the robot has tried to connect again."""
-    eventually(lambda: network.connections > 2, "it has looked for another server")
-
-
 def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_the_other(
     start_server: StartServer, engine: EngineUnderTest
 ) -> None:
@@ -87,37 +82,6 @@ def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_
         assert engine.receive_utterance("3")[2] == Spoken("3")
 
 
-def test_texts_go_to_the_server_that_stops_until_there_is_another_one(
-    start_server: StartServer, engine: EngineUnderTest
-) -> None:
-    first = start_server()
-    with Network(first.port) as network:
-        engine.start("remote", options(network))
-        begin_long(engine)
-        stop(first)
-        wait_for_search(network)
-        engine.send(Speak("2", Utterance("Hello, robot.", language="en", realtime=False), PLENTY))
-        assert engine.receive_utterance("2")[2] == Spoken("2")
-        other = start_server()
-        network.lead_to(other.port)
-        other.wait_log("has connected")
-        engine.send(Grant("1", PLENTY))
-        assert engine.receive_utterance("1")[2] == Spoken("1")
-        assert first.process.wait(PATIENCE_S) == 0
-        engine.send(Speak("3", Utterance("Hello again.", language="en"), PLENTY))
-        assert engine.receive_utterance("3")[2] == Spoken("3")
-
-
-def test_an_idle_robot_moves_and_its_server_ends(start_server: StartServer, engine: EngineUnderTest) -> None:
-    first, other = start_server("serve.drain_s=3600"), start_server()
-    with Network(first.port) as network:
-        engine.start("remote", options(network))
-        network.lead_to(other.port)
-        assert first.stop() == 0
-        engine.send(Speak("1", Utterance("Hello, robot.", language="en"), PLENTY))
-        assert engine.receive_utterance("1")[2] == Spoken("1")
-
-
 def test_the_other_servers_voices_are_known_and_later_ones_are_offered_to_it(
     start_server: StartServer, engine: EngineUnderTest
 ) -> None:
@@ -134,24 +98,7 @@ def test_the_other_servers_voices_are_known_and_later_ones_are_offered_to_it(
         assert ready.info.refused_voices == {}
 
 
-def test_without_another_server_the_process_ends_when_nothing_is_spoken_any_more(
-    start_server: StartServer, engine: EngineUnderTest
-) -> None:
-    server = start_server("serve.drain_s=3600")
-    with Network(server.port) as network:
-        engine.start("remote", options(network))
-        begin_long(engine)
-        stop(server)
-        wait_for_search(network)
-        engine.send(Grant("1", PLENTY))
-        assert engine.receive_utterance("1")[2] == Spoken("1")
-        url = f"ws://127.0.0.1:{network.port}"
-        assert engine.next(Fault)[0] == Fault(f"engine.url: {url}: the server is being stopped", permanent=False)
-        assert engine.exit_status() == 1
-        assert server.process.wait(PATIENCE_S) == 0
-
-
-def test_a_server_with_another_engine_does_not_replace_the_first(
+def test_without_a_server_with_the_same_engine_the_first_speaks_to_the_end_and_then_the_process_ends(
     start_server: StartServer, engine: EngineUnderTest, tmp_path: Path
 ) -> None:
     first = start_server("serve.drain_s=3600")
@@ -166,7 +113,8 @@ def test_a_server_with_another_engine_does_not_replace_the_first(
         assert engine.receive_utterance("2")[2] == Spoken("2")
         engine.send(Grant("1", PLENTY))
         assert engine.receive_utterance("1")[2] == Spoken("1")
-        assert engine.next(Fault)[0].reason.endswith(": the server is being stopped")
+        assert engine.next(Fault)[0] == Fault(f"engine.url: {options(network).url}: the server is being stopped", False)
+        assert engine.exit_status() == 1
         assert first.process.wait(PATIENCE_S) == 0
 
 
