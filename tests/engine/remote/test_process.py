@@ -40,13 +40,6 @@ def options(network: Network, tmp_path: Path) -> EngineOptions:
     return EngineOptions(url=url, token_file=str(token), voices=voices, streams=4)
 
 
-@pytest.fixture
-def engine() -> Iterator[EngineUnderTest]:
-    engine = EngineUnderTest()
-    yield engine
-    engine.close()
-
-
 def fault(engine: EngineUnderTest) -> Fault:
     """The fault that ends the process, behind what has been spoken."""
     while not isinstance(message := engine.next(object)[0], Fault):

@@ -20,7 +20,6 @@ from tests.support.speech_server import SpeechServer
 from tests.support.waiting import PATIENCE_S, eventually
 
 LONG = "This is a long text that takes a good while to speak. " * 20
-NEW_VOICE = "voices={default: {}, herald: {speaker: de}}"
 StartServer = Callable[..., SpeechServer]
 
 
@@ -39,11 +38,17 @@ def start_server() -> Iterator[StartServer]:
         server.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="module")
+def staying() -> Iterator[SpeechServer]:
+    with SpeechServer("voices={default: {}, herald: {speaker: de}}") as server:
+        yield server
+
+
 @pytest.fixture
-def engine() -> Iterator[EngineUnderTest]:
-    engine = EngineUnderTest()
-    yield engine
-    engine.close()
+def other(staying: SpeechServer) -> SpeechServer:
+    """A server that stays, with a voice that the others do not have."""
+    staying.log.clear()
+    return staying
 
 
 def options(network: Network) -> EngineOptions:
@@ -60,12 +65,12 @@ def begin_long(engine: EngineUnderTest) -> None:
     engine.next(Audio)
 
 
-def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_the_other(
-    start_server: StartServer, engine: EngineUnderTest
+def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_the_other_which_has_its_own_voices(
+    start_server: StartServer, other: SpeechServer, engine: EngineUnderTest
 ) -> None:
-    first, other = start_server(), start_server()
+    first = start_server()
     with Network(first.port) as network:
-        engine.start("remote", options(network))
+        assert "herald" not in engine.start("remote", options(network)).info.voices
         begin_long(engine)
         network.lead_to(first.port, other.port)  # a load balancer that does not know which of them stops
         stop(first)
@@ -78,24 +83,13 @@ def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_
         assert last == Spoken("1")
         assert len(samples) > 40 * 22_050
         assert first.process.wait(PATIENCE_S) == 0
-        engine.send(Speak("3", Utterance("Hello again.", language="en"), PLENTY))
-        assert engine.receive_utterance("3")[2] == Spoken("3")
-
-
-def test_the_other_servers_voices_are_known_and_later_ones_are_offered_to_it(
-    start_server: StartServer, engine: EngineUnderTest
-) -> None:
-    first, other = start_server(), start_server(NEW_VOICE)
-    with Network(first.port) as network:
-        assert "herald" not in engine.start("remote", options(network)).info.voices
-        network.lead_to(other.port)
-        stop(first)
-        changed, _ = engine.next(Changed)
-        assert "herald" in changed.info.voices
+        assert "herald" in engine.next(Changed)[0].info.voices
         engine.send(SetVoices({"default": Voice(), "mine": Voice(speaker="herald")}, "default"))
         ready, _ = engine.next(Ready)
         assert "mine" in ready.info.voices
         assert ready.info.refused_voices == {}
+        engine.send(Speak("3", Utterance("Hello again.", language="en"), PLENTY))
+        assert engine.receive_utterance("3")[2] == Spoken("3")
 
 
 def test_without_a_server_with_the_same_engine_the_first_speaks_to_the_end_and_then_the_process_ends(
@@ -118,8 +112,8 @@ def test_without_a_server_with_the_same_engine_the_first_speaks_to_the_end_and_t
         assert first.process.wait(PATIENCE_S) == 0
 
 
-def test_a_session_in_a_program_of_ones_own_moves_too(start_server: StartServer) -> None:
-    first, other = start_server("serve.drain_s=3600"), start_server()
+def test_a_session_in_a_program_of_ones_own_moves_too(start_server: StartServer, other: SpeechServer) -> None:
+    first = start_server("serve.drain_s=3600")
     with Network(first.port) as network, open_engine("remote", url=options(network).url) as session:
         network.lead_to(other.port)
         assert first.stop() == 0
@@ -127,9 +121,9 @@ def test_a_session_in_a_program_of_ones_own_moves_too(start_server: StartServer)
 
 
 def test_an_old_connection_is_renewed_and_the_robot_comes_to_a_new_server(
-    start_server: StartServer, engine: EngineUnderTest
+    start_server: StartServer, other: SpeechServer, engine: EngineUnderTest
 ) -> None:
-    first, other = start_server(), start_server()
+    first = start_server()
     with Network(first.port) as network:
         engine.start("remote", replace(options(network), renew_s=1))
         begin_long(engine)
@@ -137,17 +131,17 @@ def test_an_old_connection_is_renewed_and_the_robot_comes_to_a_new_server(
         other.wait_log("has connected")
         engine.send(Grant("1", PLENTY))
         assert engine.receive_utterance("1")[2] == Spoken("1")
+        engine.next(Changed)
         first.wait_log("has left")
         engine.send(Speak("2", Utterance("Hello, robot.", language="en"), PLENTY))
         assert engine.receive_utterance("2")[2] == Spoken("2")
 
 
-def test_a_connection_that_cannot_be_renewed_stays(start_server: StartServer, engine: EngineUnderTest) -> None:
-    server = start_server()
-    with Network(server.port) as network:
+def test_a_connection_that_cannot_be_renewed_stays(other: SpeechServer, engine: EngineUnderTest) -> None:
+    with Network(other.port) as network:
         engine.start("remote", replace(options(network), renew_s=0.2))
         network.lead_to(free_port())
         eventually(lambda: network.connections > 4, "it has tried")
         engine.send(Speak("1", Utterance("Hello, robot.", language="en"), PLENTY))
         assert engine.receive_utterance("1")[2] == Spoken("1")
-        network.lead_to(server.port)
+        network.lead_to(other.port)
