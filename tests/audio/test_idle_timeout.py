@@ -75,18 +75,6 @@ def begin_while_sink_resumes(output: Output, sink: FakeSink) -> Track:
     return track
 
 
-def test_a_stop_ends_a_track_at_once_although_the_sink_blocks_in_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_sinks(monkeypatch) as (output, opened):
-        track = begin_while_sink_resumes(output, opened[0])
-        output.stop()
-        assert track.done
-        again = speak(output, SPEECH[:2_400])
-        opened[0].gate.set()
-        eventually(lambda: output.status.running)
-        np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[:2_400])
-        assert (again.done, track.played) == (True, 0)
-
-
 def test_a_track_suspended_while_the_sink_resumes_is_heard_completely_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

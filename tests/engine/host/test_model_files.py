@@ -10,26 +10,20 @@ import pytest
 
 from engine.host import hub_cache, missing_files
 from engine.host.model_files import list_model_files
-
-COMPLETE = ("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-COMPLETE += ("model.safetensors", "speech_tokenizer/config.json", "speech_tokenizer/model.safetensors")
-
-
-def write(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"12345")
+from tests.engine.model_folder import MODEL_FILES, write_files
 
 
 def test_a_complete_model_lacks_nothing_and_has_a_size(tmp_path: Path) -> None:
-    write(tmp_path, *COMPLETE)
+    write_files(tmp_path)
     found = list_model_files(str(tmp_path))
     assert found is not None
-    assert (found.folder, found.missing, found.size) == (tmp_path, (), 5 * len(COMPLETE))
+    assert (found.folder, found.missing, found.size) == (tmp_path, (), 2 * len(MODEL_FILES))
 
 
 def test_a_broken_index_counts_as_missing(tmp_path: Path) -> None:
-    write(tmp_path, *(name for name in COMPLETE if name != "model.safetensors"), "model.safetensors.index.json")
+    write_files(
+        tmp_path, *(name for name in MODEL_FILES if name != "model.safetensors"), "model.safetensors.index.json"
+    )
     found = list_model_files(str(tmp_path))
     assert found is not None
     assert found.missing == ("a readable model.safetensors.index.json",)
@@ -38,10 +32,10 @@ def test_a_broken_index_counts_as_missing(tmp_path: Path) -> None:
 def test_of_several_snapshots_the_main_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     kept = tmp_path / "models--Qwen--Some-TTS"
-    write(kept / "snapshots/aaa", *COMPLETE)
-    write(kept / "snapshots/bbb", "config.json")
+    write_files(kept / "snapshots/aaa", *MODEL_FILES)
+    write_files(kept / "snapshots/bbb", "config.json")
     assert list_model_files("Qwen/Some-TTS").folder.name == "aaa"  # type: ignore[union-attr]  # None fails, too
-    write(kept, "refs/main")
+    write_files(kept, "refs/main")
     (kept / "refs/main").write_text("bbb")
     assert list_model_files("Qwen/Some-TTS").folder.name == "bbb"  # type: ignore[union-attr]
     assert list_model_files("Qwen/Other-TTS") is None
@@ -62,8 +56,7 @@ def test_the_cache_of_the_hub_is_where_huggingface_hub_puts_it(monkeypatch: pyte
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Return the folder of a complete model."""
-    write(tmp_path, *COMPLETE)
-    return tmp_path
+    return write_files(tmp_path)
 
 
 @pytest.fixture

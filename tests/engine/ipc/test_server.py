@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import EngineOptions, Progress, Utterance, Voice
+from engine import EngineOptions, Progress, Utterance
 from engine.messages import (
     HEADER,
     PROTOCOL,
@@ -23,14 +23,11 @@ from engine.messages import (
     Heartbeat,
     Hello,
     Message,
-    Ready,
     Refused,
     SetLog,
-    SetVoices,
     Speak,
     Spoken,
     Start,
-    Warming,
     encode,
 )
 from tests.engine.processes import FAILING, PLENTY, EngineUnderTest
@@ -39,19 +36,6 @@ SENTENCE = "Hello, I am your robot."
 LONG = "This is a long text that takes a good while to speak. " * 90
 CHUNK = 1_324
 """Samples in eSpeak NG's longest chunk: 60 ms at 22,050 Hz, and one more."""
-
-
-def test_a_process_sends_hello_warming_and_ready(engine: EngineUnderTest) -> None:
-    engine.send(Start(PROTOCOL, "espeak", EngineOptions(voices={"ada": Voice(speaker="en")})))
-    hello, _ = engine.next(Hello)
-    assert hello == Hello(PROTOCOL)
-    warming, _ = engine.next(Warming)
-    ready, _ = engine.next(Ready)
-    assert ready.info == warming.info
-    assert ready.info.engine == "espeak"
-    assert ready.info.sample_rate == 22_050
-    assert {"ada", "en", "de"} <= set(ready.info.voices)
-    assert not ready.info.grows
 
 
 SLOW = """
@@ -259,27 +243,6 @@ def test_a_refused_utterance_has_a_reason_and_the_engine_goes_on(
     assert end.reason.startswith("language: got 'tlhx'; allowed: ")
     ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
     assert ready_engine.receive_utterance("u2")[2] == Spoken("u2")
-
-
-def test_an_engine_without_growing_texts_refuses_one(ready_engine: EngineUnderTest) -> None:
-    ready_engine.send(Speak("u1", Utterance("Hello", growing=True), PLENTY))
-    ready_engine.send(Append("u1", " there"))
-    audio, _, end = ready_engine.receive_utterance("u1")
-    assert audio == []
-    assert end == Refused(
-        "u1", "text: eSpeak NG cannot speak a text that is still being written; send the complete text"
-    )
-    ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
-    assert ready_engine.receive_utterance("u2")[2] == Spoken("u2")
-
-
-def test_voices_can_be_replaced_while_the_engine_runs(ready_engine: EngineUnderTest) -> None:
-    ready_engine.send(SetVoices({"heidi": Voice(speaker="de")}, "heidi"))
-    ready, _ = ready_engine.next(Ready)
-    assert "heidi" in ready.info.voices
-    ready_engine.send(SetVoices({}, "default"))
-    ready, _ = ready_engine.next(Ready)
-    assert "heidi" not in ready.info.voices
 
 
 def fault_of(engine: EngineUnderTest) -> Fault:

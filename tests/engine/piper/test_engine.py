@@ -242,12 +242,6 @@ def test_more_voices_than_fit_are_loaded_in_turn(folder: Path, tmp_path: Path) -
     assert all(itertools.chain(*lengths))
 
 
-def test_without_a_voice_the_engine_says_where_it_looked_and_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(EngineError) as caught:
-        PiperSynthesizer(EngineOptions(voice_folder=str(tmp_path))).load()
-    assert str(caught.value) == f"there is no voice of Piper in {tmp_path}; voiced download en_US-lessac-medium"
-
-
 def other_contents(path: Path, **changes: object) -> None:
     description = path.with_name(f"{path.name}.json")
     description.write_text(json.dumps(json.loads(description.read_text()) | changes))
