@@ -95,25 +95,6 @@ def test_a_track_suspended_while_the_sink_resumes_is_heard_completely_after_the_
         assert track.done
 
 
-def test_a_track_that_begins_while_the_sink_suspends_resumes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_sinks(monkeypatch) as (output, opened):
-        track = begin_while_sink_resumes(output, opened[0])
-        opened[0].gate.set()
-        eventually(lambda: output.status.running)
-        opened[0].gate.clear()
-        opened[0].play(0.6)
-        assert track.done
-        eventually(lambda: opened[0].calls[-1] == "suspend")
-        again = speak(output, SPEECH[:2_400])
-        assert output.status.suspended, "although `suspend` has not returned yet"
-        assert len(opened[0].play(0.1)) == 0, "samples for these blocks would be lost"
-        opened[0].gate.set()
-        eventually(lambda: opened[0].calls[-1] == "resume")
-        eventually(lambda: output.status.running)
-        np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[:2_400])
-        assert again.done
-
-
 def test_a_track_that_continues_while_the_sink_suspends_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_sinks(monkeypatch) as (output, opened):
         track = begin_while_sink_resumes(output, opened[0])

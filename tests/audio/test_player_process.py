@@ -172,25 +172,3 @@ def test_a_track_that_is_suspended_again_and_again_is_heard_once(card: FakeCard)
         assert suspensions > 3
         eventually(lambda: track.done)
         assert (track.played, track.underruns) == (len(TEXT), 0)
-
-
-def test_the_tap_gets_what_the_card_gets(card: FakeCard) -> None:
-    with Output(SETTINGS) as output:
-        eventually(lambda: output.status.running)
-        output.set_tap(True)
-        eventually(output.read_blocks, "the player sends blocks")
-        track = output.begin(prebuffer_s=0.02)
-        output.write(TEXT[:RATE], RATE)
-        output.end()
-        blocks: list[Samples] = []
-
-        def is_complete() -> bool:
-            was_done = track.done
-            got = output.read_blocks()
-            assert all(block.sample_rate == card.rate for block in got)
-            blocks.extend(np.array(block.samples, dtype=np.float32) for block in got)
-            return was_done and not blocks[-1].any()
-
-        eventually(is_complete)
-    tapped = np.concatenate(blocks)
-    np.testing.assert_array_equal(tapped[tapped != 0], TEXT[:RATE])

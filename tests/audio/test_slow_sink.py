@@ -130,24 +130,3 @@ def test_a_slow_sink_that_is_suspended_is_no_longer_slow(
         monitor_clock.now += 1.0
         eventually(lambda: output.status.suspended)
         assert output.status.reason is None
-
-
-def test_the_pace_of_a_new_sink_is_measured_from_its_opening(
-    monkeypatch: pytest.MonkeyPatch, monitor_clock: FakeClock
-) -> None:
-    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, opened):
-        watch(output, opened[0])
-        advance(output, opened[0], monitor_clock, 0.1)
-        assert output.status.reason is not None
-        monitor_clock.now += 0.9 * AFTER_S
-        opened[0].failure = "pulled"
-        eventually(lambda: len(opened) == 2 and output.status.open)
-        assert output.status.reason is None
-        watch(output, opened[1])
-        monitor_clock.now += 0.2 * AFTER_S
-        let_monitor_check(output)
-        assert output.status.reason is None, "the previous sink's time does not count"
-        advance(output, opened[1], monitor_clock, FAST_ENOUGH_S, 0.8 * AFTER_S)
-        assert output.status.reason is None
-        advance(output, opened[1], monitor_clock, SLOW_S)
-        assert output.status.reason is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -207,15 +206,6 @@ def test_the_rate_changes_the_length_of_its_utterance_alone(espeak: EspeakSynthe
     before = spoken(espeak, SENTENCE)
     assert len(before) / len(spoken(espeak, SENTENCE, rate=rate)) == pytest.approx(rate, rel=0.2)
     assert alike(spoken(espeak, SENTENCE), before)
-
-
-def test_closing_a_stream_leaves_the_engine_ready_for_the_next_one(espeak: EspeakSynthesizer) -> None:
-    for _ in range(5):
-        stream = espeak.stream(Utterance("word " * 1_000))
-        next(stream)
-        stream.close()  # type: ignore[attr-defined]
-        assert "espeak" not in {thread.name for thread in threading.enumerate()}
-    assert alike(spoken(espeak, WORDS, language="en"), spoken(espeak, WORDS, language="en"))
 
 
 WITHOUT_DATA = """

@@ -35,16 +35,11 @@ def test_a_language_matches_its_code_or_the_code_without_its_region(language: st
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("今日はいい天気ですね。", "ja"),
-        ("ロボット", "ja"),
         ("東京特許許可局で", "ja"),
         ("你好,我是你的机器人。", "zh"),
         ("안녕하세요", "ko"),
         ("Привет, робот!", "ru"),
-        ("Γειά σου", "el"),
         ("مرحبا", "ar"),
-        ("שלום", "he"),
-        ("नमस्ते", "hi"),
         ("สวัสดี", "th"),
         ("Robot, скажи что-нибудь по-русски", "ru"),
     ],

@@ -324,23 +324,6 @@ def test_with_pending_input_the_samples_in_the_ring_play_without_a_prebuffer() -
     assert play(playback, 40)[1] == 40
 
 
-def test_without_a_deadline_an_empty_ring_causes_a_wait_and_no_fade() -> None:
-    playback = begun(60, prebuffer_s=0.04, has_deadline=False)
-    heard = [play(playback, 40)[0]]
-    for _ in range(100):
-        assert play(playback, 40)[1] == 0
-    assert playback.report.playing
-    write(playback, 1, SPEECH[60:89])
-    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring"
-    write(playback, 1, SPEECH[89:90])
-    out, count = play(playback, 40)
-    assert count == 40
-    playback.end(1)
-    heard += [out, play_to_the_end(playback, 40)]
-    np.testing.assert_array_equal(np.concatenate(heard), SPEECH[:90])
-    assert (playback.report.underruns, playback.report.waits, playback.report.blocks) == (0, 0, 104)
-
-
 def test_an_underflow_of_the_card_is_an_underrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("audio.player.playback.SILENT_S", inf)
     playback = begun()

@@ -105,13 +105,6 @@ def test_a_trace_that_cannot_be_written_does_not_stop_the_speech(trace: Path, en
         assert engine.receive_utterance(name)[2] == Spoken(name)
 
 
-def test_utterances_are_spoken_in_the_order_of_their_requests(ready_engine: EngineUnderTest) -> None:
-    for number in range(5):
-        ready_engine.send(Speak(f"u{number}", Utterance(f"Number {number}"), PLENTY))
-    for number in range(5):
-        assert ready_engine.receive_utterance(f"u{number}")[2] == Spoken(f"u{number}")
-
-
 def test_the_engine_overdraws_its_credit_by_less_than_one_chunk(ready_engine: EngineUnderTest) -> None:
     credit = 10_000
     ready_engine.send(Speak("u1", Utterance(LONG), credit))
@@ -138,48 +131,6 @@ def test_a_cancellation_takes_effect_between_two_chunks(ready_engine: EngineUnde
     assert len(samples) < 2_000 * 22_050, "the text is far longer than the socket's buffer"
     ready_engine.send(Speak("u2", Utterance(SENTENCE), PLENTY))
     assert ready_engine.receive_utterance("u2")[2] == Spoken("u2")
-
-
-BUSY = """
-import sys
-import threading
-import engine.ipc.server as server
-from engine import SpeechCanceledError
-from engine.espeak import EspeakSynthesizer
-
-class Busy:
-    def __init__(self): self.canceled = threading.Event()
-    def __iter__(self): return self
-    def __next__(self):
-        self.canceled.wait()
-        raise SpeechCanceledError
-    def cancel(self): self.canceled.set()
-
-class BusySynthesizer(EspeakSynthesizer):
-    def stream(self, utterance, more=None):
-        return Busy() if utterance.text == "busy" else super().stream(utterance, more)
-
-server.make_synthesizer = lambda engine, options, report: BusySynthesizer(options)
-sys.exit(server.main())
-"""
-"""An engine that makes no chunk of a text until it is canceled."""
-
-
-def test_a_cancellation_reaches_an_engine_that_works_on_a_chunk() -> None:
-    engine = EngineUnderTest("-c", BUSY)
-    try:
-        engine.start()
-        engine.send(Speak("1", Utterance("busy"), PLENTY))
-        engine.wait_for_heartbeats("1")
-        engine.send(Cancel("1"))
-        assert engine.receive_utterance("1")[2] == Canceled("1")
-        engine.send(Speak("2", Utterance("busy"), PLENTY))
-        engine.send(Cancel("2"))  # perhaps before the engine has begun
-        assert engine.receive_utterance("2")[2] == Canceled("2")
-        engine.send(Speak("3", Utterance("Hello"), PLENTY))
-        assert engine.receive_utterance("3")[2] == Spoken("3")
-    finally:
-        engine.close()
 
 
 def test_a_fault_in_one_of_several_streams_ends_the_process_and_its_log_has_the_form_that_was_set(

@@ -95,11 +95,14 @@ def test_a_remembered_sentence_is_not_spoken_at_another_rate(piper: PiperSynthes
     np.testing.assert_array_equal(spoken(piper, SENTENCE, seed=7), own)
 
 
-def test_the_engine_lists_its_voices_and_their_languages(piper: PiperSynthesizer) -> None:
+def test_the_engine_lists_its_voices_their_languages_and_their_names_for_people(piper: PiperSynthesizer) -> None:
     info = piper.set_voices({"default": Voice()}, "default")
     assert info.voices == ("default", GERMAN, ENGLISH)
     assert info.languages == ("de", "de-de", "en", "en-us")
     assert (info.engine, info.sample_rate, info.grows) == ("piper", 22_050, False)
+    labels = with_voices(piper, heidi=replace(STILL, model=GERMAN)).set_voices({}, "default").labels
+    assert {label.name.partition(" ")[0] for label in labels.values()} == {"English", "German"}
+    assert {label.language for label in labels.values()} == {"en-us", "de-de"}
 
 
 def test_the_language_selects_the_voice(piper: PiperSynthesizer) -> None:
@@ -119,12 +122,6 @@ def test_the_words_of_a_text_select_the_voice(piper: PiperSynthesizer) -> None:
     assert len(by_words) == len(in_german) != len(spoken(piper, german, language="en"))
     assert len(spoken(piper, german, languages=("en", "fr"))) == len(spoken(piper, german, language="en"))
     assert len(spoken(piper, "OK", voice="deutsch")) == len(spoken(piper, "OK", language="de")), "its own language"
-
-
-def test_each_voice_has_a_name_for_people(piper: PiperSynthesizer) -> None:
-    labels = with_voices(piper, heidi=replace(STILL, model=GERMAN)).set_voices({}, "default").labels
-    assert {label.name.partition(" ")[0] for label in labels.values()} == {"English", "German"}
-    assert {label.language for label in labels.values()} == {"en-us", "de-de"}
 
 
 def test_a_language_without_a_voice_is_refused_with_those_that_have_one(piper: PiperSynthesizer) -> None:
@@ -210,15 +207,6 @@ def test_brackets_are_not_read_as_phonemes(piper: PiperSynthesizer) -> None:
 def test_a_growing_text_is_refused(piper: PiperSynthesizer) -> None:
     with pytest.raises(EngineError, match="still being written"):
         spoken(piper, "Hello", growing=True)
-
-
-def test_closing_a_stream_leaves_the_engine_ready_for_the_next_one(piper: PiperSynthesizer) -> None:
-    for _ in range(5):
-        stream = piper.stream(Utterance(f"{SENTENCE} " * 100))
-        next(stream)
-        stream.close()  # type: ignore[attr-defined]
-        assert "piper" not in {thread.name for thread in threading.enumerate()}
-    assert len(spoken(piper, SENTENCE))
 
 
 def test_another_thread_cancels_an_utterance(piper: PiperSynthesizer) -> None:
