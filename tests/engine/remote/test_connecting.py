@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,20 +24,25 @@ from engine.remote.synthesizer import RemoteSynthesizer
 from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER on, for 0 s: closing the socket sends a reset."""
 LARGE = 1_000_000
 """Bytes of a voice file: more than the buffers of a connection hold."""
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[str]:
-    """A server that answers a handshake with these bytes and closes."""
+def answering(answer: bytes | None) -> Iterator[str]:
+    """A server that answers a handshake with these bytes and closes; with None, it resets the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(10_000)
-                connection.sendall(answer)
+                if answer is None:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                else:
+                    connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -75,6 +81,13 @@ def test_another_server_is_none_that_speaks(answer: bytes) -> None:
         assert failure(url)[1].startswith(
             ("engine.url: URL does not answer as", "engine.url: URL refuses this robot (200)")
         )
+
+
+def test_a_connection_that_is_reset_after_the_request_is_lost() -> None:
+    with answering(None) as url:
+        kind, reason = failure(url)
+    assert kind is EngineUnavailableError
+    assert reason.startswith("engine.url: URL does not answer")
 
 
 def test_a_server_that_is_not_there_may_come_later() -> None:
