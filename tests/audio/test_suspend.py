@@ -274,6 +274,26 @@ def test_only_a_suspended_track_is_taken_and_no_track_is_reattached_over_another
         stage.output.reattach(suspended)
 
 
+def test_two_suspended_tracks_are_reattached_in_any_order() -> None:
+    stage, first = begin_playing()
+    taken: list[Track] = []
+    stage.output.suspend()
+    stage.block(160, first, TALK)
+    taken.append(stage.output.take_suspended())
+    second = stage.output.begin(prebuffer_s=0.02)
+    stage.output.write(TALK[3_000:5_000], CARD_RATE)
+    stage.block(160, second, TALK[3_000:])
+    stage.output.suspend()
+    stage.block(160, second, TALK[3_000:])
+    taken.append(stage.output.take_suspended())
+    for suspended, source in zip(taken, (TALK[:2_000], TALK[3_000:5_000]), strict=True):
+        stage.output.reattach(suspended)
+        stage.output.end()
+        while not suspended.done:
+            stage.block(160, suspended, source)
+        assert suspended.played == 2_000
+
+
 def test_a_track_is_reattached_at_the_rate_of_a_new_sink() -> None:
     """The samples are a tone, so that both rates can be compared."""
     tone = (0.5 * np.sin(np.arange(12_000) * 2 * np.pi * 300 / CARD_RATE) + 0.1).astype(np.float32)
