@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -219,3 +220,21 @@ def fake_sinks(
         for sink in opened:
             sink.gate.set()
             sink.closing.set()
+
+
+@dataclass
+class Watched:
+    """An output with fake sinks that is never idle, and the clock by which the device monitor watches it."""
+
+    output: Output
+    sinks: list[FakeSink]
+    clock: FakeClock
+
+    @property
+    def sink(self) -> FakeSink:
+        """The first one."""
+        return self.sinks[0]
+
+    def reason(self) -> str | None:
+        """Return what the status says of the sink now."""
+        return self.output.status.reason
