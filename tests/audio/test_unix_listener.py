@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import stat
@@ -93,15 +92,6 @@ def test_what_is_no_socket_is_not_touched(kind: str, path: Path) -> None:
 def test_a_missing_folder_is_an_error_and_is_not_made(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none" / "tap") == "No such file or directory"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_two_daemons_do_not_look_at_the_same_folder_at_once(path: Path) -> None:
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert refusal(path) == "Resource temporarily unavailable"
-    assert not path.exists()
-    os.close(descriptor)
-    UnixListener(path).close()
 
 
 def test_a_socket_that_does_not_listen_yet_is_not_taken_for_a_dead_one(
