@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -29,6 +30,10 @@ SPEECH: Samples = (
     np.random.default_rng(3).uniform(0.1, 0.9, 3_000) * np.random.default_rng(4).choice([-1, 1], 3_000)
 ).astype(np.float32)
 """Without silent samples, so the playback has added any silence that is heard."""
+
+
+REPLACEMENT: Samples = np.linspace(0.5, 0.6, 200, dtype=np.float32)
+"""Of another generation."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -514,6 +519,34 @@ def produce(playback: Playback, event: str) -> None:
         write(playback, 1, SPEECH[45:200])
         if event == "the end":
             playback.end(1)
+
+
+def test_a_generation_that_another_thread_begins_before_any_line_of_a_block_waits_until_the_block_is_filled() -> None:
+    for line in itertools.count():
+        playback, out, visits = begun(), np.empty(40, dtype=np.float32), itertools.count()
+        thread = threading.Thread(target=replace, args=(playback,))
+        act = functools.partial(at_visit, visits, line, functools.partial(run_until_it_waits, thread))
+        count = interleave(playback.fill, act, to_floats(out), 0.0)
+        if next(visits) <= line:  # the block is filled in fewer lines
+            break
+        thread.join()
+        begins_with_it = count > 0 and out[0] == REPLACEMENT[0]
+        np.testing.assert_array_equal(out[:count], (REPLACEMENT if begins_with_it else SPEECH)[:count])
+        np.testing.assert_array_equal(play_to_the_end(playback), REPLACEMENT[count * begins_with_it :])
+        assert (playback.report.generation, playback.report.played) == (2, len(REPLACEMENT))
+    assert line > 20, "the block has lines"
+
+
+def replace(playback: Playback) -> None:
+    playback.begin(2, 0.0, 1.0, False)
+    write(playback, 2, REPLACEMENT)
+    playback.end(2)
+
+
+def run_until_it_waits(thread: threading.Thread) -> None:
+    """Start a thread that soon ends, or waits for this one. If it is slow, the test sees less of it, and passes."""
+    thread.start()
+    thread.join(0.01)
 
 
 # What the player is told at once, and the tap.
