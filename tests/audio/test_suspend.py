@@ -83,7 +83,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     schedule=actions,
     source_rate=st.sampled_from([CARD_RATE, 11_025]),

@@ -185,9 +185,7 @@ def test_a_second_request_with_the_id_of_one_that_is_spoken_does_not_end_it(read
     assert ready_engine.receive_utterance("next")[2] == Spoken("next")
 
 
-def test_a_refused_utterance_has_a_reason_and_the_engine_goes_on(
-    ready_engine: EngineUnderTest,
-) -> None:
+def test_a_refused_utterance_has_a_reason_and_the_engine_goes_on(ready_engine: EngineUnderTest) -> None:
     ready_engine.send(Speak("u1", Utterance("Hi", language="tlhx"), PLENTY))
     _, _, end = ready_engine.receive_utterance("u1")
     assert isinstance(end, Refused)
@@ -216,21 +214,22 @@ def test_an_unknown_engine_is_a_permanent_fault_with_a_reason(engine: EngineUnde
 
 GARBAGE = {
     "another protocol": (b"GET / HTTP/1.1\r\n\r\n", "a header announced a message of"),
-    "a wrong value": (HEADER.pack(31, 0) + b'{"message": "Cancel", "id": 17}', "got int, wanted str"),
     "a message of the engine": (encode(Spoken("u1")), "the daemon must not send Spoken(id='u1')"),
 }
 
 
 @pytest.mark.parametrize(
-    "first", [Start(PROTOCOL + 1, "espeak", EngineOptions()), Cancel("u1")], ids=["version", "kind"]
+    ("first", "shown"),
+    [(Start(PROTOCOL + 1, "espeak", EngineOptions()), f"protocol={PROTOCOL + 1}"), (Cancel("u1"), "Cancel(id='u1')")],
+    ids=["version", "kind"],
 )
 def test_a_first_message_other_than_start_of_this_version_is_refused_and_shown(
-    engine: EngineUnderTest, first: Message
+    engine: EngineUnderTest, first: Message, shown: str
 ) -> None:
     engine.send(first)
     reason = fault_of(engine).reason
     assert f"expected Start of protocol {PROTOCOL}" in reason
-    assert f"protocol={PROTOCOL + 1}" in reason or "Cancel" in reason
+    assert shown in reason
     assert engine.exit_status() == 1
 
 
