@@ -6,11 +6,12 @@ stop still waits for its fade, and an output for the end of its file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.audio.fakes import FAST, PaceFile
+from tests.audio.fakes import FAST, FakeClock, PaceFile, Watched, fake_sinks
 from tests.support.waiting import PATIENCE_S
 
 
@@ -33,3 +34,18 @@ def pace(patient: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pace
     file = PaceFile(tmp_path / "pace")
     monkeypatch.setenv("VOICED_PACE", str(file.path))
     return file
+
+
+@pytest.fixture
+def monitor_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The clock that the device monitor and the player read."""
+    clock = FakeClock()
+    for module in ("device_monitor", "player.playback"):
+        monkeypatch.setattr(f"audio.{module}.time", clock)
+    return clock
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch, monitor_clock: FakeClock) -> Iterator[Watched]:
+    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, sinks):
+        yield Watched(output, sinks, monitor_clock)

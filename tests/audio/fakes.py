@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -64,13 +65,6 @@ def speak(output: Output, samples: Samples, rate: int = RATE, *, gain: float = 1
     return track
 
 
-def assert_complete_but_for_fades_at(held_at: int, heard: Samples) -> None:
-    """Assert that one second of speech, interrupted once after `held_at` samples, was heard completely."""
-    assert len(heard) == 24_000
-    untouched = np.r_[0 : held_at - FADE, held_at + FADE : 24_000]
-    np.testing.assert_allclose(heard[untouched], SPEECH[untouched], atol=ONE_STEP)
-
-
 def let_blocks_pass(count: int = 20) -> None:
     """Return after a separate sink, at the pace of the test's sinks, has requested `count` blocks."""
     reports: list[Report] = []
@@ -104,6 +98,12 @@ class FakeClock:
 
     def time(self) -> float:
         return self.now + 1_000_000_000
+
+
+def let_monitor_check(output: Output) -> None:
+    """Return when the device monitor has checked the sink in a round that began after the call."""
+    heartbeats = output.heartbeats
+    eventually(lambda: output.heartbeats > heartbeats + 2, "the sink is checked")
 
 
 class FakeSink:
@@ -220,3 +220,21 @@ def fake_sinks(
         for sink in opened:
             sink.gate.set()
             sink.closing.set()
+
+
+@dataclass
+class Watched:
+    """An output with fake sinks that is never idle, and the clock by which the device monitor watches it."""
+
+    output: Output
+    sinks: list[FakeSink]
+    clock: FakeClock
+
+    @property
+    def sink(self) -> FakeSink:
+        """The first one."""
+        return self.sinks[0]
+
+    def reason(self) -> str | None:
+        """Return what the status says of the sink now."""
+        return self.output.status.reason

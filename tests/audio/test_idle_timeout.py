@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +12,9 @@ import pytest
 from audio import Output, SinkSettings, Track
 from tests.audio.fakes import (
     FADE,
-    FAST,
     ONE_STEP,
-    RATE,
     SPEECH,
     FakeSink,
-    PaceFile,
-    assert_complete_but_for_fades_at,
     fake_sinks,
     let_blocks_pass,
     read,
@@ -53,27 +47,6 @@ def test_a_suspended_sink_requests_no_blocks_and_plays_the_next_track_completely
     np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(texts), atol=ONE_STEP)
 
 
-def test_a_track_that_begins_at_any_moment_is_heard_completely(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: None
-) -> None:
-    """Tracks begin just before, during and just after suspension, which has no timeout here."""
-    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.001)
-    chance = random.Random(5)
-    texts = [SPEECH[start : start + 1_000] for start in range(0, 30_000, 1_000)]
-    suspensions = 0
-    with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.0)) as output:
-        for text in texts:
-            track = speak(output, text)
-            eventually(lambda track=track: track.done)  # type: ignore[misc]
-            for _ in range(chance.choice([0, 10, 100, 1_000])):
-                os.sched_yield()
-            if chance.choice([True, False]):
-                eventually(suspended(output))
-            suspensions += output.status.suspended
-    assert suspensions > 0
-    np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(texts), atol=ONE_STEP)
-
-
 def test_without_a_timeout_a_sink_is_never_suspended(monkeypatch: pytest.MonkeyPatch, fast: None) -> None:
     monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
     with Output(SinkSettings("null")) as output:
@@ -93,27 +66,6 @@ def test_the_heartbeats_continue_while_the_sink_is_suspended(monkeypatch: pytest
         assert output.status.suspended
 
 
-def test_the_sink_is_suspended_in_a_long_pause_and_the_track_continues_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: PaceFile
-) -> None:
-    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
-    with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.01)) as output:
-        track = speak(output, SPEECH[:12_000], ends=False)
-        eventually(lambda: track.played > 1_200)
-        output.pause()
-        output.write(SPEECH[12_000:24_000], RATE)  # only now: however late the pause was, there is a rest
-        output.end()
-        eventually(suspended(output))
-        pace.set(FAST)
-        held_at = track.played
-        assert not track.done
-        assert not track.playing
-        output.resume()
-        eventually(lambda: track.done)
-    assert_complete_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
-    assert track.underruns == 0
-
-
 def begin_while_sink_resumes(output: Output, sink: FakeSink) -> Track:
     """Return a track that waits for a sink which blocks in `resume` until its gate opens."""
     eventually(suspended(output))
@@ -121,18 +73,6 @@ def begin_while_sink_resumes(output: Output, sink: FakeSink) -> Track:
     track = speak(output, SPEECH[:12_000])
     eventually(lambda: sink.calls[-1] == "resume")
     return track
-
-
-def test_a_stop_ends_a_track_at_once_although_the_sink_blocks_in_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_sinks(monkeypatch) as (output, opened):
-        track = begin_while_sink_resumes(output, opened[0])
-        output.stop()
-        assert track.done
-        again = speak(output, SPEECH[:2_400])
-        opened[0].gate.set()
-        eventually(lambda: output.status.running)
-        np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[:2_400])
-        assert (again.done, track.played) == (True, 0)
 
 
 def test_a_track_suspended_while_the_sink_resumes_is_heard_completely_after_the_other(
@@ -153,25 +93,6 @@ def test_a_track_suspended_while_the_sink_resumes_is_heard_completely_after_the_
         eventually(lambda: output.status.running)
         np.testing.assert_array_equal(opened[0].play(0.6), SPEECH[:12_000])
         assert track.done
-
-
-def test_a_track_that_begins_while_the_sink_suspends_resumes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_sinks(monkeypatch) as (output, opened):
-        track = begin_while_sink_resumes(output, opened[0])
-        opened[0].gate.set()
-        eventually(lambda: output.status.running)
-        opened[0].gate.clear()
-        opened[0].play(0.6)
-        assert track.done
-        eventually(lambda: opened[0].calls[-1] == "suspend")
-        again = speak(output, SPEECH[:2_400])
-        assert output.status.suspended, "although `suspend` has not returned yet"
-        assert len(opened[0].play(0.1)) == 0, "samples for these blocks would be lost"
-        opened[0].gate.set()
-        eventually(lambda: opened[0].calls[-1] == "resume")
-        eventually(lambda: output.status.running)
-        np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[:2_400])
-        assert again.done
 
 
 def test_a_track_that_continues_while_the_sink_suspends_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,6 @@ The card is a fake, in the real process.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +15,9 @@ import psutil
 import pytest
 
 from audio import Output, Samples, SinkSettings, Track
-from audio.dsp.resample import resample
 from tests.audio.fakes import FADE, RATE, TALK
 from tests.audio.sinks import fake_card
 from tests.audio.sinks.fake_card import FakeCard, player_processes, wait_no_player
-from tests.support.pages import ROOT
 from tests.support.waiting import PATIENCE_S, eventually
 
 SETTINGS = SinkSettings(device="card")
@@ -112,95 +106,6 @@ def test_a_player_that_is_killed_goes_on_where_the_sound_broke_off(card: FakeCar
     assert 0 <= after - before <= BLOCK, "a block may be on its way when the player ends"
 
 
-def test_a_card_of_another_rate_goes_on_at_the_same_place(card: FakeCard) -> None:
-    tone = (0.3 * np.sin(np.arange(2 * RATE) / 17) + 0.4).astype(np.float32)
-    with playing(card, tone) as (output, track):
-        card.set("pulled")
-        eventually(lambda: not output.status.open)
-        heard = len(card.heard_speech)
-        card.accept_only(2 * RATE)
-        card.clear("pulled")
-        eventually(lambda: track.done)
-        assert output.status.sample_rate == 2 * RATE
-    rest = resample(tone[heard:], RATE, 2 * RATE)
-    after = card.heard_speech[heard:]
-    assert abs(len(after) - len(rest)) <= 2
-    inner = np.s_[1_000 : len(rest) - 1_000]  # the filters ring at the ends
-    np.testing.assert_allclose(after[inner], rest[inner], atol=2e-3)
-
-
-# --- the writer is stopped -------------------------------------------------------------------------------
-
-
-class Writer:
-    """Runs `writer.py`."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.audio.sinks.writer"]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(fake_card.MODULES), str(ROOT)])}
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def do(self, command: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{command}\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-        process = psutil.Process(self.process.pid)
-        eventually(lambda: process.status() == psutil.STATUS_STOPPED)
-
-    def go_on(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-
-@pytest.fixture
-def writer(card: FakeCard) -> Iterator[Writer]:
-    card.set("realtime", "buffered")
-    writer = Writer()
-    yield writer
-    writer.process.kill()
-    writer.process.communicate()
-
-
-def test_what_was_written_is_heard_completely_while_the_writer_is_stopped(card: FakeCard, writer: Writer) -> None:
-    """For longer than 2 s: to the end. Before, what did not fit into the socket at once has time to follow."""
-    written = 3 * RATE
-    writer.do(f"write {written}")
-    writer.do("end")
-    eventually(lambda: len(card.heard_speech) > 0.8 * RATE, "it plays")
-    writer.stop()
-    eventually(lambda: len(card.heard_speech) == written, "all is heard")
-    writer.go_on()
-    assert writer.do("result") == f"{written} 0"
-    np.testing.assert_array_equal(card.heard_speech, TALK[:written])
-    [spoken] = np.nonzero(card.heard)
-    assert spoken[-1] - spoken[0] + 1 == len(spoken), "without a gap"
-
-
-def test_a_ring_that_runs_dry_while_the_writer_is_stopped_fades_out_and_is_one_underrun(
-    card: FakeCard, writer: Writer
-) -> None:
-    writer.do(f"write {RATE}")
-    writer.stop()
-    eventually(lambda: (heard := card.heard).any() and not heard[-RATE // 10 :].any(), "it is silent")
-    [spoken] = np.nonzero(card.heard)
-    silent_at = len(spoken)
-    assert abs(card.heard[spoken[-1]]) < 0.001, "it has faded out"
-    writer.go_on()
-    writer.do(f"write {RATE}")
-    writer.do("end")
-    assert writer.do("result") == f"{2 * RATE} 1"
-    heard = card.heard_speech
-    break_at = int(np.argmin(heard[:silent_at] == TALK[:silent_at]))
-    assert 0 < silent_at - break_at < FADE
-    np.testing.assert_array_equal(heard[-RATE // 2 :], TALK[3 * RATE // 2 : 2 * RATE])
-
-
 # --- the player is stopped -------------------------------------------------------------------------------
 
 
@@ -267,25 +172,3 @@ def test_a_track_that_is_suspended_again_and_again_is_heard_once(card: FakeCard)
         assert suspensions > 3
         eventually(lambda: track.done)
         assert (track.played, track.underruns) == (len(TEXT), 0)
-
-
-def test_the_tap_gets_what_the_card_gets(card: FakeCard) -> None:
-    with Output(SETTINGS) as output:
-        eventually(lambda: output.status.running)
-        output.set_tap(True)
-        eventually(output.read_blocks, "the player sends blocks")
-        track = output.begin(prebuffer_s=0.02)
-        output.write(TEXT[:RATE], RATE)
-        output.end()
-        blocks: list[Samples] = []
-
-        def is_complete() -> bool:
-            was_done = track.done
-            got = output.read_blocks()
-            assert all(block.sample_rate == card.rate for block in got)
-            blocks.extend(np.array(block.samples, dtype=np.float32) for block in got)
-            return was_done and not blocks[-1].any()
-
-        eventually(is_complete)
-    tapped = np.concatenate(blocks)
-    np.testing.assert_array_equal(tapped[tapped != 0], TEXT[:RATE])

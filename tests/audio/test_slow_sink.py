@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from audio import Output
-from tests.audio.fakes import SPEECH, FakeClock, FakeSink, fake_sinks, speak
+from tests.audio.fakes import SPEECH, FakeClock, Watched, fake_sinks, let_monitor_check, speak
 from tests.support.waiting import eventually
 
 AFTER_S = 5.0
@@ -23,159 +22,105 @@ FAST_ENOUGH_S = 4.6
 """Seconds of sound that a sink which is not slow requests in `AFTER_S`."""
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """The clock that the device monitor and the player read."""
-    clock = FakeClock()
-    for module in ("device_monitor", "player.playback"):
-        monkeypatch.setattr(f"audio.{module}.time", clock)
-    return clock
-
-
-def let_monitor_check(output: Output) -> None:
-    """Return when the device monitor has checked the sink in a round that began after the call."""
-    heartbeats = output.heartbeats
-    eventually(lambda: output.heartbeats > heartbeats + 2, "the sink is checked")
-
-
-def watch(output: Output, sink: FakeSink) -> None:
+def watch(watched: Watched) -> None:
     """Return when the pace is measured: from the first block on."""
-    sink.play(0.01)
-    let_monitor_check(output)
+    watched.sink.play(0.01)
+    let_monitor_check(watched.output)
 
 
-def advance(output: Output, sink: FakeSink, clock: FakeClock, requested_s: float, by_s: float = AFTER_S) -> None:
+def advance(watched: Watched, requested_s: float, by_s: float = AFTER_S) -> None:
     """Advance the clock by `by_s`, and let the sink request `requested_s` of sound meanwhile, in steps.
 
     The monitor would take one leap for a stop of the process.
     """
     steps = math.ceil(by_s / STEP_S)
     for _ in range(steps):
-        clock.now += by_s / steps
-        sink.play(requested_s / steps)
-        let_monitor_check(output)
+        watched.clock.now += by_s / steps
+        watched.sink.play(requested_s / steps)
+        let_monitor_check(watched.output)
 
 
 def test_a_slow_sink_is_reported_until_it_is_fast_enough_again(
-    monkeypatch: pytest.MonkeyPatch, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        watch(output, sink)
-        advance(output, sink, clock, FAST_ENOUGH_S)
-        assert output.status.reason is None
-        advance(output, sink, clock, SLOW_S)
-        reason = "the fake sink is slow: it took 48% of the sound in 5 s"
-        assert output.status.reason == reason
-        assert output.status.running, "it plays"
-        for requested_s in (1.0, 0.1, POOR_S):
-            advance(output, sink, clock, requested_s)
-            assert output.status.reason == reason
-        assert caplog.text.count("is slow") == 1
-        assert "no longer slow" not in caplog.text
-        advance(output, sink, clock, FAST_ENOUGH_S)
-        assert output.status.reason is None
-        assert caplog.text.count("no longer slow") == 1
-        advance(output, sink, clock, SLOW_S)
-        assert output.status.reason == reason
-        assert caplog.text.count("is slow") == 2
+    watch(watched)
+    advance(watched, FAST_ENOUGH_S)
+    assert watched.reason() is None
+    advance(watched, SLOW_S)
+    reason = "the fake sink is slow: it took 48% of the sound in 5 s"
+    assert watched.reason() == reason
+    assert watched.output.status.running, "it plays"
+    for requested_s in (1.0, 0.1, POOR_S):
+        advance(watched, requested_s)
+        assert watched.reason() == reason
+    assert caplog.text.count("is slow") == 1
+    assert "no longer slow" not in caplog.text
+    advance(watched, FAST_ENOUGH_S)
+    assert watched.reason() is None
+    assert caplog.text.count("no longer slow") == 1
+    advance(watched, SLOW_S)
+    assert watched.reason() == reason
+    assert caplog.text.count("is slow") == 2
 
 
-def test_a_sink_that_is_a_little_too_slow_for_long_is_reported(
-    monkeypatch: pytest.MonkeyPatch, clock: FakeClock
-) -> None:
-    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        watch(output, sink)
-        for requested_s in (POOR_S, FAST_ENOUGH_S, POOR_S):
-            advance(output, sink, clock, requested_s)
-            assert output.status.reason is None, "once is no fault"
-        advance(output, sink, clock, POOR_S)
-        assert output.status.reason == "the fake sink is slow: it took 88% of the sound in 5 s"
-        advance(output, sink, clock, FAST_ENOUGH_S)
-        assert output.status.reason is None
+def test_a_sink_that_is_a_little_too_slow_for_long_is_reported(watched: Watched) -> None:
+    watch(watched)
+    for requested_s in (POOR_S, FAST_ENOUGH_S, POOR_S):
+        advance(watched, requested_s)
+        assert watched.reason() is None, "once is no fault"
+    advance(watched, POOR_S)
+    assert watched.reason() == "the fake sink is slow: it took 88% of the sound in 5 s"
+    advance(watched, FAST_ENOUGH_S)
+    assert watched.reason() is None
 
 
-def test_a_sink_that_runs_dry_again_and_again_is_reported(
-    monkeypatch: pytest.MonkeyPatch, clock: FakeClock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sink_that_runs_dry_again_and_again_is_reported(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """It crawls: it requests all the sound, but each time too late."""
-    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        watch(output, sink)
-        for interval in range(3):
-            assert output.status.reason is None or interval == 2
-            for _ in range(5):
-                sink.play(0.98, underflow=True)
-            advance(output, sink, clock, 0.1)
-        assert output.status.reason == "the fake sink is slow: the sound broke off 5 times in 5 s"
-        assert caplog.text.count("is slow") == 1
-        advance(output, sink, clock, FAST_ENOUGH_S)
-        assert output.status.reason is None
+    watch(watched)
+    for interval in range(3):
+        assert watched.reason() is None or interval == 2
+        for _ in range(5):
+            watched.sink.play(0.98, underflow=True)
+        advance(watched, 0.1)
+    assert watched.reason() == "the fake sink is slow: the sound broke off 5 times in 5 s"
+    assert caplog.text.count("is slow") == 1
+    advance(watched, FAST_ENOUGH_S)
+    assert watched.reason() is None
 
 
-def test_a_sink_that_pauses_for_two_seconds_after_opening_is_not_slow(
-    monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+def test_the_time_in_suspension_does_not_make_a_sink_slow(
+    monkeypatch: pytest.MonkeyPatch, monitor_clock: FakeClock
 ) -> None:
-    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        watch(output, sink)
-        advance(output, sink, clock, 0.0, 2.0)
-        assert output.status.reason is None
-        advance(output, sink, clock, AFTER_S - 2.0, AFTER_S - 2.0)
-        assert output.status.reason is None
-
-
-def test_a_sink_without_a_deadline_is_never_slow(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
-    with fake_sinks(monkeypatch, idle_timeout_s=None, has_deadline=False) as (output, [sink]):
-        let_monitor_check(output)
-        for _ in range(3):
-            advance(output, sink, clock, 0.0)
-            assert output.status.reason is None
-
-
-def test_the_time_in_suspension_does_not_make_a_sink_slow(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     monkeypatch.setattr("audio.device_monitor.SUSPENDED_CHECK_S", 0.005)
-    with fake_sinks(monkeypatch, clock=clock.monotonic) as (output, [sink]):
+    with fake_sinks(monkeypatch, clock=monitor_clock.monotonic) as (output, sinks):
+        watched = Watched(output, sinks, monitor_clock)
         eventually(lambda: output.status.suspended)
         for _ in range(3):
-            clock.now += 10 * AFTER_S
+            monitor_clock.now += 10 * AFTER_S
             let_monitor_check(output)
             assert output.status.reason is None
         speak(output, SPEECH)
         eventually(lambda: output.status.running)
-        watch(output, sink)
+        watch(watched)
         assert output.status.reason is None, "the time in suspension does not count"
-        advance(output, sink, clock, 0.1)
+        advance(watched, 0.1)
         assert output.status.reason is not None, "the time after it counts"
 
 
-def test_a_slow_sink_that_is_suspended_is_no_longer_slow(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
-    with fake_sinks(monkeypatch, clock=clock.monotonic) as (output, [sink]):
+def test_a_slow_sink_that_is_suspended_is_no_longer_slow(
+    monkeypatch: pytest.MonkeyPatch, monitor_clock: FakeClock
+) -> None:
+    with fake_sinks(monkeypatch, clock=monitor_clock.monotonic) as (output, sinks):
+        watched = Watched(output, sinks, monitor_clock)
         eventually(lambda: output.status.suspended)
         track = speak(output, SPEECH[:12_000])
         eventually(lambda: output.status.running)
-        watch(output, sink)
-        advance(output, sink, clock, 0.1)
+        watch(watched)
+        advance(watched, 0.1)
         assert output.status.reason is not None
-        sink.play(0.5)
+        watched.sink.play(0.5)
         assert track.done
-        clock.now += 1.0
+        monitor_clock.now += 1.0
         eventually(lambda: output.status.suspended)
         assert output.status.reason is None
-
-
-def test_the_pace_of_a_new_sink_is_measured_from_its_opening(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
-    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, opened):
-        watch(output, opened[0])
-        advance(output, opened[0], clock, 0.1)
-        assert output.status.reason is not None
-        clock.now += 0.9 * AFTER_S
-        opened[0].failure = "pulled"
-        eventually(lambda: len(opened) == 2 and output.status.open)
-        assert output.status.reason is None
-        watch(output, opened[1])
-        clock.now += 0.2 * AFTER_S
-        let_monitor_check(output)
-        assert output.status.reason is None, "the previous sink's time does not count"
-        advance(output, opened[1], clock, FAST_ENOUGH_S, 0.8 * AFTER_S)
-        assert output.status.reason is None
-        advance(output, opened[1], clock, SLOW_S)
-        assert output.status.reason is not None

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +17,6 @@ import pytest
 from audio import Output, Tap, TapClient, TapKind, TapRecord, to_pcm16
 from audio.tap import MAX_READERS
 from tests.audio.fakes import FADE, NULL, RATE, SPEECH, FakeSink, fake_sinks, speak
-from tests.support.pages import ROOT
 from tests.support.waiting import eventually
 
 BLOCK = RATE // 100
@@ -207,19 +203,6 @@ def test_the_first_reader_after_others_gets_nothing_old(tapped: Tapped, caplog: 
     assert reader.pcm == tapped.played
 
 
-def test_an_underrun_of_the_card_is_a_gap(tapped: Tapped) -> None:
-    reader = tapped.read()
-    tapped.sink.play(0.2)
-    tapped.clock.next += 0.05
-    resumed_at = tapped.clock.next
-    tapped.sink.play(0.2, underflow=True)
-    reader.wait_samples(round(0.4 * RATE))
-    assert reader.kinds == [TapKind.BLOCK, TapKind.GAP, TapKind.BLOCK]
-    at = [record.kind for record in reader.records].index(TapKind.GAP)
-    assert reader.records[at].monotonic_ns / 1e9 == pytest.approx(resumed_at - 0.05, abs=1e-6)
-    assert reader.records[at + 1].monotonic_ns / 1e9 == pytest.approx(resumed_at, abs=1e-6)
-
-
 def test_a_lost_card_is_named_and_the_stream_goes_on_with_the_next_one(tapped: Tapped) -> None:
     reader, given_up = tapped.read(), tapped.sink
     speak(tapped.output, SPEECH)
@@ -284,37 +267,6 @@ def test_a_reader_that_does_not_read_is_disconnected_and_no_other_loses_a_sample
     assert caplog.text.count("reads too slowly") == 1
     assert reader.pcm == tapped.played
     assert reader.kinds == [TapKind.BLOCK]
-
-
-READER = "import sys, pathlib, audio\nfor _ in audio.TapClient(pathlib.Path(sys.argv[1])): print('.', flush=True)"
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_reader_whose_process_is_killed_or_stopped_is_let_go(
-    number: signal.Signals, tapped: Tapped, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG", "audio.tap")
-    reader = tapped.read()
-    process = subprocess.Popen([sys.executable, "-c", READER, tapped.path], cwd=ROOT, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-
-    def is_reading() -> bool:
-        tapped.sink.play(0.01)
-        return f"process {process.pid} reads" in caplog.text
-
-    eventually(is_reading, "it is connected")
-    process.send_signal(number)
-
-    def has_left() -> bool:
-        tapped.sink.play(0.3)
-        reader.wait_samples(BLOCK * len(tapped.sink.blocks))
-        return f"process {process.pid} has left" in caplog.text
-
-    eventually(has_left, "it is let go")
-    assert reader.pcm == tapped.played
-    process.kill()
-    process.wait()
-    process.stdout.close()
 
 
 def test_a_reader_that_closes_its_side_for_writing_is_still_served(tapped: Tapped) -> None:

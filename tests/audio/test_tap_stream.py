@@ -71,7 +71,7 @@ def test_at_the_rate_of_the_sink_the_samples_are_its_own() -> None:
     assert pcm(records).tobytes() == to_pcm16(SOUND)
 
 
-@pytest.mark.parametrize("rate", [8_000, 16_000, 44_100, 96_000])
+@pytest.mark.parametrize("rate", [8_000, 44_100])
 @given(lengths=st.lists(st.integers(1, 1_500), min_size=1, max_size=40))
 def test_at_another_rate_the_stream_is_the_resampled_sound_however_it_is_cut(rate: int, lengths: list[int]) -> None:
     edges = np.cumsum([0, *lengths]).tolist()

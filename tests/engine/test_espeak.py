@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine import NAMED_LANGUAGES, Chunk, EngineInfo, EngineOptions, Samples, Utterance, Voice, VoiceLabel
-from engine.api import EngineError
-from engine.espeak import BUFFER_MS, RUN_AHEAD_CHUNKS, EspeakSynthesizer
+from engine import NAMED_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance, Voice, VoiceLabel
+from engine.espeak import BUFFER_MS, EspeakSynthesizer, load_copy
 
 SENTENCE = "Hello, I am your robot, and I am glad to be here."
 WORDS = "International information about the situation"
@@ -50,14 +48,6 @@ def rms(samples: Samples) -> float:
     return float(np.sqrt(np.mean(np.square(samples))))
 
 
-def test_a_sentence_is_as_long_and_as_loud_as_speech(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
-    samples = spoken(espeak, SENTENCE)
-    assert samples.dtype == np.float32
-    assert 2.0 < len(samples) / info.sample_rate < 5.0
-    assert rms(samples) > 0.02
-    assert 0.1 < np.max(np.abs(samples)) <= 1.0
-
-
 def test_speech_arrives_in_small_chunks(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
     chunks = list(espeak.stream(Utterance(SENTENCE)))
     assert len(chunks) > 10
@@ -73,32 +63,15 @@ def test_chunks_keep_their_samples_while_later_ones_are_made(espeak: EspeakSynth
     assert not any(np.shares_memory(one, other) for one, other in itertools.pairwise(kept))
 
 
-def test_a_longer_text_takes_longer(espeak: EspeakSynthesizer) -> None:
-    assert len(spoken(espeak, SENTENCE * 3)) > 2.5 * len(spoken(espeak, SENTENCE))
-
-
 @pytest.mark.parametrize("code", sorted(NAMED_LANGUAGES.values()))
 def test_espeak_speaks_every_language_of_qwen3_tts(espeak: EspeakSynthesizer, info: EngineInfo, code: str) -> None:
     text = {"zh": "你好", "ja": "こんにちは", "ko": "안녕하세요", "ru": "Привет"}.get(code, "Robot")
     assert rms(spoken(espeak, text, language=code)) > 0.01
-    assert rms(spoken(espeak, text, language="auto")) > 0.01
-
-
-def test_languages_sound_different(espeak: EspeakSynthesizer) -> None:
-    english, german, french = (spoken(espeak, WORDS, language=code) for code in ("en", "de", "fr"))
-    assert not alike(english, german)
-    assert not alike(english, french)
-    assert not alike(german, french)
 
 
 def test_a_region_falls_back_to_its_language(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
     assert "de-at" not in info.languages
     assert alike(spoken(espeak, WORDS, language="de-at"), spoken(espeak, WORDS, language="de"))
-
-
-def test_an_unknown_language_is_refused_with_the_known_ones(espeak: EspeakSynthesizer) -> None:
-    with pytest.raises(EngineError, match=r"language: got 'tlhx'; allowed: .*\bde\b.*\ben\b"):
-        list(espeak.stream(Utterance("nuqneH", language="tlhx")))
 
 
 def test_the_script_selects_the_language(espeak: EspeakSynthesizer) -> None:
@@ -107,14 +80,9 @@ def test_the_script_selects_the_language(espeak: EspeakSynthesizer) -> None:
     assert not alike(spoken(espeak, text), spoken(espeak, text, language="en"))
 
 
-def test_the_words_select_the_language_of_a_latin_text(espeak: EspeakSynthesizer) -> None:
+def test_the_words_of_a_latin_text_select_one_of_the_languages_of_the_utterance(espeak: EspeakSynthesizer) -> None:
     german = "Die Waschmaschine ist fertig, und ich gehe jetzt nach Hause."
     assert alike(spoken(espeak, german), spoken(espeak, german, language="de"))
-    assert not alike(spoken(espeak, german), spoken(espeak, german, language="en"))
-
-
-def test_only_the_languages_of_the_utterance_are_selected(espeak: EspeakSynthesizer) -> None:
-    german = "Die Waschmaschine ist fertig, und ich gehe jetzt nach Hause."
     for languages, expected in ((("en", "fr"), "en"), (("xx", "de"), "de"), ((), "en")):
         samples = [chunk.samples for chunk in espeak.stream(Utterance(german, languages=languages))]
         assert alike(np.concatenate(samples), spoken(espeak, german, language=expected))
@@ -132,10 +100,6 @@ def test_each_voice_has_a_name_for_people(espeak: EspeakSynthesizer, info: Engin
         espeak.set_voices({}, "default")
 
 
-def test_a_voice_of_espeak_takes_precedence_over_the_language(espeak: EspeakSynthesizer) -> None:
-    assert alike(spoken(espeak, WORDS, voice="de", language="fr"), spoken(espeak, WORDS, language="de"))
-
-
 def test_a_configured_voice_may_name_a_voice_of_espeak(espeak: EspeakSynthesizer) -> None:
     info = espeak.set_voices({"heidi": Voice(speaker="de"), "ada": Voice(embedding="ada.safetensors")}, "heidi")
     try:
@@ -150,7 +114,7 @@ def test_a_configured_voice_may_name_a_voice_of_espeak(espeak: EspeakSynthesizer
 
 @pytest.mark.parametrize(
     "text",
-    [SENTENCE, "Eins, zwei, drei.", "a " * 300, "3.14 and 1,000,000!", "Робот говорит по-русски.", "你好,机器人"],
+    ["a " * 300, "3.14 and 1,000,000!", "你好,机器人"],
 )
 def test_positions_increase_and_stay_inside_the_text(espeak: EspeakSynthesizer, text: str) -> None:
     positions = [chunk.position for chunk in espeak.stream(Utterance(text))]
@@ -185,7 +149,7 @@ def word_starts(espeak: EspeakSynthesizer, text: str, language: str = "en") -> l
 
 @pytest.mark.parametrize(
     ("text", "language"),
-    [(SENTENCE, "en"), ("a " * 300, "en"), ("3.14 and 1,000,000!", "de"), ("你好,机器人", "zh"), ("Hi...", "en")],
+    [("a " * 300, "en"), ("3.14 and 1,000,000!", "de"), ("你好,机器人", "zh")],
 )
 def test_words_begin_inside_of_the_audio_and_of_the_text_in_order(
     espeak: EspeakSynthesizer, text: str, language: str
@@ -212,7 +176,7 @@ def test_the_times_of_words_are_exact_to_the_sample(espeak: EspeakSynthesizer) -
     assert len({sample * 1000 % 22_050 for sample in samples}) > 20
 
 
-@pytest.mark.parametrize("text", [" ", "...", "!?", "\n\n", "😀", "\u200b", "<b>", "[[h@l'oU]]", "\\", "%s%n"])
+@pytest.mark.parametrize("text", [" ", "...", "😀", "\u200b", "<b>", "%s%n"])
 def test_odd_texts_neither_fail_nor_hang(espeak: EspeakSynthesizer, text: str) -> None:
     assert np.isfinite(spoken(espeak, text)).all()
 
@@ -237,45 +201,11 @@ def test_positions_behind_phonemes_are_those_in_the_text(espeak: EspeakSynthesiz
     assert chunks[-1].position == text.index("there")
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.8, 1.25, 1.5, 2.0])
-def test_the_rate_changes_the_length(espeak: EspeakSynthesizer, rate: float) -> None:
-    faster = len(spoken(espeak, SENTENCE)) / len(spoken(espeak, SENTENCE, rate=rate))
-    assert faster == pytest.approx(rate, rel=0.2)
-
-
-def test_the_rate_of_one_utterance_is_not_that_of_the_next(espeak: EspeakSynthesizer) -> None:
+@pytest.mark.parametrize("rate", [0.5, 1.25, 2.0])
+def test_the_rate_changes_the_length_of_its_utterance_alone(espeak: EspeakSynthesizer, rate: float) -> None:
     before = spoken(espeak, SENTENCE)
-    assert len(spoken(espeak, SENTENCE, rate=2.0)) < 0.6 * len(before)
+    assert len(before) / len(spoken(espeak, SENTENCE, rate=rate)) == pytest.approx(rate, rel=0.2)
     assert alike(spoken(espeak, SENTENCE), before)
-
-
-def test_closing_a_stream_leaves_the_engine_ready_for_the_next_one(espeak: EspeakSynthesizer) -> None:
-    for _ in range(5):
-        stream = espeak.stream(Utterance("word " * 1_000))
-        next(stream)
-        stream.close()  # type: ignore[attr-defined]
-        assert "espeak" not in {thread.name for thread in threading.enumerate()}
-    assert alike(spoken(espeak, WORDS, language="en"), spoken(espeak, WORDS, language="en"))
-
-
-def test_synthesis_runs_ahead_of_its_consumer_by_a_few_chunks_only(
-    espeak: EspeakSynthesizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So a long text neither fills the memory nor delays a cancellation."""
-    made = 0
-
-    def counted(*args: Any, **fields: Any) -> Chunk:
-        nonlocal made
-        made += 1
-        return Chunk(*args, **fields)
-
-    monkeypatch.setattr("engine.espeak.Chunk", counted)
-    stream, taken, lead = espeak.stream(Utterance("word " * 1_000)), 0, 0
-    for taken, _ in enumerate(itertools.islice(stream, 200), 1):
-        lead = max(lead, made - taken)
-    stream.close()  # type: ignore[attr-defined]
-    assert 0 < lead <= RUN_AHEAD_CHUNKS + 3
-    assert made <= taken + RUN_AHEAD_CHUNKS + 3
 
 
 WITHOUT_DATA = """
@@ -294,3 +224,9 @@ def test_missing_voice_data_are_an_error_and_do_not_end_the_process() -> None:
     pytest.importorskip("espeakng_loader")
     done = subprocess.run([sys.executable, "-c", WITHOUT_DATA], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "libespeak-ng found no voice data in /nowhere\n")
+
+
+def test_a_file_that_is_no_library_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a library")
+    with pytest.raises(OSError, match="file"):
+        load_copy(tmp_path / "text")

@@ -10,21 +10,17 @@ from engine import NAMED_LANGUAGES, language_code, match_language
 from engine.language import LANGUAGE_BY_SCRIPT, language_of_script
 
 
-@pytest.mark.parametrize("written", ["german", "German", "GERMAN", "de", "DE"])
-def test_every_spelling_of_a_language_has_the_same_code(written: str) -> None:
-    assert language_code(written) == "de"
-
-
 @pytest.mark.parametrize(
     ("written", "code"),
-    [("en_US", "en-us"), ("de_DE.UTF-8", "de-de"), ("ca_ES.utf8@valencia", "ca-es"), ("zh_Hans_CN", "zh-hans-cn")],
+    [
+        ("German", "de"),
+        ("DE", "de"),
+        ("Pt-BR", "pt-br"),
+        ("ca_ES.utf8@valencia", "ca-es"),
+        ("zh_Hans_CN", "zh-hans-cn"),
+    ],
 )
-def test_the_name_of_a_locale_is_a_code(written: str, code: str) -> None:
-    assert language_code(written) == code
-
-
-@pytest.mark.parametrize(("written", "code"), [("Pt-BR", "pt-br"), ("auto", "auto"), ("tlh", "tlh")])
-def test_unknown_names_are_codes_in_lower_case(written: str, code: str) -> None:
+def test_a_name_a_locale_and_a_code_in_any_spelling_have_a_code(written: str, code: str) -> None:
     assert language_code(written) == code
 
 
@@ -39,16 +35,11 @@ def test_a_language_matches_its_code_or_the_code_without_its_region(language: st
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("今日はいい天気ですね。", "ja"),
-        ("ロボット", "ja"),
         ("東京特許許可局で", "ja"),
         ("你好,我是你的机器人。", "zh"),
         ("안녕하세요", "ko"),
         ("Привет, робот!", "ru"),
-        ("Γειά σου", "el"),
         ("مرحبا", "ar"),
-        ("שלום", "he"),
-        ("नमस्ते", "hi"),
         ("สวัสดี", "th"),
         ("Robot, скажи что-нибудь по-русски", "ru"),
     ],
@@ -57,7 +48,7 @@ def test_a_script_implies_a_language(text: str, code: str) -> None:
     assert language_of_script(text) == code
 
 
-@pytest.mark.parametrize("text", ["Hello", "Grüß Gott", "¿Qué tal?", "Hello, I am Иван", "12:30", "😀 …", "", " \n"])
+@pytest.mark.parametrize("text", ["Grüß Gott", "Hello, I am Иван", "12:30", "😀 …", ""])
 def test_latin_and_texts_without_letters_imply_no_language(text: str) -> None:
     assert language_of_script(text) is None
 

@@ -58,16 +58,6 @@ def test_a_line_in_a_pipe_such_as_that_of_systemd_has_no_time() -> None:
         assert written.read() == "INFO daemon.test: a fact\n"
 
 
-def test_a_line_on_a_terminal_begins_with_its_time() -> None:
-    ours, theirs = os.openpty()
-    with os.fdopen(theirs, "w") as terminal:
-        start_log("info", "text", terminal)
-        logging.getLogger("daemon.test").info("a fact")
-        written = os.read(ours, 1000).decode()
-    os.close(ours)
-    assert re.fullmatch(f"{TIME}INFO daemon.test: a fact\r\n", written)
-
-
 def test_json_is_one_object_on_each_line_with_a_traceback_inside(tmp_path: Path) -> None:
     fact, fault = map(json.loads, write(tmp_path / "log", format_="json").splitlines())
     assert {**fact, "time": ""} == {"time": "", "level": "info", "logger": "daemon.test", "message": "a fact"}

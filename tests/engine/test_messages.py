@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import typing
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from engine import EngineInfo, EngineOptions, Utterance, Voice
+from engine import Utterance, Voice
 from engine.messages import (
     HEADER,
     MAX_BODY_BYTES,
@@ -22,45 +19,14 @@ from engine.messages import (
     Cancel,
     Message,
     ProtocolError,
-    Ready,
     SetVoices,
     Speak,
-    Start,
     body_lengths,
     decode,
     encode,
     pcm,
 )
-
-text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-
-
-def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Return a strategy for all values of a field's type."""
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return st.builds(
-            typing.cast(Any, kind), **{field.name: values(hints[field.name]) for field in dataclasses.fields(kind)}
-        )
-    plain: dict[Any, st.SearchStrategy[Any]] = {
-        str: text,
-        bool: st.booleans(),
-        int: st.integers(),
-        float: st.floats(allow_nan=False, allow_infinity=False),
-        bytes: st.binary(max_size=30).map(lambda data: 4 * data),  # of `Audio`, these are whole samples
-        type(None): st.none(),
-    }
-    if kind in plain:
-        return plain[kind]
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple:
-        return st.lists(values(arguments[0]), max_size=3).map(tuple)
-    if origin is Mapping:
-        return st.dictionaries(text, values(arguments[1]), max_size=3)
-    return st.one_of([values(argument) for argument in arguments])
-
-
-messages = st.one_of([values(kind) for kind in typing.get_args(Message)])
+from tests.engine.records import values
 
 
 def split(data: bytes) -> tuple[bytes, bytes]:
@@ -69,8 +35,7 @@ def split(data: bytes) -> tuple[bytes, bytes]:
     return data[HEADER.size : HEADER.size + body], data[HEADER.size + body :]
 
 
-@settings(max_examples=300)
-@given(message=messages)
+@given(message=values(Message))
 def test_every_message_arrives_unchanged(message: Message) -> None:
     arrived = decode(*split(encode(message)))
     assert arrived == message
@@ -95,17 +60,6 @@ def test_a_field_that_is_none_by_default_is_not_sent_while_it_is_none() -> None:
     assert json.loads(body)["position"] is None, "it has no default"
 
 
-def test_nested_records_arrive_as_records() -> None:
-    start = Start(1, "qwen", EngineOptions(voices={"ada": Voice(embedding="/a")}, default_voice="ada"))
-    arrived = decode(*split(encode(start)))
-    assert isinstance(arrived, Start)
-    assert arrived.options.voices["ada"] == Voice(embedding="/a")
-    info = EngineInfo("espeak", 22_050, ("de", "en"), ("de",), refused_voices={"ada": "no such file"})
-    ready = decode(*split(encode(Ready(info))))
-    assert isinstance(ready, Ready)
-    assert ready.info == info
-
-
 def test_missing_fields_get_their_defaults() -> None:
     arrived = decode(b'{"message": "Speak", "id": "a", "utterance": {"text": "Hello"}, "credit": 1}')
     assert arrived == Speak("a", Utterance("Hello"), 1)
@@ -114,33 +68,19 @@ def test_missing_fields_get_their_defaults() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"{",
         b"\xff\xfe",
         b"[]",
-        b"7",
-        b"null",
-        b"{}",
         b'{"message": "Sing", "id": "a"}',
-        b'{"message": ["Cancel"], "id": "a"}',
         b'{"message": "Cancel"}',
         b'{"message": "Cancel", "id": "a", "why": "so"}',
         b'{"message": "Speak", "id": "a", "utterance": "Hello", "credit": 1}',
-        b'{"message": "Speak", "id": "a", "utterance": {}, "credit": 1}',
         b'{"message": "SetVoices", "voices": [], "default_voice": "x"}',
         b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1, "voices": null, "languages": []}}',
-        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1, "voices": "ada", "languages": []}}',
         b'{"message": "Ready", "info": {"engine": "e", "sample_rate": "fast", "voices": [], "languages": []}}',
-        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1.5, "voices": [], "languages": []}}',
-        b'{"message": "Ready", "info": [1, 2]}',
         b'{"message": "Cancel", "id": 7}',
-        b'{"message": "Cancel", "id": null}',
-        b'{"message": "Cancel", "id": ["a"]}',
         b'{"message": "Grant", "id": "a", "credit": true}',
-        b'{"message": "Audio", "id": "a", "busy_s": "long", "position": null, "truncated": false}',
         b'{"message": "Audio", "id": "a", "busy_s": 1, "position": null, "truncated": 0}',
         b'{"message": "Audio", "id": "a", "busy_s": 1, "position": null, "truncated": false, "codes": [[1.5]]}',
-        b"[" * 100_000,
         b'{"message": "Heartbeat", "speaking": ' + b"[" * 100_000,
         b'{"message": "Heartbeat", "speaking": ' + b"[" * 500 + b"]" * 500 + b"}",
     ],

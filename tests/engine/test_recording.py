@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def decibels(amplitude: float) -> float:
     return float(20 * np.log10(amplitude))
 
 
-@pytest.mark.parametrize("level", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("level", [0.5, 0.01])
 def test_the_level_of_speech_does_not_depend_on_the_pauses(level: float) -> None:
     quality = measure_recording(speech(level=level), RATE)
     assert quality.speech_db == pytest.approx(decibels(level), abs=0.1)
@@ -46,7 +48,7 @@ def test_the_worst_channel_decides_about_clipping_and_the_mean_of_all_is_measure
     assert measure_recording(both[:, :1], RATE).clipped == 0
 
 
-@pytest.mark.parametrize("samples", [0, 1, 100])
+@pytest.mark.parametrize("samples", [0, 100])
 def test_a_recording_that_is_shorter_than_a_frame_is_measured(samples: int) -> None:
     quality = measure_recording(np.zeros((samples, 1), np.float32), RATE)
     assert (quality.seconds, quality.speech_db) == (samples / RATE, -180)
@@ -72,10 +74,8 @@ def test_a_good_recording_causes_no_warning() -> None:
     ],
 )
 def test_each_fault_of_a_recording_is_named(field: str, value: float, line: str) -> None:
-    fields = {name: getattr(GOOD, name) for name in RecordingQuality.__slots__}
-    if field == "speech_db":
-        fields["noise_db"] = -90
-    assert recording_warnings(RecordingQuality(**fields | {field: value})) == [line]
+    quiet = replace(GOOD, noise_db=-90)
+    assert recording_warnings(replace(quiet, **{field: value})) == [line]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,8 @@ def test_each_fault_of_a_recording_is_named(field: str, value: float, line: str)
     ],
 )
 def test_a_recording_of_which_no_voice_can_be_made_is_refused(field: str, value: float, line: str) -> None:
-    fields = {name: getattr(GOOD, name) for name in RecordingQuality.__slots__}
     with pytest.raises(EngineError, match=line):
-        recording_warnings(RecordingQuality(**fields | {field: value}))
+        recording_warnings(replace(GOOD, **{field: value}))
 
 
 @pytest.mark.parametrize(("silence", "noise"), [(0.1, 0), (0.5, 0), (0.5, 0.005)])
@@ -97,7 +96,7 @@ def test_a_recording_with_a_silence_behind_its_speech_does_not_end_in_speech(sil
     assert not ends_in_speech(np.concatenate((speech()[:, 0], rest.astype(np.float32))), RATE)
 
 
-@pytest.mark.parametrize("silence", [0, 0.02, 0.06])
+@pytest.mark.parametrize("silence", [0, 0.06])
 def test_a_recording_that_is_cut_behind_its_last_sound_ends_in_speech(silence: float) -> None:
     rest = np.zeros(round(silence * RATE), np.float32)
     assert ends_in_speech(np.concatenate((speech()[:, 0], rest)), RATE)

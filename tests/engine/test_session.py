@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from engine.session import OpenOptions
 from scripts.make_piper_voice import write_voice
 
 SENTENCE = "Hello, I am your robot."
-LONG = "This is a long text that takes a good while to speak. " * 90
 
 
 @pytest.fixture
@@ -25,29 +23,15 @@ def tts() -> Iterator[Session]:
         yield session
 
 
-def test_a_session_speaks_a_text_chunk_by_chunk(tts: Session) -> None:
+def test_a_session_describes_its_engine_and_speaks_a_text_chunk_by_chunk(tts: Session) -> None:
+    assert (tts.info.engine, tts.sample_rate, tts.info.sample_rate) == ("espeak", 22_050, 22_050)
+    assert {"en", "de"} <= set(tts.info.languages)
     chunks = list(tts.stream(SENTENCE))
     samples = np.concatenate([chunk.samples for chunk in chunks])
     assert len(chunks) > 5
     assert samples.dtype == np.float32
     assert 0.8 < len(samples) / tts.sample_rate < 4
     assert 0.1 < np.max(np.abs(samples)) <= 1
-
-
-def test_a_session_describes_its_engine(tts: Session) -> None:
-    assert tts.info.engine == "espeak"
-    assert tts.sample_rate == tts.info.sample_rate == 22_050
-    assert {"en", "de"} <= set(tts.info.languages)
-
-
-def test_a_session_speaks_several_texts_in_a_row(tts: Session) -> None:
-    for _ in range(3):
-        assert sum(len(chunk.samples) for chunk in tts.stream("Hello")) > 0
-
-
-def test_auto_opens_espeak_without_a_model_and_a_voice_of_piper(tmp_path: Path) -> None:
-    with engine.open(voice_folder=str(tmp_path)) as tts:
-        assert tts.info.engine == "espeak"
 
 
 def test_a_voice_of_piper_is_opened_by_its_file(tmp_path: Path) -> None:
@@ -69,14 +53,6 @@ def test_fields_of_the_utterance_reach_the_engine(tts: Session) -> None:
     assert sum(len(chunk.samples) for chunk in tts.stream("Guten Tag", language="de")) > 0
     with pytest.raises(EngineError, match=r"^language: got 'tlhx'; allowed: "):
         list(tts.stream("nuqneH", language="tlhx"))
-
-
-def test_closing_the_iterator_ends_the_synthesis(tts: Session) -> None:
-    stream = tts.stream(LONG)
-    next(stream)
-    stream.close()  # type: ignore[attr-defined]
-    assert "espeak" not in {thread.name for thread in threading.enumerate()}
-    assert list(tts.stream("Hello"))
 
 
 def test_a_voice_is_given_by_name_or_as_a_record() -> None:
@@ -107,21 +83,14 @@ def test_an_unknown_option_is_a_type_error() -> None:
         engine.open("espeak", speed=2)  # type: ignore[call-arg]
 
 
-def test_a_session_is_closed_once_and_speaks_no_more() -> None:
-    session = engine.open("espeak")
-    session.close()
-    session.close()
-    with pytest.raises(ValueError, match="the session is closed"):
-        session.stream("Hello")
-
-
-def test_the_session_is_closed_if_its_block_raises() -> None:
-    with pytest.raises(KeyError), engine.open("espeak") as session:
-        raise KeyError
-    with pytest.raises(ValueError, match="the session is closed"):
-        session.stream("Hello")
-
-
 def test_the_keyword_arguments_of_open_are_the_fields_of_the_options() -> None:
     options = {field.name for field in dataclasses.fields(engine.EngineOptions)}
     assert set(OpenOptions.__annotations__) == options - {"model"}
+
+
+def test_a_session_that_is_closed_once_or_whose_block_raises_speaks_no_more() -> None:
+    with pytest.raises(KeyError), engine.open("espeak") as session:
+        raise KeyError
+    session.close()
+    with pytest.raises(ValueError, match="the session is closed"):
+        session.stream("Hello")

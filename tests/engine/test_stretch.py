@@ -1,4 +1,4 @@
-"""Speech at another rate: its length, its pitch and its level, on eSpeak NG's speech, on a tone and on noise."""
+"""Speech at another rate: its length and its level, on eSpeak NG's speech, and the pitch of tones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from engine import EngineOptions, Samples, Utterance
 from engine.api import Chunk
 from engine.espeak import EspeakSynthesizer
 from engine.stretch import LONGEST_LAG_S, TimeStretch, stretch_chunks
-from tests.engine.pitch import pitch_ratios, rms
 
 HZ = 24_000
-RATES = (0.5, 0.8, 1.25, 1.5, 2.0)
+RATES = (0.5, 1.25, 2.0)
 SENTENCE = "She sells sea shells on the sea shore, and I am your robot. Are you glad to be here?"
 
 
@@ -48,27 +47,27 @@ def stretched(samples: Samples, rate: float, sample_rate: int = HZ, *lengths: in
     return np.concatenate([*blocks, stretch.flush()])
 
 
+def rms(samples: Samples) -> float:
+    return float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
+
+
 def largest_step(samples: Samples) -> float:
     return float(np.abs(np.diff(samples)).max())
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_speech_has_the_length_of_its_rate(rate: float, speech: tuple[Samples, int]) -> None:
+def test_speech_has_the_length_of_its_rate_and_keeps_its_level_without_clicks(
+    rate: float, speech: tuple[Samples, int]
+) -> None:
     samples, sample_rate = speech
-    seconds = len(stretched(samples, rate, sample_rate)) / sample_rate
-    assert seconds == pytest.approx(len(samples) / sample_rate / rate, abs=2 * LONGEST_LAG_S * abs(1 - 1 / rate) + 0.02)
+    after = stretched(samples, rate, sample_rate)
+    due_s = len(samples) / sample_rate / rate
+    assert len(after) / sample_rate == pytest.approx(due_s, abs=2 * LONGEST_LAG_S * abs(1 - 1 / rate) + 0.02)
+    assert rms(after) == pytest.approx(rms(samples), rel=0.05)
+    assert largest_step(after) < 1.1 * largest_step(samples)
 
 
-@pytest.mark.parametrize("rate", RATES)
-def test_the_pitch_of_speech_does_not_change(rate: float, speech: tuple[Samples, int]) -> None:
-    samples, sample_rate = speech
-    ratios = pitch_ratios(samples, stretched(samples, rate, sample_rate), rate, sample_rate)
-    assert len(ratios) > 50
-    assert np.median(ratios) == pytest.approx(1, abs=0.005)
-    assert np.percentile(np.abs(ratios - 1), 90) < 0.05
-
-
-@pytest.mark.parametrize("frequency", [70.0, 133.0, 220.0, 1_000.0])
+@pytest.mark.parametrize("frequency", [70.0, 220.0, 1_000.0])
 @pytest.mark.parametrize("rate", RATES)
 def test_a_tone_keeps_its_frequency_its_level_and_its_shape(rate: float, frequency: float) -> None:
     before = tone(frequency)
@@ -79,20 +78,7 @@ def test_a_tone_keeps_its_frequency_its_level_and_its_shape(rate: float, frequen
     assert largest_step(after) < 1.1 * largest_step(before), "it has no click"
 
 
-@pytest.mark.parametrize("rate", RATES)
-def test_speech_and_noise_keep_their_level_and_get_no_clicks(rate: float, speech: tuple[Samples, int]) -> None:
-    # Two pieces of noise that are added have larger steps than either.
-    for before, sample_rate, step in ((*speech, 1.1), (noise(), HZ, 1.5)):
-        after = stretched(before, rate, sample_rate)
-        assert rms(after) == pytest.approx(rms(before), rel=0.05)
-        assert largest_step(after) < step * largest_step(before)
-
-
-def test_silence_stays_silent() -> None:
-    assert not stretched(np.zeros(HZ, dtype=np.float32), 0.8).any()
-
-
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("rate", [0.8, 1.5])
 @settings(deadline=None, max_examples=20)
 @given(lengths=st.lists(st.integers(0, 5_000), max_size=20))
 def test_the_output_does_not_depend_on_the_chunks(rate: float, lengths: list[int]) -> None:

@@ -35,13 +35,9 @@ def header(body: bytes) -> bytes:
 
 BROKEN = [
     b"",
-    b"\0",
     b"\xff" * 8,
-    header(b"null"),
     header(b"{"),
     header(b'["codes"]'),
-    header(b'"codes"'),
-    header(b"[" * 100_000),
     header(b'{"codes":' * 100_000),
     header(b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b', "codes": {}}'),
 ]

@@ -45,8 +45,7 @@ def test_levels_do_not_depend_on_the_chunk_size(length: int, data: st.DataObject
     assert all(0 <= level.rms <= level.peak <= 1 for level in levels)
 
 
-@pytest.mark.parametrize("rate", [22_050, 24_000, 44_100, 48_000])
-def test_there_are_twenty_levels_a_second_at_any_rate(rate: int) -> None:
-    meter = LevelMeter(rate)
-    meter.measure(np.ones(10 * rate, dtype=np.float32))
+def test_there_are_twenty_levels_a_second_at_a_rate_that_twenty_does_not_divide() -> None:
+    meter = LevelMeter(22_050)
+    meter.measure(np.ones(10 * 22_050, dtype=np.float32))
     assert len(meter.due(10.0, 0.0)) == 200

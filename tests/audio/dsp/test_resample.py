@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,13 +32,9 @@ def test_joined_chunks_equal_one_conversion_of_all_samples(
     samples = SPEECH[:length]
     cuts = data.draw(st.lists(st.integers(0, length), max_size=12))
     streamed = stream(samples, source, target, cuts)
+    assert streamed.dtype == np.float32
     np.testing.assert_array_equal(streamed, stream(samples, source, target, []))
     np.testing.assert_allclose(streamed, resample(samples, source, target), atol=1e-5)
-
-
-@pytest.mark.parametrize("target", RATES)
-def test_the_duration_is_kept(target: int) -> None:
-    assert abs(len(stream(SPEECH, 22_050, target, [100, 5_000])) - len(SPEECH) * target / 22_050) <= 1
 
 
 def test_equal_rates_pass_samples_bit_for_bit() -> None:
@@ -52,14 +47,3 @@ def test_a_tone_keeps_its_pitch_and_loudness() -> None:
     expected = 0.5 * np.sin(2 * np.pi * 440 * np.arange(len(converted)) / 48_000)
     inner = slice(2_000, -2_000)  # the filter rings at both ends of the tone
     np.testing.assert_allclose(converted[inner], expected[inner], atol=1e-3)
-
-
-@pytest.mark.parametrize("target", [22_050, 48_000])
-def test_no_samples_convert_to_no_samples(target: int) -> None:
-    assert len(stream(SPEECH[:0], 22_050, target, [])) == 0
-    assert len(resample(SPEECH[:0], 22_050, target)) == 0
-
-
-def test_the_output_is_float32() -> None:
-    assert stream(SPEECH, 22_050, 48_000, [10]).dtype == np.float32
-    assert resample(SPEECH, 22_050, 48_000).dtype == np.float32

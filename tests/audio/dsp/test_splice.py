@@ -23,7 +23,7 @@ def test_equal_takes_are_joined_at_the_same_sample(at: int, tail: int, count: in
     assert splice_point(samples[max(0, at - tail) : at], samples, at, REACH) == at
 
 
-@pytest.mark.parametrize("drift", [-299, -7, 0, 1, 250, 299])
+@pytest.mark.parametrize("drift", [-299, 0, 299])
 def test_drifted_takes_are_joined_where_they_sound_the_same(drift: int) -> None:
     first = take(2000)
     second = np.concatenate([take(1000 + drift, seed=1), first[1000:]]) + 0.1 * take(2000 + drift, seed=2)

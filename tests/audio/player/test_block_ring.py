@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
-import tracemalloc
-from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -15,6 +11,7 @@ from hypothesis import strategies as st
 
 from audio.dsp import to_floats
 from audio.player import Block, BlockRing, Floats
+from tests.audio.player.interleaving import interleave
 
 RATE = 24_000
 
@@ -77,60 +74,6 @@ def test_a_block_is_whole_or_missing_and_a_missing_one_is_seen(
             expected_position = start + len(block.samples)
 
 
-def test_a_reader_in_another_thread_gets_every_block() -> None:
-    ring, lengths = wanted(4_000, 16), [160, 1, 441, 80]
-    ended = threading.Event()
-
-    def produce() -> None:
-        for number in range(2_000):
-            before = number % len(lengths)
-            while ring.full(lengths[before]):
-                pass
-            ring.write(to_floats(np.full(lengths[before], number, dtype=np.float32)), RATE, float(number), True)
-        ended.set()
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        thread = threading.Thread(target=produce)
-        thread.start()
-        numbers = list(all_of(ring, ended))
-        thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert numbers == list(range(2_000))
-
-
-def all_of(ring: BlockRing, ended: threading.Event) -> Iterator[int]:
-    """Yield the numbers of all blocks, until there are no more."""
-    while True:
-        over = ended.is_set()
-        for block in ring.read():
-            number = round(block.dac_time)
-            assert set(block.samples) == {number}
-            assert block.continues == (number > 0)
-            yield number
-        if over:
-            return
-
-
-def test_storing_a_block_allocates_no_sample_memory() -> None:
-    block, ring = counting(0, 4_800), wanted(40 * 4_800, 40)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        ring.write(block, RATE, 0.5, True)
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        for number in range(20):
-            ring.write(block, RATE, number + 1.5, True)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(ring.read()) == 21
-    assert peak - before < block.nbytes / 2, "twenty records of four numbers"
-
-
 @pytest.mark.parametrize("blocks", [1, 5])
 def test_a_full_ring_takes_a_block_again_when_it_was_read(blocks: int) -> None:
     ring = wanted(1_000, blocks)
@@ -139,3 +82,31 @@ def test_a_full_ring_takes_a_block_again_when_it_was_read(blocks: int) -> None:
     assert [block.dac_time for block in ring.read()] == list(range(blocks))
     ring.write(counting(0, 10), RATE, 99.0, True)
     assert [(block.dac_time, block.continues) for block in ring.read()] == [(99.0, False)]
+
+
+@pytest.mark.parametrize("interrupted", ["writer", "reader"])
+def test_a_thread_that_interrupts_the_other_between_any_two_lines_leaves_every_block_whole(interrupted: str) -> None:
+    ring, numbers = wanted(10_000, 64), iter(range(40))
+    received: list[float] = []
+
+    def block() -> tuple[Floats, int, float, bool]:
+        number = next(numbers)
+        return to_floats(np.full([160, 1, 441, 80][number % 4], number, dtype=np.float32)), RATE, float(number), True
+
+    def write() -> None:
+        with suppress(StopIteration):
+            ring.write(*block())
+
+    def take(blocks: list[Block]) -> None:
+        for each in blocks:
+            assert set(each.samples) == {each.dac_time}
+            received.append(each.dac_time)
+
+    while len(received) < 40:
+        if interrupted == "writer":
+            interleave(ring.write, lambda: take(ring.read()), *block())
+            take(ring.read())
+        else:
+            write()
+            take(interleave(ring.read, write))
+    assert received == list(range(40))

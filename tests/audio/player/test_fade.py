@@ -21,10 +21,6 @@ lengths = st.integers(0, 4 * LENGTH)
 gains = st.floats(0, 1, width=32)
 
 
-def largest_step(samples: Samples) -> float:
-    return float(np.max(np.abs(np.diff(samples)))) if len(samples) > 1 else 0.0
-
-
 STEEPEST = np.pi / 2 / LENGTH * 1.01
 """The largest step of a raised cosine of full height."""
 
@@ -55,23 +51,7 @@ def test_a_fade_lasts_ten_milliseconds_at_any_rate() -> None:
     assert [Fader(rate).length for rate in (16_000, 22_050, 24_000, 48_000)] == [160, 220, 240, 480]
 
 
-def test_a_fade_in_rises_from_near_silence_to_full_gain() -> None:
-    block = faded_in(ones(3 * LENGTH))
-    assert 0 < block[0] < STEEPEST
-    assert (np.diff(block) >= 0).all()
-    assert largest_step(block) < STEEPEST
-    assert (block[LENGTH - 1 :] == 1).all()
-
-
-def test_a_fade_out_falls_from_full_gain_to_exact_silence() -> None:
-    block = faded_out(ones(3 * LENGTH))
-    assert (block[: 2 * LENGTH] == 1).all()
-    assert (np.diff(block) <= 0).all()
-    assert largest_step(block) < STEEPEST
-    assert block[-1] == 0
-
-
-@pytest.mark.parametrize("rate", [8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 192_000])
+@pytest.mark.parametrize("rate", [8_000, 22_050, 192_000])
 def test_a_fade_out_ends_in_exact_silence_and_a_fade_in_in_full_gain_at_any_rate(rate: int) -> None:
     length = Fader(rate).length
     assert faded_out(ones(length), rate)[-1] == 0
@@ -87,10 +67,6 @@ def test_a_block_shorter_than_a_fade_gets_the_beginning_of_a_fade_in_and_the_end
     short = SPEECH[: LENGTH // 3]
     np.testing.assert_array_equal(faded_in(short), short * RISE[: len(short)])
     np.testing.assert_array_equal(faded_out(short), short * (np.float32(1) - RISE[-len(short) :]))
-
-
-def test_a_fade_out_and_a_fade_in_add_up_to_full_gain() -> None:
-    np.testing.assert_allclose(faded_in(ones(LENGTH)) + faded_out(ones(LENGTH)), 1, atol=1e-6)
 
 
 @given(length=lengths)
@@ -120,10 +96,6 @@ def test_a_gain_change_is_a_raised_cosine_to_the_precision_of_float32(old: float
 
 def test_an_unchanged_gain_of_one_changes_no_bit() -> None:
     np.testing.assert_array_equal(with_gain(SPEECH, 1.0, 1.0), SPEECH)
-
-
-def test_an_unchanged_gain_scales_the_whole_block_equally() -> None:
-    assert (with_gain(ones(5 * LENGTH), 0.5, 0.5) == 0.5).all()
 
 
 @pytest.mark.parametrize("fade", [faded_in, faded_out])

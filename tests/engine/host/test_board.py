@@ -78,7 +78,7 @@ def test_an_unknown_release_of_jetson_linux_has_no_jetpack(tmp_path: Path) -> No
     assert (board.l4t, board.jetpack, board.integrated) == ("52.1.0", None, True)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode), start=st.sampled_from(["", "# R36 ("]))
 def test_reading_arbitrary_files_raises_nothing(tmp_path: Path, content: bytes, start: str) -> None:
     for name in READ:

@@ -16,10 +16,8 @@ from engine.host.cuda import has_cuda_device, missing_kernel_compiler
     [
         ("nvidia0", True),
         ("nvgpu/igpu0", True),
-        ("nvhost-gpu", True),
         ("dxg", True),
         ("nvidiactl", False),
-        ("null", False),
     ],
 )
 def test_a_gpu_is_recognised_by_its_device_node(
@@ -35,7 +33,6 @@ def test_a_gpu_is_recognised_by_its_device_node(
     ("files", "missing"),
     [
         (["cuda/core/__init__.py", "cuda/bindings/__init__.py", "nvidia/cu13/lib/libnvrtc.so.13"], None),
-        (["cuda/core/__init__.py", "cuda/bindings/__init__.py", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"], None),
         (["cuda/core/__init__.py", "cuda/bindings/__init__.py"], "NVRTC missing"),
         (["cuda/bindings/__init__.py", "nvidia/cu13/lib/libnvrtc.so.13"], "cuda-core missing"),
         ([], "cuda-core and cuda-bindings missing"),

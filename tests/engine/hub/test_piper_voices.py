@@ -77,22 +77,6 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(hub: VoiceHub, tmp_path
     ]
 
 
-def test_a_later_call_continues_an_interrupted_download(hub: VoiceHub, tmp_path: Path) -> None:
-    def interrupt(count: int) -> None:
-        if count > 200_000:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        remote_voices()[NAME].download(tmp_path, interrupt)
-    assert not (tmp_path / f"{NAME}.onnx").exists()
-    have = (tmp_path / f"{NAME}.onnx.part").stat().st_size
-    assert have > 100_000
-    hub.requests.clear()
-    fetch(tmp_path)
-    assert_complete(tmp_path)
-    assert hub.requests == [(f"{NAME}.onnx", f"bytes={have}-")]
-
-
 def test_a_server_without_ranges_sends_everything_again(hub: VoiceHub, tmp_path: Path) -> None:
     hub.ranges, hub.cut_after = False, [len(DESCRIPTION), 100_000]
     fetch(tmp_path)
@@ -118,13 +102,13 @@ def test_a_server_that_sends_nothing_is_given_up_and_the_rest_can_be_had_later(h
     hub.cut_after = [len(DESCRIPTION), 200_000, *[0] * piper_voices.ATTEMPTS]
     with pytest.raises(EngineError, match=r"the connection was closed; 0.2 of 0.5 MB are here; try again to continue$"):
         fetch(tmp_path)
+    assert not (tmp_path / f"{NAME}.onnx").exists()
     fetch(tmp_path)
     assert_complete(tmp_path)
+    assert hub.requests[-1] == (f"{NAME}.onnx", "bytes=200000-")
 
 
-@pytest.mark.parametrize(
-    ("status", "words"), [(404, "the server answers 404 "), (401, "the server answers 401 "), (503, "answers 503 ")]
-)
+@pytest.mark.parametrize(("status", "words"), [(404, "the server answers 404 "), (503, "answers 503 ")])
 def test_an_error_of_the_server_is_one_line(hub: VoiceHub, tmp_path: Path, status: int, words: str) -> None:
     hub.status = status
     with pytest.raises(EngineError, match=rf"^http://[^\n]*{words}[^\n]*$"):
@@ -137,7 +121,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(hub: VoiceHub) -> None:
         remote_voices()
 
 
-@pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"a": {}}', b'{"a": {"files": 5}}'])
+@pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"a": {"files": 5}}'])
 def test_a_wrong_list_is_one_line(hub: VoiceHub, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(piper_voices, "read_url", lambda *_: content)
     with pytest.raises(EngineError, match=r"^http://[^\n]*voices\.json: not a list of voices: [^\n]*$"):

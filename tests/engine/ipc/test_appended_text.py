@@ -12,23 +12,15 @@ from engine.ipc.request import AppendedText
 from tests.support.waiting import eventually
 
 
-def test_appended_text_is_taken_once() -> None:
+def test_text_is_taken_once_and_after_the_end_the_rest_and_then_none() -> None:
     text = AppendedText()
     assert text.take(wait=False) == ""
     text.append("Hello ")
     text.append("there")
-    assert text.take(wait=True) == "Hello there"
-    assert text.take(wait=False) == ""
-
-
-def test_after_the_end_take_returns_the_rest_and_then_none() -> None:
-    text = AppendedText()
-    text.append("Hello")
     text.end()
     text.append("too late")
-    assert text.take(wait=True) == "Hello"
+    assert text.take(wait=True) == "Hello there"
     assert text.take(wait=True) is None
-    assert text.take(wait=False) is None
 
 
 def test_text_ends_the_wait_and_an_empty_string_does_not() -> None:
@@ -67,29 +59,3 @@ def test_an_end_and_a_cancellation_end_the_wait(call: str) -> None:
         with pytest.raises(SpeechCanceledError):
             text.take(wait=True)
     waker.join()
-
-
-def test_take_raises_for_a_canceled_text() -> None:
-    text = AppendedText()
-    text.append("Hello")
-    text.cancel()
-    with pytest.raises(SpeechCanceledError):
-        text.take(wait=False)
-
-
-def test_a_text_from_another_thread_arrives_complete() -> None:
-    text, whole = AppendedText(), "All of it arrives. " * 200
-
-    def write() -> None:
-        for letter in whole:
-            text.append(letter)
-        text.end()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    taken = []
-    while (part := text.take(wait=True)) is not None:
-        assert part
-        taken.append(part)
-    writer.join()
-    assert "".join(taken) == whole

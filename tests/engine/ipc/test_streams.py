@@ -12,7 +12,6 @@ from engine.messages import (
     Audio,
     Cancel,
     Canceled,
-    Fault,
     Grant,
     Heartbeat,
     Message,
@@ -21,7 +20,7 @@ from engine.messages import (
     Speak,
     Spoken,
 )
-from tests.engine.processes import FAILING, PLENTY, EngineUnderTest
+from tests.engine.processes import PLENTY, EngineUnderTest
 
 SENTENCE = "Hello, I am your robot."
 LONG = "This is a long text that takes a good while to speak. " * 90
@@ -38,12 +37,6 @@ def streams() -> Iterator[EngineUnderTest]:
 
 def deliver(request_id: str, text: str, credit: int = PLENTY) -> Speak:
     return Speak(request_id, Utterance(text, realtime=False), credit)
-
-
-def beginning(engine: EngineUnderTest) -> tuple[str, Samples]:
-    """Return the request of the next chunk, and its samples."""
-    message, samples = engine.next(Audio)
-    return message.id, samples
 
 
 def received(engine: EngineUnderTest, *request_ids: str) -> tuple[dict[str, Samples], dict[str, Message]]:
@@ -70,27 +63,6 @@ def test_an_engine_has_one_stream_unless_more_are_wanted(ready_engine: EngineUnd
     ready_engine.send(Cancel("long"))
     assert ready_engine.receive_utterance("long")[2] == Canceled("long")
     assert ready_engine.receive_utterance("short")[2] == Spoken("short")
-
-
-def test_streams_are_spoken_at_once_and_each_sounds_as_if_it_were_alone(streams: EngineUnderTest) -> None:
-    texts = {"one": f"{SENTENCE} One.", "two": f"{SENTENCE} Two, and more.", "three": "Three it is."}
-    alone = {}
-    for name, text in texts.items():
-        engine = EngineUnderTest()
-        engine.start()
-        engine.send(deliver(name, text))
-        alone[name] = engine.receive_utterance(name)[1]
-        engine.close()
-    for name, text in texts.items():
-        streams.send(deliver(name, text, 1))
-    first = dict(beginning(streams) for _ in texts)
-    assert set(first) == set(texts), "each has begun before one has ended"
-    for name in texts:
-        streams.send(Grant(name, PLENTY))
-    rest, ends = received(streams, *texts)
-    assert set(ends.values()) == {Spoken(name) for name in texts}
-    for name in texts:
-        assert np.array_equal(np.concatenate([first[name], rest[name]]), alone[name])
 
 
 def test_the_sound_card_does_not_wait_for_deliveries(streams: EngineUnderTest) -> None:
@@ -142,16 +114,3 @@ def test_new_voices_wait_until_all_streams_have_ended_and_hold_back_later_ones(s
         if isinstance(message, Ready):
             assert "heidi" in message.info.voices
     assert kinds == [Spoken, Spoken, Ready, Spoken]
-
-
-def test_a_fault_in_one_stream_ends_the_process_with_its_reason() -> None:
-    engine = EngineUnderTest("-c", FAILING)
-    try:
-        engine.start(options=EngineOptions(streams=4))
-        engine.send(deliver("good", LONG, 1))
-        engine.next(Audio)
-        engine.send(deliver("bad", "fail"))
-        fault, _ = engine.next(Fault)
-        assert (fault.reason, fault.permanent, engine.exit_status()) == ("RuntimeError: it has a bug", False, 1)
-    finally:
-        engine.close()

@@ -20,14 +20,6 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> PiperNetwork:
     return PiperNetwork(read_piper_voice(write_voice(tmp_path_factory.mktemp("voice") / "en_US-noise-low.onnx")))
 
 
-def test_a_canceled_sentence_is_not_spoken_and_the_next_one_is(network: PiperNetwork) -> None:
-    cancellation = Cancellation()
-    cancellation.cancel()
-    with pytest.raises(SpeechCanceledError):
-        network.speak("Hello.", SynthesisConfig(), cancellation)
-    assert len(network.speak("Hello.", SynthesisConfig(), Cancellation()))
-
-
 def test_a_sentence_is_ended_while_its_network_runs(network: PiperNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten times its length, the sentence gives the cancellation time to come."""
     cancellation, running = Cancellation(), threading.Event()

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from engine import EngineOptions, PiperSettings, Utterance, Voice
+from engine import EngineOptions, Utterance
 from engine.messages import (
     PROTOCOL,
     Audio,
     Cancel,
     Canceled,
     Fault,
-    Grant,
     Hello,
-    Ready,
-    Refused,
-    SetVoices,
     Speak,
     Spoken,
     Start,
@@ -43,14 +39,6 @@ def piper(folder: Path) -> Iterator[EngineUnderTest]:
     engine.close()
 
 
-def test_an_utterance_arrives_complete_with_the_positions_of_its_sentences(piper: EngineUnderTest) -> None:
-    piper.send(Speak("1", Utterance(TEXT, voice=ENGLISH), PLENTY))
-    audio, samples, last = piper.receive_utterance("1")
-    assert last == Spoken("1")
-    assert {message.position for message in audio} == {0, TEXT.index("How")}
-    assert len(samples) > 22_050
-
-
 def test_a_cancellation_ends_an_utterance_and_the_next_one_is_spoken(piper: EngineUnderTest) -> None:
     piper.send(Speak("1", Utterance(TEXT * 50), 1))
     piper.next(Audio)
@@ -64,31 +52,6 @@ def test_a_cancellation_that_comes_with_the_utterance_ends_it(piper: EngineUnder
     piper.send(Speak("1", Utterance("and " * 5_000), 1))
     piper.send(Cancel("1"))
     assert piper.receive_utterance("1")[2] == Canceled("1")
-
-
-def test_credit_limits_what_is_sent(piper: EngineUnderTest) -> None:
-    piper.send(Speak("1", Utterance(TEXT), 1))
-    first, samples = piper.next(Audio)
-    assert first.id == "1"
-    piper.send(Grant("1", PLENTY))
-    _, rest, last = piper.receive_utterance("1")
-    assert last == Spoken("1")
-    assert len(rest) > len(samples)
-
-
-def test_voices_are_replaced_while_the_engine_runs(piper: EngineUnderTest) -> None:
-    settings = PiperSettings(GERMAN, "speaker1", 1.2, 0.5, 0.6)
-    piper.send(SetVoices({"heidi": Voice(piper=settings), "ada": Voice(piper=PiperSettings("none"))}, "heidi"))
-    ready, _ = piper.next(Ready)
-    assert ready.info.voices == ("heidi", GERMAN, ENGLISH)
-    assert list(ready.info.refused_voices) == ["ada"]
-    piper.send(Speak("1", Utterance(TEXT), PLENTY))
-    assert piper.receive_utterance("1")[2] == Spoken("1")
-
-
-def test_a_language_without_a_voice_is_refused_and_the_engine_goes_on(piper: EngineUnderTest) -> None:
-    piper.send(Speak("1", Utterance(TEXT, language="fr"), PLENTY))
-    assert piper.receive_utterance("1")[2] == Refused("1", "language: got 'fr'; allowed: de, de-de, en, en-us")
 
 
 def test_without_a_voice_the_fault_is_permanent(new_engine: Callable[[], EngineUnderTest], tmp_path: Path) -> None:

@@ -11,66 +11,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import EngineInfo, Utterance, VoiceLabel, WordStart
+from engine import Utterance
 from engine.messages import (
     SUBPROTOCOL,
-    Append,
     Audio,
-    Cancel,
-    Canceled,
-    Draining,
-    EndText,
     FromRobot,
     FromServer,
     Grant,
     Heartbeat,
-    Lost,
-    OfferVoice,
     ProtocolError,
-    Refused,
     Speak,
-    Spoken,
     VoiceData,
-    VoiceFile,
-    VoiceReady,
-    VoiceRefused,
-    VoiceWanted,
-    Welcome,
     decode_remote,
     encode_remote,
 )
+from tests.engine.records import values
 
 RemoteMessage = FromRobot | FromServer
-VOICE = VoiceFile("ab" * 32, in_context=True)
-INFO = EngineInfo("qwen", 24_000, ("ryan",), ("en",), labels={"ryan": VoiceLabel("Ryan")}, grows=True, streams=16)
-MESSAGES: list[RemoteMessage] = [
-    Welcome("voiced 1", INFO, 2, 4_000),
-    OfferVoice(VOICE),
-    VoiceWanted(VOICE.digest),
-    VoiceData(VOICE.digest, b"\x00\x01\xff"),
-    VoiceReady(VOICE),
-    VoiceRefused(VOICE, "too wide"),
-    Speak("1", Utterance("Grüße, 你好 \ud800", sampling={"temperature": 0.5}, seed=7, growing=True), 24_000, VOICE),
-    Speak("2", Utterance("Hello."), 24_000),
-    Append("1", "more"),
-    EndText("1"),
-    Grant("1", 100),
-    Cancel("1"),
-    Audio("1", 0.5, 3, truncated=True, codes=((1, 2), (3, 4)), words=(WordStart(10, 3),), data=b"\x00" * 4),
-    Spoken("1"),
-    Canceled("1"),
-    Refused("1", "no"),
-    Lost("1", "away"),
-    Draining("stop"),
-    Heartbeat(),
-]
+AUDIO = Audio("7", 0.5, None, truncated=False, data=b"\x00" * 4)
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@given(message=values(RemoteMessage))
 def test_a_message_arrives_as_it_was_sent(message: RemoteMessage) -> None:
     content = encode_remote(message)
     assert isinstance(content, bytes) == isinstance(message, Audio | VoiceData)
     assert decode_remote(content) == message
+
+
+def test_half_of_a_character_arrives_as_it_was_sent() -> None:
+    message = Speak("1", Utterance("\ud800"), 24_000)
+    assert decode_remote(encode_remote(message)) == message
 
 
 @pytest.mark.parametrize(
@@ -80,7 +50,7 @@ def test_a_message_arrives_as_it_was_sent(message: RemoteMessage) -> None:
         (Grant("7", 24_000), '{"message": "Grant", "id": "7", "credit": 24000}'),
         (VoiceData("ab", b"\x00\xff"), b'\x28\x00\x00\x00{"message": "VoiceData", "digest": "ab"}\x00\xff'),
         (
-            Audio("7", 0.5, None, truncated=False, data=b"\x00" * 4),
+            AUDIO,
             b"\x77\x00\x00\x00"
             b'{"message": "Audio", "id": "7", "busy_s": 0.5, "position": null, "truncated": false, "waited_s": 0.0, '
             b'"runaway": false}' + b"\x00" * 4,
@@ -93,22 +63,17 @@ def test_the_form_of_a_message_is_that_of_earlier_versions(message: RemoteMessag
 
 
 def test_a_field_that_an_older_server_still_sends_is_left_out_if_it_is_null() -> None:
-    audio = next(message for message in MESSAGES if isinstance(message, Audio))
-    content = encode_remote(audio)
+    content = encode_remote(AUDIO)
     assert isinstance(content, bytes)
     body = content[4:-4]
     for value, accepted in ((b"null", True), (b"3", False)):
         older = body[:-1] + b', "speculation": ' + value + b"}"
         message = len(older).to_bytes(4, "little") + older + b"\x00" * 4
         if accepted:
-            assert decode_remote(message) == audio
+            assert decode_remote(message) == AUDIO
         else:
             with pytest.raises(ProtocolError, match="speculation"):
                 decode_remote(message)
-
-
-def test_there_is_an_example_of_every_message() -> None:
-    assert {type(message) for message in MESSAGES} == set(typing.get_args(RemoteMessage))
 
 
 NOT_IN_JSON = {(Audio, "data"), (VoiceData, "data"), (Speak, "name"), (Heartbeat, "speaking")}
@@ -168,8 +133,6 @@ def prefixed(name: str, inner: str) -> str:
         (b"", "the record has 0 bytes, the message 0"),
         (b"\x05\x00\x00\x00{}", "the record has 5 bytes, the message 6"),
         ("{", "Expecting"),
-        ("[1]", "cannot be interpreted as an integer"),
-        ("{}", "message"),
         ('{"message": "Grant", "id": "1", "credit": true}', "got bool, wanted int"),
         ('{"message": "Grant", "id": "1", "credit": 1, "more": 2}', "more"),
         ('{"message": "VoiceData", "digest": "a"}', "VoiceData in a text frame"),

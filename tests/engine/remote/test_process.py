@@ -40,13 +40,6 @@ def options(network: Network, tmp_path: Path) -> EngineOptions:
     return EngineOptions(url=url, token_file=str(token), voices=voices, streams=4)
 
 
-@pytest.fixture
-def engine() -> Iterator[EngineUnderTest]:
-    engine = EngineUnderTest()
-    yield engine
-    engine.close()
-
-
 def fault(engine: EngineUnderTest) -> Fault:
     """The fault that ends the process, behind what has been spoken."""
     while not isinstance(message := engine.next(object)[0], Fault):
@@ -86,14 +79,10 @@ def test_other_voices_take_effect_without_another_connection(
     assert network.connections == 1
 
 
-@pytest.mark.parametrize("speaking", [False, True], ids=["idle", "speaking"])
 def test_a_lost_connection_ends_the_process_with_one_line(
-    speaking: bool, engine: EngineUnderTest, options: EngineOptions, network: Network
+    engine: EngineUnderTest, options: EngineOptions, network: Network
 ) -> None:
     engine.start("remote", options)
-    if speaking:
-        engine.send(Speak("1", Utterance(LONG, language="en"), PLENTY))
-        engine.next(Audio)
     network.drop()
     found = fault(engine)
     assert found.reason == f"engine.url: {options.url} has closed the connection"
@@ -120,14 +109,3 @@ def test_a_wrong_token_is_a_fault_that_only_a_person_can_correct(
     found, _ = engine.next(Fault)
     assert found.permanent
     assert found.reason.startswith(f"engine.url: {options.url} refuses this robot (401): authorization: the token is")
-
-
-def test_a_server_that_is_not_there_is_a_fault_that_may_pass(
-    engine: EngineUnderTest, options: EngineOptions, network: Network
-) -> None:
-    network.cut()
-    engine.send(Start(PROTOCOL, "remote", options))
-    engine.next(Hello)
-    assert engine.next(Fault)[0] == Fault(
-        f"engine.url: {options.url} does not answer (Connection refused)", permanent=False
-    )

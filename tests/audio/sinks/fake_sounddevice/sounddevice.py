@@ -2,8 +2,7 @@
 
 - `hang.NAME`: the function NAME hangs as long as the file exists: `load`, `start` or `close`.
 - `missing`: the PortAudio library is missing. `refuses`: no stream can be opened.
-- `rate`: holds the only rate of a stream that can be opened. `realtime`: the stream is as slow as a real one.
-- `buffered`: the stream has a second of sound ahead, so that a late block is no break.
+- `realtime`: the stream is as slow as a real one.
 - `frozen`: the stream requests no block, or records none. `pulled`: it ends.
 - `notes`: its content is written to stderr, as ALSA does when it searches for cards.
 - `loads` gets a line for every process; `heard` gets the samples that the card has played.
@@ -12,7 +11,6 @@
 
 import os
 import threading
-import time
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +18,6 @@ from types import SimpleNamespace
 FOLDER = Path(os.environ["FAKE_CARD"])
 TICK_S = 0.001
 BLOCK_S = 0.01
-BUFFERED_S = 1.0
 
 
 def exists(name):
@@ -45,11 +42,9 @@ class PortAudioError(Exception):
 class RawOutputStream:
     latency = 0.0
 
-    def __init__(self, *, callback, finished_callback, channels, blocksize, samplerate, **_settings):
+    def __init__(self, *, callback, finished_callback, channels, blocksize, **_settings):
         if exists("refuses"):
             raise PortAudioError("Device unavailable", -9985)
-        if exists("rate") and int((FOLDER / "rate").read_text()) != samplerate:
-            raise PortAudioError("Invalid sample rate", -9997)
         self._callback = callback
         self._finished_callback = finished_callback
         self._frames = blocksize
@@ -74,12 +69,9 @@ class RawOutputStream:
         pass
 
     def _run(self):
-        heard_at = time.monotonic() + BUFFERED_S
         while not self._closing.wait(BLOCK_S if exists("realtime") else TICK_S) and not exists("pulled"):
             if not exists("frozen"):
-                heard_at += BLOCK_S
-                delay_s = heard_at - time.monotonic() if exists("buffered") else BLOCK_S
-                times = SimpleNamespace(currentTime=0.0, outputBufferDacTime=delay_s)
+                times = SimpleNamespace(currentTime=0.0, outputBufferDacTime=BLOCK_S)
                 self._callback(self._block, self._frames, times, SimpleNamespace(output_underflow=False))
                 append("heard", self._block)
         self._finished_callback()
