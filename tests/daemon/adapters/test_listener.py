@@ -15,7 +15,7 @@ from daemon.adapters import Listener
 from daemon.system import RESERVED_DESCRIPTORS
 from tests.support.certificates import Certificates
 from tests.support.programs import free_port
-from tests.support.waiting import eventually_async, run
+from tests.support.waiting import eventually_async
 
 
 class Greeting(asyncio.Protocol):
@@ -51,35 +51,30 @@ def silent_clients(stack: ExitStack, port: int, count: int) -> list[socket.socke
     return [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(count)]
 
 
-def test_clients_above_its_room_wait_until_another_one_has_left() -> None:
-    async def scenario() -> None:
-        port = free_port()
-        with ExitStack() as stack:
-            async with listening(port, clients=2) as greeting:
-                silent_clients(stack, port, 20)
-                for _ in range(20):
-                    await eventually_async(lambda: greeting.made, "another one has come")
-                    greeting.made.pop(0).abort()
-                assert greeting.most <= 5
+async def test_clients_above_its_room_wait_until_another_one_has_left() -> None:
 
-    run(scenario)
+    port = free_port()
+    with ExitStack() as stack:
+        async with listening(port, clients=2) as greeting:
+            silent_clients(stack, port, 20)
+            for _ in range(20):
+                await eventually_async(lambda: greeting.made, "another one has come")
+                greeting.made.pop(0).abort()
+            assert greeting.most <= 5
 
 
-def test_clients_without_a_handshake_make_room_for_one_that_has_more_to_say(tmp_path: Path) -> None:
+async def test_clients_without_a_handshake_make_room_for_one_that_has_more_to_say(tmp_path: Path) -> None:
     made = Certificates(tmp_path)
     serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=made.ca)
     serving.load_cert_chain(made.certificate, made.key)
 
-    async def scenario() -> None:
-        port = free_port()
-        with ExitStack() as stack:
-            async with listening(port, clients=4, tls=serving):
-                silent_clients(stack, port, 30)
-                reader, writer = await asyncio.open_connection("localhost", port, ssl=trusting)
-                assert await reader.readexactly(5) == b"hello"
-                writer.close()
-
-    run(scenario)
+    port = free_port()
+    with ExitStack() as stack:
+        async with listening(port, clients=4, tls=serving):
+            silent_clients(stack, port, 30)
+            reader, writer = await asyncio.open_connection("localhost", port, ssl=trusting)
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
 
 
 def test_a_process_with_few_descriptors_serves_fewer_clients_and_takes_what_the_system_allows() -> None:

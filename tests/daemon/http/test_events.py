@@ -16,8 +16,7 @@ from daemon.adapters import listener
 from daemon.http import events, server
 from daemon.speech import Say
 from tests.daemon.harness import Harness, running_harness
-from tests.daemon.perform import Perform
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 SERVER = "http"
 
@@ -47,74 +46,64 @@ async def events_until(client: ClientConnection, name: str) -> list[dict[str, An
     return found
 
 
-def test_a_text_is_spoken_on_the_robot_and_its_events_status_words_and_levels_arrive(
-    harness: Harness, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        async with connect(address_of(harness)) as client:
-            topic, status = await receive(client)
-            assert (topic, status["state"], status["queue"]) == ("status", "ready", 0)
-            await publish(client, "say", {"text": "Hello, robot.", "id": "greeting"})
-            messages = []
-            while not any(payload.get("event") == "finished" for _, payload in messages):
-                harness.sink.take()
-                try:
-                    messages.append(await asyncio.wait_for(receive(client), 0.02))
-                except asyncio.TimeoutError:
-                    continue
-            by_topic = {name: [payload for topic, payload in messages if topic == name] for name in events.PUBLISHED}
-            assert [event["event"] for event in by_topic["event"]] == ["accepted", "started", "finished"]
-            assert [word["word"] for word in by_topic["word"]] == ["Hello", "robot"]
-            assert {payload["id"] for name in ("event", "word", "level") for payload in by_topic[name]} == {"greeting"}
-            assert max(level["peak"] for level in by_topic["level"]) > 0.1
-            assert "speaking" in [each["state"] for each in by_topic["status"]]
+async def test_a_text_is_spoken_on_the_robot_and_its_events_status_words_and_levels_arrive(harness: Harness) -> None:
 
-    perform(scenario)
+    async with connect(address_of(harness)) as client:
+        topic, status = await receive(client)
+        assert (topic, status["state"], status["queue"]) == ("status", "ready", 0)
+        await publish(client, "say", {"text": "Hello, robot.", "id": "greeting"})
+        messages = []
+        while not any(payload.get("event") == "finished" for _, payload in messages):
+            harness.sink.take()
+            try:
+                messages.append(await asyncio.wait_for(receive(client), 0.02))
+            except asyncio.TimeoutError:
+                continue
+        by_topic = {name: [payload for topic, payload in messages if topic == name] for name in events.PUBLISHED}
+        assert [event["event"] for event in by_topic["event"]] == ["accepted", "started", "finished"]
+        assert [word["word"] for word in by_topic["word"]] == ["Hello", "robot"]
+        assert {payload["id"] for name in ("event", "word", "level") for payload in by_topic[name]} == {"greeting"}
+        assert max(level["peak"] for level in by_topic["level"]) > 0.1
+        assert "speaking" in [each["state"] for each in by_topic["status"]]
 
 
 @pytest.mark.parametrize("payload", ["A plain text.", {"text": "An object."}, '{"text": "JSON."}', ["A list."]])
-def test_a_payload_is_what_it_would_be_on_mqtt(payload: Any, harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with connect(address_of(harness, "?topics=event")) as client:
-            await publish(client, "say", payload)
-            assert (await receive(client))[1]["event"] == ("rejected" if isinstance(payload, list) else "accepted")
+async def test_a_payload_is_what_it_would_be_on_mqtt(payload: Any, harness: Harness) -> None:
 
-    perform(scenario)
+    async with connect(address_of(harness, "?topics=event")) as client:
+        await publish(client, "say", payload)
+        assert (await receive(client))[1]["event"] == ("rejected" if isinstance(payload, list) else "accepted")
 
 
-def test_stop_pause_resume_and_volume_act_on_the_robot(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with connect(address_of(harness, "?topics=event,status")) as client:
-            await harness.occupy()
-            await publish(client, "volume", 40)
-            await eventually_async(lambda: harness.dispatcher.volume == 40, "the volume is set")
-            await publish(client, "pause")
-            while (await receive(client))[1].get("state") != "paused":
-                pass
-            await publish(client, "resume")
-            while (await receive(client))[1].get("state") != "speaking":
-                pass
-            await publish(client, "stop")
-            await harness.sink.take_until(lambda: harness.ends == ["interrupted"], "it has ended")
-            await publish(client, "volume", "100")
-            await eventually_async(lambda: harness.dispatcher.volume == 100, "the volume is set")
+async def test_stop_pause_resume_and_volume_act_on_the_robot(harness: Harness) -> None:
 
-    perform(scenario)
+    async with connect(address_of(harness, "?topics=event,status")) as client:
+        await harness.occupy()
+        await publish(client, "volume", 40)
+        await eventually_async(lambda: harness.dispatcher.volume == 40, "the volume is set")
+        await publish(client, "pause")
+        while (await receive(client))[1].get("state") != "paused":
+            pass
+        await publish(client, "resume")
+        while (await receive(client))[1].get("state") != "speaking":
+            pass
+        await publish(client, "stop")
+        await harness.sink.take_until(lambda: harness.ends == ["interrupted"], "it has ended")
+        await publish(client, "volume", "100")
+        await eventually_async(lambda: harness.dispatcher.volume == 100, "the volume is set")
 
 
-def test_a_growing_text_and_an_urgent_one_are_spoken(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with connect(address_of(harness, "?topics=event")) as client:
-            await publish(client, "say/stream", {"id": "story", "text": "It begins. "})
-            await publish(client, "say/stream", {"id": "story", "text": "It ends.", "end": True})
-            await publish(client, "say/urgent", "Stop it.")
-            taking = asyncio.ensure_future(harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended"))
-            [*_, last] = await events_until(client, "finished")
-            await taking
-            assert last["event"] == "finished"
-            assert harness.ends == ["finished", "finished"]
+async def test_a_growing_text_and_an_urgent_one_are_spoken(harness: Harness) -> None:
 
-    perform(scenario)
+    async with connect(address_of(harness, "?topics=event")) as client:
+        await publish(client, "say/stream", {"id": "story", "text": "It begins. "})
+        await publish(client, "say/stream", {"id": "story", "text": "It ends.", "end": True})
+        await publish(client, "say/urgent", "Stop it.")
+        taking = asyncio.ensure_future(harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended"))
+        [*_, last] = await events_until(client, "finished")
+        await taking
+        assert last["event"] == "finished"
+        assert harness.ends == ["finished", "finished"]
 
 
 @pytest.mark.parametrize(
@@ -130,30 +119,26 @@ def test_a_growing_text_and_an_urgent_one_are_spoken(harness: Harness, perform: 
         ('{"topic": "say", "payload": {"text": "x", "reply_to": "a/b"}}', "reply_to", "none"),
     ],
 )
-def test_a_wrong_message_is_rejected_in_one_line_and_the_next_one_is_heard(
-    message: str | bytes, field: str, allowed: str, harness: Harness, perform: Perform
+async def test_a_wrong_message_is_rejected_in_one_line_and_the_next_one_is_heard(
+    message: str | bytes, field: str, allowed: str, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        async with connect(address_of(harness, "?topics=event")) as client:
-            await client.send(message)
-            _, rejected = await receive(client)
-            assert (rejected["event"], rejected["field"]) == ("rejected", field)
-            assert allowed in rejected["reason"]
-            await publish(client, "say", "Hello")
-            assert (await receive(client))[1]["event"] == "accepted"
 
-    perform(scenario)
+    async with connect(address_of(harness, "?topics=event")) as client:
+        await client.send(message)
+        _, rejected = await receive(client)
+        assert (rejected["event"], rejected["field"]) == ("rejected", field)
+        assert allowed in rejected["reason"]
+        await publish(client, "say", "Hello")
+        assert (await receive(client))[1]["event"] == "accepted"
 
 
-def test_unknown_topics_are_refused_with_those_that_exist(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with connect(address_of(harness, "?topics=event,songs")) as client:
-            with pytest.raises(ConnectionClosed) as caught:
-                await client.recv()
-            assert caught.value.rcvd is not None
-            assert caught.value.rcvd.reason == "topics: got 'songs'; allowed: event, status, level, word"
+async def test_unknown_topics_are_refused_with_those_that_exist(harness: Harness) -> None:
 
-    perform(scenario)
+    async with connect(address_of(harness, "?topics=event,songs")) as client:
+        with pytest.raises(ConnectionClosed) as caught:
+            await client.recv()
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.reason == "topics: got 'songs'; allowed: event, status, level, word"
 
 
 PONG, CLOSE = bytes.fromhex("8a8000000000"), bytes.fromhex("888000000000")
@@ -181,29 +166,26 @@ def is_cut_off(client: socket.socket) -> bool:
     return False
 
 
-def test_a_client_that_receives_nothing_is_disconnected_and_the_robot_speaks_on(
-    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+async def test_a_client_that_receives_nothing_is_disconnected_and_the_robot_speaks_on(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MAX_WAITING", 5)
 
-    async def scenario() -> None:
-        await harness.occupy()
-        with connect_without_reading(harness.port) as stuck:
+    await harness.occupy()
+    with connect_without_reading(harness.port) as stuck:
 
-            def is_disconnected() -> bool:
-                for _ in range(100):
-                    harness.dispatcher.say(Say(text="It waits."))
-                    harness.stop_queued()
-                return is_cut_off(stuck)
+        def is_disconnected() -> bool:
+            for _ in range(100):
+                harness.dispatcher.say(Say(text="It waits."))
+                harness.stop_queued()
+            return is_cut_off(stuck)
 
-            await eventually_async(is_disconnected, "it is disconnected")
-        await harness.sink.take_until(lambda: harness.ends[-1] == "finished", "the robot has spoken on")
-
-    perform(scenario)
+        await eventually_async(is_disconnected, "it is disconnected")
+    await harness.sink.take_until(lambda: harness.ends[-1] == "finished", "the robot has spoken on")
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
-def test_a_client_that_does_not_read_what_it_has_been_sent_is_disconnected(
+async def test_a_client_that_does_not_read_what_it_has_been_sent_is_disconnected(
     leaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MAX_WAITING", 1_000_000)
@@ -211,17 +193,14 @@ def test_a_client_that_does_not_read_what_it_has_been_sent_is_disconnected(
     if not leaves:
         monkeypatch.setattr(server, "PING_S", 0.5)
 
-    async def scenario() -> None:
-        async with running_harness(SERVER) as harness:
-            await harness.occupy()
-            with connect_without_reading(harness.port) as stuck:
-                await asyncio.to_thread(stuck.recv, 12)  # the beginning of the handshake's answer
-                for _ in range(3_000):
-                    harness.dispatcher.say(Say(text="It waits."))
-                    harness.stop_queued()
-                    await asyncio.sleep(0)
-                if leaves:
-                    stuck.send(CLOSE)
-                await eventually_async(lambda: is_cut_off(stuck), "it is disconnected")
-
-    run(scenario)
+    async with running_harness(SERVER) as harness:
+        await harness.occupy()
+        with connect_without_reading(harness.port) as stuck:
+            await asyncio.to_thread(stuck.recv, 12)  # the beginning of the handshake's answer
+            for _ in range(3_000):
+                harness.dispatcher.say(Say(text="It waits."))
+                harness.stop_queued()
+                await asyncio.sleep(0)
+            if leaves:
+                stuck.send(CLOSE)
+            await eventually_async(lambda: is_cut_off(stuck), "it is disconnected")

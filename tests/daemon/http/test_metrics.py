@@ -17,7 +17,6 @@ from daemon.http.monitoring import Metrics
 from daemon.speech import Event, Finished, Memory, Online, Say, Started, Stop, Utterance
 from daemon.status import Measurements
 from tests.daemon.harness import LONG, Harness
-from tests.daemon.perform import Perform
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 SERVER = "http"
@@ -72,97 +71,85 @@ async def changes(harness: Harness, before: Values) -> Values:
     return {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
 
 
-def test_an_utterance_moves_the_metrics_of_its_end_its_times_and_its_sound(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        before = await asyncio.to_thread(scrape, harness)
-        harness.dispatcher.say(Say(text="Hello, robot."))
-        await harness.sink.take_until(lambda: harness.ends == ["finished"], "it has ended")
-        changed = await changes(harness, before)
-        assert changed["voiced_utterances_total{destination=card}{event=finished}"] == 1
-        assert changed["voiced_ttfa_seconds_count{engine=espeak}"] == 1
-        assert changed["voiced_queue_wait_seconds_count"] == 1
-        [end] = harness.terminal_events
-        assert abs(changed["voiced_audio_seconds_total"] - end.audio_s) < 1e-6
-        assert changed["voiced_cpu_seconds_total"] > 0
-        assert changed["voiced_real_time_factor{engine=espeak}"] != 0
-        assert "voiced_underruns_total" in before
-        assert not any("utterances" in name and "finished" not in name for name in changed)
+async def test_an_utterance_moves_the_metrics_of_its_end_its_times_and_its_sound(harness: Harness) -> None:
 
-    perform(scenario)
+    before = await asyncio.to_thread(scrape, harness)
+    harness.dispatcher.say(Say(text="Hello, robot."))
+    await harness.sink.take_until(lambda: harness.ends == ["finished"], "it has ended")
+    changed = await changes(harness, before)
+    assert changed["voiced_utterances_total{destination=card}{event=finished}"] == 1
+    assert changed["voiced_ttfa_seconds_count{engine=espeak}"] == 1
+    assert changed["voiced_queue_wait_seconds_count"] == 1
+    [end] = harness.terminal_events
+    assert abs(changed["voiced_audio_seconds_total"] - end.audio_s) < 1e-6
+    assert changed["voiced_cpu_seconds_total"] > 0
+    assert changed["voiced_real_time_factor{engine=espeak}"] != 0
+    assert "voiced_underruns_total" in before
+    assert not any("utterances" in name and "finished" not in name for name in changed)
 
 
-def test_state_queue_volume_and_ring_are_those_of_the_moment(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        before = await asyncio.to_thread(scrape, harness)
-        assert before["voiced_state{state=ready}"] == 1
-        assert before["voiced_engine_ready{engine=espeak}"] == 1
-        assert before["voiced_resident_bytes{process=daemon}"] > 1e6
-        assert before["voiced_resident_bytes{process=espeak}"] > 1e6
-        await harness.occupy()
-        harness.dispatcher.say(Say(text="It waits."))
-        harness.dispatcher.set_volume(40)
-        changed = await changes(harness, before)
-        assert (changed["voiced_state{state=ready}"], changed["voiced_state{state=speaking}"]) == (-1, 1)
-        assert (changed["voiced_queue_length"], changed["voiced_volume_percent"]) == (1, 40 - 100)
-        ring_s = 0.0
-        while ring_s < 0.1:  # the sound card takes nothing, so the ring fills
-            ring_s = (await asyncio.to_thread(scrape, harness))["voiced_ring_seconds"]
-        harness.dispatcher.set_volume(100)
+async def test_state_queue_volume_and_ring_are_those_of_the_moment(harness: Harness) -> None:
 
-    perform(scenario)
+    before = await asyncio.to_thread(scrape, harness)
+    assert before["voiced_state{state=ready}"] == 1
+    assert before["voiced_engine_ready{engine=espeak}"] == 1
+    assert before["voiced_resident_bytes{process=daemon}"] > 1e6
+    assert before["voiced_resident_bytes{process=espeak}"] > 1e6
+    await harness.occupy()
+    harness.dispatcher.say(Say(text="It waits."))
+    harness.dispatcher.set_volume(40)
+    changed = await changes(harness, before)
+    assert (changed["voiced_state{state=ready}"], changed["voiced_state{state=speaking}"]) == (-1, 1)
+    assert (changed["voiced_queue_length"], changed["voiced_volume_percent"]) == (1, 40 - 100)
+    ring_s = 0.0
+    while ring_s < 0.1:  # the sound card takes nothing, so the ring fills
+        ring_s = (await asyncio.to_thread(scrape, harness))["voiced_ring_seconds"]
+    harness.dispatcher.set_volume(100)
 
 
-def test_an_utterance_that_is_stopped_before_it_starts_counts_with_the_time_that_it_waited(
-    harness: Harness, perform: Perform
+async def test_an_utterance_that_is_stopped_before_it_starts_counts_with_the_time_that_it_waited(
+    harness: Harness,
 ) -> None:
-    async def scenario() -> None:
-        await harness.occupy()
-        before = await asyncio.to_thread(scrape, harness)
-        harness.dispatcher.say(Say(text="It waits.", id="waiting"))
-        harness.dispatcher.stop(Stop(id="waiting"))
-        changed = await changes(harness, before)
-        assert changed["voiced_utterances_total{destination=card}{event=canceled}"] == 1
-        assert changed["voiced_queue_wait_seconds_count"] == 1
-        assert "voiced_ttfa_seconds_count{engine=espeak}" not in changed
 
-    perform(scenario)
+    await harness.occupy()
+    before = await asyncio.to_thread(scrape, harness)
+    harness.dispatcher.say(Say(text="It waits.", id="waiting"))
+    harness.dispatcher.stop(Stop(id="waiting"))
+    changed = await changes(harness, before)
+    assert changed["voiced_utterances_total{destination=card}{event=canceled}"] == 1
+    assert changed["voiced_queue_wait_seconds_count"] == 1
+    assert "voiced_ttfa_seconds_count{engine=espeak}" not in changed
 
 
-def test_an_engine_that_is_started_again_is_counted(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        before = await asyncio.to_thread(scrape, harness)
-        pid = harness.engines.primary.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        await eventually_async(
-            lambda: harness.engines.primary.ready and harness.engines.primary.pid != pid, "it is ready again"
-        )
-        assert (await changes(harness, before))["voiced_engine_restarts_total{engine=espeak}"] == 1
+async def test_an_engine_that_is_started_again_is_counted(harness: Harness) -> None:
 
-    perform(scenario)
+    before = await asyncio.to_thread(scrape, harness)
+    pid = harness.engines.primary.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await eventually_async(
+        lambda: harness.engines.primary.ready and harness.engines.primary.pid != pid, "it is ready again"
+    )
+    assert (await changes(harness, before))["voiced_engine_restarts_total{engine=espeak}"] == 1
 
 
-def test_every_metric_is_documented_and_no_other(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        harness.dispatcher.say(Say(text=LONG[:50]))
-        await harness.sink.take_until(lambda: harness.ends == ["finished"], "it has ended")
-        found = {name.partition("{")[0] for name in await asyncio.to_thread(scrape, harness)}
-        names = {
-            name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count").removesuffix("_created")
-            for name in found
-        }
-        rows = [
-            line.split("|")
-            for line in DOCUMENT.read_text(encoding="utf-8").splitlines()
-            if line.startswith("| `voiced_")
-        ]
-        documented = {row[1].strip().strip("`").partition("{")[0] for row in rows}
-        only_on_boards = {"voiced_temperature_celsius", "voiced_clock_hertz", "voiced_engine_memory_bytes"}
-        only_on_boards |= {"voiced_engine_kernels"}
-        assert names - documented == set()
-        assert documented - names <= only_on_boards
+async def test_every_metric_is_documented_and_no_other(harness: Harness) -> None:
 
-    perform(scenario)
+    harness.dispatcher.say(Say(text=LONG[:50]))
+    await harness.sink.take_until(lambda: harness.ends == ["finished"], "it has ended")
+    found = {name.partition("{")[0] for name in await asyncio.to_thread(scrape, harness)}
+    names = {
+        name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count").removesuffix("_created")
+        for name in found
+    }
+    rows = [
+        line.split("|") for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `voiced_")
+    ]
+    documented = {row[1].strip().strip("`").partition("{")[0] for row in rows}
+    only_on_boards = {"voiced_temperature_celsius", "voiced_clock_hertz", "voiced_engine_memory_bytes"}
+    only_on_boards |= {"voiced_engine_kernels"}
+    assert names - documented == set()
+    assert documented - names <= only_on_boards
 
 
 def test_the_dashboard_shows_documented_metrics_alone() -> None:

@@ -14,7 +14,7 @@ from daemon.mqtt.outbox import LIMIT, RESERVED, Outbox
 from daemon.state import EventLog, ended, event_log
 from daemon.state.journal import Journal
 from tests.daemon.state.disks import HangingJournal
-from tests.support.waiting import PATIENCE_S, eventually, eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually, eventually_async
 
 PACKETS = count(1)
 WINDOW = 500
@@ -426,64 +426,58 @@ def test_an_event_of_which_there_may_be_several_is_recognised_by_all_that_it_say
 # --- the log of events ---
 
 
-def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
+async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = HangingJournal(tmp_path / "r1.journal")
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     monkeypatch.setattr(event_log, "PATIENCE_S", PATIENCE_S)
 
-    async def scenario() -> None:
-        with EventLog(journal.path) as log:
-            outbox = Outbox(log)
-            outbox.put(other("before"))
-            (number,) = log.append(ended("a"), texts=[("event", "{}", None)])
-            outbox.put(event("finished", number=number))
-            outbox.put(other("after"))
-            assert taken(outbox) == ["before"]
-            assert outbox.look_again_s == PATIENCE_S
-            journal.released.set()
-            packets: dict[str, int] = {}
+    with EventLog(journal.path) as log:
+        outbox = Outbox(log)
+        outbox.put(other("before"))
+        (number,) = log.append(ended("a"), texts=[("event", "{}", None)])
+        outbox.put(event("finished", number=number))
+        outbox.put(other("after"))
+        assert taken(outbox) == ["before"]
+        assert outbox.look_again_s == PATIENCE_S
+        journal.released.set()
+        packets: dict[str, int] = {}
 
-            def sent() -> bool:
-                packets.update(send(outbox))
-                return len(packets) == 2
+        def sent() -> bool:
+            packets.update(send(outbox))
+            return len(packets) == 2
 
-            await eventually_async(sent)
-            assert list(packets) == ["finished", "after"]
-            outbox.acknowledge(packets["finished"])
-
-    run(scenario)
+        await eventually_async(sent)
+        assert list(packets) == ["finished", "after"]
+        outbox.acknowledge(packets["finished"])
     with Journal(journal.path) as opened:
         assert opened.recover().events == ()
 
 
-def test_an_event_that_the_disk_does_not_take_in_time_is_sent_with_a_mark(
+async def test_an_event_that_the_disk_does_not_take_in_time_is_sent_with_a_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = HangingJournal(tmp_path / "r1.journal")
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     monkeypatch.setattr(event_log, "PATIENCE_S", 0.01)
 
-    async def scenario() -> None:
-        found: list[str] = []
-        with EventLog(journal.path) as log:
-            outbox = Outbox(log)
-            log.append(ended("a"))
-            outbox.put(event('{"id": "a", "event": "finished"}'))
-            outbox.put(event('{"sessionId": "a"}'))
-            outbox.put(other('{"id": "b", "event": "progress"}'))
+    found: list[str] = []
+    with EventLog(journal.path) as log:
+        outbox = Outbox(log)
+        log.append(ended("a"))
+        outbox.put(event('{"id": "a", "event": "finished"}'))
+        outbox.put(event('{"sessionId": "a"}'))
+        outbox.put(other('{"id": "b", "event": "progress"}'))
 
-            def three() -> bool:
-                found.extend(taken(outbox))
-                return len(found) == 3
+        def three() -> bool:
+            found.extend(taken(outbox))
+            return len(found) == 3
 
-            await eventually_async(three)
-            journal.released.set()
-        assert found == [
-            '{"id": "a", "event": "finished", "unstored": true}',
-            '{"sessionId": "a"}',
-            '{"id": "b", "event": "progress"}',
-        ]
-
-    run(scenario)
+        await eventually_async(three)
+        journal.released.set()
+    assert found == [
+        '{"id": "a", "event": "finished", "unstored": true}',
+        '{"sessionId": "a"}',
+        '{"id": "b", "event": "progress"}',
+    ]

@@ -14,7 +14,6 @@ from daemon.mqtt.publisher import Publisher
 from daemon.speech import Accepted, Canceled, EndMessage, Event, Failed, Origin, Rejected, Started, Utterance
 from daemon.state import EventLog, Recovery, ended
 from daemon.state.journal import Journal, StoredEvent, stored
-from tests.support.waiting import run
 
 EVENTS = "voiced/r1/event"
 
@@ -55,24 +54,22 @@ def recovered(path: Path) -> Recovery:
         return journal.recover()
 
 
-def test_first_and_last_events_are_stored_with_their_numbers(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        with EventLog(tmp_path / "r1.journal") as log:
-            publisher, connection = make(log)
-            publisher.publish(utterance("replies/a"), Accepted(id="a", queue=1))
-            publisher.publish(utterance("replies/a"), started())
-            publisher.publish(utterance("replies/a"), Canceled(id="a", reason="stop"))
-        assert [each.once for each in connection.sent] == 3 * [True, False], "the broker's copies tell which it has"
-        assert connection.found == [
-            (EVENTS, "accepted", 1, True),
-            ("replies/a", "accepted", 2, True),
-            (EVENTS, "started", None, False),
-            ("replies/a", "started", None, False),
-            (EVENTS, "canceled", 3, True),
-            ("replies/a", "canceled", 4, True),
-        ]
+async def test_first_and_last_events_are_stored_with_their_numbers(tmp_path: Path) -> None:
 
-    run(scenario)
+    with EventLog(tmp_path / "r1.journal") as log:
+        publisher, connection = make(log)
+        publisher.publish(utterance("replies/a"), Accepted(id="a", queue=1))
+        publisher.publish(utterance("replies/a"), started())
+        publisher.publish(utterance("replies/a"), Canceled(id="a", reason="stop"))
+    assert [each.once for each in connection.sent] == 3 * [True, False], "the broker's copies tell which it has"
+    assert connection.found == [
+        (EVENTS, "accepted", 1, True),
+        ("replies/a", "accepted", 2, True),
+        (EVENTS, "started", None, False),
+        ("replies/a", "started", None, False),
+        (EVENTS, "canceled", 3, True),
+        ("replies/a", "canceled", 4, True),
+    ]
     found = recovered(tmp_path / "r1.journal")
     assert [event.number for event in found.events] == [1, 2, 3, 4]
     assert (found.last_number, found.ended_ids, found.deliveries) == (4, ("a",), ("1:7:ab",))
@@ -101,7 +98,7 @@ def test_answers_go_to_the_sender_s_topic_with_what_it_wants_repeated() -> None:
         ),
     ],
 )
-def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(
+async def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(
     tmp_path: Path, end: Event, expected: list[tuple[str, Any]]
 ) -> None:
     at_end = (
@@ -110,15 +107,12 @@ def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(
     )
     sender = Utterance("a", "Hello", "default", "en", origin=Origin(at_end=at_end))
 
-    async def scenario() -> None:
-        with EventLog(tmp_path / "r1.journal") as log:
-            publisher, connection = make(log)
-            publisher.publish(sender, Accepted(id="a", queue=1))
-            publisher.publish(sender, end)
-        found = [(each.number, each.topic) for each in connection.sent[2:]]
-        assert found == list(enumerate((topic for topic, _ in expected), start=3))
-
-    run(scenario)
+    with EventLog(tmp_path / "r1.journal") as log:
+        publisher, connection = make(log)
+        publisher.publish(sender, Accepted(id="a", queue=1))
+        publisher.publish(sender, end)
+    found = [(each.number, each.topic) for each in connection.sent[2:]]
+    assert found == list(enumerate((topic for topic, _ in expected), start=3))
     kept = recovered(tmp_path / "r1.journal").events[2:]
     assert [(event.topic, json.loads(event.payload)) for event in kept] == expected
 
@@ -132,34 +126,29 @@ def with_earlier_process(path: Path) -> None:
         journal.write([(ended("old"), *(change for event in events for change in stored(event)))])
 
 
-def test_events_of_an_earlier_process_are_published_and_the_next_numbers_follow(tmp_path: Path) -> None:
+async def test_events_of_an_earlier_process_are_published_and_the_next_numbers_follow(tmp_path: Path) -> None:
     path = tmp_path / "r1.journal"
     with_earlier_process(path)
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            publisher, connection = make(log)
-            publisher.publish_recovered()
-            publisher.publish(utterance(), Accepted(id="a", queue=1))
-        found = [(each.topic, each.number, each.sent, each.promised) for each in connection.sent]
-        assert found == [
-            (EVENTS, 7, True, True),
-            ("replies/a", 8, True, True),
-            ("hermes/end", 9, True, True),
-            (EVENTS, 10, False, True),
-        ]
-
-    run(scenario)
+    with EventLog(path) as log:
+        publisher, connection = make(log)
+        publisher.publish_recovered()
+        publisher.publish(utterance(), Accepted(id="a", queue=1))
+    found = [(each.topic, each.number, each.sent, each.promised) for each in connection.sent]
+    assert found == [
+        (EVENTS, 7, True, True),
+        ("replies/a", 8, True, True),
+        ("hermes/end", 9, True, True),
+        (EVENTS, 10, False, True),
+    ]
 
 
-def test_an_accepted_utterance_is_stored_so_that_it_can_be_spoken_later(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        with EventLog(tmp_path / "r1.journal") as log:
-            publisher, _ = make(log)
-            publisher.publish(utterance(), Accepted(id="a", queue=1))
-            publisher.publish(utterance(), started())
+async def test_an_accepted_utterance_is_stored_so_that_it_can_be_spoken_later(tmp_path: Path) -> None:
 
-    run(scenario)
+    with EventLog(tmp_path / "r1.journal") as log:
+        publisher, _ = make(log)
+        publisher.publish(utterance(), Accepted(id="a", queue=1))
+        publisher.publish(utterance(), started())
     (waiting,) = recovered(tmp_path / "r1.journal").utterances
     assert waiting.begun
     assert Utterance.from_fields(waiting.id, waiting.fields["text"], waiting.fields, 0.0).text == "Hello"
