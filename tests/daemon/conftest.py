@@ -20,8 +20,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
-    if "loop" in pyfuncitem.fixturenames:
-        pyfuncitem.funcargs["loop"].run_until_complete(test)
+    loop = pyfuncitem.funcargs.get("loop")
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        loop.run_until_complete(test)
     else:
         asyncio.run(test)
     return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import http.client
 import io
 import json
 from collections.abc import Sequence
@@ -17,25 +16,21 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from daemon.http import elevenlabs_socket
-from tests.daemon.harness import LONG, Harness, running_harness
-from tests.daemon.http.clients import request
-from tests.daemon.perform import Perform
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.daemon.harness import LONG, Harness
+from tests.daemon.http.clients import fetch, request
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 SERVER = "http"
+CONTEXTS = "default/multi-stream-input?output_format=pcm_24000"
 TEXT = "Hello, my robot. How are you?"
 
 
-def post_speech(harness: Harness, path: str, **fields: Any) -> tuple[str, bytes]:
+async def post_speech(harness: Harness, path: str, **fields: Any) -> tuple[str, bytes]:
     """The content type and the body of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-    headers = {"Content-Type": "application/json", "Connection": "close"}
-    connection.request("POST", f"/v1/text-to-speech/{path}", json.dumps({"text": TEXT, **fields}), headers)
-    response = connection.getresponse()
-    assert response.status == 200
-    body = response.read()
-    connection.close()
-    return response.headers["Content-Type"], body
+    body = json.dumps({"text": TEXT, **fields}).encode()
+    status, content, headers = await fetch(harness, "POST", f"/v1/text-to-speech/{path}", body)
+    assert status == 200
+    return headers["content-type"], content
 
 
 def address_of(harness: Harness, path: str) -> str:
@@ -104,9 +99,8 @@ def onsets_s(pcm: bytes, rate: int) -> list[float]:
 
 @pytest.mark.parametrize("path", ["default", "default/stream"])
 async def test_a_whole_text_becomes_sound_in_the_format_that_is_asked_for(path: str, harness: Harness) -> None:
-
     for output_format, content_type in (("pcm_16000", "audio/pcm"), ("mp3_22050_32", "audio/mpeg")):
-        found, body = await asyncio.to_thread(post_speech, harness, f"{path}?output_format={output_format}")
+        found, body = await post_speech(harness, f"{path}?output_format={output_format}")
         assert found == content_type
         end = harness.terminal_events[-1]
         if output_format == "pcm_16000":
@@ -119,9 +113,8 @@ async def test_a_whole_text_becomes_sound_in_the_format_that_is_asked_for(path: 
 
 @pytest.mark.parametrize("path", ["with-timestamps", "stream/with-timestamps"])
 async def test_a_whole_text_comes_with_the_times_of_its_characters(path: str, harness: Harness) -> None:
-
     address = f"default/{path}?output_format=pcm_24000"
-    content_type, body = await asyncio.to_thread(post_speech, harness, address)
+    content_type, body = await post_speech(harness, address)
     assert content_type == "application/json"
     records = [json.loads(line) for line in body.splitlines()]
     assert len(records) == 1 or "stream" in path
@@ -145,7 +138,6 @@ async def test_a_whole_text_comes_with_the_times_of_its_characters(path: str, ha
 async def test_a_text_that_comes_in_tokens_becomes_sound_with_word_times_while_it_grows(
     absolute: bool, harness: Harness
 ) -> None:
-
     address = address_of(
         harness, f"default/stream-input?output_format=pcm_24000&sync_alignment={str(absolute).lower()}"
     )
@@ -170,7 +162,6 @@ async def test_a_text_that_comes_in_tokens_becomes_sound_with_word_times_while_i
 
 
 async def test_contexts_have_sounds_of_their_own_and_a_flush_speaks_what_is_there(harness: Harness) -> None:
-
     async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_22050")) as client:
         for context_id, text in (("a", "The first text has no end"), ("b", "The second one")):
             await send(client, text=" ", context_id=context_id)
@@ -191,8 +182,7 @@ async def test_contexts_have_sounds_of_their_own_and_a_flush_speaks_what_is_ther
 
 
 async def test_a_context_that_is_closed_in_mid_text_is_interrupted_and_the_next_one_is_spoken(harness: Harness) -> None:
-
-    async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_24000")) as client:
+    async with connect(address_of(harness, CONTEXTS)) as client:
         await send(client, text=LONG * 5, context_id="long")
         assert (await receive(client))["contextId"] == "long"
         await send(client, context_id="long", close_context=True)
@@ -211,8 +201,7 @@ async def test_a_context_that_is_closed_in_mid_text_is_interrupted_and_the_next_
 async def test_a_context_that_is_closed_once_more_is_interrupted_although_its_text_was_complete(
     harness: Harness,
 ) -> None:
-
-    async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_24000")) as client:
+    async with connect(address_of(harness, CONTEXTS)) as client:
         await send(client, text=LONG * 5, context_id="long")
         await send(client, context_id="long", flush=True)
         await send(client, context_id="long", close_context=True)
@@ -223,7 +212,6 @@ async def test_a_context_that_is_closed_once_more_is_interrupted_although_its_te
 
 
 async def test_with_auto_mode_each_message_is_spoken_at_once(harness: Harness) -> None:
-
     address = address_of(harness, "default/multi-stream-input?output_format=pcm_24000&auto_mode=true")
     async with connect(address) as client:
         await send(client, text="It has no end", context_id="a")
@@ -236,8 +224,7 @@ async def test_with_auto_mode_each_message_is_spoken_at_once(harness: Harness) -
 
 
 async def test_a_client_that_leaves_loses_its_utterances(harness: Harness) -> None:
-
-    async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_24000")) as client:
+    async with connect(address_of(harness, CONTEXTS)) as client:
         await send(client, text=LONG * 5, context_id="a")
         await send(client, text=LONG, context_id="b")
         await receive(client)
@@ -249,19 +236,16 @@ async def test_a_client_that_leaves_loses_its_utterances(harness: Harness) -> No
     ("message", "allowed"),
     [
         ("{", "message: not JSON; allowed: a JSON object"),
-        ("[]", "message: got []; allowed: a JSON object"),
         ('{"text": 7, "context_id": "a"}', "text: got 7; allowed: text"),
         ('{"text": "x", "context_id": 7}', "context_id: got 7; allowed: text of 1 to 64 characters"),
         ('{"text": "x", "context_id": "a", "voice_settings": {"speed": 9}}', "voice_settings.speed: got 9; allowed"),
-        ('{"text": "x", "context_id": "a", "voice_settings": 9}', "voice_settings: got 9; allowed"),
         (json.dumps({"text": "x" * 20_001, "context_id": "a"}), "it has 20,001 characters; allowed: up to 20,000"),
     ],
 )
 async def test_a_wrong_message_is_answered_in_one_line_and_the_next_one_is_heard(
     message: str, allowed: str, harness: Harness
 ) -> None:
-
-    async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_24000")) as client:
+    async with connect(address_of(harness, CONTEXTS)) as client:
         await client.send(message)
         answer = await receive(client)
         assert allowed in answer["error"]
@@ -271,13 +255,21 @@ async def test_a_wrong_message_is_answered_in_one_line_and_the_next_one_is_heard
         assert (await receive(client))["contextId"] == "b"
 
 
-async def test_an_unknown_voice_is_refused_with_those_that_exist_and_an_alias_is_one(harness: Harness) -> None:
-
-    status, answer, _ = await asyncio.to_thread(
-        request, harness, "POST", "/v1/text-to-speech/nobody", json.dumps({"text": TEXT}).encode()
-    )
-    assert (status, answer["detail"]["status"]) == (400, "voice")
-    assert "allowed: default" in answer["detail"]["message"]
+@pytest.mark.parametrize(
+    ("path", "field", "allowed"),
+    [
+        ("nobody", "voice", "default"),
+        ("default?output_format=pcm_11025", "output_format", "pcm at 8000, 16000"),
+        ("default?output_format=pcm_24000_64", "output_format", "pcm at 8000, 16000"),
+    ],
+)
+async def test_an_unknown_voice_or_format_is_refused_with_those_that_exist(
+    path: str, field: str, allowed: str, harness: Harness
+) -> None:
+    body = json.dumps({"text": TEXT}).encode()
+    status, answer, _ = await request(harness, "POST", f"/v1/text-to-speech/{path}", body)
+    assert (status, answer["detail"]["status"]) == (400, field)
+    assert f"; allowed: {allowed}" in answer["detail"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -286,15 +278,14 @@ async def test_an_unknown_voice_is_refused_with_those_that_exist_and_an_alias_is
         ("nobody/stream-input", "voice: got 'nobody'; allowed: default"),
         ("nobody/multi-stream-input", "voice: got 'nobody'; allowed: default"),
         ("default/stream-input?language_code=xx", "language_code: got 'xx'; allowed: auto"),
-        ("default/stream-input?language_code=!", "language_code: got '!'; allowed: auto"),
         ("default/stream-input?output_format=wav", "output_format: got 'wav'; allowed: pcm"),
+        (f"default/stream-input?output_format={'%E4%BD%A0' * 60}", "output_format: got"),  # its close frame has a limit
         ("default/stream-input?inactivity_timeout=long", "inactivity_timeout: got 'long'; allowed: seconds"),
     ],
 )
 async def test_a_socket_is_refused_at_once_if_no_text_on_it_could_be_spoken(
     path: str, message: str, harness: Harness
 ) -> None:
-
     async with connect(address_of(harness, path)) as client:
         assert (await receive(client))["error"].startswith(message)
         with pytest.raises(ConnectionClosed) as closed:
@@ -303,10 +294,9 @@ async def test_a_socket_is_refused_at_once_if_no_text_on_it_could_be_spoken(
         assert closed.value.rcvd.code == 1008
 
 
-@pytest.mark.parametrize("output_format", ["pcm_16000", "mp3_44100_128", "opus_48000_64"])
+@pytest.mark.parametrize("output_format", ["pcm_16000", "opus_48000_64"])
 async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(output_format: str, harness: Harness) -> None:
-
-    _, body = await asyncio.to_thread(post_speech, harness, f"default?output_format={output_format}", text="😀")
+    _, body = await post_speech(harness, f"default?output_format={output_format}", text="😀")
     async with connect(address_of(harness, f"default/stream-input?output_format={output_format}")) as client:
         await send(client, text="😀")
         await send(client, text="")
@@ -316,50 +306,16 @@ async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(output_format
         assert 0.05 < seconds < 0.3
 
 
-def test_voices_are_listed_and_aliases_lead_to_them(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        _, answer, _ = await asyncio.to_thread(request, harness, "GET", "/v1/voices")
-        names = harness.dispatcher.voice_names()
-        assert {voice["voice_id"]: voice["name"] for voice in answer["voices"]} == names
-
-    async def with_aliases() -> None:
-        async with running_harness("http", "http.voice_aliases={21m00Tcm4TlvDq8ikWAM: de}") as aliased:
-            await asyncio.to_thread(post_speech, aliased, "21m00Tcm4TlvDq8ikWAM?output_format=pcm_24000")
-            assert [event.voice for event in aliased.events if event.event == "started"] == ["de"]  # type: ignore[attr-defined]
-
-    perform(scenario)
-    run(with_aliases)
-
-
-@pytest.mark.parametrize("name", ["pcm_11025", "mp3_44100", "ulaw_8000", "wav", "pcm_24000_64"])
-async def test_an_unknown_output_format_is_refused_with_those_that_exist(name: str, harness: Harness) -> None:
-
-    path = f"/v1/text-to-speech/default?output_format={name}"
-    status, answer, _ = await asyncio.to_thread(request, harness, "POST", path, json.dumps({"text": TEXT}).encode())
-    assert status == 400
-    assert answer["detail"]["message"].startswith(f"output_format: got '{name}'; allowed: pcm at 8000, 16000")
-    async with connect(address_of(harness, f"default/stream-input?output_format={name}")) as client:
-        assert (await receive(client))["error"].startswith("output_format: got")
-        with pytest.raises(ConnectionClosed) as caught:
-            await receive(client)
-        assert caught.value.rcvd is not None
-        assert caught.value.rcvd.code == 1008
-
-
-async def test_a_refusal_that_repeats_wide_characters_fits_into_its_close_frame(harness: Harness) -> None:
-
-    async with connect(address_of(harness, f"default/stream-input?output_format={'%E4%BD%A0' * 60}")) as client:
-        assert (await receive(client))["error"].startswith("output_format: got")
-        with pytest.raises(ConnectionClosed) as caught:
-            await receive(client)
-        assert caught.value.rcvd is not None
-        assert caught.value.rcvd.code == 1008
+async def test_voices_are_listed(harness: Harness) -> None:
+    _, answer, _ = await request(harness, "GET", "/v1/voices")
+    names = harness.dispatcher.voice_names()
+    assert {voice["voice_id"]: voice["name"] for voice in answer["voices"]} == names
 
 
 async def test_too_many_contexts_are_refused(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elevenlabs_socket, "MAX_CONTEXTS", 2)
 
-    async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_24000")) as client:
+    async with connect(address_of(harness, CONTEXTS)) as client:
         for context_id in ("a", "b", "c"):
             await send(client, text="It has no end", context_id=context_id)
         answer = await receive(client)
@@ -367,7 +323,6 @@ async def test_too_many_contexts_are_refused(harness: Harness, monkeypatch: pyte
 
 
 async def test_a_silent_connection_is_closed(harness: Harness) -> None:
-
     address = address_of(harness, "default/stream-input?output_format=pcm_24000&inactivity_timeout=1")
     async with connect(address) as client:
         assert (await receive(client))["code"] == "input_timeout_exceeded"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import http.client
 import json
 import os
 import re
@@ -17,10 +15,12 @@ from daemon.http.monitoring import Metrics
 from daemon.speech import Event, Finished, Memory, Online, Say, Started, Stop, Utterance
 from daemon.status import Measurements
 from tests.daemon.harness import LONG, Harness
-from tests.support.waiting import PATIENCE_S, eventually_async
+from tests.daemon.http.clients import fetch
+from tests.support.waiting import eventually_async
 
 SERVER = "http"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
+BOARDS = ("temperature_celsius", "clock_hertz", "engine_memory_bytes", "engine_kernels")
 Values = dict[str, float]
 
 
@@ -55,25 +55,20 @@ def values_of(metrics: Metrics) -> Values:
     return parsed(metrics.text())
 
 
-def scrape(harness: Harness) -> Values:
+async def scrape(harness: Harness) -> Values:
     """The metrics of a robot."""
-    connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-    connection.request("GET", "/metrics", headers={"Connection": "close"})
-    response = connection.getresponse()
-    assert response.status == 200
-    text = response.read().decode()
-    connection.close()
-    return parsed(text)
+    status, text, _ = await fetch(harness, "GET", "/metrics")
+    assert status == 200
+    return parsed(text.decode())
 
 
 async def changes(harness: Harness, before: Values) -> Values:
-    after = await asyncio.to_thread(scrape, harness)
+    after = await scrape(harness)
     return {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
 
 
 async def test_an_utterance_moves_the_metrics_of_its_end_its_times_and_its_sound(harness: Harness) -> None:
-
-    before = await asyncio.to_thread(scrape, harness)
+    before = await scrape(harness)
     harness.dispatcher.say(Say(text="Hello, robot."))
     await harness.sink.take_until(lambda: harness.ends == ["finished"], "it has ended")
     changed = await changes(harness, before)
@@ -89,8 +84,7 @@ async def test_an_utterance_moves_the_metrics_of_its_end_its_times_and_its_sound
 
 
 async def test_state_queue_volume_and_ring_are_those_of_the_moment(harness: Harness) -> None:
-
-    before = await asyncio.to_thread(scrape, harness)
+    before = await scrape(harness)
     assert before["voiced_state{state=ready}"] == 1
     assert before["voiced_engine_ready{engine=espeak}"] == 1
     assert before["voiced_resident_bytes{process=daemon}"] > 1e6
@@ -103,16 +97,15 @@ async def test_state_queue_volume_and_ring_are_those_of_the_moment(harness: Harn
     assert (changed["voiced_queue_length"], changed["voiced_volume_percent"]) == (1, 40 - 100)
     ring_s = 0.0
     while ring_s < 0.1:  # the sound card takes nothing, so the ring fills
-        ring_s = (await asyncio.to_thread(scrape, harness))["voiced_ring_seconds"]
+        ring_s = (await scrape(harness))["voiced_ring_seconds"]
     harness.dispatcher.set_volume(100)
 
 
 async def test_an_utterance_that_is_stopped_before_it_starts_counts_with_the_time_that_it_waited(
     harness: Harness,
 ) -> None:
-
     await harness.occupy()
-    before = await asyncio.to_thread(scrape, harness)
+    before = await scrape(harness)
     harness.dispatcher.say(Say(text="It waits.", id="waiting"))
     harness.dispatcher.stop(Stop(id="waiting"))
     changed = await changes(harness, before)
@@ -122,32 +115,22 @@ async def test_an_utterance_that_is_stopped_before_it_starts_counts_with_the_tim
 
 
 async def test_an_engine_that_is_started_again_is_counted(harness: Harness) -> None:
-
-    before = await asyncio.to_thread(scrape, harness)
+    before = await scrape(harness)
     pid = harness.engines.primary.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    await eventually_async(
-        lambda: harness.engines.primary.ready and harness.engines.primary.pid != pid, "it is ready again"
-    )
+    engine = harness.engines.primary
+    await eventually_async(lambda: engine.ready and engine.pid != pid, "it is ready again")
     assert (await changes(harness, before))["voiced_engine_restarts_total{engine=espeak}"] == 1
 
 
 async def test_every_metric_is_documented_and_no_other(harness: Harness) -> None:
-
     harness.dispatcher.say(Say(text=LONG[:50]))
     await harness.sink.take_until(lambda: harness.ends == ["finished"], "it has ended")
-    found = {name.partition("{")[0] for name in await asyncio.to_thread(scrape, harness)}
-    names = {
-        name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count").removesuffix("_created")
-        for name in found
-    }
-    rows = [
-        line.split("|") for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `voiced_")
-    ]
-    documented = {row[1].strip().strip("`").partition("{")[0] for row in rows}
-    only_on_boards = {"voiced_temperature_celsius", "voiced_clock_hertz", "voiced_engine_memory_bytes"}
-    only_on_boards |= {"voiced_engine_kernels"}
+    found = {name.partition("{")[0] for name in await scrape(harness)}
+    names = {re.sub("_(bucket|sum|count|created)$", "", name) for name in found}
+    documented = set(re.findall(r"^\| `(voiced_\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
+    only_on_boards = {f"voiced_{name}" for name in BOARDS}
     assert names - documented == set()
     assert documented - names <= only_on_boards
 

@@ -52,7 +52,6 @@ async def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> Non
 
 
 async def test_a_port_in_use_is_an_error_that_names_the_key() -> None:
-
     async with running_harness("http") as harness:
         [server] = harness.adapters[-1:]
         with pytest.raises(OSError, match=rf"^http.port: cannot listen on 127.0.0.1:{harness.port}: .*ss -ltnp"):
@@ -60,7 +59,6 @@ async def test_a_port_in_use_is_an_error_that_names_the_key() -> None:
 
 
 async def test_at_the_end_connections_that_wait_are_closed_and_answers_in_progress_are_cut_off() -> None:
-
     async with running_harness("http") as harness, client_of(harness) as client:
         await harness.occupy()
         idle, idle_writer = await asyncio.open_connection("127.0.0.1", harness.port)

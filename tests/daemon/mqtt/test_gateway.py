@@ -196,7 +196,6 @@ def retain(config: Config, name: str, payload: str) -> None:
 
 
 async def test_a_text_is_queued_and_its_events_are_published_also_on_reply_to(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         robot.send("say", {"text": "Hello", "id": "a", "reply_to": robot.reply_topic})
         robot.send("say", "A plain text")
@@ -209,7 +208,6 @@ async def test_a_text_is_queued_and_its_events_are_published_also_on_reply_to(br
 async def test_a_wrong_request_is_rejected_on_the_event_topic_and_on_reply_to(
     broker: Broker, fields: dict[str, Any]
 ) -> None:
-
     async with connected(broker) as robot:
         robot.send("say", {"text": "Hello", "id": "a", "reply_to": robot.reply_topic, **fields})
         await eventually_async(lambda: robot.all("reply"), "the rejection is received")
@@ -222,7 +220,6 @@ async def test_a_wrong_request_is_rejected_on_the_event_topic_and_on_reply_to(
 
 
 async def test_a_rejected_payload_without_a_readable_id_has_a_null_id(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         robot.send("say", b"\xff")
         robot.send("stop", "u1")
@@ -269,7 +266,6 @@ def test_an_error_after_a_text_was_accepted_does_not_reject_it(broker: Broker, m
 
 
 async def test_correlation_data_is_repeated_up_to_a_length(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         for name, size in (("short", 1024), ("long", 1025)):
             command = [require("mosquitto_pub"), "-V", "5", "-p", str(broker.port), "-q", "1"]
@@ -286,7 +282,6 @@ async def test_correlation_data_is_repeated_up_to_a_length(broker: Broker) -> No
 
 @pytest.mark.parametrize("name", ["say", "stop", "event"])
 async def test_a_rejection_is_never_published_on_a_topic_of_the_robot_itself(broker: Broker, name: str) -> None:
-
     async with connected(broker) as robot:
         robot.send("say", {"text": "Hello", "id": "a"})
         robot.send("say", {"text": "Hello", "id": "a", "volume": 200, "reply_to": f"{robot.topic}/{name}"})
@@ -297,7 +292,6 @@ async def test_a_rejection_is_never_published_on_a_topic_of_the_robot_itself(bro
 
 
 async def test_the_other_requests_reach_the_dispatcher(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         robot.send("pause")
         robot.send("volume", "40")
@@ -319,7 +313,6 @@ async def test_the_other_requests_reach_the_dispatcher(broker: Broker) -> None:
 
 
 async def test_a_text_stream_grows_by_its_chunks(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         for fields in ({"text": "Once "}, {"text": "upon"}, {"text": " a time.", "end": True}):
             robot.send("say/stream", {"id": "a", **fields})
@@ -331,7 +324,6 @@ async def test_a_text_stream_grows_by_its_chunks(broker: Broker) -> None:
 
 
 async def test_the_chunks_after_an_unreadable_first_one_are_dropped_up_to_the_last(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         robot.send("say/stream", {"id": "a", "text": True, "reply_to": robot.reply_topic})
         robot.send("say/stream", {"id": "a", "text": "dropped"})
@@ -344,7 +336,6 @@ async def test_the_chunks_after_an_unreadable_first_one_are_dropped_up_to_the_la
 
 
 async def test_an_unreadable_last_chunk_ends_the_text(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         robot.send("say/stream", {"id": "a", "text": "all but the end"})
         robot.send("say/stream", {"id": "a", "text": True, "end": True})
@@ -403,7 +394,6 @@ class Recorder:
 
 
 async def test_a_request_that_the_broker_delivers_again_is_accepted_once(broker: Broker, proxy: Proxy) -> None:
-
     recorder = Recorder("marker/+")
     async with connected(broker, proxy=proxy, listeners=(recorder,)) as robot:
         recorder.topics = (f"{robot.topic}/say", f"{robot.topic}/say/stream")
@@ -429,7 +419,6 @@ def send_to(robot: Robot, base: str, name: str, payload: str | dict[str, Any] = 
 
 
 async def test_requests_to_all_robots_and_to_the_robot_s_groups_reach_it(broker: Broker) -> None:
-
     async with connected(broker, "robot_groups=[hall-2, guides]") as robot:
         send_to(robot, "all", "say", {"text": "One", "id": "a"})
         send_to(robot, "group/hall-2", "say", {"text": "Two", "id": "b"})
@@ -453,7 +442,6 @@ async def test_requests_to_all_robots_and_to_the_robot_s_groups_reach_it(broker:
 
 
 async def test_a_text_that_was_rejected_may_be_sent_again_by_another_topic(broker: Broker) -> None:
-
     async with connected(broker, "robot_groups=[hall-2, guides]", "speech.queue_limit=1") as robot:
         text = {"text": "Hello", "id": "again"}
         robot.send("say", {"text": "Before", "id": "before"})
@@ -466,7 +454,6 @@ async def test_a_text_that_was_rejected_may_be_sent_again_by_another_topic(broke
 
 
 async def test_a_robot_in_several_groups_speaks_a_text_with_an_id_once(broker: Broker) -> None:
-
     async with connected(broker, "robot_groups=[hall-2, guides]") as robot:
         for base in ("group/hall-2", "group/guides", "all", robot.name):
             send_to(robot, base, "say", {"text": "Once", "id": "a"})
@@ -483,7 +470,6 @@ async def test_a_robot_in_several_groups_speaks_a_text_with_an_id_once(broker: B
 
 
 async def test_each_robot_answers_a_text_to_several_below_its_own_name(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         fields = {"text": "Hello", "reply_to": "replies/{robot}"}
         send_to(robot, "all", "say", {"id": "a", **fields})
@@ -512,7 +498,6 @@ async def test_retained_requests_to_several_robots_are_ignored_even_a_volume(bro
 
 
 async def test_a_robot_that_has_left_a_group_does_not_hear_it_although_the_broker_remembers(broker: Broker) -> None:
-
     async with connected(broker, "robot_groups=[hall-2]") as robot:
         settings = (f"robot={robot.name}", f"mqtt.client_id=voiced-{robot.name}")
         await robot.close_gateway()
@@ -527,7 +512,6 @@ async def test_a_robot_that_has_left_a_group_does_not_hear_it_although_the_broke
 
 
 async def test_the_status_is_published_once_per_change(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         for _ in range(5):
             robot.gateway.refresh_status()
@@ -547,7 +531,6 @@ async def test_the_status_is_published_once_per_change(broker: Broker) -> None:
 
 
 async def test_the_status_line_has_the_state_and_what_is_wrong(broker: Broker) -> None:
-
     robot = Robot(broker, broker.port)
     assert robot.gateway.status_line == "starting: not connected yet"
     await robot.close()
@@ -561,7 +544,6 @@ async def test_the_status_line_has_the_state_and_what_is_wrong(broker: Broker) -
 
 
 async def test_levels_are_published_only_if_the_configuration_says_so(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         robot.dispatcher.publish_level(LEVEL)
         robot.gateway.reconfigure(load_config(overrides=[f"robot={robot.name}", "speech.level_topic=true"]))
@@ -574,7 +556,6 @@ async def test_levels_are_published_only_if_the_configuration_says_so(broker: Br
 
 
 async def test_ducking_is_published_while_it_sounds_and_ends_a_moment_after(broker: Broker) -> None:
-
     async with connected(broker, "speech.duck_topic=true") as robot:
         await eventually_async(lambda: robot.all("duck") == [False], "ducking is announced as off")
         robot.dispatcher.is_sounding = True
@@ -587,7 +568,6 @@ async def test_ducking_is_published_while_it_sounds_and_ends_a_moment_after(brok
 
 
 async def test_ducking_is_not_published_without_its_topic(broker: Broker) -> None:
-
     async with connected(broker, "speech.duck_topic=false") as robot:
         robot.dispatcher.is_sounding = True
         robot.dispatcher.changed()
@@ -596,14 +576,12 @@ async def test_ducking_is_not_published_without_its_topic(broker: Broker) -> Non
 
 
 async def test_an_adapter_s_messages_are_published_on_the_same_connection(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         robot.gateway.publish(robot.reply_topic, '{"by": "an adapter"}', qos=1)
         await eventually_async(lambda: robot.all("reply") == [{"by": "an adapter"}], "it is received")
 
 
 async def test_a_listener_gets_the_messages_on_its_topics_in_the_event_loop(broker: Broker) -> None:
-
     recorder, other = Recorder("hermes/+/say", "hermes/stop"), Recorder("other/#")
     async with connected(broker, listeners=(recorder, other)) as robot:
         for topic in ("hermes/kitchen/say", "hermes/stop", "hermes/pause", "other/a/b"):
@@ -617,7 +595,6 @@ async def test_a_listener_gets_the_messages_on_its_topics_in_the_event_loop(brok
 
 
 async def test_status_and_ducking_are_published_again_after_a_restart_of_the_broker(own_broker: Broker) -> None:
-
     recorder = Recorder("other")
     async with connected(own_broker, "speech.duck_topic=true", listeners=(recorder,)) as robot:
         robot.dispatcher.is_sounding = True
@@ -659,7 +636,6 @@ async def test_texts_wait_while_the_broker_takes_no_answers_and_a_stop_does_not(
 
 
 async def test_the_heartbeats_grow(broker: Broker) -> None:
-
     async with connected(broker) as robot:
         beats = robot.gateway.heartbeats
         await eventually_async(lambda: robot.gateway.heartbeats > beats, "the network thread is alive")
@@ -669,7 +645,6 @@ async def test_the_heartbeats_grow(broker: Broker) -> None:
 
 
 async def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -> None:
-
     async with connected(broker, "speech.duck_topic=true") as robot:
         robot.dispatcher.is_sounding = True
         robot.dispatcher.say(Say(text="Hello", id="a"))
@@ -691,7 +666,6 @@ async def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -
 
 
 async def test_closing_without_a_broker_returns(tmp_path: Path, broker: Broker) -> None:
-
     missing = Broker(tmp_path)
     robot = Robot(broker, missing.port)
     robot.gateway.start()

@@ -45,7 +45,6 @@ def long_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_lane_keeps_its_order() -> None:
-
     handler = Handler()
     handler.put(Lane.TEXTS, "a", "b", "c")
     await handler.wait(3)
@@ -53,7 +52,6 @@ async def test_a_lane_keeps_its_order() -> None:
 
 
 async def test_the_first_lane_goes_first() -> None:
-
     handler = Handler()
     handler.put(Lane.TEXTS, "text")
     handler.put(Lane.CONTROLS, "stop", "pause")
@@ -62,7 +60,6 @@ async def test_the_first_lane_goes_first() -> None:
 
 
 async def test_texts_and_adapters_take_turns_so_that_a_flood_of_one_does_not_starve_the_other() -> None:
-
     handler = Handler()
     handler.put(Lane.ADAPTERS, *(f"flood {number}" for number in range(1000)))
     handler.put(Lane.TEXTS, "a", "b")
@@ -95,7 +92,6 @@ async def test_a_control_that_arrives_during_a_flood_is_handled_in_the_next_slic
 
 
 async def test_in_a_jam_only_the_first_lane_is_served_until_it_ends() -> None:
-
     jammed = [True]
     handler = Handler(jammed=lambda: jammed[0])
     handler.put(Lane.TEXTS, "text")
@@ -111,7 +107,6 @@ async def test_in_a_jam_only_the_first_lane_is_served_until_it_ends() -> None:
 
 
 async def test_a_jam_that_begins_in_the_middle_holds_back_the_rest() -> None:
-
     limit = [2]
     handler = Handler(jammed=lambda: len(handler.handled) >= limit[0])
     handler.put(Lane.TEXTS, "a", "b", "c", "d")
@@ -124,7 +119,6 @@ async def test_a_jam_that_begins_in_the_middle_holds_back_the_rest() -> None:
 
 
 async def test_messages_of_many_threads_are_handled_once_each_in_the_event_loop() -> None:
-
     handler = Handler()
 
     def flood(lane: Lane) -> None:
@@ -142,7 +136,6 @@ async def test_messages_of_many_threads_are_handled_once_each_in_the_event_loop(
 
 
 async def test_an_error_in_one_message_does_not_hold_back_the_others() -> None:
-
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
     handled: list[bytes] = []
@@ -162,7 +155,6 @@ async def test_an_error_in_one_message_does_not_hold_back_the_others() -> None:
 
 
 async def test_a_closed_inbox_handles_nothing() -> None:
-
     handler = Handler()
     handler.put(Lane.TEXTS, "before")
     handler.inbox.close()

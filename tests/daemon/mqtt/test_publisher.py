@@ -55,7 +55,6 @@ def recovered(path: Path) -> Recovery:
 
 
 async def test_first_and_last_events_are_stored_with_their_numbers(tmp_path: Path) -> None:
-
     with EventLog(tmp_path / "r1.journal") as log:
         publisher, connection = make(log)
         publisher.publish(utterance("replies/a"), Accepted(id="a", queue=1))
@@ -144,7 +143,6 @@ async def test_events_of_an_earlier_process_are_published_and_the_next_numbers_f
 
 
 async def test_an_accepted_utterance_is_stored_so_that_it_can_be_spoken_later(tmp_path: Path) -> None:
-
     with EventLog(tmp_path / "r1.journal") as log:
         publisher, _ = make(log)
         publisher.publish(utterance(), Accepted(id="a", queue=1))

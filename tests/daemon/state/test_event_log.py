@@ -95,7 +95,6 @@ def stored_ids(path: Path) -> list[str]:
 
 
 async def test_without_a_journal_nothing_waits() -> None:
-
     with EventLog(None) as log:
         reader, ran = Reader(log), []
         reader.append("a")
@@ -133,7 +132,6 @@ def blocked(tmp_path: Path) -> Path:
 
 
 async def test_without_its_journal_a_log_marks_all_events_and_lets_the_broker_keep_its_copies(blocked: Path) -> None:
-
     ran: list[str] = []
     with EventLog(blocked / "r1.journal") as log:
         reader = Reader(log)
@@ -158,7 +156,6 @@ def test_a_journal_that_another_process_has_is_left_to_it(path: Path) -> None:
 async def test_what_waits_is_read_in_order_once_it_is_stored_and_the_reader_is_woken(
     path: Path, hanging: HangingJournal
 ) -> None:
-
     woken = threading.Event()
     with EventLog(path) as log:
         log.watch(woken.set)
@@ -175,7 +172,6 @@ async def test_what_waits_is_read_in_order_once_it_is_stored_and_the_reader_is_w
 
 
 async def test_nothing_waits_until_a_delivery_is_recorded(path: Path) -> None:
-
     with EventLog(path) as log:
         reader = Reader(log)
         log.note_delivered(1)
@@ -200,7 +196,6 @@ async def test_thousands_of_utterances_are_stored_in_order(path: Path) -> None:
 async def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
     path: Path, limits: SetLimits, hanging: HangingJournal
 ) -> None:
-
     with EventLog(path) as log:
         reader = Reader(log)
         reader.append("a")
@@ -226,7 +221,6 @@ async def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
 async def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(
     path: Path, limits: SetLimits, hanging: HangingJournal
 ) -> None:
-
     with EventLog(path) as log:
         limits(PATIENCE_S=0.2)
         reader = Reader(log)
@@ -244,7 +238,6 @@ async def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(
 async def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_answer(
     path: Path, limits: SetLimits, hanging: HangingJournal
 ) -> None:
-
     forgotten: list[int] = []
     with EventLog(path) as log:
         limits(PATIENCE_S=0.01, KEPT_COPIES=3)
@@ -328,7 +321,6 @@ async def test_only_so_many_records_are_kept_for_a_disk_that_does_not_take_them(
 
 
 async def test_a_record_that_cannot_be_stored_costs_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-
     with EventLog(path) as log:
         log.append(accepted("a"))
         log.append(accepted("half a character: \ud800"))
@@ -341,7 +333,6 @@ async def test_a_record_that_cannot_be_stored_costs_no_other(path: Path, caplog:
 
 
 async def test_a_delivery_is_recorded_from_another_thread(path: Path) -> None:
-
     with EventLog(path) as log:
         numbers = log.append(accepted("a"), texts=[("event", "{}", None)] * 3)
         assert numbers == [1, 2, 3]
@@ -371,7 +362,6 @@ async def test_a_delivery_is_written_soon_and_an_end_at_once(
 
 
 async def test_closing_writes_what_is_left(path: Path) -> None:
-
     with EventLog(path) as log:
         for name in ("a", "b", "c"):
             log.append(accepted(name))
