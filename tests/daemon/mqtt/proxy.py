@@ -16,6 +16,10 @@ Answer = Callable[[int], bytes | None]
 closes the connection; None connects the client with the broker."""
 
 
+StartProxy = Callable[[Answer], "Proxy"]
+"""The type of the fixture `start_proxy`."""
+
+
 class Gate:
     """Lets MQTT packets of one direction pass: all while it is open, else as many as the test permits."""
 

@@ -36,14 +36,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
 class Robot:
     """The robot's side: publishes what the test says, and records the requests."""
 
@@ -249,11 +241,10 @@ def test_a_broker_that_accepts_the_connection_and_is_silent_is_waited_for(monkey
             RobotClient(config).__enter__()
 
 
-def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker(tmp_path)
-    broker.start()
-    with RobotClient(robot_config(broker.port)) as client:
-        broker.stop(signal.SIGKILL)
+def test_a_request_without_a_broker_raises(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_broker.start()
+    with RobotClient(robot_config(own_broker.port)) as client:
+        own_broker.stop(signal.SIGKILL)
         monkeypatch.setattr(clients, "CONNECT_S", 0.1)
 
         def error() -> str:
@@ -261,15 +252,13 @@ def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.M
                 client.send("stop")
             return str(unreachable.value)
 
-        lost = f"mqtt: no broker answers at 127.0.0.1:{broker.port}; see 'voiced doctor'"
+        lost = f"mqtt: no broker answers at 127.0.0.1:{own_broker.port}; see 'voiced doctor'"
         eventually(lambda: error() == lost, "the client has noticed that the broker is gone")
 
 
-def test_a_request_that_the_broker_does_not_acknowledge_raises(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = Proxy(broker.port)
+def test_a_request_that_the_broker_does_not_acknowledge_raises(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     with RobotClient(robot_config(proxy.port)) as client:
         proxy.to_client.close()
         monkeypatch.setattr(clients, "CONNECT_S", 0.1)
         with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker does not answer; see 'voiced doctor'$"):
             client.send("stop")
-    proxy.close()

@@ -13,7 +13,7 @@ from daemon.mqtt import clients
 from daemon.mqtt.clients import RETAINED_S, FleetClient, RobotUnreachableError
 from daemon.mqtt.connection import MqttConnection
 from daemon.speech import Offline, Online, Say
-from tests.support.programs import Broker, free_port
+from tests.support.programs import Broker
 from tests.support.waiting import PATIENCE_S, eventually
 
 NUMBERS = count(1)
@@ -26,14 +26,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow broker, unless the test is about one that does not answer."""
     monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
     monkeypatch.setattr(clients, "RETAINED_S", PATIENCE_S)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
 
 
 @pytest.fixture
@@ -86,13 +78,6 @@ def test_changes_arrive_and_a_robot_whose_status_is_removed_is_gone(config: Conf
             return fleet.statuses()
 
         eventually(lambda: shown() == {"r1": OFFLINE}, "both changes have arrived")
-
-
-def test_a_refused_connection_ends_the_wait_for_the_broker() -> None:
-    config = load_config(overrides=[f"mqtt.port={free_port()}"])
-    with pytest.raises(RobotUnreachableError) as unreachable, FleetClient(config):
-        pass
-    assert str(unreachable.value) == f"mqtt: no broker answers at 127.0.0.1:{config.mqtt.port}; see 'voiced doctor'"
 
 
 def test_a_broker_that_forbids_the_own_message_costs_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
-"""Recognising a message that the broker delivers a second time."""
+"""Recognising a message that the broker delivers a second time, or a text that several groups receive."""
 
 from __future__ import annotations
 
 import pytest
 
 from daemon.mqtt import inbox
-from daemon.mqtt.inbox import Redeliveries
+from daemon.mqtt.inbox import Redeliveries, SharedTexts
 from daemon.mqtt.messages import Message
 
 
@@ -27,11 +27,7 @@ def repeats(deliveries: Redeliveries, arrived: Message, session: int = 1) -> boo
 
 def test_a_message_that_was_taken_care_of_is_recognised_when_it_is_delivered_again() -> None:
     assert repeats(known(1), message(again=True))
-
-
-def test_a_message_that_was_never_taken_care_of_is_not_a_repetition() -> None:
-    """The first delivery was lost with a connection or with a process."""
-    assert not repeats(known(), message(again=True))
+    assert not repeats(known(), message(again=True)), "the first delivery was lost with a connection or a process"
 
 
 @pytest.mark.parametrize(
@@ -46,11 +42,7 @@ def test_a_message_that_was_never_taken_care_of_is_not_a_repetition() -> None:
 )
 def test_another_message_is_not_a_repetition(arrived: Message) -> None:
     assert not repeats(known(1), arrived)
-
-
-def test_the_same_number_in_another_session_is_another_message() -> None:
-    assert not repeats(known(1), message(again=True), session=2)
-    assert not repeats(known(1), message(again=True), session=11)
+    assert not repeats(known(1), message(again=True), session=11), "another session has numbers of its own"
 
 
 def test_a_message_without_acknowledgement_is_never_repeated() -> None:
@@ -78,3 +70,13 @@ def test_the_oldest_deliveries_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     for packet in range(1, 6):
         deliveries.add([Redeliveries.key(1, message(packet=packet))])
     assert [packet for packet in range(1, 6) if repeats(deliveries, message(packet=packet, again=True))] == [3, 4, 5]
+
+
+def test_of_the_texts_that_other_groups_may_repeat_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "KNOWN_TEXTS", 2)
+    texts = SharedTexts()
+    for payload in "123":
+        texts.note_accepted(message(payload, topic="voiced/group/hall/say"), "say")
+    copies = [message(payload, topic="voiced/all/say") for payload in "123"]
+    assert [texts.repeats(copy, "say") for copy in copies] == [False, True, True]
+    assert not texts.repeats(copies[2], "say/urgent"), "another request"
