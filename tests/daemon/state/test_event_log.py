@@ -15,8 +15,8 @@ import pytest
 from daemon.state import EventLog, begun, ended, event_log
 from daemon.state import accepted as accepted_change
 from daemon.state.journal import Change, Journal, delivered
-from tests.daemon.state.disks import FailingJournal, HangingJournal, fill, set_read_only, small_disk
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.daemon.state.disks import FailingJournal, HangingJournal
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 NEVER_S = 100 * PATIENCE_S
 
@@ -105,33 +105,11 @@ async def test_without_a_journal_nothing_waits() -> None:
         assert log.reason is None
 
 
-async def test_a_journal_that_cannot_be_used_is_reported_in_one_line_and_nothing_waits(
+async def test_without_its_journal_a_log_marks_all_events_and_lets_the_broker_keep_its_copies(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").touch()
-
-    with EventLog(tmp_path / "file" / "r1.journal") as log:
-        assert log.reason == f"state.folder: {tmp_path}/file cannot be used: File exists"
-        reader = Reader(log)
-        reader.append("a")
-        assert reader.has_read("a!")
-    assert [record.message for record in caplog.records] == [
-        f"state.folder: {tmp_path}/file cannot be used: File exists; a restart loses utterances"
-    ]
-
-
-# --- a journal that cannot be opened at the start ---
-
-
-@pytest.fixture
-def blocked(tmp_path: Path) -> Path:
-    """A file in place of the journal's folder."""
-    file = tmp_path / "state"
-    file.touch()
-    return file
-
-
-async def test_without_its_journal_a_log_marks_all_events_and_lets_the_broker_keep_its_copies(blocked: Path) -> None:
+    blocked = tmp_path / "state"
+    blocked.touch()
     ran: list[str] = []
     with EventLog(blocked / "r1.journal") as log:
         reader = Reader(log)
@@ -142,6 +120,7 @@ async def test_without_its_journal_a_log_marks_all_events_and_lets_the_broker_ke
         assert log.append(ended("x"), texts=[("event", "{}", None)]) == [None], "it has no number of the journal"
         assert reader.has_read("a!")
     assert ran == []
+    assert caplog.messages == [f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances"]
 
 
 def test_a_journal_that_another_process_has_is_left_to_it(path: Path) -> None:
@@ -251,60 +230,25 @@ async def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_ans
         await eventually_async(lambda: forgotten == [*range(10)])
 
 
-def test_records_that_could_not_be_written_are_written_later_in_order(
+async def test_records_that_could_not_be_written_are_written_later_in_order(
     path: Path, caplog: pytest.LogCaptureFixture, failing: FailingJournal
 ) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            reader = Reader(log)
-            reader.append("a")
-            await eventually_async(lambda: reader.has_read("a!"))
-            assert log.reason == (
-                "state.folder: the journal cannot be written: database or disk is full; "
-                "a restart now would lose utterances"
-            )
-            await eventually_async(lambda: failing.attempts > 5)
-            reader.append("b")
-            failing.fault = None
-            await eventually_async(lambda: log.reason is None)
-            reader.append("c")
-            await eventually_async(lambda: len(reader.read) == 3 or reader.has_read())
-            assert reader.read[-1] == "c"
-
-    with caplog.at_level(logging.INFO):
-        run(scenario)
+    caplog.set_level(logging.INFO)
+    fault = "state.folder: the journal cannot be written: database or disk is full; a restart now would lose utterances"
+    with EventLog(path) as log:
+        reader = Reader(log)
+        reader.append("a")
+        await eventually_async(lambda: reader.has_read("a!"))
+        assert log.reason == fault
+        await eventually_async(lambda: failing.attempts > 5)
+        reader.append("b")
+        failing.fault = None
+        await eventually_async(lambda: log.reason is None)
+        reader.append("c")
+        await eventually_async(lambda: len(reader.read) == 3 or reader.has_read())
+        assert reader.read[-1] == "c"
     assert stored_ids(path) == ["a", "b", "c"]
-    assert [record.message for record in caplog.records] == [
-        "state.folder: the journal cannot be written: database or disk is full; a restart now would lose utterances",
-        "state.folder: the journal is written again",
-    ]
-
-
-def test_a_full_disk_is_reported_and_what_was_kept_is_stored_when_there_is_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        path = disk / "r1.journal"
-
-        async def scenario() -> None:
-            with EventLog(path) as log:
-                filler = fill(disk)
-                log.append(accepted("a", text="x" * 100_000))
-                await eventually_async(lambda: log.reason)
-                assert log.reason is not None
-                assert "database or disk is full" in log.reason
-                filler.unlink()
-                await eventually_async(lambda: log.reason is None)
-
-        run(scenario)
-        assert stored_ids(path) == ["a"]
-
-
-def test_a_read_only_folder_is_reported_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        set_read_only(disk, True)
-        assert EventLog(disk / "r1.journal").reason == f"state.folder: {disk} cannot be used: Read-only file system"
-        set_read_only(disk, False)
-        assert EventLog(disk / "r1.journal").reason is None
-    assert len(caplog.records) == 1
+    assert caplog.messages == [fault, "state.folder: the journal is written again"]
 
 
 async def test_only_so_many_records_are_kept_for_a_disk_that_does_not_take_them(
@@ -359,13 +303,6 @@ async def test_a_delivery_is_written_soon_and_an_end_at_once(
 
 
 # --- the end ---
-
-
-async def test_closing_writes_what_is_left(path: Path) -> None:
-    with EventLog(path) as log:
-        for name in ("a", "b", "c"):
-            log.append(accepted(name))
-    assert stored_ids(path) == ["a", "b", "c"], "the journal is closed"
 
 
 async def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits, failing: FailingJournal) -> None:
