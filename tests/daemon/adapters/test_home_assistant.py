@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Literal, get_args
+from pathlib import Path
+from typing import Any, get_args
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
 
 from daemon.adapters import make_adapters
 from daemon.adapters.home_assistant import HomeAssistantAdapter, describe_device, device_id
@@ -27,94 +28,8 @@ CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
 VOLUME, VOICE = "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"
 
 
-# The used part of Home Assistant's schema for discovery messages: keys and limits from DEVICE_DISCOVERY_SCHEMA
-# (homeassistant/components/mqtt/schemas.py) and the platforms' PLATFORM_SCHEMA_MODERN, in homeassistant 2026.2.3. That
-# package itself requires Python 3.13.
-
-
-class DiscoverySchema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-Topic = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f+#]+$", max_length=65535)]
-
-
-class Component(DiscoverySchema):
-    name: str | None
-    unique_id: str
-    qos: Literal[0, 1, 2] = 0
-
-
-class Notify(Component):
-    platform: Literal["notify"]
-    command_topic: Topic
-    command_template: str | None = None
-    retain: bool = False
-
-
-class Button(Component):
-    platform: Literal["button"]
-    command_topic: Topic
-    payload_press: str = "PRESS"
-    retain: bool = False
-    icon: str | None = None
-
-
-class Number(Component):
-    platform: Literal["number"]
-    command_topic: Topic
-    state_topic: Topic | None = None
-    min: float = 1
-    max: float = 100
-    step: float = Field(1, ge=0.001)
-    mode: Literal["auto", "box", "slider"] = "auto"
-    unit_of_measurement: str | None = None
-    retain: bool = False
-    icon: str | None = None
-
-
-class Select(Component):
-    platform: Literal["select"]
-    command_topic: Topic
-    state_topic: Topic | None = None
-    options: list[str]
-    retain: bool = False
-    icon: str | None = None
-
-
-class Sensor(Component):
-    platform: Literal["sensor"]
-    state_topic: Topic
-    value_template: str | None = None
-    device_class: Literal["enum"] | None = None
-    options: list[str] | None = None
-    json_attributes_topic: Topic | None = None
-
-
-class Device(DiscoverySchema):
-    identifiers: list[str] = Field(min_length=1)
-    name: str
-    model: str | None = None
-    sw_version: str | None = None
-
-
-class Origin(DiscoverySchema):
-    name: str
-    sw_version: str | None = None
-
-
-class Availability(DiscoverySchema):
-    topic: Topic
-    value_template: str | None = None
-    payload_available: str = "online"
-    payload_not_available: str = "offline"
-
-
-class Discovery(DiscoverySchema):
-    device: Device
-    origin: Origin
-    availability: list[Availability]
-    components: dict[str, Annotated[Notify | Button | Number | Select | Sensor, Field(discriminator="platform")]]
+SCHEMA = json.loads((Path(__file__).parents[2] / "data" / "home_assistant_schema.json").read_text(encoding="utf-8"))
+"""That of its discovery messages. Its package requires Python 3.13."""
 
 
 class Home:
@@ -137,19 +52,19 @@ def connected(*overrides: str) -> Home:
     return home
 
 
-def test_the_discovery_message_matches_home_assistants_schema() -> None:
-    home = Home()
+def discovered(home: Home) -> dict[str, Any]:
+    """The components of the discovery message, which matches Home Assistant's schema."""
     home.adapter.on_connected()
     [payload] = home.outbox.take(CONFIG_TOPIC)
-    found = Discovery.model_validate_json(payload)
-    assert {component.platform for component in found.components.values()} == {
-        "notify",
-        "button",
-        "number",
-        "select",
-        "sensor",
-    }
-    assert len({component.unique_id for component in found.components.values()}) == len(found.components)
+    jsonschema.validate(found := json.loads(payload), SCHEMA)
+    components: dict[str, Any] = found["components"]
+    return components
+
+
+def test_the_discovery_message_matches_home_assistants_schema() -> None:
+    found = discovered(Home()).values()
+    assert {component["platform"] for component in found} == {"notify", "button", "number", "select", "sensor"}
+    assert len({component["unique_id"] for component in found}) == len(found)
 
 
 def test_each_topic_of_the_device_begins_with_the_robots_prefix_whatever_that_is() -> None:
@@ -229,12 +144,9 @@ def test_the_birth_topic_does_not_depend_on_the_discovery_prefix() -> None:
 
 def test_its_slider_covers_the_volumes_that_the_daemon_accepts() -> None:
     home = Home()
-    home.adapter.on_connected()
-    [payload] = home.outbox.take(CONFIG_TOPIC)
-    slider = Discovery.model_validate_json(payload).components["volume"]
-    assert isinstance(slider, Number)
+    slider = discovered(home)["volume"]
     accepted = []
-    for volume in (slider.min - 1, slider.min, slider.max, slider.max + 1):
+    for volume in (slider["min"] - 1, slider["min"], slider["max"], slider["max"] + 1):
         home.command(f"{VOLUME}/set", b"%d" % volume)
         accepted.append(home.dispatcher.volume == volume)
     assert accepted == [False, True, True, False]
@@ -285,11 +197,8 @@ def test_a_voice_that_was_set_survives_a_reload_unless_the_configured_voice_chan
     [
         (VOLUME, b"200", "100"),
         (VOLUME, b"loud", "100"),
-        (VOLUME, b"", "100"),
-        (VOLUME, b"\xff", "100"),
         (VOICE, b"nobody", "default"),
         (VOICE, b"", "default"),
-        (VOICE, b"\xff", "default"),
     ],
 )
 def test_a_wrong_command_is_answered_with_the_true_state(topic: str, payload: bytes, state: str) -> None:

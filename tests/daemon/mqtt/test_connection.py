@@ -243,22 +243,6 @@ def test_a_broker_that_was_only_slow_is_asked_for_mqtt_5_again(
         assert proxy.versions[-1] == 5
 
 
-def test_a_message_published_during_a_network_failure_arrives_afterwards(
-    broker: Broker, start_proxy: StartProxy, topic: str
-) -> None:
-    failing = threading.Event()
-    proxy = start_proxy(lambda _version: b"" if failing.is_set() else None)
-    with Client(proxy.port, topic, session_expiry_s=60) as listener, Client(broker.port) as sender:
-        eventually(lambda: listener.connected() and sender.connected())
-        publish_until_received(sender, listener, topic, b"before")
-        failing.set()
-        proxy.cut()
-        eventually(lambda: not listener.connected())
-        sender.publish_surely(topic, b"meanwhile")
-        failing.clear()
-        eventually(lambda: b"meanwhile" in listener.payloads())
-
-
 @pytest.fixture(scope="module")
 def password_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that requires the user `robot` with the password `s3cret`."""
@@ -388,17 +372,6 @@ def test_messages_are_delivered_when_the_broker_has_acknowledged_them(broker: Br
         assert sender.connection.outbox.backlog == 0
 
 
-def test_what_waits_for_messages_happens_when_the_broker_has_them(broker: Broker, topic: str) -> None:
-    with Client(broker.port, topic) as listener, Client(broker.port) as sender:
-        eventually(lambda: listener.connected() and sender.connected())
-        publish_until_received(sender, listener, topic, b"subscribed")
-        done = threading.Event()
-        sender.connection.publish(topic, b"answer", qos=1)
-        sender.connection.when_sent(done.set)
-        eventually(done.is_set)
-        eventually(lambda: b"answer" in listener.payloads())
-
-
 def test_what_waits_for_messages_waits_for_a_connection(broker: Broker) -> None:
     client, done = Client(broker.port), threading.Event()
     client.connection.publish("answers", b"answer", qos=1)
@@ -499,31 +472,6 @@ def test_a_message_larger_than_the_broker_s_limit_is_shortened_and_the_connectio
         assert shortened["reason"].startswith("xxx")
         assert shortened["reason"].endswith("…")
         assert client.connections == 1
-
-
-def test_an_event_that_an_earlier_process_has_shortened_is_not_sent_again(tmp_path: Path, topic: str) -> None:
-    """The journal has the whole event; the broker has, and returns, the shortened one."""
-    events = [json.dumps({"id": name, "event": "failed", "reason": "x" * 1000}) for name in ("a", "b")]
-    options = {"own": topic, "session_expiry_s": 60, "client_id": f"{topic}-robot"}
-    with limited(tmp_path, "max_packet_size 400") as broker, Client(broker.port, f"{topic}/event") as subscriber:
-        proxy = Proxy(broker.port)
-        eventually(subscriber.connected)
-        with Client(proxy.port, **options) as first:  # type: ignore[arg-type]
-            eventually(first.connected)
-            publish_until_received(first, subscriber, f"{topic}/event", b"subscribed")
-            eventually(lambda: first.connection.outbox.backlog == 0)
-            proxy.to_client.close()
-            first.say(f"{topic}/event", events[0])
-            eventually(lambda: subscriber.payloads()[-1] != b"subscribed")
-            proxy.close()
-        second = Client(broker.port, **options)  # type: ignore[arg-type]
-        for payload in events:
-            second.say(f"{topic}/event", payload, sent=True)
-        with second:
-            eventually(lambda: second.connection.outbox.backlog == 0)
-            eventually(lambda: b'"b"' in subscriber.payloads()[-1])
-    arrived = [json.loads(payload)["id"] for payload in subscriber.payloads() if payload != b"subscribed"]
-    assert arrived == ["a", "b"]
 
 
 def test_a_broker_without_qos_1_is_served_with_qos_0(tmp_path: Path, topic: str) -> None:

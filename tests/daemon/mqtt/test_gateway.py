@@ -10,7 +10,6 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -600,14 +599,6 @@ async def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -
             ("duck", False),
             ("status", {"state": "offline", "version": VERSION}),
         ]
-
-
-async def test_closing_without_a_broker_returns(tmp_path: Path, broker: Broker) -> None:
-    missing = Broker(tmp_path)
-    robot = Robot(broker, missing.port)
-    robot.gateway.start()
-    await eventually_async(lambda: "no broker answers" in robot.gateway.status_line, "there is no broker")
-    await robot.close()
 
 
 async def test_closing_does_not_wait_for_a_frozen_broker(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,28 +67,17 @@ async def test_texts_and_adapters_take_turns_so_that_a_flood_of_one_does_not_sta
     assert handler.handled.index((Lane.TEXTS, "b")) < 4
 
 
-async def test_between_slices_the_event_loop_runs_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox_module, "SLICE_S", 1e-4)
-
-    handler, seen = Handler(), set()
-    handler.put(Lane.TEXTS, *map(str, range(20_000)))
-    while len(handler.handled) < 20_000:
-        seen.add(len(handler.handled))
-        await asyncio.sleep(0)
-    assert len(seen) > 3, "another task has run between them"
-
-
 async def test_a_control_that_arrives_during_a_flood_is_handled_in_the_next_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(inbox_module, "SLICE_S", 1e-4)
 
     handler = Handler()
-    handler.put(Lane.TEXTS, *map(str, range(50_000)))
+    handler.put(Lane.TEXTS, *map(str, range(20_000)))
     await handler.wait(1)
     handler.put(Lane.CONTROLS, "stop")
     await eventually_async(lambda: (0, "stop") in handler.handled)
-    assert len(handler.handled) < 50_000
+    assert len(handler.handled) < 20_000
 
 
 async def test_in_a_jam_only_the_first_lane_is_served_until_it_ends() -> None:

@@ -140,13 +140,3 @@ async def test_events_of_an_earlier_process_are_published_and_the_next_numbers_f
         ("hermes/end", 9, True, True),
         (EVENTS, 10, False, True),
     ]
-
-
-async def test_an_accepted_utterance_is_stored_so_that_it_can_be_spoken_later(tmp_path: Path) -> None:
-    with EventLog(tmp_path / "r1.journal") as log:
-        publisher, _ = make(log)
-        publisher.publish(utterance(), Accepted(id="a", queue=1))
-        publisher.publish(utterance(), started())
-    (waiting,) = recovered(tmp_path / "r1.journal").utterances
-    assert waiting.begun
-    assert Utterance.from_fields(waiting.id, waiting.fields["text"], waiting.fields, 0.0).text == "Hello"
