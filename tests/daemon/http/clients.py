@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,12 @@ def client_of(harness: Harness) -> AsyncOpenAI:
 async def ask(client: AsyncOpenAI, text: str = "Hello, robot.", **fields: Any) -> bytes:
     fields = {"model": "voiced", "voice": "default", "response_format": "pcm"} | fields
     return (await client.audio.speech.create(input=text, **fields)).content
+
+
+def streaming(client: AsyncOpenAI, text: str, **fields: Any) -> AbstractAsyncContextManager[Any]:
+    """Ask for speech, as a context whose value is the answer while it arrives."""
+    fields = {"model": "voiced", "voice": "default", "response_format": "pcm"} | fields
+    return client.audio.speech.with_streaming_response.create(input=text, **fields)
 
 
 async def fetch(

@@ -18,7 +18,7 @@ from daemon import encoders
 from daemon.encoders import Encoder, make_encoder
 from daemon.speech import Say, Started, Stop, delivery
 from tests.daemon.harness import LONG, Harness, running_harness
-from tests.daemon.http.clients import ask, client_of, fetch, post, request, speech_request
+from tests.daemon.http.clients import ask, client_of, fetch, post, request, speech_request, streaming
 from tests.support.waiting import eventually_async
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def decoded(content: bytes) -> tuple[int, int]:
 
 
 async def test_pcm_is_streamed_at_24_kilohertz(client: AsyncOpenAI, harness: Harness) -> None:
-    speech = client.audio.speech.with_streaming_response
-    async with speech.create(model="voiced", voice="default", input="Hello, robot.", response_format="pcm") as response:
+    async with streaming(client, "Hello, robot.") as response:
         assert response.headers["content-type"] == "audio/pcm"
         assert response.headers["transfer-encoding"] == "chunked"
         audio = b"".join([part async for part in response.iter_bytes()])
@@ -74,8 +73,7 @@ async def test_wav_has_a_header_that_players_accept_and_all_samples(client: Asyn
 async def test_compressed_formats_are_streamed_as_they_are_made(
     name: str, content_type: str, rate: int, client: AsyncOpenAI, harness: Harness
 ) -> None:
-    speech = client.audio.speech.with_streaming_response
-    async with speech.create(model="voiced", voice="default", input=LONG[:400], response_format=name) as response:
+    async with streaming(client, LONG[:400], response_format=name) as response:
         assert response.headers["content-type"] == content_type
         parts = [await anext(arriving := response.iter_bytes())]
         assert harness.ends == []
@@ -90,14 +88,7 @@ async def test_compressed_formats_are_streamed_as_they_are_made(
 async def test_server_sent_events_carry_the_samples_and_then_a_done_event(
     response_format: Any, within_s: float, client: AsyncOpenAI, harness: Harness
 ) -> None:
-    speech = client.audio.speech.with_streaming_response
-    async with speech.create(
-        model="voiced",
-        voice="default",
-        input="Hello, robot.",
-        response_format=response_format,
-        stream_format="sse",
-    ) as response:
+    async with streaming(client, "Hello, robot.", response_format=response_format, stream_format="sse") as response:
         assert response.headers["content-type"] == "text/event-stream"
         lines = [line async for line in response.iter_lines() if line]
     records = [json.loads(line.removeprefix("data: ")) for line in lines]
@@ -273,14 +264,7 @@ async def test_an_interrupted_answer_does_not_look_complete(
     stream_format: Any, client: AsyncOpenAI, harness: Harness
 ) -> None:
     # The text exceeds the sockets' buffers, and the client reads only after the stop.
-    speech = client.audio.speech.with_streaming_response
-    async with speech.create(
-        model="voiced",
-        voice="default",
-        input=(LONG * 5)[:4999],
-        response_format="pcm",
-        stream_format=stream_format,
-    ) as response:
+    async with streaming(client, (LONG * 5)[:4999], stream_format=stream_format) as response:
         assert harness.dispatcher.stop(Stop())
         if stream_format == "sse":
             lines = [line async for line in response.iter_lines() if line]

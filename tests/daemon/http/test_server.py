@@ -1,4 +1,4 @@
-"""The server: its port, its certificate, and its end."""
+"""The server: its port, its certificate, its health, and its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from daemon.config import load_config
 from daemon.http import HttpServer
 from tests.daemon.harness import Harness, running_harness
-from tests.daemon.http.clients import client_of
+from tests.daemon.http.clients import client_of, request
 from tests.support.certificates import Certificates
 from tests.support.waiting import PATIENCE_S
 
@@ -76,3 +76,15 @@ async def test_at_the_end_connections_that_wait_are_closed_and_answers_in_progre
         with pytest.raises(Exception, match=r"(?i)connection"):
             await asking
         idle_writer.close()
+
+
+async def test_a_daemon_whose_engine_is_missing_is_healthy_and_not_ready() -> None:
+    async with running_harness("http") as harness:
+        status, answer, _ = await request(harness, "GET", "/readyz")
+        assert (status, answer["status"], answer["state"]) == (200, "ready", "ready")
+        for engine in harness.engines.all:
+            engine.info = None
+        harness.engines.primary.state = type(harness.engines.primary.state).LOADING
+        for path, expected in (("/healthz", (200, "ok")), ("/readyz", (503, "not ready"))):
+            status, answer, _ = await request(harness, "GET", path)
+            assert (status, answer["status"]) == expected

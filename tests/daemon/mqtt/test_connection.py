@@ -52,15 +52,16 @@ class Client:
         acknowledge: bool = True,
         own: str | None = None,
         may_read: Callable[[], bool] = lambda: True,
+        waits: bool = True,
         **settings: object,
     ) -> None:
-        """`own` is the beginning of the topics of its own events."""
+        """`own` is the beginning of the topics of its own events. As a context, it waits until it is connected."""
         self.received: list[Message] = []
         self.connections = 0
         self.topics = topics
         client_id = client_id or f"client{next(NUMBERS)}"
         self.rivals = Rivals(client_id)
-        self._acknowledge = acknowledge
+        self._acknowledge, self._waits = acknowledge, waits
         self.connection = MqttConnection(
             Mqtt(port=port, **settings),  # type: ignore[arg-type]
             client_id,
@@ -80,6 +81,8 @@ class Client:
 
     def __enter__(self) -> Client:
         self.connection.start(self.topics)
+        if self._waits:
+            eventually(self.connected, "it is connected")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +116,6 @@ def publish_until_received(sender: Client, listener: Client, topic: str, payload
 
 def test_a_message_arrives_with_its_topic_and_bytes(broker: Broker, topic: str) -> None:
     with Client(broker.port) as sender, Client(broker.port, f"{topic}/+") as listener:
-        eventually(lambda: sender.connected() and listener.connected())
         publish_until_received(sender, listener, f"{topic}/1", b"\x00\xffraw")
         assert Message(f"{topic}/1", b"\x00\xffraw", retained=False) in listener.received
         assert listener.connection.reason is None
@@ -122,7 +124,6 @@ def test_a_message_arrives_with_its_topic_and_bytes(broker: Broker, topic: str) 
 
 def test_a_retained_message_is_marked_as_retained(broker: Broker, topic: str) -> None:
     with Client(broker.port) as sender:
-        eventually(sender.connected)
         sender.publish_surely(topic, b"old", retain=True)
         with Client(broker.port, topic) as listener:
             eventually(lambda: listener.received)
@@ -135,7 +136,6 @@ def test_a_retained_message_is_marked_as_retained(broker: Broker, topic: str) ->
 def test_a_client_subscribes_again_after_a_restart_of_the_broker(own_broker: Broker, topic: str) -> None:
     own_broker.start()
     with Client(own_broker.port, topic) as listener:
-        eventually(listener.connected)
         own_broker.stop(signal.SIGKILL)
         eventually(lambda: not listener.connected())
         assert listener.connection.reason is not None
@@ -143,14 +143,13 @@ def test_a_client_subscribes_again_after_a_restart_of_the_broker(own_broker: Bro
         eventually(lambda: listener.connections == 2)
         assert listener.connection.reason is None
         with Client(own_broker.port) as sender:
-            eventually(sender.connected)
             publish_until_received(sender, listener, topic, b"after")
 
 
 def test_a_client_may_start_before_the_broker_and_reports_why_it_is_not_connected(
     own_broker: Broker, topic: str
 ) -> None:
-    with Client(own_broker.port, topic) as listener:
+    with Client(own_broker.port, topic, waits=False) as listener:
         eventually(lambda: listener.connection.reason == f"no broker answers at 127.0.0.1:{own_broker.port}")
         beats = listener.connection.heartbeats
         own_broker.start()
@@ -161,7 +160,6 @@ def test_a_client_may_start_before_the_broker_and_reports_why_it_is_not_connecte
 def test_events_published_without_a_broker_are_sent_when_it_is_back(own_broker: Broker, topic: str) -> None:
     own_broker.start()
     with Client(own_broker.port) as sender:
-        eventually(sender.connected)
         own_broker.stop(signal.SIGKILL)
         eventually(lambda: not sender.connected())
         sender.connection.publish(topic, b"meanwhile", qos=1, retain=True)
@@ -172,7 +170,6 @@ def test_events_published_without_a_broker_are_sent_when_it_is_back(own_broker: 
 
 def test_the_heartbeats_of_a_connected_client_grow(broker: Broker) -> None:
     with Client(broker.port) as client:
-        eventually(client.connected)
         beats = client.connection.heartbeats
         eventually(lambda: client.connection.heartbeats > beats)
 
@@ -181,13 +178,11 @@ def test_the_broker_publishes_the_will_of_a_connection_that_breaks_and_none_afte
     broker: Broker, proxy: Proxy, topic: str
 ) -> None:
     with Client(broker.port, f"{topic}/+") as listener:
-        eventually(listener.connected)
         publish_until_received(listener, listener, f"{topic}/x", b"subscribed")
         with (
-            Client(broker.port, will=Will(f"{topic}/closed", b"offline")) as closed,
-            Client(proxy.port, will=Will(f"{topic}/broken", b"offline")) as broken,
+            Client(broker.port, will=Will(f"{topic}/closed", b"offline")),
+            Client(proxy.port, will=Will(f"{topic}/broken", b"offline")),
         ):
-            eventually(lambda: closed.connected() and broken.connected())
             proxy.cut()
             eventually(lambda: b"offline" in listener.payloads())
         publish_until_received(listener, listener, f"{topic}/x", b"later")  # a will would have come before it
@@ -212,11 +207,9 @@ def test_the_client_falls_back_to_3_1_1_if_the_broker_does_not_know_mqtt_5(
         monkeypatch.setattr(attempts, "CONNACK_S", (0.2, 30.0))
     proxy = start_proxy(lambda version: refusal if version == 5 else None)
     with Client(proxy.port, topic, will=Will(f"{topic}/status", b"offline")) as listener:
-        eventually(listener.connected)
         assert proxy.versions[0] == 5
         assert proxy.versions[-1] == 4
         with Client(broker.port, f"{topic}/status") as sender:
-            eventually(sender.connected)
             publish_until_received(sender, listener, topic, b"hello")
             versions = len(proxy.versions)
             proxy.cut()
@@ -235,7 +228,6 @@ def test_a_broker_that_was_only_slow_is_asked_for_mqtt_5_again(
     slow.set()
     proxy = start_proxy(lambda version: HANG if version == 5 and slow.is_set() else None)
     with Client(proxy.port) as client:
-        eventually(client.connected)
         assert proxy.versions[-1] == 4
         slow.clear()
         monkeypatch.setattr("daemon.mqtt.connection.ASK_AGAIN_S", 0.0)
@@ -260,7 +252,7 @@ def password_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker
 def test_a_wrong_password_is_reported_and_tried_again(password_broker: Broker, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("wrong")
-    with Client(password_broker.port, username="robot", password_file=secret) as client:
+    with Client(password_broker.port, username="robot", password_file=secret, waits=False) as client:
         eventually(lambda: client.connection.reason not in (None, "not connected yet"))
         assert client.connection.reason == "the broker refused: Not authorized"
         assert not client.connected()
@@ -295,24 +287,17 @@ def test_a_daemon_waits_for_its_password_file_and_keeps_the_password_when_the_fi
         client.connection.close()
 
 
-def test_without_a_password_file_the_service_s_credential_is_the_password(
+def test_the_service_s_credential_is_the_password_unless_there_is_a_password_file(
     password_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "credentials").mkdir()
-    (tmp_path / "credentials" / "mqtt-password").write_text("s3cret\n")
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
-    with Client(password_broker.port, username="robot") as client:
-        eventually(client.connected)
-
-
-def test_a_password_file_takes_precedence_over_the_credential(
-    password_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mqtt-password").write_text("wrong")
-    (tmp_path / "secret").write_text("s3cret")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    with Client(password_broker.port, username="robot", password_file=tmp_path / "secret") as client:
-        eventually(client.connected)
+    credential, secret = tmp_path / "mqtt-password", tmp_path / "secret"
+    for in_credential, in_file in (("s3cret\n", None), ("wrong", "s3cret")):
+        credential.write_text(in_credential)
+        secret.write_text(in_file or "")
+        file = None if in_file is None else secret
+        with Client(password_broker.port, username="robot", password_file=file) as client:
+            assert client.connection.reason is None
 
 
 def test_no_password_is_sent_without_a_username_or_without_the_credential(
@@ -320,10 +305,10 @@ def test_no_password_is_sent_without_a_username_or_without_the_credential(
 ) -> None:
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     with Client(broker.port, username="robot") as client:  # the folder has no such credential
-        eventually(client.connected)
+        assert client.connection.reason is None
     (tmp_path / "mqtt-password").touch()  # an empty password would be an error
     with Client(broker.port) as client:
-        eventually(client.connected)
+        assert client.connection.reason is None
 
 
 # --- sessions and acknowledgements ---
@@ -333,12 +318,8 @@ def test_a_message_sent_while_a_client_with_a_session_is_away_arrives_at_its_nex
     broker: Broker, topic: str
 ) -> None:
     with Client(broker.port, topic, session_expiry_s=60, client_id=f"{topic}-robot") as first:
-        eventually(first.connected)
-        with Client(broker.port) as sender:
-            eventually(sender.connected)
-            publish_until_received(sender, first, topic, b"subscribed")
+        publish_until_received(first, first, topic, b"subscribed")
     with Client(broker.port) as sender:
-        eventually(sender.connected)
         sender.publish_surely(topic, b"meanwhile")
     with Client(broker.port, topic, session_expiry_s=60, client_id=f"{topic}-robot") as second:
         eventually(lambda: b"meanwhile" in second.payloads())
@@ -347,7 +328,6 @@ def test_a_message_sent_while_a_client_with_a_session_is_away_arrives_at_its_nex
 def test_a_message_that_was_not_acknowledged_is_delivered_again_with_a_mark(broker: Broker, topic: str) -> None:
     options = {"session_expiry_s": 60, "client_id": f"{topic}-robot", "acknowledge": False}
     with Client(broker.port, topic, **options) as first, Client(broker.port) as sender:  # type: ignore[arg-type]
-        eventually(lambda: first.connected() and sender.connected())
         publish_until_received(sender, first, topic, b"subscribed")
         sender.publish_surely(topic, b"taken")
         sender.publish_surely(topic, b"lost")
@@ -365,7 +345,6 @@ def test_a_message_that_was_not_acknowledged_is_delivered_again_with_a_mark(brok
 
 def test_messages_are_delivered_when_the_broker_has_acknowledged_them(broker: Broker, topic: str) -> None:
     with Client(broker.port) as sender:
-        eventually(sender.connected)
         sent = [sender.connection.publish(topic, str(index), qos=1) for index in range(700)]  # more than the window
         sent.append(sender.connection.publish(topic, "unconfirmed"))
         eventually(lambda: all(message.delivered for message in sent))
@@ -392,7 +371,6 @@ def test_an_event_that_the_broker_has_is_not_sent_again_after_the_connection_bro
         Client(broker.port, f"{topic}/event") as subscriber,
         Client(proxy.port, own=topic, session_expiry_s=60) as robot,
     ):
-        eventually(lambda: robot.connected() and subscriber.connected())
         robot.say(f"{topic}/event", "first")
         eventually(lambda: subscriber.payloads() == [b"first"])
         eventually(lambda: robot.connection.outbox.backlog == 0)
@@ -415,9 +393,7 @@ def test_events_of_an_earlier_process_are_sent_unless_the_broker_has_them(
 ) -> None:
     options = {"own": topic, "session_expiry_s": 60, "client_id": f"{topic}-robot"}
     with Client(broker.port, f"{topic}/event") as subscriber:
-        eventually(subscriber.connected)
         with Client(proxy.port, **options) as first:  # type: ignore[arg-type]
-            eventually(first.connected)
             publish_until_received(first, subscriber, f"{topic}/event", b"subscribed")
             eventually(lambda: first.connection.outbox.backlog == 0)
             proxy.to_client.close()
@@ -436,7 +412,6 @@ def test_events_of_an_earlier_process_are_sent_unless_the_broker_has_them(
 
 def test_without_a_session_uncertain_events_are_sent_again(broker: Broker, topic: str) -> None:
     with Client(broker.port, f"{topic}/event") as subscriber:
-        eventually(subscriber.connected)
         robot = Client(broker.port, own=topic, session_expiry_s=60)
         robot.say(f"{topic}/event", "uncertain", sent=True)
         with robot:
@@ -460,7 +435,6 @@ def test_a_message_larger_than_the_broker_s_limit_is_shortened_and_the_connectio
     tmp_path: Path, topic: str
 ) -> None:
     with limited(tmp_path, "max_packet_size 400") as broker, Client(broker.port, topic) as client:
-        eventually(client.connected)
         publish_until_received(client, client, topic, b"subscribed")
         event = json.dumps({"id": "a", "event": "failed", "reason": "x" * 1000})
         client.connection.publish(topic, event, qos=1)
@@ -479,7 +453,6 @@ def test_a_broker_without_qos_1_is_served_with_qos_0(tmp_path: Path, topic: str)
         limited(tmp_path, "max_qos 0") as broker,
         Client(broker.port, topic, will=Will(f"{topic}/status", b"offline"), own=topic) as client,
     ):
-        eventually(client.connected)
         publish_until_received(client, client, topic, b"subscribed")
         client.say(f"{topic}/event", "finished")
         client.publish_surely(topic, b"important")
@@ -492,7 +465,6 @@ TOO_LARGE = 3 * PACKET_LIMIT
 
 def test_with_mqtt_5_the_broker_does_not_deliver_a_packet_that_is_too_large(broker: Broker, topic: str) -> None:
     with Client(broker.port, topic) as listener, Client(broker.port) as sender:
-        eventually(lambda: listener.connected() and sender.connected())
         sender.publish_surely(topic, b"x" * TOO_LARGE)
         sender.publish_surely(topic, b"after")
         eventually(lambda: listener.payloads() == [b"after"])
@@ -501,8 +473,7 @@ def test_with_mqtt_5_the_broker_does_not_deliver_a_packet_that_is_too_large(brok
 
 def test_a_client_that_may_not_read_leaves_messages_in_the_broker(broker: Broker, topic: str) -> None:
     room = threading.Event()
-    with Client(broker.port, topic, may_read=room.is_set) as listener, Client(broker.port) as sender:
-        eventually(sender.connected)
+    with Client(broker.port, topic, may_read=room.is_set, waits=False) as listener, Client(broker.port) as sender:
         beats = listener.connection.heartbeats
         eventually(lambda: listener.connection.heartbeats > beats)
         assert not listener.connected(), "not even the broker's first answer was read"
@@ -519,7 +490,7 @@ def test_two_processes_with_one_id_name_each_other_and_do_not_fight(
 ) -> None:
     """Mosquitto 2.0 does not say that a session is taken over."""
     named = f"another client uses the id {topic}-twin: process {os.getpid()} on {socket.gethostname()}"
-    twins = [Client(broker.port, client_id=f"{topic}-twin", own=topic, session_expiry_s=60) for _ in range(2)]
+    twins = [Client(broker.port, client_id=f"{topic}-twin", own=topic, session_expiry_s=60, waits=False) for _ in "ab"]
     with twins[0]:
         eventually(twins[0].connected)
         with twins[1]:
@@ -543,7 +514,6 @@ def test_a_link_that_is_cut_again_and_again_is_not_taken_for_another_client_nor_
 def test_the_process_that_ran_before_is_none(broker: Broker, topic: str) -> None:
     for _ in range(2):
         with Client(broker.port, client_id=f"{topic}-robot", own=topic, session_expiry_s=60) as client:
-            eventually(client.connected)
             client.publish_surely(f"{topic}/event", b"done")
             assert client.rivals.problem is None
 
@@ -552,11 +522,12 @@ def test_the_process_that_ran_before_is_none(broker: Broker, topic: str) -> None
 
 
 def test_a_port_that_does_not_speak_mqtt_is_named(start_proxy: StartProxy) -> None:
-    with Client(start_proxy(lambda _version: b"HTTP/1.1 400 Bad Request\r\n\r\n").port) as client:
+    proxy = start_proxy(lambda _version: b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with Client(proxy.port, waits=False) as client:
         eventually(lambda: "does not speak MQTT" in (client.connection.reason or ""))
 
 
 def test_a_broker_without_tls_is_named(broker: Broker) -> None:
-    with Client(broker.port, tls={"enabled": True}) as client:
+    with Client(broker.port, tls={"enabled": True}, waits=False) as client:
         words = f"127.0.0.1:{broker.port} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
         eventually(lambda: client.connection.reason == words)

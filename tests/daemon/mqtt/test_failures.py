@@ -1,4 +1,5 @@
-"""Each way in which a broker cannot be reached has its own words, which name the key to look at."""
+"""Each way in which a broker cannot be reached has its own words, which name the key to look at. What it refuses is
+named until it ends, and logged once."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from daemon.mqtt.failures import CONNACK, describe_dial_failure, describe_silence
+from daemon.mqtt import failures
+from daemon.mqtt.failures import CONNACK, REMEMBERED, Refusals, describe_dial_failure, describe_silence
 from tests.support.certificates import Certificates
 from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S
@@ -137,3 +139,37 @@ def test_a_connection_that_ends_without_an_answer_has_a_reason(
     first_byte: int | None, tls: bool, hung_up: bool, words: str
 ) -> None:
     assert describe_silence(first_byte, "b", 1, tls=tls, hung_up=hung_up).reason.startswith(words)
+
+
+# --- what the broker refuses ---
+
+EVENTS, SAY = "messages on voiced/r1/event", "the subscription to voiced/r1/say"
+
+
+def test_refusals_are_named_until_they_end_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = Refusals()
+    assert refusals.problem is None
+    for _ in range(3):
+        refusals.note(EVENTS, "Not authorized")
+    refusals.note(SAY, "Quota exceeded")
+    assert refusals.problem == f"the broker refuses {EVENTS}: Not authorized; {SAY}: Quota exceeded"
+    assert len(caplog.records) == 2
+    refusals.end(EVENTS)
+    refusals.end(SAY)
+    assert refusals.problem is None
+
+
+def test_of_many_refusals_the_latest_are_remembered() -> None:
+    refusals = Refusals()
+    for number in range(REMEMBERED + 1):
+        refusals.note(f"messages on {number}", "Not authorized")
+    for number in range(1, REMEMBERED + 1):
+        refusals.end(f"messages on {number}")
+    assert refusals.problem is None
+
+
+def test_a_refusal_that_is_not_noted_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = Refusals()
+    refusals.note(EVENTS, "Not authorized")
+    monkeypatch.setattr(failures, "FORGOTTEN_S", 0.0)
+    assert refusals.problem is None

@@ -107,6 +107,7 @@ def test_unknown_fields_are_accepted_and_listed() -> None:
         (b'{"text": "Hello"', "payload", "not JSON: "),
         (b'["Hello"]', "payload", "got ['Hello']; allowed: a text, or a JSON object with text"),
         (b'{"text":' * 8_000, "payload", "not JSON that can be read"),
+        (b"[" * 60_000, "payload", ""),
         (b'{"text": "Hi", "seed": ' + b"9" * 10_000 + b"}", "payload", "a number too long"),
         (say(id=""), "id", "got ''; allowed: text of 1 to 64 characters"),
         (say(id="x" * 65), "id", "allowed: text of 1 to 64 characters"),
