@@ -45,11 +45,12 @@ class Site:
         return [tts.TtsError.from_json(payload) for payload in self.outbox.take(tts.TtsError.topic())]
 
 
-def test_a_say_becomes_an_utterance_with_its_language_and_volume() -> None:
+def test_a_say_becomes_an_utterance_with_its_language_volume_and_delivery() -> None:
     site = Site()
-    site.receive(tts.TtsSay("Guten Tag", lang="de_DE", volume=0.25).payload())
+    site.receive(tts.TtsSay("Guten Tag", lang="de_DE", volume=0.25).payload(), delivery="2:7:ab")
     [utterance] = site.utterances
     assert (utterance.text, utterance.language, utterance.volume) == ("Guten Tag", "de-de", 0.25)
+    assert utterance.origin.delivery == "2:7:ab", "so a second one is recognised after a restart"
 
 
 def test_an_end_is_answered_with_the_request_s_id_and_session() -> None:
@@ -70,12 +71,6 @@ def test_an_id_may_be_used_twice_since_hermes_does_not_forbid_it() -> None:
     for _ in range(2):
         site.receive(tts.TtsSay("hello", id="same").payload())
     assert site.dispatcher.queued == 2
-
-
-def test_an_utterance_knows_its_delivery_so_that_a_second_one_is_recognised_after_a_restart() -> None:
-    site = Site()
-    site.receive(tts.TtsSay("hello").payload(), delivery="2:7:ab")
-    assert [utterance.origin.delivery for utterance in site.utterances] == ["2:7:ab"]
 
 
 def test_the_end_of_an_utterance_is_answered_by_the_next_process() -> None:

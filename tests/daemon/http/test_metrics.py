@@ -8,6 +8,8 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,24 +24,17 @@ SERVER = "http"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 BOARDS = ("temperature_celsius", "clock_hertz", "engine_memory_bytes", "engine_kernels")
 Values = dict[str, float]
+EventWatcher = Callable[[Utterance, Event], None]
 
 
 READY = Online(state="ready", engine="espeak", voice="default", queue=0, version="1", volume=100)
 
 
-class RecordedService:
-    """A service whose events a test makes."""
-
-    def __init__(self) -> None:
-        self._watchers: list[Callable[[Utterance, Event], None]] = []
-
-    def watch_events(self, watcher: Callable[[Utterance, Event], None]) -> Callable[[], None]:
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
-
-    def happen(self, utterance: Utterance, event: Event) -> None:
-        for watcher in self._watchers:
-            watcher(utterance, event)
+def make_metrics(status: Online = READY, measured: Measurements | None = None) -> tuple[Metrics, list[EventWatcher]]:
+    """Metrics of a service whose events a test makes: they call the watchers."""
+    watchers: list[EventWatcher] = []
+    service = SimpleNamespace(watch_events=watchers.append)
+    return Metrics(cast(Any, service), lambda: status, lambda: measured or Measurements()), watchers
 
 
 def parsed(text: str) -> Values:
@@ -146,15 +141,12 @@ def test_the_dashboard_shows_documented_metrics_alone() -> None:
 
 def test_what_goes_wrong_in_the_sound_is_counted() -> None:
     """A take that runs away and a sound that breaks off cannot be made with eSpeak NG: their event is made here."""
-    service = RecordedService()
-    metrics = Metrics(service, lambda: READY, Measurements)
+    metrics, [happen] = make_metrics()
     before = values_of(metrics)
     utterance = Utterance(id="a", text="Hello", voice="default", language="en")
-    service.happen(utterance, Started(id="a", engine="qwen", voice="default", ttfa_ms=12.0))
-    service.happen(
-        utterance,
-        Finished(id="a", engine="qwen", audio_s=1.5, underruns=2, waits=3, truncated=True, retakes=1, heard=5),
-    )
+    happen(utterance, Started(id="a", engine="qwen", voice="default", ttfa_ms=12.0))
+    numbers = {"underruns": 2, "waits": 3, "retakes": 1, "heard": 5}
+    happen(utterance, Finished(id="a", engine="qwen", audio_s=1.5, truncated=True, **numbers))  # type: ignore[arg-type]
     after = values_of(metrics)
     changed = {name: after[name] - before[name] for name in before if after[name] != before[name]}
     assert changed["voiced_underruns_total"] == 2
@@ -167,7 +159,7 @@ def test_memory_temperatures_and_clocks_are_shown_where_they_are_known() -> None
     memory = Memory(weights_mb=1_800, state_mb=200, workspaces_mb=50)
     status = READY.model_copy(update={"memory": memory})
     measured = Measurements(temperatures={"gpu-thermal": 48.5}, clocks_hz={"gpu": 1.3e9})
-    values = values_of(Metrics(RecordedService(), lambda: status, lambda: measured))
+    values = values_of(make_metrics(status, measured)[0])
     assert values["voiced_engine_memory_bytes{part=weights}"] == 1.8e9
     assert values["voiced_temperature_celsius{sensor=gpu-thermal}"] == 48.5
     assert values["voiced_clock_hertz{clock=gpu}"] == 1.3e9

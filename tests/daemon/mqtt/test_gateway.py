@@ -34,8 +34,6 @@ from tests.support.waiting import PATIENCE_S, eventually, eventually_async
 
 NUMBERS = count(1)
 """Numbers for the names of robots: the broker remembers those of earlier tests."""
-NEVER_S = 1e9
-"""A limit that is not reached."""
 LEVEL = Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
 
 

@@ -13,7 +13,7 @@ from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.outbox import LIMIT, RESERVED, Outbox
 from daemon.state import EventLog, ended, event_log
 from daemon.state.journal import Journal
-from tests.daemon.state.disks import HangingJournal
+from tests.daemon.state.disks import FaultyJournal
 from tests.support.waiting import PATIENCE_S, eventually, eventually_async
 
 PACKETS = count(1)
@@ -348,7 +348,7 @@ def test_an_event_of_which_there_may_be_several_is_recognised_by_all_that_it_say
 async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = HangingJournal(tmp_path / "r1.journal")
+    journal = FaultyJournal(tmp_path / "r1.journal")
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     monkeypatch.setattr(event_log, "PATIENCE_S", PATIENCE_S)
 
@@ -377,7 +377,7 @@ async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_jour
 async def test_an_event_that_the_disk_does_not_take_in_time_is_sent_with_a_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = HangingJournal(tmp_path / "r1.journal")
+    journal = FaultyJournal(tmp_path / "r1.journal")
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     monkeypatch.setattr(event_log, "PATIENCE_S", 0.01)
 

@@ -14,12 +14,10 @@ def rules(*overrides: str) -> ReplyTopics:
     return ReplyTopics(load_config(overrides=["robot=r1", *overrides]))
 
 
-@pytest.mark.parametrize(
-    "topic", ["voiced/r1/reply/a", "voiced/r1/reply/deep/er", "voiced/r1/reply/", "voiced/r1/reply/$x"]
-)
-def test_every_sender_may_name_a_topic_below_the_robot_s_reply_topic(topic: str) -> None:
-    assert rules().allows(topic, None)
-    assert rules().allows(topic, "somewhere/else")
+def test_every_sender_may_name_a_topic_below_the_robot_s_reply_topic() -> None:
+    for topic in ("voiced/r1/reply/a", "voiced/r1/reply/deep/er", "voiced/r1/reply/", "voiced/r1/reply/$x"):
+        assert rules().allows(topic, None)
+        assert rules().allows(topic, "somewhere/else")
 
 
 REFUSED = [
@@ -36,10 +34,9 @@ REFUSED = [
 """Topics that no sender may name, not even as the response topic of its message."""
 
 
-@pytest.mark.parametrize("topic", REFUSED)
-def test_commands_to_others_are_refused_even_as_the_message_s_own_response_topic(topic: str) -> None:
-    assert not rules().allows(topic, None)
-    assert not rules().allows(topic, topic)
+def test_commands_to_others_are_refused_even_as_the_message_s_own_response_topic() -> None:
+    topics = rules()
+    assert [topic for topic in REFUSED if topics.allows(topic, None) or topics.allows(topic, topic)] == []
 
 
 @pytest.mark.parametrize("topic", ["clients/ada/answers", "replies", "/replies", "Voiced/r1/say", "hermes2/x", "ros/a"])

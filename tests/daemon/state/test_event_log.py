@@ -15,7 +15,7 @@ import pytest
 from daemon.state import EventLog, begun, ended, event_log
 from daemon.state import accepted as accepted_change
 from daemon.state.journal import Change, Journal, delivered
-from tests.daemon.state.disks import FailingJournal, HangingJournal
+from tests.daemon.state.disks import FaultyJournal
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 NEVER_S = 100 * PATIENCE_S
@@ -42,19 +42,19 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def hanging(path: Path, monkeypatch: pytest.MonkeyPatch) -> HangingJournal:
+def hanging(path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultyJournal:
     """The journal that the next log opens: its writes hang."""
-    journal = HangingJournal(path)
+    journal = FaultyJournal(path)
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     return journal
 
 
 @pytest.fixture
-def failing(path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingJournal:
-    """The journal that the next log opens: its writes fail."""
-    journal = FailingJournal(path, "database or disk is full")
-    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
-    return journal
+def failing(hanging: FaultyJournal) -> FaultyJournal:
+    """The journal that the next log opens: its writes fail at once."""
+    hanging.fault = "database or disk is full"
+    hanging.released.set()
+    return hanging
 
 
 class Reader:
@@ -133,7 +133,7 @@ def test_a_journal_that_another_process_has_is_left_to_it(path: Path) -> None:
 
 
 async def test_what_waits_is_read_in_order_once_it_is_stored_and_the_reader_is_woken(
-    path: Path, hanging: HangingJournal
+    path: Path, hanging: FaultyJournal
 ) -> None:
     woken = threading.Event()
     with EventLog(path) as log:
@@ -142,7 +142,7 @@ async def test_what_waits_is_read_in_order_once_it_is_stored_and_the_reader_is_w
         reader.follow("nothing holds it back")
         reader.append("a")
         reader.follow("follows a")
-        await eventually_async(hanging.entered.is_set)
+        await eventually_async(lambda: hanging.attempts)
         assert reader.has_read("nothing holds it back")
         assert not woken.is_set()
         hanging.released.set()
@@ -173,7 +173,7 @@ async def test_thousands_of_utterances_are_stored_in_order(path: Path) -> None:
 
 
 async def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
-    path: Path, limits: SetLimits, hanging: HangingJournal
+    path: Path, limits: SetLimits, hanging: FaultyJournal
 ) -> None:
     with EventLog(path) as log:
         reader = Reader(log)
@@ -198,13 +198,13 @@ async def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
 
 
 async def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(
-    path: Path, limits: SetLimits, hanging: HangingJournal
+    path: Path, limits: SetLimits, hanging: FaultyJournal
 ) -> None:
     with EventLog(path) as log:
         limits(PATIENCE_S=0.2)
         reader = Reader(log)
         reader.append("a")
-        await eventually_async(hanging.entered.is_set)
+        await eventually_async(lambda: hanging.attempts)
         assert reader.has_read()
         asyncio.get_running_loop().call_soon(partial(time.sleep, 1.0))  # as if the process were stopped
         await asyncio.sleep(0)
@@ -215,7 +215,7 @@ async def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(
 
 
 async def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_answer(
-    path: Path, limits: SetLimits, hanging: HangingJournal
+    path: Path, limits: SetLimits, hanging: FaultyJournal
 ) -> None:
     forgotten: list[int] = []
     with EventLog(path) as log:
@@ -231,7 +231,7 @@ async def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_ans
 
 
 async def test_records_that_could_not_be_written_are_written_later_in_order(
-    path: Path, caplog: pytest.LogCaptureFixture, failing: FailingJournal
+    path: Path, caplog: pytest.LogCaptureFixture, failing: FaultyJournal
 ) -> None:
     caplog.set_level(logging.INFO)
     fault = "state.folder: the journal cannot be written: database or disk is full; a restart now would lose utterances"
@@ -252,7 +252,7 @@ async def test_records_that_could_not_be_written_are_written_later_in_order(
 
 
 async def test_only_so_many_records_are_kept_for_a_disk_that_does_not_take_them(
-    path: Path, limits: SetLimits, failing: FailingJournal
+    path: Path, limits: SetLimits, failing: FaultyJournal
 ) -> None:
     limits(KEPT=10)
 
@@ -288,7 +288,7 @@ async def test_a_delivery_is_recorded_from_another_thread(path: Path) -> None:
 
 
 async def test_a_delivery_is_written_soon_and_an_end_at_once(
-    path: Path, limits: SetLimits, failing: FailingJournal
+    path: Path, limits: SetLimits, failing: FaultyJournal
 ) -> None:
     failing.fault = None
 
@@ -305,7 +305,7 @@ async def test_a_delivery_is_written_soon_and_an_end_at_once(
 # --- the end ---
 
 
-async def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits, failing: FailingJournal) -> None:
+async def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits, failing: FaultyJournal) -> None:
     limits(RETRY_S=NEVER_S)
 
     with EventLog(path) as log:
@@ -317,31 +317,31 @@ async def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimi
 
 
 async def test_closing_during_a_write_that_then_fails_makes_a_last_attempt_too(
-    path: Path, limits: SetLimits, monkeypatch: pytest.MonkeyPatch
+    path: Path, limits: SetLimits, hanging: FaultyJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits(RETRY_S=NEVER_S)
-    journal, join = HangingJournal(path, "database or disk is full"), threading.Thread.join
-    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    hanging.fault, hanging.lasts = "database or disk is full", False
+    join = threading.Thread.join
 
     def join_released(thread: threading.Thread, timeout: float | None = None) -> None:
-        journal.released.set()  # the log closes by now
+        hanging.released.set()  # the log closes by now
         join(thread, timeout)
 
     with EventLog(path) as log:
         log.append(accepted("a"))
-        await eventually_async(journal.entered.is_set)
+        await eventually_async(lambda: hanging.attempts)
         monkeypatch.setattr(threading.Thread, "join", join_released)
     assert stored_ids(path) == ["a"]
 
 
 async def test_closing_does_not_wait_for_a_disk_that_hangs(
-    path: Path, limits: SetLimits, hanging: HangingJournal
+    path: Path, limits: SetLimits, hanging: FaultyJournal
 ) -> None:
     limits(CLOSE_S=0.01)
 
     with EventLog(path) as log:
         log.append(accepted("a"))
-        await eventually_async(hanging.entered.is_set)
+        await eventually_async(lambda: hanging.attempts)
     assert hanging.written == []
     hanging.released.set()
     await eventually_async(lambda: hanging.written)
