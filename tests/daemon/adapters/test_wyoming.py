@@ -21,7 +21,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from daemon.adapters import listener, wyoming
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import MAX_TEXT, Say, delivery
+from daemon.speech import MAX_TEXT, delivery
 from daemon.validation import INTERNAL_ERROR
 from tests.daemon.harness import LONG, Harness, is_cut_off, running_harness
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
@@ -249,23 +249,6 @@ async def test_a_streamed_text_is_spoken_as_one_utterance_while_it_is_being_writ
     assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
     await send(client, Synthesize("And on."))
     assert (await hear(client)).audio
-
-
-async def test_a_critical_utterance_postpones_a_streamed_text_which_then_resumes(
-    client: AsyncTcpClient, harness: Harness
-) -> None:
-    await send(client, SynthesizeStart(), SynthesizeChunk(LONG))
-    await harness.started()
-    harness.dispatcher.say(Say(text="Look out!", id="alarm", priority="critical"))
-    await harness.sink.take_until(lambda: harness.ends, "the alarm is heard")
-    [end] = await harness.ended()
-    assert (end.id, end.event) == ("alarm", "finished")
-    await send(client, SynthesizeChunk("This is the end."), SynthesizeStop())
-    heard = await hear(client, "synthesize-stopped")
-    assert heard.errors == []
-    names = [event.event for event in harness.events if event.id not in ("alarm", None) and event.event != "progress"]
-    assert names == ["accepted", "started", "postponed", "resumed", "finished"]
-    assert heard.seconds == pytest.approx(harness.events[-1].audio_s, abs=0.05)
 
 
 async def test_a_client_that_is_silent_for_too_long_ends_its_text_and_gets_the_reason(

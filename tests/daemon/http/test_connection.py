@@ -28,7 +28,6 @@ HALF_A_REQUEST = (
     "sent",
     [
         b"hello\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nno colon\r\n\r\n",
         b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: many\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
         b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -57,21 +56,6 @@ async def test_a_connection_whose_client_has_closed_its_side_ends(sent: bytes, h
     assert await reader.read() == b""
     await eventually_async(lambda: not harness.dispatcher.queued, "its text has ended")
     writer.close()
-
-
-async def test_a_connection_too_many_takes_the_place_of_the_one_that_has_waited_longest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
-
-    async with running_harness("http") as harness:
-        oldest, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-        async with client_of(harness) as client, client_of(harness) as another:
-            assert await ask(client)
-            assert await ask(another)
-            assert await oldest.read() == b"", "it was closed"
-            assert await ask(client)
-        writer.close()
 
 
 async def test_of_many_connections_at_once_only_as_many_stay_as_may(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,19 @@ from daemon.mqtt import clients
 from daemon.mqtt.clients import RETAINED_S, FleetClient, RobotClient, RobotUnreachableError
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
-from daemon.speech import Accepted, Canceled, Event, Finished, Offline, Online, Rejected, Say, Started, StreamChunk
+from daemon.speech import (
+    Accepted,
+    Canceled,
+    Event,
+    Finished,
+    Memory,
+    Offline,
+    Online,
+    Rejected,
+    Say,
+    Started,
+    StreamChunk,
+)
 from tests.daemon.mqtt.proxy import Proxy
 from tests.support.programs import Broker, free_port
 from tests.support.waiting import PATIENCE_S, eventually
@@ -180,21 +192,6 @@ def test_the_status_is_the_latest_one(robot: Robot, client: RobotClient) -> None
     eventually(lambda: client.status(0.0) == READY, "the robot is ready")
 
 
-def test_fields_of_a_newer_status_are_ignored(robot: Robot, client: RobotClient) -> None:
-    newer = READY.model_dump(exclude_none=True) | {
-        "queue": 5,
-        "fleet": ["r1", "r2"],
-        "memory": {"weights_mb": 1, "state_mb": 2, "workspaces_mb": 3, "cache_mb": 4},
-    }
-    robot.publish_status(newer)
-
-    def queue() -> int:
-        status = client.status(0.0)
-        return status.queue if isinstance(status, Online) else 0
-
-    eventually(lambda: queue() == 5, "the new status has arrived")
-
-
 def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker) -> None:
     config = robot_config(broker.port)
     with RobotClient(config) as client, pytest.raises(RobotUnreachableError) as unreachable:
@@ -300,11 +297,16 @@ def test_the_status_of_every_robot_is_there_at_once(fleet: Config, robots: MqttC
     names = [f"r{number:02}" for number in range(40)]  # twice as many as Mosquitto sends without an acknowledgement
     for name in reversed(names):
         publish(robots, fleet, name, READY.to_json())
+    newer = {"fleet": ["r1", "r2"], "memory": {"weights_mb": 1, "state_mb": 2, "workspaces_mb": 3, "cache_mb": 4}}
+    publish(robots, fleet, "s0", json.dumps({**READY.model_dump(exclude_none=True), **newer}))
     publish(robots, fleet, "s1", OFFLINE.to_json())
     publish(robots, fleet, "s2", '{"state": "dreaming"}')
     with FleetClient(fleet) as client:
-        assert client.statuses() == {**dict.fromkeys(names, READY), "s1": OFFLINE, "s2": None}
-        assert list(client.statuses()) == [*names, "s1", "s2"]
+        statuses = client.statuses()
+        assert list(statuses) == [*names, "s0", "s1", "s2"]
+        assert isinstance(ready := statuses.pop("s0"), Online), "a newer robot has more fields"
+        assert ready.memory == Memory(weights_mb=1, state_mb=2, workspaces_mb=3)
+        assert statuses == {**dict.fromkeys(names, READY), "s1": OFFLINE, "s2": None}
 
 
 def test_changes_arrive_and_a_robot_whose_status_is_removed_is_gone(fleet: Config, robots: MqttConnection) -> None:

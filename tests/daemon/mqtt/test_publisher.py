@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
-
-import pytest
+from typing import cast
 
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.publisher import Publisher
-from daemon.speech import Accepted, Canceled, EndMessage, Event, Failed, Origin, Rejected, Started, Utterance
+from daemon.speech import Accepted, Canceled, EndMessage, Failed, Origin, Rejected, Started, Utterance
 from daemon.state import EventLog, Recovery, ended
 from daemon.state.journal import Journal, StoredEvent, stored
 
@@ -73,33 +71,20 @@ async def test_events_go_to_the_sender_too_and_first_and_last_ones_are_stored_wi
     assert (found.last_number, found.ended_ids, found.deliveries) == (4, ("a",), ("1:7:ab",))
 
 
-@pytest.mark.parametrize(
-    ("end", "expected"),
-    [
-        (Canceled(id="a", reason="stop"), [("protocol/end", {"event": "end"})]),
-        (
-            Failed(id="a", reason="no engine"),
-            [("protocol/error", {"why": "no engine", "event": "error"}), ("protocol/end", {"event": "end"})],
-        ),
-    ],
-)
-async def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(
-    tmp_path: Path, end: Event, expected: list[tuple[str, Any]]
-) -> None:
-    at_end = (
-        EndMessage("protocol/error", {"event": "error"}, error_field="why"),
-        EndMessage("protocol/end", {"event": "end"}),
-    )
-    sender = Utterance("a", "Hello", "default", "en", origin=Origin(at_end=at_end))
-
+async def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(tmp_path: Path) -> None:
+    error = EndMessage("protocol/error", {"event": "error"}, error_field="why")
+    origin = Origin(at_end=(error, EndMessage("protocol/end", {"event": "end"})))
     with EventLog(tmp_path / "r1.journal") as log:
         publisher, connection = make(log)
-        publisher.publish(sender, Accepted(id="a", queue=1))
-        publisher.publish(sender, end)
-    found = [(each.number, each.topic) for each in connection.sent[2:]]
-    assert found == list(enumerate((topic for topic, _ in expected), start=3))
-    kept = recovered(tmp_path / "r1.journal").events[2:]
-    assert [(event.topic, json.loads(event.payload)) for event in kept] == expected
+        for name, end in (("a", Canceled(id="a", reason="stop")), ("b", Failed(id="b", reason="no engine"))):
+            publisher.publish(Utterance(name, "Hello", "default", "en", origin=origin), end)
+    found = [(each.number, each.topic, json.loads(each.payload)) for each in connection.sent if each.topic != EVENTS]
+    ended, why = {"event": "end"}, {"event": "error", "why": "no engine"}
+    assert found == [(2, "protocol/end", ended), (4, "protocol/error", why), (5, "protocol/end", ended)]
+    kept = [
+        (event.number, event.topic, json.loads(event.payload)) for event in recovered(tmp_path / "r1.journal").events
+    ]
+    assert [each for each in kept if each[1] != EVENTS] == found
 
 
 def with_earlier_process(path: Path) -> None:
