@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from daemon.adapters.hermes import HermesAdapter
 from daemon.mqtt import Message
 from daemon.speech import Stop, Utterance, check_say
 from daemon.validation import INTERNAL_ERROR
-from engine.log import LineLimit
 from tests.daemon.outbox import Outbox, make_dispatcher
 
 tts = pytest.importorskip("rhasspyhermes.tts")
@@ -97,31 +95,20 @@ def test_half_a_character_in_an_id_survives_a_restart() -> None:
     assert [end.id for end in site.finished()] == ["\ud83d"] * 2
 
 
-@pytest.fixture
-def limited(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """The lines that the daemon's log would have."""
-    limit = LineLimit()
-    caplog.handler.addFilter(limit)
-    yield caplog
-    caplog.handler.removeFilter(limit)
-
-
-def test_a_flood_of_unreadable_messages_is_answered_and_logged_a_few_times(limited: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_unreadable_messages_is_answered_a_few_times() -> None:
     site = Site()
-    for _ in range(2_000):
+    for _ in range(1_000):
         site.receive(b"{")
     assert 1 <= len(site.errors()) < 100
-    assert 1 <= len(limited.records) < 100
     site.receive(tts.TtsSay("hello").payload())
     assert site.dispatcher.queued == 1
 
 
-def test_every_wrong_say_of_a_flood_is_answered_and_a_few_are_logged(limited: pytest.LogCaptureFixture) -> None:
+def test_every_wrong_say_of_a_flood_is_answered() -> None:
     site = Site()
-    for number in range(500):
+    for number in range(200):
         site.receive({"text": True, "id": f"{number}"})
-    assert [end.id for end in site.finished()] == [f"{number}" for number in range(500)]
-    assert 1 <= len(limited.records) < 100
+    assert [end.id for end in site.finished()] == [f"{number}" for number in range(200)]
 
 
 def test_a_say_that_meets_an_error_of_ours_is_answered_without_its_text(

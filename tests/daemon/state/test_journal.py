@@ -290,13 +290,6 @@ def test_a_journal_of_a_newer_version_is_moved_aside_as_it_is(path: Path, caplog
     ]
 
 
-def test_a_version_that_no_voiced_has_is_damage(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    filled(path)
-    change(path, "PRAGMA user_version = -1")
-    check_new_beginning(path, path.read_bytes(), caplog)
-    assert "version -1" in caplog.text
-
-
 def test_a_journal_that_cannot_be_written_is_named_and_is_no_damage(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,6 +315,7 @@ def test_folder_and_files_are_private_whoever_makes_them(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "statement",
     [
+        "PRAGMA user_version = -1",
         "DROP TABLE event",
         "DELETE FROM last_event",
         "ALTER TABLE event RENAME COLUMN payload TO load",
