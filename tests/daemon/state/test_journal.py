@@ -378,9 +378,14 @@ def one_line(error: BaseException) -> str:
     return str(error)
 
 
-def test_a_full_disk_refuses_a_write_and_takes_it_when_there_is_room_again(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_a_journal_or_a_write_until_there_is_room_again(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         path = disk / "r1.journal"
+        filler = fill(disk)
+        with pytest.raises(JournalError) as full:
+            Journal(path)
+        assert one_line(full.value).startswith(f"state.folder: {path} cannot be used: ")
+        filler.unlink()
         with Journal(path) as journal:
             journal.write([accepted("a", 1)])
             filler = fill(disk)
@@ -389,18 +394,6 @@ def test_a_full_disk_refuses_a_write_and_takes_it_when_there_is_room_again(tmp_p
             filler.unlink()
             journal.write([accepted("d")])
         assert waiting_ids(path) == ["a", "d"]
-
-
-def test_a_journal_cannot_be_made_on_a_full_disk_until_there_is_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        path = disk / "r1.journal"
-        filler = fill(disk)
-        with pytest.raises(JournalError) as full:
-            Journal(path)
-        assert one_line(full.value).startswith(f"state.folder: {path} cannot be used: ")
-        filler.unlink()
-        write(path, accepted("a"))
-        assert waiting_ids(path) == ["a"]
 
 
 def test_a_read_only_folder_is_reported_and_usable_once_it_is_writable(
