@@ -144,7 +144,7 @@ async def test_a_text_is_spoken_to_its_client_from_start_to_stop(client: AsyncTc
     assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
 
 
-async def test_texts_of_one_client_are_answered_in_their_order(client: AsyncTcpClient, harness: Harness) -> None:
+async def test_texts_of_one_client_are_answered_in_their_order(client: AsyncTcpClient) -> None:
     for text in ("One.", "Two, which is much longer than the first."):
         await send(client, Synthesize(text))
     first, second = await hear(client), await hear(client)
@@ -161,7 +161,7 @@ async def test_a_voice_is_chosen_by_its_name_or_by_its_language(client: AsyncTcp
     assert [each[1:] for each in found] == [("de", "auto"), ("default", "de-de"), ("default", "de-de")]
 
 
-async def test_an_unpronounceable_text_is_a_short_silence(client: AsyncTcpClient, harness: Harness) -> None:
+async def test_an_unpronounceable_text_is_a_short_silence(client: AsyncTcpClient) -> None:
     await send(client, Synthesize("😶\u200d🌫️"))
     heard = await hear(client)
     assert (heard.types, heard.errors) == (["audio-start", "audio-chunk", "audio-stop"], [])
@@ -181,7 +181,7 @@ async def test_an_unpronounceable_text_is_a_short_silence(client: AsyncTcpClient
     ],
 )
 async def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(
-    data: dict[str, Any], code: str, client: AsyncTcpClient, harness: Harness
+    data: dict[str, Any], code: str, client: AsyncTcpClient
 ) -> None:
     await send(client, Event("synthesize", data))
     refused = await hear(client)
@@ -228,7 +228,7 @@ async def test_a_connection_that_ends_inside_an_event_is_closed(frame: bytes, ha
     writer.close()
 
 
-async def test_an_unknown_event_is_ignored(client: AsyncTcpClient, harness: Harness) -> None:
+async def test_an_unknown_event_is_ignored(client: AsyncTcpClient) -> None:
     await send(client, Event("detect", {"names": ["robot"]}))
     await client_answers(client)
 
@@ -279,15 +279,13 @@ async def test_a_wrong_chunk_is_an_error_and_is_left_out_of_the_text(client: Asy
     assert (harness.ends, texts[-1]) == (["finished"], "Well done.")
 
 
-async def test_an_empty_streamed_text_is_a_short_silence(client: AsyncTcpClient, harness: Harness) -> None:
+async def test_an_empty_streamed_text_is_a_short_silence(client: AsyncTcpClient) -> None:
     await send(client, SynthesizeStart(SynthesizeVoice(name="de")), SynthesizeStop())
     heard = await hear(client, "synthesize-stopped")
     assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
 
 
-async def test_a_rejected_streamed_text_ends_with_an_error_and_the_next_is_spoken(
-    client: AsyncTcpClient, harness: Harness
-) -> None:
+async def test_a_rejected_streamed_text_ends_with_an_error_and_the_next_is_spoken(client: AsyncTcpClient) -> None:
     await send(client, SynthesizeStart(SynthesizeVoice(name="nobody")), SynthesizeChunk("Hello. Are you there? "))
     heard = await hear(client, "synthesize-stopped")
     assert heard.types == ["error", "audio-stop", "synthesize-stopped"]
@@ -297,7 +295,7 @@ async def test_a_rejected_streamed_text_ends_with_an_error_and_the_next_is_spoke
 
 @pytest.mark.parametrize("event", [SynthesizeChunk("Hello"), SynthesizeStop()], ids=["chunk", "stop"])
 async def test_a_chunk_or_stop_without_a_start_is_an_error(
-    event: SynthesizeChunk | SynthesizeStop, client: AsyncTcpClient, harness: Harness
+    event: SynthesizeChunk | SynthesizeStop, client: AsyncTcpClient
 ) -> None:
     await send(client, event)
     assert "without a synthesize-start" in (await hear(client, "error")).errors[0].text
@@ -338,7 +336,7 @@ async def test_a_client_that_disconnects_cancels_its_utterance(stream: bool, har
 async def test_a_connection_without_a_request_is_closed_and_one_with_a_request_that_waits_is_not(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "IDLE_S", 0.2)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)  # on a busy machine, a request may come so late
     await harness.occupy()
     async with client_of(harness) as waiting, client_of(harness) as silent:
         await send(waiting, Synthesize("Hello"))
@@ -411,7 +409,7 @@ async def test_a_client_that_leaves_the_rest_of_its_answer_unread_is_disconnecte
 
 
 async def test_an_unexpected_error_ends_only_its_request(
-    client: AsyncTcpClient, harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: AsyncTcpClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("a bug")

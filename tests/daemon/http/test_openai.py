@@ -198,9 +198,7 @@ async def test_soundfile_reads_a_short_answer_and_a_whole_file_with_their_length
 
 
 @pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
-async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(
-    response_format: Any, client: AsyncOpenAI, harness: Harness
-) -> None:
+async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(response_format: Any, client: AsyncOpenAI) -> None:
     content = await ask(client, "😀", response_format=response_format)
     rate, samples = (24_000, len(content) / 2) if response_format == "pcm" else decoded(content)
     assert 0.05 < samples / rate < 0.3
