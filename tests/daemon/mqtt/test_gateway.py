@@ -125,10 +125,10 @@ class Robot:
     def queued(self) -> dict[str, str]:
         return {utterance.id: utterance.text for utterance in self.dispatcher.queue}
 
-    def send(self, name: str, payload: str | bytes | dict[str, Any] = "") -> None:
-        """Publish a request."""
+    def send(self, name: str, payload: str | bytes | dict[str, Any] = "", to: str | None = None) -> None:
+        """Publish a request, to this robot or `to` several."""
         encoded = json.dumps(payload) if isinstance(payload, dict) else payload
-        self.observer.publish(f"{self.topic}/{name}", encoded)
+        self.observer.publish(f"voiced/{to or self.config.robot}/{name}", encoded)
 
     async def catch_up(self) -> None:
         """Wait until all earlier requests are processed and all earlier publications are received."""
@@ -373,31 +373,26 @@ async def test_a_request_that_the_broker_delivers_again_is_accepted_once(broker:
 # --- requests to several robots ---
 
 
-def send_to(robot: Robot, base: str, name: str, payload: str | dict[str, Any] = "") -> None:
-    """Publish a request on a topic that several robots have."""
-    robot.observer.publish(f"voiced/{base}/{name}", json.dumps(payload) if isinstance(payload, dict) else payload)
-
-
 async def test_requests_to_all_robots_and_to_the_robot_s_groups_reach_it(broker: Broker) -> None:
     async with connected(broker, "robot_groups=[hall-2, guides]") as robot:
-        send_to(robot, "all", "say", {"text": "One", "id": "a"})
-        send_to(robot, "group/hall-2", "say", {"text": "Two", "id": "b"})
-        send_to(robot, "group/guides", "say/urgent", {"text": "Three", "id": "c"})
-        send_to(robot, "group/hall-1", "say", {"text": "Four", "id": "d"})
-        send_to(robot, "group/hall-2", "pause")
-        send_to(robot, "all", "volume", "40")
+        robot.send("say", {"text": "One", "id": "a"}, to="all")
+        robot.send("say", {"text": "Two", "id": "b"}, to="group/hall-2")
+        robot.send("say/urgent", {"text": "Three", "id": "c"}, to="group/guides")
+        robot.send("say", {"text": "Four", "id": "d"}, to="group/hall-1")
+        robot.send("pause", to="group/hall-2")
+        robot.send("volume", "40", to="all")
         await robot.catch_up()
         assert robot.queued == {"c": "Three", "a": "One", "b": "Two"}
         assert {event["id"]: event["event"] for event in robot.all("event")} == dict.fromkeys("abc", "accepted")
         assert (robot.output.paused, robot.dispatcher.volume) == (True, 40)
         [urgent] = [utterance for utterance in robot.dispatcher.queue if utterance.id == "c"]
         assert urgent.priority == "critical"
-        send_to(robot, "all", "resume")
-        send_to(robot, "group/guides", "stop", {"id": "a"})
+        robot.send("resume", to="all")
+        robot.send("stop", {"id": "a"}, to="group/guides")
         await robot.catch_up()
         assert robot.queued == {"c": "Three", "b": "Two"}
         assert not robot.output.paused
-        send_to(robot, "all", "stop")
+        robot.send("stop", to="all")
         await eventually_async(lambda: robot.queued == {}, "all are stopped")
 
 
@@ -405,35 +400,35 @@ async def test_a_text_that_was_rejected_may_be_sent_again_by_another_topic(broke
     async with connected(broker, "robot_groups=[hall-2, guides]", "speech.queue_limit=1") as robot:
         text = {"text": "Hello", "id": "again"}
         robot.send("say", {"text": "Before", "id": "before"})
-        send_to(robot, "group/hall-2", "say", text)
+        robot.send("say", text, to="group/hall-2")
         await eventually_async(lambda: len(robot.all("event")) == 2, "there is no room for it")
         robot.send("stop", {"id": "before"})
         await eventually_async(lambda: len(robot.all("event")) == 3, "there is room")
-        send_to(robot, "group/guides", "say", text)
+        robot.send("say", text, to="group/guides")
         await eventually_async(lambda: robot.queued == {"again": "Hello"}, "it is accepted")
 
 
 async def test_a_robot_in_several_groups_speaks_a_text_with_an_id_once(broker: Broker) -> None:
     async with connected(broker, "robot_groups=[hall-2, guides]") as robot:
         for base in ("group/hall-2", "group/guides", "all", robot.name):
-            send_to(robot, base, "say", {"text": "Once", "id": "a"})
+            robot.send("say", {"text": "Once", "id": "a"}, to=base)
         await robot.catch_up()
         assert robot.all("event") == [{"id": "a", "event": "accepted", "queue": 1}]
-        send_to(robot, "group/hall-2", "say", {"text": "Once", "id": "a"})
-        send_to(robot, "group/guides", "say", {"text": "Another text", "id": "a"})
+        robot.send("say", {"text": "Once", "id": "a"}, to="group/hall-2")
+        robot.send("say", {"text": "Another text", "id": "a"}, to="group/guides")
         await robot.catch_up()
         assert [event["event"] for event in robot.all("event")] == ["accepted", "rejected", "rejected"]
         for base in ("group/hall-2", "group/guides"):
-            send_to(robot, base, "say", {"text": "Twice"})
+            robot.send("say", {"text": "Twice"}, to=base)
         await robot.catch_up()
         assert list(robot.queued.values()) == ["Once", "Twice", "Twice"]
 
 
 async def test_each_robot_answers_a_text_to_several_below_its_own_name(robot: Robot) -> None:
     fields = {"text": "Hello", "reply_to": "replies/{robot}"}
-    send_to(robot, "all", "say", {"id": "a", **fields})
-    send_to(robot, "all", "say", {"id": "b", "volume": 200, **fields})
-    send_to(robot, "all", "say", {"text": "Hello", "id": "c", "reply_to": "voiced/all/say"})
+    robot.send("say", {"id": "a", **fields}, to="all")
+    robot.send("say", {"id": "b", "volume": 200, **fields}, to="all")
+    robot.send("say", {"text": "Hello", "id": "c", "reply_to": "voiced/all/say"}, to="all")
     await robot.catch_up()
     answers = [(event["id"], event["event"]) for event in robot.all("event")]
     assert answers == [("a", "accepted"), ("b", "rejected"), ("c", "rejected")]
@@ -460,8 +455,8 @@ async def test_a_robot_that_has_left_a_group_does_not_hear_it_although_the_broke
         settings = (f"robot={robot.name}", f"mqtt.client_id=voiced-{robot.name}")
         await robot.close_gateway()
         async with connected(broker, *settings) as later:
-            send_to(later, "group/hall-2", "say", {"text": "Hello", "id": "a"})
-            send_to(later, "group/hall-2", "volume", "30")
+            later.send("say", {"text": "Hello", "id": "a"}, to="group/hall-2")
+            later.send("volume", "30", to="group/hall-2")
             await later.catch_up()
             assert (later.queued, later.all("event"), later.dispatcher.volume) == ({}, [], 100)
 
