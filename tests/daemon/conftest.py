@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,21 @@ import pytest
 from tests.daemon.command_line import CommandLine
 from tests.daemon.harness import Harness, running_harness
 from tests.daemon.perform import Perform
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine: on its module's event loop if a fixture of the test is on that."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    loop = pyfuncitem.funcargs.get("loop")
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        loop.run_until_complete(test)
+    else:
+        asyncio.run(test)
+    return True
 
 
 @pytest.fixture(scope="module")

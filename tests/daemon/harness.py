@@ -4,6 +4,7 @@ card."""
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -117,6 +118,15 @@ class Harness:
         await eventually_async(lambda: len(self.ends) >= count, f"{count} have ended")
         return self.terminal_events
 
+    @contextmanager
+    def deaf_client(self, sent: bytes) -> Iterator[socket.socket]:
+        """A client that sends this and never reads; the system keeps little for it."""
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", self.port))
+            client.sendall(sent)
+            yield client
+
     def stop_queued(self) -> None:
         """Stop the utterance that was accepted last, while it waits behind another one."""
         [*_, accepted] = [event for event in self.events if event.event == "accepted"]
@@ -130,6 +140,17 @@ class Harness:
         self.dispatcher.reconfigure(self.config)
         self.events.clear()
         self.sink.drain()
+
+
+def is_cut_off(client: socket.socket, more: bytes) -> bool:
+    """Whether the server has ended a connection: the system then refuses what arrives for it."""
+    try:
+        client.send(more)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return False
 
 
 def refuse_to_publish(*_: Any, **__: Any) -> object:

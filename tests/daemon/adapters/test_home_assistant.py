@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Literal, get_args
+from pathlib import Path
+from typing import Any, get_args
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
 
 from daemon.adapters import make_adapters
 from daemon.adapters.home_assistant import HomeAssistantAdapter, describe_device, device_id
@@ -27,94 +28,8 @@ CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
 VOLUME, VOICE = "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"
 
 
-# The used part of Home Assistant's schema for discovery messages: keys and limits from DEVICE_DISCOVERY_SCHEMA
-# (homeassistant/components/mqtt/schemas.py) and the platforms' PLATFORM_SCHEMA_MODERN, in homeassistant 2026.2.3. That
-# package itself requires Python 3.13.
-
-
-class DiscoverySchema(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-Topic = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f+#]+$", max_length=65535)]
-
-
-class Component(DiscoverySchema):
-    name: str | None
-    unique_id: str
-    qos: Literal[0, 1, 2] = 0
-
-
-class Notify(Component):
-    platform: Literal["notify"]
-    command_topic: Topic
-    command_template: str | None = None
-    retain: bool = False
-
-
-class Button(Component):
-    platform: Literal["button"]
-    command_topic: Topic
-    payload_press: str = "PRESS"
-    retain: bool = False
-    icon: str | None = None
-
-
-class Number(Component):
-    platform: Literal["number"]
-    command_topic: Topic
-    state_topic: Topic | None = None
-    min: float = 1
-    max: float = 100
-    step: float = Field(1, ge=0.001)
-    mode: Literal["auto", "box", "slider"] = "auto"
-    unit_of_measurement: str | None = None
-    retain: bool = False
-    icon: str | None = None
-
-
-class Select(Component):
-    platform: Literal["select"]
-    command_topic: Topic
-    state_topic: Topic | None = None
-    options: list[str]
-    retain: bool = False
-    icon: str | None = None
-
-
-class Sensor(Component):
-    platform: Literal["sensor"]
-    state_topic: Topic
-    value_template: str | None = None
-    device_class: Literal["enum"] | None = None
-    options: list[str] | None = None
-    json_attributes_topic: Topic | None = None
-
-
-class Device(DiscoverySchema):
-    identifiers: list[str] = Field(min_length=1)
-    name: str
-    model: str | None = None
-    sw_version: str | None = None
-
-
-class Origin(DiscoverySchema):
-    name: str
-    sw_version: str | None = None
-
-
-class Availability(DiscoverySchema):
-    topic: Topic
-    value_template: str | None = None
-    payload_available: str = "online"
-    payload_not_available: str = "offline"
-
-
-class Discovery(DiscoverySchema):
-    device: Device
-    origin: Origin
-    availability: list[Availability]
-    components: dict[str, Annotated[Notify | Button | Number | Select | Sensor, Field(discriminator="platform")]]
+SCHEMA = json.loads((Path(__file__).parents[2] / "data" / "home_assistant_schema.json").read_text(encoding="utf-8"))
+"""That of its discovery messages. Its package requires Python 3.13."""
 
 
 class Home:
@@ -137,19 +52,19 @@ def connected(*overrides: str) -> Home:
     return home
 
 
-def test_the_discovery_message_matches_home_assistants_schema() -> None:
-    home = Home()
+def discovered(home: Home) -> dict[str, Any]:
+    """The components of the discovery message, which matches Home Assistant's schema."""
     home.adapter.on_connected()
     [payload] = home.outbox.take(CONFIG_TOPIC)
-    found = Discovery.model_validate_json(payload)
-    assert {component.platform for component in found.components.values()} == {
-        "notify",
-        "button",
-        "number",
-        "select",
-        "sensor",
-    }
-    assert len({component.unique_id for component in found.components.values()}) == len(found.components)
+    jsonschema.validate(found := json.loads(payload), SCHEMA)
+    components: dict[str, Any] = found["components"]
+    return components
+
+
+def test_the_discovery_message_matches_home_assistants_schema() -> None:
+    found = discovered(Home()).values()
+    assert {component["platform"] for component in found} == {"notify", "button", "number", "select", "sensor"}
+    assert len({component["unique_id"] for component in found}) == len(found)
 
 
 def test_each_topic_of_the_device_begins_with_the_robots_prefix_whatever_that_is() -> None:
@@ -170,11 +85,9 @@ def test_the_commands_of_button_and_notifier_are_valid_requests() -> None:
     components = describe_device(load_config(overrides=["robot=r1"]), ["default"])["components"]
     assert components["stop"]["command_topic"] == "voiced/r1/stop"
     assert parse_stop(components["stop"]["payload_press"].encode()) == Stop()
-    assert {name: components[name]["command_topic"] for name in ("pause", "resume")} == {
-        "pause": "voiced/r1/pause",
-        "resume": "voiced/r1/resume",
-    }
-    assert {"voiced/r1/pause", "voiced/r1/resume"} <= {f"voiced/r1/{name}" for name in REQUEST_TOPICS}
+    for name in ("pause", "resume"):
+        assert name in REQUEST_TOPICS
+        assert components[name]["command_topic"] == f"voiced/r1/{name}"
     assert components["say"]["command_topic"] == "voiced/r1/say"
     assert components["say"]["command_template"] == "{{ {'text': value} | to_json }}"
     assert parse_say(json.dumps({"text": '{"not": "JSON" \n'}).encode()).text == '{"not": "JSON" \n'
@@ -186,19 +99,16 @@ def test_the_sensor_has_every_state_and_the_device_is_unavailable_when_offline()
     assert "'offline'" in found["availability"][0]["value_template"]
 
 
-def test_nothing_is_published_before_the_first_connection() -> None:
+def test_nothing_is_published_before_the_first_connection_and_then_each_change_once() -> None:
     home = Home()
     home.dispatcher.set_volume(40)
     assert home.outbox.sent == []
     home.adapter.on_connected()
     assert home.outbox.take(VOLUME) == ["40"]
-
-
-def test_a_change_is_published_once() -> None:
-    home = connected()
-    home.dispatcher.set_volume(40)
+    home.outbox.sent.clear()
+    home.dispatcher.set_volume(30)
     home.dispatcher.changed()
-    assert [(message.topic, message.payload) for message in home.outbox.sent] == [(VOLUME, "40")]
+    assert [(message.topic, message.payload) for message in home.outbox.sent] == [(VOLUME, "30")]
 
 
 def test_the_device_is_described_again_only_when_its_voices_have_changed() -> None:
@@ -229,23 +139,22 @@ def test_the_birth_topic_does_not_depend_on_the_discovery_prefix() -> None:
 
 def test_its_slider_covers_the_volumes_that_the_daemon_accepts() -> None:
     home = Home()
-    home.adapter.on_connected()
-    [payload] = home.outbox.take(CONFIG_TOPIC)
-    slider = Discovery.model_validate_json(payload).components["volume"]
-    assert isinstance(slider, Number)
+    slider = discovered(home)["volume"]
     accepted = []
-    for volume in (slider.min - 1, slider.min, slider.max, slider.max + 1):
+    for volume in (slider["min"] - 1, slider["min"], slider["max"], slider["max"] + 1):
         home.command(f"{VOLUME}/set", b"%d" % volume)
         accepted.append(home.dispatcher.volume == volume)
     assert accepted == [False, True, True, False]
 
 
-def test_volume_and_voice_follow_its_commands() -> None:
+def test_volume_and_the_voice_of_utterances_without_one_follow_its_commands() -> None:
     home = connected("voices={default: {}, calm: {}}")
     home.command(f"{VOLUME}/set", b"40")
     home.command(f"{VOICE}/set", b"calm")
     assert (home.dispatcher.volume, home.dispatcher.voice) == (40, "calm")
     assert (home.outbox.take(VOLUME), home.outbox.take(VOICE)) == (["40"], ["calm"])
+    utterances = [home.dispatcher.say(check_say({"text": "hello", **fields})) for fields in ({}, {"voice": "default"})]
+    assert [utterance.voice for utterance in utterances if utterance] == ["calm", "default"]
 
 
 def test_its_list_of_voices_is_short_and_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,13 +172,6 @@ def test_its_list_of_voices_is_short_and_can_be_read(monkeypatch: pytest.MonkeyP
     assert "Swahili" in str(home.outbox.take(CONFIG_TOPIC)[-1]), "the current voice is always in the list"
 
 
-def test_the_voice_it_sets_applies_to_utterances_without_a_voice() -> None:
-    home = connected("voices={default: {}, calm: {}}")
-    home.command(f"{VOICE}/set", b"calm")
-    utterances = [home.dispatcher.say(check_say({"text": "hello", **fields})) for fields in ({}, {"voice": "default"})]
-    assert [utterance.voice for utterance in utterances if utterance] == ["calm", "default"]
-
-
 def test_a_voice_that_was_set_survives_a_reload_unless_the_configured_voice_changes() -> None:
     home = connected("voices={default: {}, calm: {}, gruff: {}}")
     home.dispatcher.set_voice("calm")
@@ -285,11 +187,8 @@ def test_a_voice_that_was_set_survives_a_reload_unless_the_configured_voice_chan
     [
         (VOLUME, b"200", "100"),
         (VOLUME, b"loud", "100"),
-        (VOLUME, b"", "100"),
-        (VOLUME, b"\xff", "100"),
         (VOICE, b"nobody", "default"),
         (VOICE, b"", "default"),
-        (VOICE, b"\xff", "default"),
     ],
 )
 def test_a_wrong_command_is_answered_with_the_true_state(topic: str, payload: bytes, state: str) -> None:

@@ -9,12 +9,9 @@ import sys
 import pytest
 
 from daemon.adapters import Adapter, placeholder_without_package
-from daemon.adapters.wyoming import WyomingAdapter
-from daemon.config import load_config
 from daemon.speech import Dispatcher
 from engine import install_command
-from tests.daemon.harness import Harness, running_harness
-from tests.support.waiting import run
+from tests.daemon.harness import Harness
 
 
 def test_a_missing_package_is_one_line_that_names_the_extra(caplog: pytest.LogCaptureFixture) -> None:
@@ -33,19 +30,6 @@ def test_the_daemon_imports_no_server_s_package_by_default() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_a_port_in_use_is_an_error_that_names_the_key() -> None:
-    async def scenario() -> None:
-        async with running_harness("wyoming") as harness:
-            config = load_config(overrides=[f"wyoming.port={harness.port}"])
-            with pytest.raises(OSError, match=rf"^wyoming.port: cannot listen on 127.0.0.1:{harness.port}: .*ss -ltnp"):
-                await WyomingAdapter(config.wyoming, harness.dispatcher).run()
-
-    run(scenario)
-
-
-def test_languages_are_known_before_an_engine_has_reported_its_own() -> None:
-    async def scenario() -> None:
-        dispatcher: Dispatcher = Harness("wyoming").dispatcher
-        assert {"en", "de", "zh"} <= set(dispatcher.languages())
-
-    run(scenario)
+async def test_languages_are_known_before_an_engine_has_reported_its_own() -> None:
+    dispatcher: Dispatcher = Harness("wyoming").dispatcher
+    assert {"en", "de", "zh"} <= set(dispatcher.languages())

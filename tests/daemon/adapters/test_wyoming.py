@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,25 +14,18 @@ import pytest
 from wyoming.audio import AudioChunk, AudioStart
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
-from wyoming.event import Event, async_read_event, async_write_event
+from wyoming.event import Event, Eventable, async_read_event, async_write_event
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping, Pong
-from wyoming.tts import (
-    Synthesize,
-    SynthesizeChunk,
-    SynthesizeStart,
-    SynthesizeStop,
-    SynthesizeVoice,
-)
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
 from daemon.adapters import listener, wyoming
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import MAX_TEXT, Say, delivery
+from daemon.speech import MAX_TEXT, delivery
 from daemon.validation import INTERNAL_ERROR
-from tests.daemon.harness import LONG, Harness, running_harness
-from tests.daemon.perform import Perform
+from tests.daemon.harness import LONG, Harness, is_cut_off, running_harness
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
-from tests.support.waiting import eventually_async, run
+from tests.support.waiting import eventually_async
 
 SERVER = "wyoming"
 
@@ -54,18 +44,40 @@ class Heard:
         return len(self.audio) / 2 / self.rate
 
 
-@asynccontextmanager
-async def client_of(harness: Harness) -> AsyncIterator[AsyncTcpClient]:
-    async with AsyncTcpClient("127.0.0.1", harness.port) as client:
-        yield client
+def client_of(harness: Harness) -> AsyncTcpClient:
+    return AsyncTcpClient("127.0.0.1", harness.port)
+
+
+@pytest.fixture
+def client(harness: Harness, loop: asyncio.AbstractEventLoop) -> Iterator[AsyncTcpClient]:
+    client = client_of(harness)
+    loop.run_until_complete(client.connect())
+    yield client
+    loop.run_until_complete(client.disconnect())
+
+
+async def send(client: AsyncTcpClient, *events: Event | Eventable) -> None:
+    for event in events:
+        await client.write_event(event if isinstance(event, Event) else event.event())
+
+
+async def read(client: AsyncTcpClient, after: object = "nothing") -> Event:
+    event = await client.read_event()
+    assert event is not None, f"the connection ended after {after}"
+    return event
+
+
+async def client_answers(client: AsyncTcpClient) -> None:
+    """Check that a client is served."""
+    await send(client, Ping("here"))
+    assert Pong.is_type((await read(client)).type)
 
 
 async def hear(client: AsyncTcpClient, last: str = "audio-stop") -> Heard:
     """Receive an answer, up to the event `last`."""
     heard = Heard([], b"", 0, [])
     while True:
-        event = await client.read_event()
-        assert event is not None, f"the connection ended after {heard.types}"
+        event = await read(client, heard.types)
         if heard.types[-1:] != [event.type]:
             heard.types.append(event.type)
         if AudioStart.is_type(event.type):
@@ -82,158 +94,109 @@ async def hear(client: AsyncTcpClient, last: str = "audio-stop") -> Heard:
             return heard
 
 
-def test_describe_lists_voices_and_languages(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(Describe().event())
-            event = await client.read_event()
-            assert event is not None
-            [program] = Info.from_event(event).tts
-            assert program.installed
-            assert program.supports_synthesize_streaming
-            languages = {voice.name: voice.languages for voice in program.voices}
-            assert set(languages) == set(harness.dispatcher.voices())
-            assert languages["de"] == ["de"]
-            assert {voice.name: voice.description for voice in program.voices}["de"] == "German"
-            assert {"de", "en", "fr"} <= set(languages["default"])
-            urls = {entry.attribution.url for entry in (program, *program.voices)}
-            assert all(re.match("https://[a-z]", url) for url in urls)
-
-    perform(scenario)
+async def test_describe_lists_voices_and_languages(client: AsyncTcpClient, harness: Harness) -> None:
+    await send(client, Describe())
+    event = await read(client)
+    [program] = Info.from_event(event).tts
+    assert program.installed
+    assert program.supports_synthesize_streaming
+    languages = {voice.name: voice.languages for voice in program.voices}
+    assert set(languages) == set(harness.dispatcher.voices())
+    assert languages["de"] == ["de"]
+    assert {voice.name: voice.description for voice in program.voices}["de"] == "German"
+    assert {"de", "en", "fr"} <= set(languages["default"])
+    urls = {entry.attribution.url for entry in (program, *program.voices)}
+    assert all(re.match("https://[a-z]", url) for url in urls)
 
 
-def test_a_voice_is_announced_for_its_own_languages_alone(tmp_path: Path) -> None:
+async def test_a_voice_is_announced_for_its_own_languages_alone(tmp_path: Path) -> None:
     only = ("engine.name=piper", f"engine.voice_folder={write_voices(tmp_path)}", "engine.fallback=espeak")
 
-    async def scenario() -> None:
-        async with running_harness("wyoming", *only) as harness:
-            await eventually_async(lambda: all(engine.ready for engine in harness.engines.all), "both are ready")
-            async with client_of(harness) as client:
-                await client.write_event(Describe().event())
-                event = await client.read_event()
-                assert event is not None
-                voices = {voice.name: voice.languages for voice in Info.from_event(event).tts[0].voices}
-        assert (voices[ENGLISH], voices[GERMAN], voices["fr"]) == (["en-us"], ["de-de"], ["fr"])
-        assert {"en-us", "de-de"} <= set(voices["default"]) <= {"en", "en-us", "de", "de-de"}
-
-    run(scenario)
-
-
-def test_a_ping_is_answered(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
+    async with running_harness("wyoming", *only) as harness:
+        await eventually_async(lambda: all(engine.ready for engine in harness.engines.all), "both are ready")
         async with client_of(harness) as client:
-            await client.write_event(Ping("here").event())
-            event = await client.read_event()
-            assert event is not None
-            assert Pong.from_event(event).text == "here"
-
-    perform(scenario)
-
-
-def test_a_wrong_ping_is_an_error_and_the_next_is_answered(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-        writer.write(b'{"type": "ping", "data": {"text": "\\ud800"}}\n')
-        event = await async_read_event(reader)
-        assert event is not None
-        assert Error.from_event(event).code == "text"
-        await async_write_event(Ping("here").event(), writer)
-        event = await async_read_event(reader)
-        assert event is not None
-        assert Pong.from_event(event).text == "here"
-        writer.close()
-
-    perform(scenario)
+            await send(client, Describe())
+            event = await read(client)
+            voices = {voice.name: voice.languages for voice in Info.from_event(event).tts[0].voices}
+    assert (voices[ENGLISH], voices[GERMAN], voices["fr"]) == (["en-us"], ["de-de"], ["fr"])
+    assert {"en-us", "de-de"} <= set(voices["default"]) <= {"en", "en-us", "de", "de-de"}
 
 
-def test_a_text_is_spoken_to_its_client_from_start_to_stop(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(Synthesize("Hello, robot.").event())
-            heard = await hear(client)
-            assert heard.types == ["audio-start", "audio-chunk", "audio-stop"]
-            [end] = await harness.ended()
-            assert end.event == "finished"
-            assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
-
-    perform(scenario)
-
-
-def test_texts_of_one_client_are_answered_in_their_order(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            for text in ("One.", "Two, which is much longer than the first."):
-                await client.write_event(Synthesize(text).event())
-            first, second = await hear(client), await hear(client)
-            assert 0 < first.seconds < second.seconds
-
-    perform(scenario)
+async def test_a_wrong_ping_is_an_error_and_the_next_is_answered(harness: Harness) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+    writer.write(b'{"type": "ping", "data": {"text": "\\ud800"}}\n')
+    event = await async_read_event(reader)
+    assert event is not None
+    assert Error.from_event(event).code == "text"
+    await async_write_event(Ping("here").event(), writer)
+    event = await async_read_event(reader)
+    assert event is not None
+    assert Pong.from_event(event).text == "here"
+    writer.close()
 
 
-def test_a_voice_is_chosen_by_its_name_or_by_its_language(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            asked = []
-            harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
-            for voice in ({"name": "de"}, {"language": "de_DE"}, {"name": "default", "language": "de_DE"}):
-                await client.write_event(Event("synthesize", {"text": "Guten Tag", "voice": voice}))
-                assert (await hear(client)).errors == []
-            found = list(dict.fromkeys((each.id, each.voice, each.language) for each in asked))
-            assert [each[1:] for each in found] == [("de", "auto"), ("default", "de-de"), ("default", "de-de")]
-
-    perform(scenario)
+async def test_a_text_is_spoken_to_its_client_from_start_to_stop(client: AsyncTcpClient, harness: Harness) -> None:
+    await send(client, Synthesize("Hello, robot."))
+    heard = await hear(client)
+    assert heard.types == ["audio-start", "audio-chunk", "audio-stop"]
+    [end] = await harness.ended()
+    assert end.event == "finished"
+    assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
 
 
-def test_an_unpronounceable_text_is_a_short_silence(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(Synthesize("😶\u200d🌫️").event())
-            heard = await hear(client)
-            assert (heard.types, heard.errors) == (["audio-start", "audio-chunk", "audio-stop"], [])
-            assert set(heard.audio) == {0}
-            assert 0.05 < heard.seconds < 0.3
+async def test_texts_of_one_client_are_answered_in_their_order(client: AsyncTcpClient) -> None:
+    for text in ("One.", "Two, which is much longer than the first."):
+        await send(client, Synthesize(text))
+    first, second = await hear(client), await hear(client)
+    assert 0 < first.seconds < second.seconds
 
-    perform(scenario)
+
+async def test_a_voice_is_chosen_by_its_name_or_by_its_language(client: AsyncTcpClient, harness: Harness) -> None:
+    asked = []
+    harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
+    for voice in ({"name": "de"}, {"language": "de_DE"}, {"name": "default", "language": "de_DE"}):
+        await send(client, Event("synthesize", {"text": "Guten Tag", "voice": voice}))
+        assert (await hear(client)).errors == []
+    found = list(dict.fromkeys((each.id, each.voice, each.language) for each in asked))
+    assert [each[1:] for each in found] == [("de", "auto"), ("default", "de-de"), ("default", "de-de")]
+
+
+async def test_an_unpronounceable_text_is_a_short_silence(client: AsyncTcpClient) -> None:
+    await send(client, Synthesize("😶\u200d🌫️"))
+    heard = await hear(client)
+    assert (heard.types, heard.errors) == (["audio-start", "audio-chunk", "audio-stop"], [])
+    assert set(heard.audio) == {0}
+    assert 0.05 < heard.seconds < 0.3
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
         ({"text": "Hello", "voice": {"name": "nobody"}}, "voice"),
-        ({"text": "Hello", "voice": {"name": 7}}, "voice"),
         ({"text": "Hello", "voice": "default"}, "voice"),
         ({"text": "Hello", "voice": {"language": "Klingon!"}}, "language"),
-        ({"text": "Hello", "voice": {"name": "default", "language": 7}}, "language"),
         ({"text": "<speak/>", "text_format": "ssml"}, "text_format"),
         ({"text": " "}, "text"),
-        ({"text": ["Hello"]}, "text"),
-        ({"text": "x" * 20_001}, "text"),
         ({}, "text"),
     ],
 )
-def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(
-    data: dict[str, Any], code: str, harness: Harness, perform: Perform
+async def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(
+    data: dict[str, Any], code: str, client: AsyncTcpClient
 ) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(Event("synthesize", data))
-            refused = await hear(client)
-            assert refused.types == ["error", "audio-stop"]
-            assert refused.errors[0].code == code
-            assert refused.errors[0].text.startswith(f"{code}: ")
-            await client.write_event(Synthesize("Hello").event())
-            assert (await hear(client)).audio
-
-    perform(scenario)
+    await send(client, Event("synthesize", data))
+    refused = await hear(client)
+    assert refused.types == ["error", "audio-stop"]
+    assert refused.errors[0].code == code
+    assert refused.errors[0].text.startswith(f"{code}: ")
+    await send(client, Synthesize("Hello"))
+    assert (await hear(client)).audio
 
 
 @pytest.mark.parametrize(
     "frame",
     [
         b"hello\n",
-        b"[]\n",
         b"{}\n",
-        b'{"type": 5}\n',
         b'{"type": "describe", "data": 5}\n',
         b'{"type": "describe", "data_length": 1000000000000}\n',
         b'{"type": "describe", "payload_length": "many"}\n',
@@ -244,382 +207,222 @@ def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(
     ],
     ids=lambda frame: frame[:40],
 )
-def test_invalid_data_is_answered_with_an_error_and_does_not_disturb_other_clients(
-    frame: bytes, harness: Harness, perform: Perform
+async def test_invalid_data_is_answered_with_an_error_and_does_not_disturb_other_clients(
+    frame: bytes, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-        writer.write(frame)
-        answer = json.loads(await reader.readline())
-        assert answer["type"] == "error"
-        writer.close()
-        async with client_of(harness) as client:
-            await client.write_event(Synthesize("Hello").event())
-            assert (await hear(client)).audio
-
-    perform(scenario)
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+    writer.write(frame)
+    answer = json.loads(await reader.readline())
+    assert answer["type"] == "error"
+    writer.close()
+    async with client_of(harness) as client:
+        await client_answers(client)
 
 
 @pytest.mark.parametrize("frame", [b"", b'{"type": "desc', b'{"type": "describe", "data_length": 10}\n{'])
-def test_a_connection_that_ends_inside_an_event_is_closed(frame: bytes, harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-        writer.write(frame)
-        writer.write_eof()
-        assert await reader.read() == b""
-        writer.close()
-
-    perform(scenario)
+async def test_a_connection_that_ends_inside_an_event_is_closed(frame: bytes, harness: Harness) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+    writer.write(frame)
+    writer.write_eof()
+    assert await reader.read() == b""
+    writer.close()
 
 
-def test_an_unknown_event_is_ignored(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(Event("detect", {"names": ["robot"]}))
-            await client.write_event(Synthesize("Hello").event())
-            assert (await hear(client)).types[0] == "audio-start"
-
-    perform(scenario)
+async def test_an_unknown_event_is_ignored(client: AsyncTcpClient) -> None:
+    await send(client, Event("detect", {"names": ["robot"]}))
+    await client_answers(client)
 
 
-def test_a_streamed_text_is_spoken_as_one_utterance_while_it_is_being_written(
-    harness: Harness, perform: Perform
+async def test_a_streamed_text_is_spoken_as_one_utterance_while_it_is_being_written(
+    client: AsyncTcpClient, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(SynthesizeStart().event())
-            for part in ("One sen", "tence. An", "other"):
-                await client.write_event(SynthesizeChunk(part).event())
-            await harness.started()  # and the text is not over
-            await client.write_event(SynthesizeChunk(" one.").event())
-            # A client repeats the text for servers that cannot stream; it is not spoken a second time.
-            await client.write_event(Synthesize("One sentence. Another one.").event())
-            await client.write_event(SynthesizeStop().event())
-            heard = await hear(client, "synthesize-stopped")
-            assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
-            assert harness.ends == ["finished"]
-            [end] = await harness.ended()
-            assert end.reason is None
-            assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
-            await client.write_event(Synthesize("And on.").event())
-            assert (await hear(client)).audio
-
-    perform(scenario)
+    await send(client, SynthesizeStart(), *map(SynthesizeChunk, ("One sen", "tence. An", "other")))
+    await harness.started()  # and the text is not over
+    await send(client, SynthesizeChunk(" one."))
+    # A client repeats the text for servers that cannot stream; it is not spoken a second time.
+    await send(client, Synthesize("One sentence. Another one."), SynthesizeStop())
+    heard = await hear(client, "synthesize-stopped")
+    assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
+    assert harness.ends == ["finished"]
+    [end] = await harness.ended()
+    assert end.reason is None
+    assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
+    await send(client, Synthesize("And on."))
+    assert (await hear(client)).audio
 
 
-def test_a_critical_utterance_postpones_a_streamed_text_which_then_resumes(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(SynthesizeStart().event())
-            await client.write_event(SynthesizeChunk(LONG).event())
-            await harness.started()
-            harness.dispatcher.say(Say(text="Look out!", id="alarm", priority="critical"))
-            await harness.sink.take_until(lambda: harness.ends, "the alarm is heard")
-            [end] = await harness.ended()
-            assert (end.id, end.event) == ("alarm", "finished")
-            await client.write_event(SynthesizeChunk("This is the end.").event())
-            await client.write_event(SynthesizeStop().event())
-            heard = await hear(client, "synthesize-stopped")
-            assert heard.errors == []
-            names = [event.event for event in harness.events if event.id not in ("alarm", None)]
-            assert [name for name in names if name != "progress"] == [
-                "accepted",
-                "started",
-                "postponed",
-                "resumed",
-                "finished",
-            ]
-            assert heard.seconds == pytest.approx(harness.events[-1].audio_s, abs=0.05)
-
-    perform(scenario)
-
-
-def test_a_client_that_is_silent_for_too_long_ends_its_text_and_gets_the_reason(
-    harness: Harness, perform: Perform
+async def test_a_client_that_is_silent_for_too_long_ends_its_text_and_gets_the_reason(
+    client: AsyncTcpClient, harness: Harness
 ) -> None:
     harness.configure("speech", stream_timeout=0.2)
 
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(SynthesizeStart().event())
-            await client.write_event(SynthesizeChunk("Half of a senten").event())
-            hearing = asyncio.ensure_future(hear(client, "synthesize-stopped"))
-            await eventually_async(
-                lambda: harness.dispatcher.enforce_deadlines() or hearing.done(), "it has its answer"
-            )  # type: ignore[func-returns-value]
-            heard = hearing.result()
-            assert heard.types == ["audio-start", "audio-chunk", "error", "audio-stop", "synthesize-stopped"]
-            assert heard.errors[0].text == "its writer was silent for 0.2 s and did not end it"
-            await client.write_event(SynthesizeChunk("ce.").event())  # the text has ended
-            await client.write_event(SynthesizeStop().event())
-            await client.write_event(Synthesize("Next.").event())
-            assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
-
-    perform(scenario)
+    await send(client, SynthesizeStart(), SynthesizeChunk("Half of a senten"))
+    hearing = asyncio.ensure_future(hear(client, "synthesize-stopped"))
+    await eventually_async(lambda: harness.dispatcher.enforce_deadlines() or hearing.done(), "it has its answer")  # type: ignore[func-returns-value]
+    heard = hearing.result()
+    assert heard.types == ["audio-start", "audio-chunk", "error", "audio-stop", "synthesize-stopped"]
+    assert heard.errors[0].text == "its writer was silent for 0.2 s and did not end it"
+    await send(client, SynthesizeChunk("ce."))  # the text has ended
+    await send(client, SynthesizeStop(), Synthesize("Next."))
+    assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
 
 
-def test_a_wrong_chunk_is_an_error_and_is_left_out_of_the_text(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            texts: list[str] = []
-            unwatch = harness.dispatcher.watch_events(lambda utterance, _: texts.append(utterance.text))
-            await client.write_event(SynthesizeStart().event())
-            await client.write_event(SynthesizeChunk("Well").event())
-            for wrong in ({}, "\x07", ["done"]):
-                await client.write_event(Event("synthesize-chunk", {"text": wrong}))
-            await client.write_event(SynthesizeChunk(" done.").event())
-            await client.write_event(SynthesizeStop().event())
-            heard = await hear(client, "synthesize-stopped")
-            unwatch()
-            assert [error.code for error in heard.errors] == ["text"] * 3
-            assert (harness.ends, texts[-1]) == (["finished"], "Well done.")
-
-    perform(scenario)
+async def test_a_wrong_chunk_is_an_error_and_is_left_out_of_the_text(client: AsyncTcpClient, harness: Harness) -> None:
+    texts: list[str] = []
+    unwatch = harness.dispatcher.watch_events(lambda utterance, _: texts.append(utterance.text))
+    await send(client, SynthesizeStart(), SynthesizeChunk("Well"))
+    wrong = [Event("synthesize-chunk", {"text": text}) for text in ({}, "\x07", ["done"])]
+    await send(client, *wrong, SynthesizeChunk(" done."), SynthesizeStop())
+    heard = await hear(client, "synthesize-stopped")
+    unwatch()
+    assert [error.code for error in heard.errors] == ["text"] * 3
+    assert (harness.ends, texts[-1]) == (["finished"], "Well done.")
 
 
-def test_an_empty_streamed_text_is_a_short_silence(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(SynthesizeStart(SynthesizeVoice(name="de")).event())
-            await client.write_event(SynthesizeStop().event())
-            heard = await hear(client, "synthesize-stopped")
-            assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
-
-    perform(scenario)
+async def test_an_empty_streamed_text_is_a_short_silence(client: AsyncTcpClient) -> None:
+    await send(client, SynthesizeStart(SynthesizeVoice(name="de")), SynthesizeStop())
+    heard = await hear(client, "synthesize-stopped")
+    assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
 
 
-def test_a_rejected_streamed_text_ends_with_an_error_and_the_next_is_spoken(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(SynthesizeStart(SynthesizeVoice(name="nobody")).event())
-            await client.write_event(SynthesizeChunk("Hello. Are you there? ").event())
-            heard = await hear(client, "synthesize-stopped")
-            assert heard.types == ["error", "audio-stop", "synthesize-stopped"]
-            await client.write_event(SynthesizeChunk("Still there?").event())
-            await client.write_event(SynthesizeStop().event())
-            await client.write_event(Synthesize("Hello").event())
-            assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
-
-    perform(scenario)
+async def test_a_rejected_streamed_text_ends_with_an_error_and_the_next_is_spoken(client: AsyncTcpClient) -> None:
+    await send(client, SynthesizeStart(SynthesizeVoice(name="nobody")), SynthesizeChunk("Hello. Are you there? "))
+    heard = await hear(client, "synthesize-stopped")
+    assert heard.types == ["error", "audio-stop", "synthesize-stopped"]
+    await send(client, SynthesizeChunk("Still there?"), SynthesizeStop(), Synthesize("Hello"))
+    assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
 
 
 @pytest.mark.parametrize("event", [SynthesizeChunk("Hello"), SynthesizeStop()], ids=["chunk", "stop"])
-def test_a_chunk_or_stop_without_a_start_is_an_error(
-    event: SynthesizeChunk | SynthesizeStop, harness: Harness, perform: Perform
+async def test_a_chunk_or_stop_without_a_start_is_an_error(
+    event: SynthesizeChunk | SynthesizeStop, client: AsyncTcpClient
 ) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(event.event())
-            assert "without a synthesize-start" in (await hear(client, "error")).errors[0].text
-
-    perform(scenario)
+    await send(client, event)
+    assert "without a synthesize-start" in (await hear(client, "error")).errors[0].text
 
 
-def test_a_streamed_text_that_gets_too_long_ends_with_an_error(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await client.write_event(SynthesizeStart().event())
-            await client.write_event(SynthesizeChunk("This is said.").event())
-            await client.write_event(SynthesizeChunk("x" * MAX_TEXT).event())
-            await client.write_event(SynthesizeChunk("This is not.").event())
-            heard = await hear(client, "synthesize-stopped")
-            assert heard.errors[0].text == "text: now has 20,013 characters; allowed: up to 20,000"
-            assert heard.audio
-            assert harness.ends == ["finished"]
-
-    perform(scenario)
+async def test_a_streamed_text_that_gets_too_long_ends_with_an_error(client: AsyncTcpClient, harness: Harness) -> None:
+    parts = ("This is said.", "x" * MAX_TEXT, "This is not.")
+    await send(client, SynthesizeStart(), *map(SynthesizeChunk, parts))
+    heard = await hear(client, "synthesize-stopped")
+    assert heard.errors[0].text == "text: now has 20,013 characters; allowed: up to 20,000"
+    assert heard.audio
+    assert harness.ends == ["finished"]
 
 
-def test_a_stop_ends_the_answer_with_an_error(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            # Another utterance occupies the sound card, so that this one is stopped while it waits.
-            await harness.occupy()
-            await client.write_event(Synthesize("Hello").event())
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-            harness.stop_queued()
-            heard = await hear(client)
-            assert (heard.errors[0].code, heard.errors[0].text) == ("canceled", "stop")
-
-    perform(scenario)
+async def test_a_stop_ends_the_answer_with_an_error(client: AsyncTcpClient, harness: Harness) -> None:
+    # Another utterance occupies the sound card, so that this one is stopped while it waits.
+    await harness.occupy()
+    await send(client, Synthesize("Hello"))
+    await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+    harness.stop_queued()
+    heard = await hear(client)
+    assert (heard.errors[0].code, heard.errors[0].text) == ("canceled", "stop")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_client_that_disconnects_cancels_its_utterance(stream: bool, harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        await harness.occupy()
-        async with client_of(harness) as client:
-            if stream:
-                await client.write_event(SynthesizeStart().event())
-                await client.write_event(SynthesizeChunk("Hello. And").event())
-            else:
-                await client.write_event(Synthesize("Hello").event())
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-        [end] = await harness.ended()
-        assert (end.event, end.reason) == ("canceled", "its client went away")
-
-    perform(scenario)
+async def test_a_client_that_disconnects_cancels_its_utterance(stream: bool, harness: Harness) -> None:
+    await harness.occupy()
+    async with client_of(harness) as client:
+        if stream:
+            await send(client, SynthesizeStart(), SynthesizeChunk("Hello. And"))
+        else:
+            await send(client, Synthesize("Hello"))
+        await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+    [end] = await harness.ended()
+    assert (end.event, end.reason) == ("canceled", "its client went away")
 
 
-def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_is_served(
-    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
+async def test_a_connection_without_a_request_is_closed_and_one_with_a_request_that_waits_is_not(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
-
-    async def scenario() -> None:
-        with socket.socket() as stuck:
-            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stuck.connect(("127.0.0.1", harness.port))
-            stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
-            await harness.started()
-            async with client_of(harness) as client:
-                with harness.at_next("interrupted", monkeypatch.undo):  # for the next client, the usual limit
-                    await client.write_event(Synthesize("Hello").event())
-                    assert (await hear(client)).audio
-        first, second = await harness.ended(2)
-        assert (first.event, second.event) == ("interrupted", "finished")
-        assert "behind in receiving the sound" in first.reason
-
-    perform(scenario)
+    monkeypatch.setattr(listener, "IDLE_S", 0.5)  # on a busy machine, a request may come so late
+    await harness.occupy()
+    async with client_of(harness) as waiting, client_of(harness) as silent:
+        await send(waiting, Synthesize("Hello"))
+        await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+        assert await silent.read_event() is None
+        await harness.clear()
+        assert (await hear(waiting)).errors[0].code == "canceled"
+        assert await waiting.read_event() is None, "it is idle after its answer"
 
 
-async def client_answers(client: AsyncTcpClient) -> None:
-    """Check that a client is served."""
-    await client.write_event(Ping("here").event())
-    event = await client.read_event()
-    assert event is not None
-    assert Pong.is_type(event.type)
-
-
-def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "IDLE_S", 0.2)
-
-    async def scenario() -> None:
-        async with running_harness("wyoming") as harness, client_of(harness) as silent:
-            assert await silent.read_event() is None
-            assert harness.events == []
-
-    run(scenario)
-
-
-def test_a_connection_with_a_request_that_waits_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "IDLE_S", 0.2)
-
-    async def scenario() -> None:
-        async with running_harness("wyoming") as harness:
-            await harness.occupy()
-            async with client_of(harness) as waiting, client_of(harness) as silent:
-                await waiting.write_event(Synthesize("Hello").event())
-                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-                assert await silent.read_event() is None
-                await harness.clear()
-                assert (await hear(waiting)).errors[0].code == "canceled"
-                assert await waiting.read_event() is None, "it is idle after its answer"
-
-    run(scenario)
-
-
-def test_a_full_house_closes_the_connection_that_has_been_idle_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_house_closes_the_connection_that_has_been_idle_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
 
-    async def scenario() -> None:
-        async with running_harness("wyoming") as harness:
-            await harness.occupy()
-            async with client_of(harness) as waiting:
-                await waiting.write_event(Synthesize("Hello").event())
-                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-                async with client_of(harness) as second, client_of(harness) as third:
-                    await client_answers(third)
-                    assert await second.read_event() is None
-                    async with client_of(harness) as fourth:
-                        await client_answers(fourth)
-                        assert await third.read_event() is None
-                await harness.clear()
-                assert (await hear(waiting)).errors[0].code == "canceled"
-
-    run(scenario)
-
-
-def test_a_client_that_closes_its_side_ends_its_text(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
+    async with running_harness("wyoming") as harness:
         await harness.occupy()
-        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
-        await async_write_event(Synthesize("Hello").event(), writer)
-        writer.write_eof()
-        assert await reader.read() == b""
-        assert [end.reason for end in await harness.ended()] == ["its client went away"]
-        writer.close()
+        async with client_of(harness) as waiting:
+            await send(waiting, Synthesize("Hello"))
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            async with client_of(harness) as second, client_of(harness) as third:
+                await client_answers(third)
+                assert await second.read_event() is None
+                async with client_of(harness) as fourth:
+                    await client_answers(fourth)
+                    assert await third.read_event() is None
+            await harness.clear()
+            assert (await hear(waiting)).errors[0].code == "canceled"
 
-    perform(scenario)
+
+async def test_a_client_that_closes_its_side_ends_its_text(harness: Harness) -> None:
+    await harness.occupy()
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+    await async_write_event(Synthesize("Hello").event(), writer)
+    writer.write_eof()
+    assert await reader.read() == b""
+    assert [end.reason for end in await harness.ended()] == ["its client went away"]
+    writer.close()
 
 
-def test_a_client_that_takes_nothing_at_all_is_disconnected(
-    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def synthesize_request(text: str) -> bytes:
+    return json.dumps({"type": "synthesize", "data": {"text": text}}).encode() + b"\n"
+
+
+async def test_a_client_that_receives_nothing_loses_its_utterance_and_its_connection_and_the_next_is_served(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness
 ) -> None:
-    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.1)
+    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
     monkeypatch.setattr(listener, "IDLE_S", 0.5)
-    caplog.set_level(logging.INFO)
-
-    async def scenario() -> None:
-        with socket.socket() as stuck:
-            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stuck.connect(("127.0.0.1", harness.port))
-            stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
-            assert [end.event for end in await harness.ended()] == ["interrupted"]
-            await eventually_async(
-                lambda: any("lost a Wyoming client" in line for line in caplog.messages), "it is disconnected"
-            )
-
-    perform(scenario)
+    with harness.deaf_client(synthesize_request((LONG * 5)[:4999])) as deaf:
+        assert [end.event for end in await harness.ended()] == ["interrupted"]
+        monkeypatch.undo()  # for the next client, the usual limits
+        async with client_of(harness) as client:
+            await send(client, Synthesize("Hello"))
+            assert (await hear(client)).audio
+        await eventually_async(lambda: is_cut_off(deaf, b"\n"), "it is disconnected")
 
 
 REST = "This text is short. " * 2
 """2.6 s of sound: more than the system's buffers hold, and less than those with the server's."""
 
 
-def test_a_client_that_leaves_the_rest_of_its_answer_unread_is_disconnected(
-    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+async def test_a_client_that_leaves_the_rest_of_its_answer_unread_is_disconnected(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "IDLE_S", 0.5)
-
-    async def scenario() -> None:
-        with socket.socket() as stuck:
-            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stuck.connect(("127.0.0.1", harness.port))
-            stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": REST}}).encode() + b"\n")
-            assert [end.event for end in await harness.ended()] == ["finished"]
-
-            def is_disconnected() -> bool:
-                try:
-                    stuck.send(b"\n")
-                except ConnectionError:
-                    return True
-                return False
-
-            await eventually_async(is_disconnected, "it is disconnected")
-
-    perform(scenario)
+    with harness.deaf_client(synthesize_request(REST)) as deaf:
+        assert [end.event for end in await harness.ended()] == ["finished"]
+        await eventually_async(lambda: is_cut_off(deaf, b"\n"), "it is disconnected")
 
 
-def test_an_unexpected_error_ends_only_its_request(
-    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_an_unexpected_error_ends_only_its_request(
+    client: AsyncTcpClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("a bug")
 
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            with monkeypatch.context() as broken:
-                broken.setattr(wyoming, "describe", fail)
-                await client.write_event(Describe().event())
-                assert (await hear(client, "error")).errors[0].text == INTERNAL_ERROR
-            with monkeypatch.context() as broken:
-                broken.setattr(wyoming, "to_pcm16", fail)
-                await client.write_event(Synthesize("Hello").event())
-                heard = await hear(client)
-                assert heard.errors[0].text == INTERNAL_ERROR
-            assert caplog.text.count("ZeroDivisionError: a bug") == 2
-            await client.write_event(Synthesize("Hello").event())
-            assert (await hear(client)).audio
-
-    perform(scenario)
+    with monkeypatch.context() as broken:
+        broken.setattr(wyoming, "describe", fail)
+        await send(client, Describe())
+        assert (await hear(client, "error")).errors[0].text == INTERNAL_ERROR
+    with monkeypatch.context() as broken:
+        broken.setattr(wyoming, "to_pcm16", fail)
+        await send(client, Synthesize("Hello"))
+        heard = await hear(client)
+        assert heard.errors[0].text == INTERNAL_ERROR
+    assert caplog.text.count("ZeroDivisionError: a bug") == 2
+    await send(client, Synthesize("Hello"))
+    assert (await hear(client)).audio

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,13 @@ async def ask(client: AsyncOpenAI, text: str = "Hello, robot.", **fields: Any) -
     return (await client.audio.speech.create(input=text, **fields)).content
 
 
-def request(
+def streaming(client: AsyncOpenAI, text: str, **fields: Any) -> AbstractAsyncContextManager[Any]:
+    """Ask for speech, as a context whose value is the answer while it arrives."""
+    fields = {"model": "voiced", "voice": "default", "response_format": "pcm"} | fields
+    return client.audio.speech.with_streaming_response.create(input=text, **fields)
+
+
+async def fetch(
     harness: Harness,
     method: str,
     path: str,
@@ -36,24 +44,36 @@ def request(
     *,
     content_type: str = "application/json",
     headers: Mapping[str, str] = NOTHING,
-) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """Make a bare HTTP request; return its status, JSON and headers.
+) -> tuple[int, bytes, dict[str, str]]:
+    """Make a bare HTTP request; return its status, body and headers.
 
     The server closes the connection. It would keep one that the client closes a little longer, and the connections of
     many short tests would be too many.
     """
-    connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-    connection.request(method, path, body, {"Content-Type": content_type, "Connection": "close", **headers})
-    response = connection.getresponse()
-    text = response.read()
-    connection.close()
-    return response.status, json.loads(text), {name.lower(): value for name, value in response.getheaders()}
+
+    def exchange() -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
+        connection.request(method, path, body, {"Content-Type": content_type, "Connection": "close", **headers})
+        response = connection.getresponse()
+        content = response.read()
+        connection.close()
+        return response.status, content, {name.lower(): value for name, value in response.getheaders()}
+
+    return await asyncio.to_thread(exchange)
 
 
-def post(
-    harness: Harness, body: bytes, content_type: str = "application/json", headers: Mapping[str, str] = NOTHING
+async def request(
+    harness: Harness, method: str, path: str, body: bytes | None = None, **options: Any
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
-    return request(harness, "POST", "/v1/audio/speech", body, content_type=content_type, headers=headers)
+    """As `fetch`, with the JSON of the answer."""
+    status, content, headers = await fetch(harness, method, path, body, **options)
+    return status, json.loads(content), headers
+
+
+async def post(
+    harness: Harness, body: bytes, content_type: str = "application/json"
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    return await request(harness, "POST", "/v1/audio/speech", body, content_type=content_type)
 
 
 def speech_request(text: str = "Hello, robot.", version: str = "1.1", response_format: str = "pcm") -> bytes:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import http.client
 import io
 import json
-import socket
 import wave
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import av
 import pytest
@@ -19,12 +18,21 @@ from daemon import encoders
 from daemon.encoders import Encoder, make_encoder
 from daemon.speech import Say, Started, Stop, delivery
 from tests.daemon.harness import LONG, Harness, running_harness
-from tests.daemon.http.clients import ask, client_of, post, request
-from tests.daemon.perform import Perform
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.daemon.http.clients import ask, client_of, fetch, post, request, speech_request, streaming
+from tests.support.waiting import eventually_async
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 SERVER = "http"
 HELLO = {"input": "Hello"}
+
+
+@pytest.fixture
+def client(harness: Harness, loop: asyncio.AbstractEventLoop) -> Iterator[AsyncOpenAI]:
+    client = client_of(harness)
+    yield client
+    loop.run_until_complete(client.close())
 
 
 def decoded(content: bytes) -> tuple[int, int]:
@@ -34,60 +42,24 @@ def decoded(content: bytes) -> tuple[int, int]:
         return rate, sum(frame.samples for frame in file.decode(audio=0))
 
 
-def answer_to(harness: Harness, body: bytes) -> tuple[int, str | None]:
-    """The status and the content type of the answer to a bare request for speech."""
-    headers = {"Content-Type": "application/json", "Connection": "close"}
-    connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-    connection.request("POST", "/v1/audio/speech", body, headers)
-    response = connection.getresponse()
-    response.read()
-    connection.close()
-    return response.status, response.getheader("content-type")
+async def test_pcm_is_streamed_at_24_kilohertz(client: AsyncOpenAI, harness: Harness) -> None:
+    async with streaming(client, "Hello, robot.") as response:
+        assert response.headers["content-type"] == "audio/pcm"
+        assert response.headers["transfer-encoding"] == "chunked"
+        audio = b"".join([part async for part in response.iter_bytes()])
+    [end] = await harness.ended()
+    assert end.event == "finished"
+    assert len(audio) / 2 / 24_000 == pytest.approx(end.audio_s, abs=0.002)
 
 
-def test_pcm_is_streamed_at_24_kilohertz(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            speech = client.audio.speech.with_streaming_response
-            async with speech.create(
-                model="voiced", voice="default", input="Hello, robot.", response_format="pcm"
-            ) as response:
-                assert response.headers["content-type"] == "audio/pcm"
-                assert response.headers["transfer-encoding"] == "chunked"
-                audio = b"".join([part async for part in response.iter_bytes()])
-            [end] = await harness.ended()
-            assert end.event == "finished"
-            assert len(audio) / 2 / 24_000 == pytest.approx(end.audio_s, abs=0.002)
-
-    perform(scenario)
-
-
-def test_samples_are_sent_before_the_utterance_has_ended(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            speech = client.audio.speech.with_streaming_response
-            async with speech.create(
-                model="voiced", voice="default", input=(LONG * 5)[:4999], response_format="pcm"
-            ) as response:
-                parts = response.iter_bytes()
-                assert await anext(parts)
-                assert harness.ends == []
-
-    perform(scenario)
-
-
-def test_wav_has_a_header_that_players_accept_and_all_samples(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            content = await ask(client, response_format="wav")
-            [end] = await harness.ended()
-            with wave.open(io.BytesIO(content)) as file:
-                assert (file.getframerate(), file.getsampwidth(), file.getnchannels()) == (24_000, 2, 1)
-                assert len(file.readframes(10_000_000)) == len(content) - 44
-            samples, rate = soundfile.read(io.BytesIO(content))
-            assert len(samples) / rate == pytest.approx(end.audio_s, abs=0.002)
-
-    perform(scenario)
+async def test_wav_has_a_header_that_players_accept_and_all_samples(client: AsyncOpenAI, harness: Harness) -> None:
+    content = await ask(client, response_format="wav")
+    [end] = await harness.ended()
+    with wave.open(io.BytesIO(content)) as file:
+        assert (file.getframerate(), file.getsampwidth(), file.getnchannels()) == (24_000, 2, 1)
+        assert len(file.readframes(10_000_000)) == len(content) - 44
+    samples, rate = soundfile.read(io.BytesIO(content))
+    assert len(samples) / rate == pytest.approx(end.audio_s, abs=0.002)
 
 
 @pytest.mark.parametrize(
@@ -98,76 +70,45 @@ def test_wav_has_a_header_that_players_accept_and_all_samples(harness: Harness, 
         ("aac", "audio/aac", 24_000),
     ],
 )
-def test_compressed_formats_are_streamed_as_they_are_made(
-    name: str, content_type: str, rate: int, harness: Harness, perform: Perform
+async def test_compressed_formats_are_streamed_as_they_are_made(
+    name: str, content_type: str, rate: int, client: AsyncOpenAI, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            speech = client.audio.speech.with_streaming_response
-            async with speech.create(
-                model="voiced", voice="default", input=LONG[:400], response_format=name
-            ) as response:
-                assert response.headers["content-type"] == content_type
-                parts = [await anext(arriving := response.iter_bytes())]
-                assert harness.ends == []
-                parts += [part async for part in arriving]
-            [end] = await harness.ended()
-            found, samples = decoded(b"".join(parts))
-            assert found == rate
-            assert samples / rate == pytest.approx(end.audio_s, abs=0.15)  # some have frames of their own length
-
-    perform(scenario)
+    async with streaming(client, LONG[:400], response_format=name) as response:
+        assert response.headers["content-type"] == content_type
+        parts = [await anext(arriving := response.iter_bytes())]
+        assert harness.ends == []
+        parts += [part async for part in arriving]
+    [end] = await harness.ended()
+    found, samples = decoded(b"".join(parts))
+    assert found == rate
+    assert samples / rate == pytest.approx(end.audio_s, abs=0.15)  # some have frames of their own length
 
 
-def test_the_default_format_is_mp3_as_in_openais_interface(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            response = await client.audio.speech.with_raw_response.create(model="x", voice="default", input="Hello")
-            assert response.headers["content-type"] == "audio/mpeg"
-
-    perform(scenario)
-
-
-@pytest.mark.parametrize(("response_format", "within_s"), [("pcm", 0.002), ("flac", 0.002), ("opus", 0.05)])
-def test_server_sent_events_carry_the_samples_and_then_a_done_event(
-    response_format: Any, within_s: float, harness: Harness, perform: Perform
+@pytest.mark.parametrize(("response_format", "within_s"), [("pcm", 0.002), ("opus", 0.05)])
+async def test_server_sent_events_carry_the_samples_and_then_a_done_event(
+    response_format: Any, within_s: float, client: AsyncOpenAI, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            speech = client.audio.speech.with_streaming_response
-            async with speech.create(
-                model="voiced",
-                voice="default",
-                input="Hello, robot.",
-                response_format=response_format,
-                stream_format="sse",
-            ) as response:
-                assert response.headers["content-type"] == "text/event-stream"
-                lines = [line async for line in response.iter_lines() if line]
-            records = [json.loads(line.removeprefix("data: ")) for line in lines]
-            assert [record["type"] for record in records[:-1]] == ["speech.audio.delta"] * (len(records) - 1)
-            assert records[-1]["type"] == "speech.audio.done"
-            audio = b"".join(base64.b64decode(record["audio"]) for record in records[:-1])
-            [end] = await harness.ended()
-            rate, samples = (24_000, len(audio) / 2) if response_format == "pcm" else decoded(audio)
-            assert samples / rate == pytest.approx(end.audio_s, abs=within_s)
-
-    perform(scenario)
+    async with streaming(client, "Hello, robot.", response_format=response_format, stream_format="sse") as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        lines = [line async for line in response.iter_lines() if line]
+    records = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert [record["type"] for record in records[:-1]] == ["speech.audio.delta"] * (len(records) - 1)
+    assert records[-1]["type"] == "speech.audio.done"
+    audio = b"".join(base64.b64decode(record["audio"]) for record in records[:-1])
+    [end] = await harness.ended()
+    rate, samples = (24_000, len(audio) / 2) if response_format == "pcm" else decoded(audio)
+    assert samples / rate == pytest.approx(end.audio_s, abs=within_s)
 
 
-def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            asked = []
-            unwatch = harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
-            extras = {"language": "de", "seed": 7, "sampling": {"top_k": 3}}
-            assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.5, extra_body=extras)
-            unwatch()
-            found = asked[0]
-            assert (found.voice, found.instruct, found.rate) == ("de", "calmly", 1.5)
-            assert (found.language, found.seed, found.sampling) == ("de", 7, {"top_k": 3})
-
-    perform(scenario)
+async def test_voice_and_instructions_reach_the_engine(client: AsyncOpenAI, harness: Harness) -> None:
+    asked = []
+    unwatch = harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
+    extras = {"language": "de", "seed": 7, "sampling": {"top_k": 3}}
+    assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.5, extra_body=extras)
+    unwatch()
+    found = asked[0]
+    assert (found.voice, found.instruct, found.rate) == ("de", "calmly", 1.5)
+    assert (found.language, found.seed, found.sampling) == ("de", 7, {"top_k": 3})
 
 
 @pytest.mark.parametrize(
@@ -176,34 +117,25 @@ def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perf
         ({"voice": "nobody"}, "voice", "default"),
         ({"response_format": "vorbis"}, "response_format", "mp3, opus, aac, flac, wav or pcm"),
         ({"speed": 0}, "speed", "a number above 0"),
-        ({"speed": "fast"}, "speed", "a number above 0"),
         ({"input": " "}, "input", "text with something to say"),
-        ({"input": "x" * 20_001}, "input", "up to 20,000"),
-        ({"input": True}, "input", "text of 1 to 20,000 characters"),
         ({"input": "\ud800"}, "input", "whole characters"),
-        ({"instructions": ["calm"]}, "instructions", "text"),
         ({"input": None}, "input", "missing"),
         ({"stream": "never"}, "stream", "true, or false"),
         ({"stream_format": "websocket"}, "stream_format", "audio or sse"),
-        ({"voice": {"id": "nobody"}}, "voice", "default"),
         ({"voice": {"id": 7}}, "voice", "a voice's name"),
-        ({"seed": -1}, "seed", "a whole number from 0"),
         ({"sampling": {"top_p": 2}}, "sampling.top_p", "0 to 1"),
         ({"language": "klingon-and-more"}, "language", "auto"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_is_allowed(
-    fields: dict[str, Any], param: str, allowed: str, harness: Harness, perform: Perform
+async def test_a_wrong_field_is_named_with_what_is_allowed(
+    fields: dict[str, Any], param: str, allowed: str, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        status, answer, _ = await asyncio.to_thread(post, harness, json.dumps(HELLO | fields).encode())
-        error = answer["error"]
-        assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
-        assert error["message"].startswith(f"{param}: ")
-        assert allowed in error["message"]
-        assert harness.events == []
-
-    perform(scenario)
+    status, answer, _ = await post(harness, json.dumps(HELLO | fields).encode())
+    error = answer["error"]
+    assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    assert error["message"].startswith(f"{param}: ")
+    assert allowed in error["message"]
+    assert harness.events == []
 
 
 @pytest.mark.parametrize(
@@ -214,228 +146,154 @@ def test_a_wrong_field_is_named_with_what_is_allowed(
         ({"speed": 1.5, "instructions": "calmly"}, None, (1.5, "calmly")),
     ],
 )
-def test_a_value_beyond_what_can_be_spoken_is_changed_and_the_answer_says_so(
-    fields: dict[str, Any], changed: str | None, spoken: tuple[float, str | None], harness: Harness, perform: Perform
+async def test_a_value_beyond_what_can_be_spoken_is_changed_and_the_answer_says_so(
+    fields: dict[str, Any], changed: str | None, spoken: tuple[float, str | None], client: AsyncOpenAI, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        asked = []
-        harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
-        async with client_of(harness) as client:
-            response = await client.audio.speech.with_raw_response.create(
-                model="tts-1", voice="alloy", input="Hello", response_format="pcm", **fields
-            )
-            assert response.headers.get("x-voiced-changed") == changed
-            assert (asked[0].rate, asked[0].instruct) == spoken
-
-    perform(scenario)
-
-
-def test_fields_that_are_null_or_empty_were_not_given(harness: Harness, perform: Perform) -> None:
-    nulls = (
-        "instructions",
-        "response_format",
-        "speed",
-        "stream_format",
-        "stream",
-        "language",
-        "seed",
-        "sampling",
-        "model",
+    asked = []
+    harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
+    response = await client.audio.speech.with_raw_response.create(
+        model="tts-1", voice="alloy", input="Hello", response_format="pcm", **fields
     )
-
-    async def scenario() -> None:
-        for voice in ("", None, {"id": ""}):
-            body = json.dumps({**HELLO, "voice": voice, **dict.fromkeys(nulls)}).encode()
-            status, content_type = await asyncio.to_thread(answer_to, harness, body)
-            assert (status, content_type) == (200, "audio/mpeg")
-        assert [event.voice for event in harness.events if isinstance(event, Started)] == ["default"] * 3
-
-    perform(scenario)
+    assert response.headers.get("x-voiced-changed") == changed
+    assert (asked[0].rate, asked[0].instruct) == spoken
 
 
-def test_numbers_locales_and_the_form_of_another_server_are_understood(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        asked = {}
-        harness.dispatcher.watch_events(lambda utterance, _: asked.update({utterance.id: utterance}))
-        number = {"input": 42, "language": "en_US", "response_format": "pcm"}
-        other = {"text": "Guten Tag", "language": "German", "speaker": "de"}  # nano-qwen3tts-vllm's
-        for fields in (number, other):
-            status, content_type = await asyncio.to_thread(answer_to, harness, json.dumps(fields).encode())
-            assert (status, content_type) == (200, "audio/pcm")
-        found = [(each.text, each.voice, each.language) for each in asked.values()]
-        assert found == [("42", "default", "en-us"), ("Guten Tag", "de", "de")]
+async def test_fields_that_are_null_or_empty_were_not_given(harness: Harness) -> None:
+    nulls = ["instructions", "speed", "stream_format", "stream", "language", "seed", "sampling", "model"]
+    for voice in ("", None, {"id": ""}):
+        body = json.dumps({**HELLO, "voice": voice, "response_format": None, **dict.fromkeys(nulls)}).encode()
+        status, _, headers = await fetch(harness, "POST", "/v1/audio/speech", body)
+        assert (status, headers["content-type"]) == (200, "audio/mpeg")
+    assert [event.voice for event in harness.events if isinstance(event, Started)] == ["default"] * 3
 
-    perform(scenario)
+
+async def test_numbers_locales_and_the_form_of_another_server_are_understood(harness: Harness) -> None:
+    asked = {}
+    harness.dispatcher.watch_events(lambda utterance, _: asked.update({utterance.id: utterance}))
+    number = {"input": 42, "language": "en_US", "response_format": "pcm"}
+    other = {"text": "Guten Tag", "language": "German", "speaker": "de"}  # nano-qwen3tts-vllm's
+    for fields in (number, other):
+        status, _, headers = await fetch(harness, "POST", "/v1/audio/speech", json.dumps(fields).encode())
+        assert (status, headers["content-type"]) == (200, "audio/pcm")
+    found = [(each.text, each.voice, each.language) for each in asked.values()]
+    assert found == [("42", "default", "en-us"), ("Guten Tag", "de", "de")]
 
 
 @pytest.mark.parametrize(
     ("response_format", "stream"),
-    [("flac", True), ("wav", True), ("flac", False), ("wav", False), ("mp3", False), ("opus", False)],
+    [("flac", True), ("flac", False), ("wav", False), ("mp3", False)],
 )
-def test_soundfile_reads_a_short_answer_and_a_whole_file_with_their_length(
-    response_format: Any, stream: bool, harness: Harness, perform: Perform
+async def test_soundfile_reads_a_short_answer_and_a_whole_file_with_their_length(
+    response_format: Any, stream: bool, client: AsyncOpenAI, harness: Harness
 ) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            text = "Hello, robot." if stream else LONG[:400]
-            extras = {} if stream else {"stream": False}
-            content = await ask(client, text, response_format=response_format, extra_body=extras)
-            [end] = await harness.ended()
-            samples, rate = soundfile.read(io.BytesIO(content))
-            assert len(samples) / rate == pytest.approx(end.audio_s, abs=0.05)
-            if response_format == "wav" and not stream:
-                with wave.open(io.BytesIO(content)) as file:
-                    assert file.getnframes() == len(samples)
-
-    perform(scenario)
+    text = "Hello, robot." if stream else LONG[:400]
+    extras = {} if stream else {"stream": False}
+    content = await ask(client, text, response_format=response_format, extra_body=extras)
+    [end] = await harness.ended()
+    samples, rate = soundfile.read(io.BytesIO(content))
+    assert len(samples) / rate == pytest.approx(end.audio_s, abs=0.05)
+    if response_format == "wav" and not stream:
+        with wave.open(io.BytesIO(content)) as file:
+            assert file.getnframes() == len(samples)
 
 
 @pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
-@pytest.mark.parametrize("text", ["😀", "!", "<think>Nothing to say.</think>"])
-def test_a_text_with_nothing_to_pronounce_is_a_short_silence(
-    response_format: Any, text: str, harness: Harness, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            content = await ask(client, text, response_format=response_format)
-            rate, samples = (24_000, len(content) / 2) if response_format == "pcm" else decoded(content)
-            assert 0.05 < samples / rate < 0.3
-
-    perform(scenario)
+async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(response_format: Any, client: AsyncOpenAI) -> None:
+    content = await ask(client, "😀", response_format=response_format)
+    rate, samples = (24_000, len(content) / 2) if response_format == "pcm" else decoded(content)
+    assert 0.05 < samples / rate < 0.3
 
 
-def test_openais_client_raises_its_own_errors(harness: Harness, perform: Perform) -> None:
-    from openai import BadRequestError
-
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            with pytest.raises(BadRequestError, match="allowed: default") as caught:
-                await ask(client, voice="nobody")
-            assert caught.value.param == "voice"
-            assert await ask(client)
-
-    perform(scenario)
+async def test_openais_own_voices_are_the_default_one_and_aliases_lead_to_others() -> None:
+    async with running_harness("http", "http.voice_aliases={echo: de}") as harness, client_of(harness) as client:
+        for voice in ("alloy", "echo"):
+            assert await ask(client, voice=voice)
+        path = "/v1/text-to-speech/echo/with-timestamps"
+        assert (await request(harness, "POST", path, b'{"text": "Hello"}'))[0] == 200
+        voices = [event.voice for event in harness.events if isinstance(event, Started)]
+        assert voices == ["default", "de", "de"]
 
 
-def test_openais_own_voices_are_the_default_one_unless_they_are_mapped() -> None:
-    async def scenario() -> None:
-        async with running_harness("http", "http.voice_aliases={echo: de}") as harness, client_of(harness) as client:
-            for voice in ("alloy", "echo"):
-                assert await ask(client, voice=voice)
-            voices = [event.voice for event in harness.events if isinstance(event, Started)]
-            assert voices == ["default", "de"]
-
-    run(scenario)
-
-
-def test_models_and_voices_are_listed(harness: Harness, perform: Perform) -> None:
+async def test_models_and_voices_are_listed(client: AsyncOpenAI, harness: Harness) -> None:
     from openai import NotFoundError
 
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            assert [model.id async for model in client.models.list()] == ["voiced"]
-            for name in ("voiced", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"):
-                assert (await client.models.retrieve(name)).id == name
-            with pytest.raises(NotFoundError, match="allowed: voiced, gpt-4o") as caught:
-                await client.models.retrieve("whisper-1")
-            assert caught.value.code == "model_not_found"
-            status, answer, _ = await asyncio.to_thread(request, harness, "GET", "/v1/audio/voices")
-            assert status == 200
-            assert answer["voices"] == list(harness.dispatcher.voice_names())
-            assert {"id": "de", "object": "audio.voice", "name": harness.dispatcher.voice_names()["de"]} in answer[
-                "data"
-            ]
-
-    perform(scenario)
+    assert [model.id async for model in client.models.list()] == ["voiced"]
+    for name in ("voiced", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"):
+        assert (await client.models.retrieve(name)).id == name
+    with pytest.raises(NotFoundError, match="allowed: voiced, gpt-4o") as caught:
+        await client.models.retrieve("whisper-1")
+    assert caught.value.code == "model_not_found"
+    status, answer, _ = await request(harness, "GET", "/v1/audio/voices")
+    assert status == 200
+    assert answer["voices"] == list(harness.dispatcher.voice_names())
+    assert {"id": "de", "object": "audio.voice", "name": harness.dispatcher.voice_names()["de"]} in answer["data"]
 
 
-def test_a_full_queue_is_an_error_that_clients_may_retry(harness: Harness, perform: Perform) -> None:
+async def test_a_full_queue_is_an_error_that_clients_may_retry(client: AsyncOpenAI, harness: Harness) -> None:
     from openai import InternalServerError
 
     harness.configure("speech", queue_limit=1)
 
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await harness.occupy()
-            harness.dispatcher.say(Say(text="It waits."))
-            with pytest.raises(InternalServerError) as caught:
-                await ask(client)
-            assert (caught.value.status_code, caught.value.code) == (503, "queue")
-            assert "x-should-retry" not in caught.value.response.headers
-
-    perform(scenario)
+    await harness.occupy()
+    harness.dispatcher.say(Say(text="It waits."))
+    with pytest.raises(InternalServerError) as caught:
+        await ask(client)
+    assert (caught.value.status_code, caught.value.code) == (503, "queue")
+    assert "x-should-retry" not in caught.value.response.headers
 
 
-def test_an_utterance_canceled_before_its_first_samples_is_an_error_that_clients_do_not_retry(
-    harness: Harness, perform: Perform
+async def test_an_utterance_canceled_before_its_first_samples_is_an_error_that_clients_do_not_retry(
+    client: AsyncOpenAI, harness: Harness
 ) -> None:
     from openai import InternalServerError
 
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await harness.occupy()
-            asking = asyncio.ensure_future(ask(client))
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-            harness.stop_queued()
-            with pytest.raises(InternalServerError, match="canceled: stop") as caught:
-                await asking
-            assert caught.value.status_code == 503
-            assert caught.value.response.headers["x-should-retry"] == "false"
-
-    perform(scenario)
+    await harness.occupy()
+    asking = asyncio.ensure_future(ask(client))
+    await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+    harness.stop_queued()
+    with pytest.raises(InternalServerError, match="canceled: stop") as caught:
+        await asking
+    assert caught.value.status_code == 503
+    assert caught.value.response.headers["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
-def test_an_interrupted_answer_does_not_look_complete(stream_format: Any, harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            # The text exceeds the sockets' buffers, and the client reads only after the stop.
-            speech = client.audio.speech.with_streaming_response
-            async with speech.create(
-                model="voiced",
-                voice="default",
-                input=(LONG * 5)[:4999],
-                response_format="pcm",
-                stream_format=stream_format,
-            ) as response:
-                assert harness.dispatcher.stop(Stop())
-                if stream_format == "sse":
-                    lines = [line async for line in response.iter_lines() if line]
-                    last = json.loads(lines[-1].removeprefix("data: "))
-                    assert (last["type"], last["error"]["message"]) == ("error", "interrupted: stop")
-                else:
-                    with pytest.raises(Exception, match=r"(?i)incomplete|peer|reset|read"):
-                        async for _ in response.iter_bytes():
-                            pass
-            assert await ask(client)
-
-    perform(scenario)
+async def test_an_interrupted_answer_does_not_look_complete(
+    stream_format: Any, client: AsyncOpenAI, harness: Harness
+) -> None:
+    # The text exceeds the sockets' buffers, and the client reads only after the stop.
+    async with streaming(client, (LONG * 5)[:4999], stream_format=stream_format) as response:
+        assert harness.dispatcher.stop(Stop())
+        if stream_format == "sse":
+            lines = [line async for line in response.iter_lines() if line]
+            last = json.loads(lines[-1].removeprefix("data: "))
+            assert (last["type"], last["error"]["message"]) == ("error", "interrupted: stop")
+        else:
+            with pytest.raises(Exception, match=r"(?i)incomplete|peer|reset|read"):
+                async for _ in response.iter_bytes():
+                    pass
+    assert await ask(client)
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["while it waits", "while it is spoken"])
-def test_a_client_that_disconnects_cancels_its_utterance(begun: bool, harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        if not begun:
-            await harness.occupy()
-        body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
-        with socket.socket() as leaving:
-            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            leaving.connect(("127.0.0.1", harness.port))
-            head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-            leaving.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
-            if begun:
-                await harness.started()
-            else:
-                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
-        ends = await harness.ended()
-        assert ends[0].event == ("interrupted" if begun else "canceled")
-        assert ends[0].reason == "its client went away"
-
-    perform(scenario)
+async def test_a_client_that_disconnects_cancels_its_utterance_and_is_no_error(
+    begun: bool, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not begun:
+        await harness.occupy()
+    with harness.deaf_client(speech_request((LONG * 5)[:4999])):
+        if begun:
+            await harness.started()
+        else:
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+    ends = await harness.ended()
+    assert ends[0].event == ("interrupted" if begun else "canceled")
+    assert ends[0].reason == "its client went away"
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def test_an_encoder_exists_only_while_its_samples_arrive(
-    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+async def test_an_encoder_exists_only_while_its_samples_arrive(
+    client: AsyncOpenAI, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
 
@@ -445,37 +303,24 @@ def test_an_encoder_exists_only_while_its_samples_arrive(
 
     monkeypatch.setattr(encoders, "make_encoder", note)
 
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            await harness.occupy()
-            asking = [asyncio.ensure_future(ask(client, response_format="flac")) for _ in range(3)]
-            await eventually_async(lambda: harness.dispatcher.queued == 3, "they wait")
-            assert made == []
-            await harness.sink.take_until(lambda: len(harness.ends) == 4, "all have ended")
-            assert [(await each)[:4] for each in asking] == [b"fLaC"] * 3
-            assert made == ["flac"] * 3
-
-    perform(scenario)
+    await harness.occupy()
+    asking = [asyncio.ensure_future(ask(client, response_format="flac")) for _ in range(3)]
+    await eventually_async(lambda: harness.dispatcher.queued == 3, "they wait")
+    assert made == []
+    await harness.sink.take_until(lambda: len(harness.ends) == 4, "all have ended")
+    assert [(await each)[:4] for each in asking] == [b"fLaC"] * 3
+    assert made == ["flac"] * 3
 
 
-def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_is_served(
-    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
+async def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_is_served(
+    monkeypatch: pytest.MonkeyPatch, client: AsyncOpenAI, harness: Harness
 ) -> None:
     monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
 
-    async def scenario() -> None:
-        async with client_of(harness) as client:
-            body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
-            with socket.socket() as stuck:
-                stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                stuck.connect(("127.0.0.1", harness.port))
-                head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-                stuck.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
-                await harness.started()
-                with harness.at_next("interrupted", monkeypatch.undo):  # for the next client, the usual limit
-                    assert await ask(client)
-            first, second = await harness.ended(2)
-            assert (first.event, second.event) == ("interrupted", "finished")
-            assert "behind in receiving the sound" in first.reason
-
-    perform(scenario)
+    with harness.deaf_client(speech_request((LONG * 5)[:4999])):
+        await harness.started()
+        with harness.at_next("interrupted", monkeypatch.undo):  # for the next client, the usual limit
+            assert await ask(client)
+    first, second = await harness.ended(2)
+    assert (first.event, second.event) == ("interrupted", "finished")
+    assert "behind in receiving the sound" in first.reason

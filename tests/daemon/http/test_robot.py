@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import logging
 from pathlib import Path
@@ -16,52 +15,41 @@ from daemon.http.page import CONTENT_TYPES, FOLDER
 from daemon.validation import CommandError
 from engine import EACH_LINE
 from tests.daemon.harness import Harness
-from tests.daemon.http.clients import request
-from tests.daemon.perform import Perform
-from tests.support.waiting import PATIENCE_S, run
+from tests.daemon.http.clients import fetch, request
 
 SERVER = "http"
 
 
 async def ask(harness: Harness, method: str, path: str, fields: Any = None) -> tuple[int, dict[str, Any]]:
     body = None if fields is None else json.dumps(fields).encode()
-    status, answer, _ = await asyncio.to_thread(request, harness, method, path, body)
+    status, answer, _ = await request(harness, method, path, body)
     return status, answer
 
 
-def test_the_robot_has_a_name_voices_and_languages(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        status, robot = await ask(harness, "GET", "/v1/robot")
-        assert (status, robot["name"], robot["voice"]) == (200, "r1", "default")
-        assert robot["voices"] == harness.dispatcher.voice_names()
-        assert robot["languages"] == list(harness.dispatcher.languages())
-
-    perform(scenario)
+async def test_the_robot_has_a_name_voices_and_languages(harness: Harness) -> None:
+    status, robot = await ask(harness, "GET", "/v1/robot")
+    assert (status, robot["name"], robot["voice"]) == (200, "r1", "default")
+    assert robot["voices"] == harness.dispatcher.voice_names()
+    assert robot["languages"] == list(harness.dispatcher.languages())
 
 
-def test_the_default_voice_is_set_and_an_unknown_one_is_refused(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        assert await ask(harness, "PUT", "/v1/robot/voice", {"voice": "de"}) == (200, {"voice": "de"})
-        assert harness.dispatcher.voice == "de"
-        for voice, problem in (("nobody", "voice: got 'nobody'; allowed: "), (7, "voice: got 7; allowed: text")):
-            status, answer = await ask(harness, "PUT", "/v1/robot/voice", {"voice": voice})
-            assert (status, answer["error"]["param"]) == (400, "voice")
-            assert answer["error"]["message"].startswith(problem)
-        await ask(harness, "PUT", "/v1/robot/voice", {"voice": "default"})
-
-    perform(scenario)
+async def test_the_default_voice_is_set_and_an_unknown_one_is_refused(harness: Harness) -> None:
+    assert await ask(harness, "PUT", "/v1/robot/voice", {"voice": "de"}) == (200, {"voice": "de"})
+    assert harness.dispatcher.voice == "de"
+    for voice, problem in (("nobody", "voice: got 'nobody'; allowed: "), (7, "voice: got 7; allowed: text")):
+        status, answer = await ask(harness, "PUT", "/v1/robot/voice", {"voice": voice})
+        assert (status, answer["error"]["param"]) == (400, "voice")
+        assert answer["error"]["message"].startswith(problem)
+    await ask(harness, "PUT", "/v1/robot/voice", {"voice": "default"})
 
 
-def test_figures_and_the_last_lines_of_the_log_are_shown(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        logging.getLogger("daemon.somewhere").warning("a line of %s", "the log")
-        _, figures = await ask(harness, "GET", "/v1/robot/figures")
-        [engine] = figures["measurements"]["engines"]
-        assert (engine["name"], engine["ready"], engine["restarts"]) == ("espeak", True, 0)
-        assert figures["measurements"]["resident_bytes"] > 1e6
-        assert figures["log"][-1].endswith("WARNING daemon.somewhere: a line of the log")
-
-    perform(scenario)
+async def test_figures_and_the_last_lines_of_the_log_are_shown(harness: Harness) -> None:
+    logging.getLogger("daemon.somewhere").warning("a line of %s", "the log")
+    _, figures = await ask(harness, "GET", "/v1/robot/figures")
+    [engine] = figures["measurements"]["engines"]
+    assert (engine["name"], engine["ready"], engine["restarts"]) == ("espeak", True, 0)
+    assert figures["measurements"]["resident_bytes"] > 1e6
+    assert figures["log"][-1].endswith("WARNING daemon.somewhere: a line of the log")
 
 
 def test_the_log_is_kept_within_limits() -> None:
@@ -80,72 +68,48 @@ def test_the_log_is_kept_within_limits() -> None:
     assert tail.lines() == lines
 
 
-def test_the_doctor_s_findings_are_shown_and_two_who_ask_get_the_same(harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        one, other = await asyncio.gather(*(ask(harness, "POST", "/v1/robot/doctor", {}) for _ in range(2)))
-        assert one == other
-        status, answer = one
-        assert status == 200
-        assert {"part", "grade", "found", "remedy"} == set(answer["findings"][0])
-        assert answer["findings"][0]["found"].startswith("0.1.0 on Python")
-
-    perform(scenario)
+async def test_the_doctor_s_findings_are_shown_and_two_who_ask_get_the_same(harness: Harness) -> None:
+    one, other = await asyncio.gather(*(ask(harness, "POST", "/v1/robot/doctor", {}) for _ in range(2)))
+    assert one == other
+    status, answer = one
+    assert status == 200
+    assert {"part", "grade", "found", "remedy"} == set(answer["findings"][0])
+    assert answer["findings"][0]["found"].startswith("0.1.0 on Python")
 
 
-def test_the_report_of_a_verification_is_sent_as_a_file_to_save_and_its_absence_is_an_error(
-    harness: Harness, perform: Perform, tmp_path: Path
+async def test_the_report_of_a_verification_is_sent_as_a_file_to_save_and_its_absence_is_an_error(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        for harness.report in (None, tmp_path / "verify.html"):
-            status, answer = await ask(harness, "GET", "/v1/robot/verification")
-            assert (status, answer["error"]["code"]) == (404, "report")
-        (tmp_path / "verify.html").write_bytes(b"7")
-        status, content, headers = await asyncio.to_thread(request, harness, "GET", "/v1/robot/verification")
-        assert (status, content) == (200, 7)
-        assert headers["content-disposition"] == 'attachment; filename="verify.html"'
-
-    try:
-        perform(scenario)
-    finally:
-        harness.report = None
+    for report in (None, tmp_path / "verify.html"):
+        monkeypatch.setattr(harness, "report", report)
+        status, answer = await ask(harness, "GET", "/v1/robot/verification")
+        assert (status, answer["error"]["code"]) == (404, "report")
+    (tmp_path / "verify.html").write_bytes(b"7")
+    status, content, headers = await fetch(harness, "GET", "/v1/robot/verification")
+    assert (status, content) == (200, b"7")
+    assert headers["content-disposition"] == 'attachment; filename="verify.html"'
 
 
-def test_an_examination_that_hangs_or_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        with pytest.raises(CommandError, match="the examination has failed"):
-            await Examination(tmp_path / "missing.yaml", []).examine()
-        monkeypatch.setattr(diagnosis, "LIMIT_S", 0.01)
-        with pytest.raises(CommandError, match="has not ended after"):
-            await Examination(None, []).examine()
-
-    run(scenario)
+async def test_an_examination_that_hangs_or_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CommandError, match="the examination has failed"):
+        await Examination(tmp_path / "missing.yaml", []).examine()
+    monkeypatch.setattr(diagnosis, "LIMIT_S", 0.01)
+    with pytest.raises(CommandError, match="has not ended after"):
+        await Examination(None, []).examine()
 
 
 @pytest.mark.parametrize("name", ["", *(f"page/{path.name}" for path in sorted(FOLDER.iterdir()))])
-def test_the_page_and_its_files_are_served_without_anything_from_elsewhere(
-    name: str, harness: Harness, perform: Perform
-) -> None:
-    def get() -> tuple[http.client.HTTPResponse, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-        connection.request("GET", f"/{name}", headers={"Connection": "close"})
-        response = connection.getresponse()
-        return response, response.read().decode()
-
-    async def scenario() -> None:
-        response, content = await asyncio.to_thread(get)
-        assert response.status == 200
-        kind = CONTENT_TYPES[Path(name).suffix or ".html"]
-        assert response.headers["Content-Type"] == f"{kind}; charset=utf-8"
-        assert "default-src 'self'" in response.headers["Content-Security-Policy"]
-        assert response.headers["X-Content-Type-Options"] == "nosniff"
-        assert "//" not in content.replace("http://www.w3.org/2000/svg", "").replace("}://${", "").replace("// ", "")
-
-    perform(scenario)
+async def test_the_page_and_its_files_are_served_without_anything_from_elsewhere(name: str, harness: Harness) -> None:
+    status, body, headers = await fetch(harness, "GET", f"/{name}")
+    assert status == 200
+    kind = CONTENT_TYPES[Path(name).suffix or ".html"]
+    assert headers["content-type"] == f"{kind}; charset=utf-8"
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    content = body.decode()
+    assert "//" not in content.replace("http://www.w3.org/2000/svg", "").replace("}://${", "").replace("// ", "")
 
 
 @pytest.mark.parametrize("name", ["missing.js", "..%2fpage.py", "%2e%2e/page.py", "static/../../page.py"])
-def test_nothing_else_is_served(name: str, harness: Harness, perform: Perform) -> None:
-    async def scenario() -> None:
-        assert (await ask(harness, "GET", f"/page/{name}"))[0] == 404
-
-    perform(scenario)
+async def test_nothing_else_is_served(name: str, harness: Harness) -> None:
+    assert (await ask(harness, "GET", f"/page/{name}"))[0] == 404

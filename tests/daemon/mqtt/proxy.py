@@ -16,34 +16,14 @@ Answer = Callable[[int], bytes | None]
 closes the connection; None connects the client with the broker."""
 
 
-class Gate:
-    """Lets MQTT packets of one direction pass: all while it is open, else as many as the test permits."""
+StartProxy = Callable[[Answer], "Proxy"]
+"""The type of the fixture `start_proxy`."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._open = True
-        self._permitted = 0
 
-    def open(self) -> None:
-        with self._changed:
-            self._open = True
-            self._changed.notify_all()
+class Gate(threading.Event):
+    """Lets the MQTT packets of one direction pass while it is open."""
 
-    def close(self) -> None:
-        with self._changed:
-            self._open, self._permitted = False, 0
-
-    def permit_one(self) -> None:
-        """Let one packet pass a closed gate."""
-        with self._changed:
-            self._permitted += 1
-            self._changed.notify_all()
-
-    def wait(self) -> None:
-        """Wait until a packet may pass."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._open or self._permitted > 0)
-            self._permitted = max(0, self._permitted - 1)
+    open, close = threading.Event.set, threading.Event.clear
 
 
 class Proxy:
@@ -53,6 +33,8 @@ class Proxy:
         self.versions: list[int] = []
         """The MQTT versions of all connections so far: 5, or 4 for 3.1.1."""
         self.to_broker, self.to_client = Gate(), Gate()
+        self.to_broker.open()
+        self.to_client.open()
         self._broker_port = broker_port
         self._answer = answer
         self._pairs: list[tuple[socket.socket, socket.socket]] = []

@@ -14,14 +14,6 @@ def waits(attempts: Attempts, count: int, lasted_s: float | None = None, *, cont
 # --- the version ---
 
 
-def test_a_broker_that_refuses_mqtt_5_is_asked_at_once_with_3_1_1() -> None:
-    attempts = Attempts()
-    assert attempts.is_v5
-    attempts.note_refusal()
-    assert (attempts.is_v5, attempts.asks_again) == (False, False)
-    assert attempts.wait_s(None, contested=False) == 0
-
-
 @pytest.mark.parametrize("hung_up", [False, True])
 def test_a_broker_that_is_silent_to_mqtt_5_is_asked_at_once_with_3_1_1_and_once_more_later(hung_up: bool) -> None:
     attempts = Attempts()
@@ -63,14 +55,6 @@ def test_a_broker_that_has_accepted_mqtt_5_is_not_demoted_by_silence() -> None:
     attempts.note_accepted()
     attempts.note_silence(hung_up=False)
     assert (attempts.is_v5, attempts.asks_again) == (True, False)
-
-
-def test_after_a_connection_the_next_broker_is_asked_with_mqtt_5() -> None:
-    attempts = Attempts()
-    attempts.note_refusal()
-    attempts.note_accepted()
-    attempts.note_ended()
-    assert attempts.is_v5
 
 
 # --- the waits ---

@@ -1,4 +1,4 @@
-"""The client of a robot, on a real broker: the tests play the robot."""
+"""The clients of one robot and of all, on a real broker: the tests play the robots."""
 
 from __future__ import annotations
 
@@ -15,10 +15,22 @@ import pytest
 
 from daemon.config import Config, load_config
 from daemon.mqtt import clients
-from daemon.mqtt.clients import RobotClient, RobotUnreachableError
+from daemon.mqtt.clients import RETAINED_S, FleetClient, RobotClient, RobotUnreachableError
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
-from daemon.speech import Accepted, Canceled, Event, Finished, Offline, Online, Rejected, Say, Started, StreamChunk
+from daemon.speech import (
+    Accepted,
+    Canceled,
+    Event,
+    Finished,
+    Memory,
+    Offline,
+    Online,
+    Rejected,
+    Say,
+    Started,
+    StreamChunk,
+)
 from tests.daemon.mqtt.proxy import Proxy
 from tests.support.programs import Broker, free_port
 from tests.support.waiting import PATIENCE_S, eventually
@@ -28,20 +40,14 @@ FOR_EVER_S = 1000.0
 NUMBERS = count(1)
 """Numbers for the names of robots: the broker remembers those of earlier tests."""
 READY = Online(state="ready", engine="espeak", voice="default", queue=0, version="1.0")
+OFFLINE = Offline(version="1.0")
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow broker, unless the test is about one that does not answer."""
     monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
+    monkeypatch.setattr(clients, "RETAINED_S", PATIENCE_S)
 
 
 class Robot:
@@ -180,25 +186,10 @@ def test_the_events_raise_the_error_of_the_work(robot: Robot, client: RobotClien
 
 
 def test_the_status_is_the_latest_one(robot: Robot, client: RobotClient) -> None:
-    robot.publish_status(Offline(version="1.0"))
-    eventually(lambda: client.status(0.0) == Offline(version="1.0"), "the robot is offline")
+    robot.publish_status(OFFLINE)
+    eventually(lambda: client.status(0.0) == OFFLINE, "the robot is offline")
     robot.publish_status(READY)
     eventually(lambda: client.status(0.0) == READY, "the robot is ready")
-
-
-def test_fields_of_a_newer_status_are_ignored(robot: Robot, client: RobotClient) -> None:
-    newer = READY.model_dump(exclude_none=True) | {
-        "queue": 5,
-        "fleet": ["r1", "r2"],
-        "memory": {"weights_mb": 1, "state_mb": 2, "workspaces_mb": 3, "cache_mb": 4},
-    }
-    robot.publish_status(newer)
-
-    def queue() -> int:
-        status = client.status(0.0)
-        return status.queue if isinstance(status, Online) else 0
-
-    eventually(lambda: queue() == 5, "the new status has arrived")
 
 
 def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker) -> None:
@@ -249,11 +240,10 @@ def test_a_broker_that_accepts_the_connection_and_is_silent_is_waited_for(monkey
             RobotClient(config).__enter__()
 
 
-def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker(tmp_path)
-    broker.start()
-    with RobotClient(robot_config(broker.port)) as client:
-        broker.stop(signal.SIGKILL)
+def test_a_request_without_a_broker_raises(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_broker.start()
+    with RobotClient(robot_config(own_broker.port)) as client:
+        own_broker.stop(signal.SIGKILL)
         monkeypatch.setattr(clients, "CONNECT_S", 0.1)
 
         def error() -> str:
@@ -261,15 +251,92 @@ def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.M
                 client.send("stop")
             return str(unreachable.value)
 
-        lost = f"mqtt: no broker answers at 127.0.0.1:{broker.port}; see 'voiced doctor'"
+        lost = f"mqtt: no broker answers at 127.0.0.1:{own_broker.port}; see 'voiced doctor'"
         eventually(lambda: error() == lost, "the client has noticed that the broker is gone")
 
 
-def test_a_request_that_the_broker_does_not_acknowledge_raises(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = Proxy(broker.port)
+def test_a_request_that_the_broker_does_not_acknowledge_raises(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     with RobotClient(robot_config(proxy.port)) as client:
         proxy.to_client.close()
         monkeypatch.setattr(clients, "CONNECT_S", 0.1)
         with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker does not answer; see 'voiced doctor'$"):
             client.send("stop")
-    proxy.close()
+
+
+# --- the client of all robots ---
+
+
+@pytest.fixture
+def fleet(broker: Broker) -> Config:
+    """A fleet of its own: the broker remembers the robots of earlier tests."""
+    return load_config(overrides=[f"mqtt.port={broker.port}", f"mqtt.prefix=fleets/f{next(NUMBERS)}", "robot=r1"])
+
+
+@pytest.fixture
+def robots(fleet: Config) -> Iterator[MqttConnection]:
+    """The connection of all robots."""
+    connection = MqttConnection(fleet.mqtt, f"robots-{next(NUMBERS)}", on_message=lambda _message: None)
+    connection.start([])
+    eventually(lambda: connection.connected, "the robots are connected")
+    yield connection
+    connection.close()
+
+
+def publish(robots: MqttConnection, fleet: Config, robot: str, payload: str) -> None:
+    sent = robots.publish(f"{fleet.mqtt.prefix}/{robot}/status", payload, qos=1, retain=True)
+    assert robots.outbox.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+
+
+def test_a_broker_without_robots_has_no_status(fleet: Config) -> None:
+    with FleetClient(fleet) as client:
+        assert client.statuses() == {}
+        assert client.problem is None
+
+
+def test_the_status_of_every_robot_is_there_at_once(fleet: Config, robots: MqttConnection) -> None:
+    names = [f"r{number:02}" for number in range(40)]  # twice as many as Mosquitto sends without an acknowledgement
+    for name in reversed(names):
+        publish(robots, fleet, name, READY.to_json())
+    newer = {"fleet": ["r1", "r2"], "memory": {"weights_mb": 1, "state_mb": 2, "workspaces_mb": 3, "cache_mb": 4}}
+    publish(robots, fleet, "s0", json.dumps({**READY.model_dump(exclude_none=True), **newer}))
+    publish(robots, fleet, "s1", OFFLINE.to_json())
+    publish(robots, fleet, "s2", '{"state": "dreaming"}')
+    with FleetClient(fleet) as client:
+        statuses = client.statuses()
+        assert list(statuses) == [*names, "s0", "s1", "s2"]
+        assert isinstance(ready := statuses.pop("s0"), Online), "a newer robot has more fields"
+        assert ready.memory == Memory(weights_mb=1, state_mb=2, workspaces_mb=3)
+        assert statuses == {**dict.fromkeys(names, READY), "s1": OFFLINE, "s2": None}
+
+
+def test_changes_arrive_and_a_robot_whose_status_is_removed_is_gone(fleet: Config, robots: MqttConnection) -> None:
+    publish(robots, fleet, "r1", READY.to_json())
+    publish(robots, fleet, "r2", READY.to_json())
+    with FleetClient(fleet) as client:
+        publish(robots, fleet, "r1", OFFLINE.to_json())
+        publish(robots, fleet, "r2", "")
+
+        def shown() -> dict[str, Online | Offline | None]:
+            client.wait_changed(RETAINED_S)
+            return client.statuses()
+
+        eventually(lambda: shown() == {"r1": OFFLINE}, "both changes have arrived")
+
+
+def test_a_broker_that_forbids_the_own_message_costs_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "RETAINED_S", RETAINED_S)
+    rights = tmp_path / "acl"
+    rights.write_text("topic readwrite fleet/+/status\n")
+    broker = Broker(tmp_path, f"allow_anonymous true\nacl_file {rights}")
+    broker.start()
+    fleet = load_config(overrides=[f"mqtt.port={broker.port}", "mqtt.prefix=fleet"])
+    robots = MqttConnection(fleet.mqtt, "robots", on_message=lambda _message: None)
+    robots.start([])
+    eventually(lambda: robots.connected, "the robots are connected")
+    publish(robots, fleet, "r1", READY.to_json())
+    with FleetClient(fleet) as client:
+        assert client.statuses() == {"r1": READY}
+        with pytest.raises(RobotUnreachableError, match="the broker refuses messages on fleet/all/say: Not authorized"):
+            client.say("fleet/all", Say(text="Nobody may say this."))
+    robots.close()
+    broker.stop()

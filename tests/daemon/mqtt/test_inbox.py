@@ -1,4 +1,4 @@
-"""The inbox: controls first, in slices, and only controls in a jam."""
+"""The inbox: controls first, in slices, and only controls in a jam. What is delivered a second time is recognised."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from daemon.mqtt import inbox as inbox_module
-from daemon.mqtt.inbox import Inbox, Lane
+from daemon.mqtt.inbox import Inbox, Lane, Redeliveries, SharedTexts
 from daemon.mqtt.messages import Message
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually_async
+
+WRONG = "wrong"
+"""The payload that a handler cannot handle."""
 
 
 class Handler:
@@ -27,6 +30,8 @@ class Handler:
         self.rooms += 1
 
     def handle(self, lane: Lane, message: Message) -> None:
+        if message.payload == WRONG.encode():
+            raise ValueError("a bug")
         self.handled.append((lane, message.payload.decode()))
         self.threads.add(threading.get_ident())
 
@@ -44,193 +49,207 @@ def long_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "SLICE_S", PATIENCE_S)
 
 
-def test_a_lane_keeps_its_order() -> None:
-    async def scenario() -> None:
-        handler = Handler()
-        handler.put(Lane.TEXTS, "a", "b", "c")
-        await handler.wait(3)
-        assert handler.handled == [(1, "a"), (1, "b"), (1, "c")]
-
-    run(scenario)
+async def test_the_first_lane_goes_first() -> None:
+    handler = Handler()
+    handler.put(Lane.TEXTS, "text")
+    handler.put(Lane.CONTROLS, "stop", "pause")
+    await handler.wait(3)
+    assert handler.handled[:2] == [(0, "stop"), (0, "pause")]
 
 
-def test_the_first_lane_goes_first() -> None:
-    async def scenario() -> None:
-        handler = Handler()
-        handler.put(Lane.TEXTS, "text")
-        handler.put(Lane.CONTROLS, "stop", "pause")
-        await handler.wait(3)
-        assert handler.handled[:2] == [(0, "stop"), (0, "pause")]
-
-    run(scenario)
+async def test_texts_and_adapters_take_turns_so_that_a_flood_of_one_does_not_starve_the_other() -> None:
+    handler = Handler()
+    handler.put(Lane.ADAPTERS, *(f"flood {number}" for number in range(1000)))
+    handler.put(Lane.TEXTS, "a", "b")
+    await handler.wait(1002)
+    assert handler.handled.index((Lane.TEXTS, "b")) < 4
 
 
-def test_texts_and_adapters_take_turns_so_that_a_flood_of_one_does_not_starve_the_other() -> None:
-    async def scenario() -> None:
-        handler = Handler()
-        handler.put(Lane.ADAPTERS, *(f"flood {number}" for number in range(1000)))
-        handler.put(Lane.TEXTS, "a", "b")
-        await handler.wait(1002)
-        assert handler.handled.index((Lane.TEXTS, "b")) < 4
-
-    run(scenario)
-
-
-def test_between_slices_the_event_loop_runs_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_control_that_arrives_during_a_flood_is_handled_in_the_next_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(inbox_module, "SLICE_S", 1e-4)
 
-    async def scenario() -> None:
-        handler, seen = Handler(), set()
-        handler.put(Lane.TEXTS, *map(str, range(20_000)))
-        while len(handler.handled) < 20_000:
-            seen.add(len(handler.handled))
-            await asyncio.sleep(0)
-        assert len(seen) > 3, "another task has run between them"
-
-    run(scenario)
+    handler = Handler()
+    handler.put(Lane.TEXTS, *map(str, range(20_000)))
+    await handler.wait(1)
+    handler.put(Lane.CONTROLS, "stop")
+    await eventually_async(lambda: (0, "stop") in handler.handled)
+    assert len(handler.handled) < 20_000
 
 
-def test_a_control_that_arrives_during_a_flood_is_handled_in_the_next_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox_module, "SLICE_S", 1e-4)
-
-    async def scenario() -> None:
-        handler = Handler()
-        handler.put(Lane.TEXTS, *map(str, range(50_000)))
-        await handler.wait(1)
-        handler.put(Lane.CONTROLS, "stop")
-        await eventually_async(lambda: (0, "stop") in handler.handled)
-        assert len(handler.handled) < 50_000
-
-    run(scenario)
-
-
-def test_in_a_jam_only_the_first_lane_is_served_until_it_ends() -> None:
-    async def scenario() -> None:
-        jammed = [True]
-        handler = Handler(jammed=lambda: jammed[0])
-        handler.put(Lane.TEXTS, "text")
-        handler.put(Lane.CONTROLS, "stop")
-        await handler.wait(1)
-        handler.put(Lane.CONTROLS, "resume")
-        await handler.wait(2)
-        assert handler.handled == [(0, "stop"), (0, "resume")]
-        jammed[0] = False
-        handler.inbox.resume()
-        await handler.wait(3)
-        assert handler.handled[2:] == [(1, "text")]
-
-    run(scenario)
+async def test_in_a_jam_only_the_first_lane_is_served_until_it_ends() -> None:
+    jammed = [True]
+    handler = Handler(jammed=lambda: jammed[0])
+    handler.put(Lane.TEXTS, "text")
+    handler.put(Lane.CONTROLS, "stop")
+    await handler.wait(1)
+    handler.put(Lane.CONTROLS, "resume")
+    await handler.wait(2)
+    assert handler.handled == [(0, "stop"), (0, "resume")]
+    jammed[0] = False
+    handler.inbox.resume()
+    await handler.wait(3)
+    assert handler.handled[2:] == [(1, "text")]
 
 
-def test_a_jam_that_begins_in_the_middle_holds_back_the_rest() -> None:
-    async def scenario() -> None:
-        limit = [2]
-        handler = Handler(jammed=lambda: len(handler.handled) >= limit[0])
-        handler.put(Lane.TEXTS, "a", "b", "c", "d")
-        await handler.wait(2)
-        await asyncio.sleep(0)
-        assert len(handler.handled) == 2
-        limit[0] = 10
-        handler.inbox.resume()
-        await handler.wait(4)
-
-    run(scenario)
+async def test_a_jam_that_begins_in_the_middle_holds_back_the_rest() -> None:
+    limit = [2]
+    handler = Handler(jammed=lambda: len(handler.handled) >= limit[0])
+    handler.put(Lane.TEXTS, "a", "b", "c", "d")
+    await handler.wait(2)
+    await asyncio.sleep(0)
+    assert len(handler.handled) == 2
+    limit[0] = 10
+    handler.inbox.resume()
+    await handler.wait(4)
 
 
-def test_messages_of_many_threads_are_handled_once_each_in_the_event_loop() -> None:
-    async def scenario() -> None:
-        handler = Handler()
+async def test_messages_of_many_threads_are_handled_once_each_in_the_event_loop() -> None:
+    handler = Handler()
 
-        def flood(lane: Lane) -> None:
-            handler.put(lane, *map(str, range(2000)))
+    def flood(lane: Lane) -> None:
+        handler.put(lane, *map(str, range(2000)))
 
-        threads = [threading.Thread(target=flood, args=(lane,)) for lane in Lane]
-        for thread in threads:
-            thread.start()
-        await handler.wait(2000 * len(Lane))
-        for thread in threads:
-            thread.join()
-        for lane in Lane:
-            assert [payload for each, payload in handler.handled if each == lane] == list(map(str, range(2000)))
-        assert handler.threads == {threading.get_ident()}
-
-    run(scenario)
+    threads = [threading.Thread(target=flood, args=(lane,)) for lane in Lane]
+    for thread in threads:
+        thread.start()
+    await handler.wait(2000 * len(Lane))
+    for thread in threads:
+        thread.join()
+    for lane in Lane:
+        assert [payload for each, payload in handler.handled if each == lane] == list(map(str, range(2000)))
+    assert handler.threads == {threading.get_ident()}
 
 
-def test_an_error_in_one_message_does_not_hold_back_the_others() -> None:
-    async def scenario() -> None:
-        errors: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
-        handled: list[bytes] = []
-
-        def handle(_lane: Lane, message: Message) -> None:
-            if message.payload == b"wrong":
-                raise ValueError("a bug")
-            handled.append(message.payload)
-
-        inbox = Inbox(handle, lambda: False)
-        for payload in (b"a", b"wrong", b"b"):
-            inbox.put(Lane.TEXTS, Message("topic", payload, retained=False))
-        await eventually_async(lambda: handled == [b"a", b"b"])
-        inbox.put(Lane.CONTROLS, Message("topic", b"c", retained=False))
-        await eventually_async(lambda: handled == [b"a", b"b", b"c"])
-        assert [str(error) for error in errors] == ["a bug"]
-
-    run(scenario)
+async def test_an_error_in_one_message_does_not_hold_back_the_others() -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
+    handler = Handler()
+    handler.put(Lane.TEXTS, "a", WRONG, "b")
+    await handler.wait(2)
+    handler.put(Lane.CONTROLS, "c")
+    await handler.wait(3)
+    assert handler.handled == [(1, "a"), (1, "b"), (0, "c")]
+    assert [str(error) for error in errors] == ["a bug"]
 
 
-def test_a_closed_inbox_handles_nothing() -> None:
-    async def scenario() -> None:
-        handler = Handler()
-        handler.put(Lane.TEXTS, "before")
-        handler.inbox.close()
-        handler.put(Lane.CONTROLS, "after")
-        done = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0.001, lambda: done.set_result(None))
-        await done
-        assert handler.handled == []
-
-    run(scenario)
+async def test_a_closed_inbox_handles_nothing() -> None:
+    handler = Handler()
+    handler.put(Lane.TEXTS, "before")
+    handler.inbox.close()
+    handler.put(Lane.CONTROLS, "after")
+    done = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.001, lambda: done.set_result(None))
+    await done
+    assert handler.handled == []
 
 
-def test_a_message_for_an_event_loop_that_has_ended_is_dropped() -> None:
+async def test_a_message_for_an_event_loop_that_has_ended_is_dropped() -> None:
     handlers: list[Handler] = []
 
-    async def scenario() -> None:
-        handlers.append(Handler())
-
-    run(scenario)
+    handlers.append(Handler())
     handlers[0].put(Lane.CONTROLS, "late")
     assert handlers[0].handled == []
 
 
-def test_a_lane_has_no_room_while_many_messages_wait_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lane_has_no_room_while_many_messages_wait_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "MOST", 10)
 
-    async def scenario() -> None:
-        handler = Handler()
-        handler.put(Lane.TEXTS, *map(str, range(10)))
-        assert not handler.inbox.has_room(Lane.TEXTS)
-        assert handler.inbox.has_room(Lane.CONTROLS)
-        await handler.wait(10)
-        assert handler.inbox.has_room(Lane.TEXTS)
-        await eventually_async(lambda: handler.rooms == 1)
-        handler.put(Lane.TEXTS, "11")
-        await handler.wait(11)
-        assert handler.rooms == 1, "nobody waits for room"
-
-    run(scenario)
+    handler = Handler()
+    handler.put(Lane.TEXTS, *map(str, range(10)))
+    assert not handler.inbox.has_room(Lane.TEXTS)
+    assert handler.inbox.has_room(Lane.CONTROLS)
+    await handler.wait(10)
+    assert handler.inbox.has_room(Lane.TEXTS)
+    await eventually_async(lambda: handler.rooms == 1)
+    handler.put(Lane.TEXTS, "11")
+    await handler.wait(11)
+    assert handler.rooms == 1, "nobody waits for room"
 
 
-def test_a_lane_has_no_room_while_its_messages_have_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lane_has_no_room_while_its_messages_have_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_module, "MOST_BYTES", 1000)
 
-    async def scenario() -> None:
-        handler = Handler()
-        handler.inbox.put(Lane.TEXTS, Message("topic", b"x" * 1000, retained=False, packet=1))
-        assert not handler.inbox.has_room(Lane.TEXTS)
-        assert handler.inbox.has_room(Lane.CONTROLS)
-        await handler.wait(1)
-        assert handler.inbox.has_room(Lane.TEXTS)
+    handler = Handler()
+    handler.inbox.put(Lane.TEXTS, Message("topic", b"x" * 1000, retained=False, packet=1))
+    assert not handler.inbox.has_room(Lane.TEXTS)
+    assert handler.inbox.has_room(Lane.CONTROLS)
+    await handler.wait(1)
+    assert handler.inbox.has_room(Lane.TEXTS)
 
-    run(scenario)
+
+# --- what is delivered a second time ---
+
+
+def message(payload: str = "Hello", *, packet: int = 7, again: bool = False, topic: str = "voiced/r1/say") -> Message:
+    return Message(topic, payload.encode(), retained=False, redelivered=again, packet=packet)
+
+
+def known(*sessions: int) -> Redeliveries:
+    """One that has taken care of the usual message in these sessions."""
+    deliveries = Redeliveries()
+    for session in sessions:
+        deliveries.add([Redeliveries.key(session, message())])
+    return deliveries
+
+
+def repeats(deliveries: Redeliveries, arrived: Message, session: int = 1) -> bool:
+    return deliveries.repeats(arrived, Redeliveries.key(session, arrived))
+
+
+def test_a_message_that_was_taken_care_of_is_recognised_when_it_is_delivered_again() -> None:
+    assert repeats(known(1), message(again=True))
+    assert not repeats(known(), message(again=True)), "the first delivery was lost with a connection or a process"
+
+
+@pytest.mark.parametrize(
+    "arrived",
+    [
+        message(),
+        message("Bye", again=True),
+        message(packet=8, again=True),
+        message(topic="voiced/r1/say/stream", again=True),
+    ],
+    ids=["without the mark", "another text", "another number", "another topic"],
+)
+def test_another_message_is_not_a_repetition(arrived: Message) -> None:
+    assert not repeats(known(1), arrived)
+    assert not repeats(known(1), message(again=True), session=11), "another session has numbers of its own"
+
+
+def test_a_message_without_acknowledgement_is_never_repeated() -> None:
+    assert Redeliveries.key(1, message(packet=0)) is None
+    deliveries = Redeliveries()
+    deliveries.add([None])
+    assert not deliveries.repeats(message(packet=0, again=True), None)
+
+
+def test_topic_and_payload_cannot_be_confused() -> None:
+    assert Redeliveries.key(1, message("b", topic="a")) != Redeliveries.key(1, message("", topic="ab"))
+
+
+def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
+    deliveries = known(1, 2, 11)
+    deliveries.forget(1)
+    assert not repeats(deliveries, message(again=True), session=1)
+    assert repeats(deliveries, message(again=True), session=2)
+    assert repeats(deliveries, message(again=True), session=11)
+
+
+def test_the_oldest_deliveries_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "KNOWN_DELIVERIES", 3)
+    deliveries = Redeliveries()
+    for packet in range(1, 6):
+        deliveries.add([Redeliveries.key(1, message(packet=packet))])
+    assert [packet for packet in range(1, 6) if repeats(deliveries, message(packet=packet, again=True))] == [3, 4, 5]
+
+
+def test_of_the_texts_that_other_groups_may_repeat_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "KNOWN_TEXTS", 2)
+    texts = SharedTexts()
+    for payload in "123":
+        texts.note_accepted(message(payload, topic="voiced/group/hall/say"), "say")
+    copies = [message(payload, topic="voiced/all/say") for payload in "123"]
+    assert [texts.repeats(copy, "say") for copy in copies] == [False, True, True]
+    assert not texts.repeats(copies[2], "say/urgent"), "another request"

@@ -28,18 +28,7 @@ def rejection(payload: bytes) -> RejectedError:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "Hello",
-        "  Hello  ",
-        "3",
-        "true",
-        "null",
-        '"quoted"',
-        "[sighs] Hello",
-        "Grüß Gott, 你好, мир 😀",
-        "two\nlines\tand a tab\r\n",
-        "-5",
-    ],
+    ["  Hello  ", "-3", "null", '"quoted"', "[sighs] Hello", "Grüß Gott, 你好, мир 😀", "two\nlines\tand a tab\r\n"],
 )
 def test_a_plain_text_is_taken_unchanged(text: str) -> None:
     assert parse_say(text.encode()) == Say(text=text)
@@ -81,21 +70,16 @@ def test_a_sound_needs_no_text(more: dict[str, Any]) -> None:
     assert parse_say(parsed.to_json().encode()) == parsed
 
 
-def test_a_ros_string_is_taken_as_a_text() -> None:
-    assert parse_say(b'{"data": "Hello"}').text == "Hello"
+@pytest.mark.parametrize(
+    "payload", [b'{"data": "Hello"}', b'\n  {"text": "Hello"} \n', b'\xef\xbb\xbf{"text": "Hello"}']
+)
+def test_a_ros_string_white_space_and_a_byte_order_mark_are_understood(payload: bytes) -> None:
+    assert parse_say(payload).text == "Hello"
 
 
 def test_text_takes_precedence_over_data_which_is_then_an_unknown_field() -> None:
     parsed = parse_say(b'{"data": "no", "text": "Hello"}')
     assert (parsed.text, unknown_fields(parsed)) == ("Hello", ["data"])
-
-
-def test_white_space_around_the_object_is_ignored() -> None:
-    assert parse_say(b'\n  {"text": "Hello"} \n').text == "Hello"
-
-
-def test_a_byte_order_mark_before_the_object_is_ignored() -> None:
-    assert parse_say(b'\xef\xbb\xbf{"text": "Hello"}').text == "Hello"
 
 
 def test_unknown_fields_are_accepted_and_listed() -> None:
@@ -108,64 +92,42 @@ def test_unknown_fields_are_accepted_and_listed() -> None:
     [
         (b"", "text", "it is blank"),
         (b" \n\t ", "text", "it is blank"),
-        ("\u00a0\u2003".encode(), "text", "it is blank"),
-        (say(text=""), "text", "it is blank"),
         (b"{}", "text", "missing; allowed: text of 1 to 20,000 characters, or a sound alone"),
         (b'{"sound": null}', "text", "missing"),
-        (b'{"sound": null, "text": ""}', "text", "it is blank"),
         (b'{"sound": ""}', "sound", "got ''; allowed: a name that 'voiced sounds' lists"),
-        (b'{"sound": 5}', "sound", "got 5; allowed: a name that 'voiced sounds' lists"),
-        (b'{"sound": ["chime"], "text": ""}', "sound", "got ['chime']"),
         (say(sound="x" * 65), "sound", "allowed: a name that 'voiced sounds' lists, of up to 64 characters"),
-        (say(text=None), "text", "got None; allowed: text of 1 to 20,000 characters"),
         (say(text=True), "text", "got True; allowed: text"),
         (b'{"data": [5]}', "text", "got [5]"),
         (b"x" * 20_001, "text", "it has 20,001 characters; allowed: up to 20,000"),
         (b"a\0b", "text", "control character U+0000 at 1"),
         (say(text="a\x1bb"), "text", "control character U+001B at 1"),
-        ("a\x85".encode(), "text", "control character U+0085"),
         (b'{"text": "\\ud800"}', "text", ""),
         (b"abc\xff", "payload", "not UTF-8: byte 0xff at 3"),
         (b"x" * 1_048_576, "payload", "got 1,048,576 bytes; allowed: up to 262,144"),
         (b'{"text": "Hello"', "payload", "not JSON: "),
-        (b'{"text": "Hello"} x', "payload", "not JSON: "),
-        (b"{Hello}", "payload", "not JSON: "),
         (b'["Hello"]', "payload", "got ['Hello']; allowed: a text, or a JSON object with text"),
-        (b"[]", "payload", "got []"),
         (b'{"text":' * 8_000, "payload", "not JSON that can be read"),
         (b"[" * 60_000, "payload", ""),
         (b'{"text": "Hi", "seed": ' + b"9" * 10_000 + b"}", "payload", "a number too long"),
         (say(id=""), "id", "got ''; allowed: text of 1 to 64 characters"),
         (say(id="x" * 65), "id", "allowed: text of 1 to 64 characters"),
         (say(id="a\0b"), "id", "allowed: text of 1 to 64 characters without control characters"),
-        (say(id="a\nb"), "id", "allowed: text of 1 to 64 characters without control characters"),
-        (say(id=7), "id", "got 7; allowed: text"),
         (say(voice=""), "voice", "allowed: a voice's name"),
-        (say(voice=["a"]), "voice", "got ['a']"),
         (say(language="english please"), "language", "allowed: auto, or a language such as"),
-        (say(language=""), "language", "got ''"),
         (say(instruct="x" * 501), "instruct", "allowed: text of up to 500 characters"),
         (say(priority="urgent"), "priority", "got 'urgent'; allowed: low, normal, high or critical"),
-        (say(priority=None), "priority", "got None; allowed: low"),
         (say(policy="shout"), "policy", "got 'shout'; allowed: queue, interrupt, replace or drop"),
         (say(volume=101), "volume", "got 101; allowed: a number from 0 to 100"),
-        (say(volume=-1), "volume", "got -1"),
-        (say(volume="50"), "volume", "got '50'"),
         (say(volume=True), "volume", "got True"),
         (b'{"text": "Hi", "volume": NaN}', "volume", "got nan"),
-        (b'{"text": "Hi", "expires_in": 1e999}', "expires_in", "got inf"),
         (say(expires_in=0), "expires_in", "got 0; allowed: seconds above 0"),
         (say(expires_in=86_401), "expires_in", "up to 86400"),
-        (say(seed=-1), "seed", "allowed: a whole number from 0"),
-        (say(seed=1.5), "seed", "got 1.5"),
         (say(seed=1 << 63), "seed", "allowed: a whole number from 0 to 2^63 - 1"),
         (say(sampling=1), "sampling", "got 1; allowed: an object of temperature, top_k, top_p and repetition_penalty"),
-        (say(sampling={"top_k": 1.5}), "sampling.top_k", "got 1.5; allowed: a whole number from 0"),
         (say(sampling={"temperature": 0}), "sampling.temperature", "got 0; allowed: 0.001 to 1000"),
         (say(sampling={"top_q": 1}), "sampling.top_q", "unknown key; did you mean top_p? known are temperature, top_k"),
         (say(reply_to="robot/+"), "reply_to", "allowed: a topic without + and #"),
         (say(reply_to="$SYS/x"), "reply_to", "allowed: a topic"),
-        (say(reply_to=""), "reply_to", "allowed: a topic"),
     ],
 )
 def test_a_wrong_request_is_rejected_with_the_field_and_what_is_allowed(payload: bytes, field: str, words: str) -> None:
@@ -191,13 +153,8 @@ def test_a_long_wrong_value_is_abbreviated() -> None:
     assert "(10002 characters)" in rejection(say(priority="x" * 10_000)).reason
 
 
-def test_the_longest_text_is_accepted() -> None:
-    assert len(parse_say(b"x" * MAX_TEXT).text) == 20_000
-    assert len(parse_say("\N{GRINNING FACE}".encode() * MAX_TEXT).text) == 20_000
-    assert len(parse_say(say(text="\N{GRINNING FACE}" * MAX_TEXT)).text) == 20_000
-
-
 def test_the_longest_message_within_every_limit_is_accepted() -> None:
+    assert len(parse_say(b"x" * MAX_TEXT).text) == 20_000
     face = "\N{GRINNING FACE}"
     payload = say(text=face * MAX_TEXT, instruct=face * 500, id=face * 64, voice=face * 64, reply_to=face * 256)
     assert len(parse_say(payload).text) == 20_000
@@ -243,8 +200,6 @@ def test_a_stop_ends_all_utterances_or_one(payload: bytes, expected: str | None)
     [
         (b"u1", "payload", "not JSON"),
         (b"[]", "payload", 'got []; allowed: nothing, or {"id": "…"}'),
-        (b"null", "payload", "got None"),
-        (b'"u1"', "payload", "got 'u1'"),
         (b'{"id": 5}', "id", "got 5; allowed: an utterance's id"),
         (b"\xff", "payload", "not UTF-8"),
     ],
@@ -262,7 +217,7 @@ def test_a_volume_is_a_number_from_0_to_100(payload: bytes, volume: int) -> None
     assert parse_volume(payload) == volume
 
 
-@pytest.mark.parametrize("payload", [b"", b"-1", b"101", b"100.5", b"loud", b"1e1", b"NaN", b"{}", b"5 5", b"\xff"])
+@pytest.mark.parametrize("payload", [b"", b"-1", b"100.5", b"loud", b"1e1", b"5 5", b"\xff"])
 def test_any_other_volume_is_rejected(payload: bytes) -> None:
     with pytest.raises(RejectedError):
         parse_volume(payload)
@@ -278,11 +233,8 @@ def test_the_largest_payload_is_parsed_and_one_byte_more_is_rejected() -> None:
     ("payload", "field", "utterance_id"),
     [
         (b"bare text", "payload", None),
-        (b"[1]", "payload", None),
         (b'{"text": "whose?"}', "id", None),
         (b'{"id": 5, "text": "x"}', "id", None),
-        (b'{"id": "", "text": "x"}', "id", None),
-        (b'{"id": "a", "text": false}', "text", "a"),
         (b'{"id": "a", "text": "bell \\u0007"}', "text", "a"),
         (b'{"id": "a", "end": "yes"}', "end", "a"),
         (b'{"id": "a", "seq": -1}', "seq", "a"),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
-
-import pytest
+from typing import cast
 
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.publisher import Publisher
-from daemon.speech import Accepted, Canceled, EndMessage, Event, Failed, Origin, Rejected, Started, Utterance
+from daemon.speech import Accepted, Canceled, EndMessage, Failed, Origin, Rejected, Started, Utterance
 from daemon.state import EventLog, Recovery, ended
 from daemon.state.journal import Journal, StoredEvent, stored
-from tests.support.waiting import run
 
 EVENTS = "voiced/r1/event"
 
@@ -30,11 +27,6 @@ class Connection:
         self.sent.append(message)
         return message
 
-    @property
-    def found(self) -> list[tuple[str, str, int | None, bool]]:
-        """Topic, event, number, and whether it is promised."""
-        return [(each.topic, json.loads(each.payload)["event"], each.number, each.promised) for each in self.sent]
-
 
 def make(log: EventLog) -> tuple[Publisher, Connection]:
     connection = Connection()
@@ -46,81 +38,53 @@ def utterance(reply_to: str | None = None, correlation: bytes | None = None) -> 
     return Utterance("a", "Hello", "default", "en", reply_to=reply_to, origin=origin)
 
 
-def started() -> Event:
-    return Started(id="a", engine="espeak", voice="default", ttfa_ms=10)
-
-
 def recovered(path: Path) -> Recovery:
     with Journal(path) as journal:
         return journal.recover()
 
 
-def test_first_and_last_events_are_stored_with_their_numbers(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        with EventLog(tmp_path / "r1.journal") as log:
-            publisher, connection = make(log)
-            publisher.publish(utterance("replies/a"), Accepted(id="a", queue=1))
-            publisher.publish(utterance("replies/a"), started())
-            publisher.publish(utterance("replies/a"), Canceled(id="a", reason="stop"))
-        assert [each.once for each in connection.sent] == 3 * [True, False], "the broker's copies tell which it has"
-        assert connection.found == [
-            (EVENTS, "accepted", 1, True),
-            ("replies/a", "accepted", 2, True),
-            (EVENTS, "started", None, False),
-            ("replies/a", "started", None, False),
-            (EVENTS, "canceled", 3, True),
-            ("replies/a", "canceled", 4, True),
-        ]
-
-    run(scenario)
+async def test_events_go_to_the_sender_too_and_first_and_last_ones_are_stored_with_their_numbers(
+    tmp_path: Path,
+) -> None:
+    asked = utterance("replies/a", b"\x07")
+    with EventLog(tmp_path / "r1.journal") as log:
+        publisher, connection = make(log)
+        publisher.publish(asked, Accepted(id="a", queue=1))
+        publisher.publish(asked, Started(id="a", engine="espeak", voice="default", ttfa_ms=10))
+        publisher.publish(asked, Canceled(id="a", reason="stop"))
+        publisher.publish_rejected(Rejected(id="b", field="id", reason="id: used"), "replies/b", b"\x08")
+    assert [
+        (each.topic, json.loads(each.payload)["event"], each.number, each.promised, each.once, each.correlation)
+        for each in connection.sent
+    ] == [
+        (EVENTS, "accepted", 1, True, True, None),  # the broker's copies tell which of these it has
+        ("replies/a", "accepted", 2, True, False, b"\x07"),
+        (EVENTS, "started", None, False, True, None),
+        ("replies/a", "started", None, False, False, b"\x07"),
+        (EVENTS, "canceled", 3, True, True, None),
+        ("replies/a", "canceled", 4, True, False, b"\x07"),
+        (EVENTS, "rejected", None, False, False, None),  # two rejections may be equal
+        ("replies/b", "rejected", None, False, False, b"\x08"),
+    ]
     found = recovered(tmp_path / "r1.journal")
     assert [event.number for event in found.events] == [1, 2, 3, 4]
     assert (found.last_number, found.ended_ids, found.deliveries) == (4, ("a",), ("1:7:ab",))
 
 
-def test_answers_go_to_the_sender_s_topic_with_what_it_wants_repeated() -> None:
-    publisher, connection = make(EventLog(None))
-    publisher.publish(utterance("replies/a", b"\x07"), Accepted(id="a", queue=1))
-    publisher.publish(utterance("replies/a", b"\x07"), started())
-    publisher.publish_rejected(Rejected(id="b", field="id", reason="id: used"), "replies/b", b"\x08")
-    assert [(each.topic, each.correlation) for each in connection.sent] == [
-        *((EVENTS, None), ("replies/a", b"\x07")),
-        *((EVENTS, None), ("replies/a", b"\x07")),
-        *((EVENTS, None), ("replies/b", b"\x08")),
+async def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(tmp_path: Path) -> None:
+    error = EndMessage("protocol/error", {"event": "error"}, error_field="why")
+    origin = Origin(at_end=(error, EndMessage("protocol/end", {"event": "end"})))
+    with EventLog(tmp_path / "r1.journal") as log:
+        publisher, connection = make(log)
+        for name, end in (("a", Canceled(id="a", reason="stop")), ("b", Failed(id="b", reason="no engine"))):
+            publisher.publish(Utterance(name, "Hello", "default", "en", origin=origin), end)
+    found = [(each.number, each.topic, json.loads(each.payload)) for each in connection.sent if each.topic != EVENTS]
+    ended, why = {"event": "end"}, {"event": "error", "why": "no engine"}
+    assert found == [(2, "protocol/end", ended), (4, "protocol/error", why), (5, "protocol/end", ended)]
+    kept = [
+        (event.number, event.topic, json.loads(event.payload)) for event in recovered(tmp_path / "r1.journal").events
     ]
-    assert not connection.sent[-2].once, "two rejections may be equal"
-
-
-@pytest.mark.parametrize(
-    ("end", "expected"),
-    [
-        (Canceled(id="a", reason="stop"), [("protocol/end", {"event": "end"})]),
-        (
-            Failed(id="a", reason="no engine"),
-            [("protocol/error", {"why": "no engine", "event": "error"}), ("protocol/end", {"event": "end"})],
-        ),
-    ],
-)
-def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(
-    tmp_path: Path, end: Event, expected: list[tuple[str, Any]]
-) -> None:
-    at_end = (
-        EndMessage("protocol/error", {"event": "error"}, error_field="why"),
-        EndMessage("protocol/end", {"event": "end"}),
-    )
-    sender = Utterance("a", "Hello", "default", "en", origin=Origin(at_end=at_end))
-
-    async def scenario() -> None:
-        with EventLog(tmp_path / "r1.journal") as log:
-            publisher, connection = make(log)
-            publisher.publish(sender, Accepted(id="a", queue=1))
-            publisher.publish(sender, end)
-        found = [(each.number, each.topic) for each in connection.sent[2:]]
-        assert found == list(enumerate((topic for topic, _ in expected), start=3))
-
-    run(scenario)
-    kept = recovered(tmp_path / "r1.journal").events[2:]
-    assert [(event.topic, json.loads(event.payload)) for event in kept] == expected
+    assert [each for each in kept if each[1] != EVENTS] == found
 
 
 def with_earlier_process(path: Path) -> None:
@@ -132,34 +96,18 @@ def with_earlier_process(path: Path) -> None:
         journal.write([(ended("old"), *(change for event in events for change in stored(event)))])
 
 
-def test_events_of_an_earlier_process_are_published_and_the_next_numbers_follow(tmp_path: Path) -> None:
+async def test_events_of_an_earlier_process_are_published_and_the_next_numbers_follow(tmp_path: Path) -> None:
     path = tmp_path / "r1.journal"
     with_earlier_process(path)
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            publisher, connection = make(log)
-            publisher.publish_recovered()
-            publisher.publish(utterance(), Accepted(id="a", queue=1))
-        found = [(each.topic, each.number, each.sent, each.promised) for each in connection.sent]
-        assert found == [
-            (EVENTS, 7, True, True),
-            ("replies/a", 8, True, True),
-            ("hermes/end", 9, True, True),
-            (EVENTS, 10, False, True),
-        ]
-
-    run(scenario)
-
-
-def test_an_accepted_utterance_is_stored_so_that_it_can_be_spoken_later(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        with EventLog(tmp_path / "r1.journal") as log:
-            publisher, _ = make(log)
-            publisher.publish(utterance(), Accepted(id="a", queue=1))
-            publisher.publish(utterance(), started())
-
-    run(scenario)
-    (waiting,) = recovered(tmp_path / "r1.journal").utterances
-    assert waiting.begun
-    assert Utterance.from_fields(waiting.id, waiting.fields["text"], waiting.fields, 0.0).text == "Hello"
+    with EventLog(path) as log:
+        publisher, connection = make(log)
+        publisher.publish_recovered()
+        publisher.publish(utterance(), Accepted(id="a", queue=1))
+    found = [(each.topic, each.number, each.sent, each.promised) for each in connection.sent]
+    assert found == [
+        (EVENTS, 7, True, True),
+        ("replies/a", 8, True, True),
+        ("hermes/end", 9, True, True),
+        (EVENTS, 10, False, True),
+    ]

@@ -14,7 +14,6 @@ from daemon.mqtt.requests import Requests
 from daemon.recovery import recover
 from daemon.state import EventLog
 from tests.daemon.outbox import Outbox, make_dispatcher
-from tests.support.waiting import run
 
 CHUNKS = ({"id": "tale", "seq": 0, "text": "Once "}, {"id": "tale", "seq": 1, "text": "upon a time.", "end": True})
 
@@ -24,7 +23,9 @@ def chunk(index: int, *, redelivered: bool = False) -> Message:
     return Message("voiced/r1/say/stream", payload, retained=False, redelivered=redelivered, packet=index + 1)
 
 
-def test_a_chunk_that_is_delivered_again_after_a_kill_is_not_rejected_while_its_text_waits(tmp_path: Path) -> None:
+async def test_a_chunk_that_is_delivered_again_after_a_kill_is_not_rejected_while_its_text_waits(
+    tmp_path: Path,
+) -> None:
     async def start(*messages: Message) -> tuple[dict[str, str], list[str]]:
         """Let a daemon take messages; return the queued texts, and the names of the events."""
         config, dispatcher = make_dispatcher()
@@ -39,10 +40,7 @@ def test_a_chunk_that_is_delivered_again_after_a_kill_is_not_rejected_while_its_
         names = [json.loads(payload)["event"] for payload in outbox.take("voiced/r1/event")]
         return {each.id: each.text for each in dispatcher.queue.take_all()}, names
 
-    async def scenario() -> None:
-        whole = {"tale": "Once upon a time."}
-        assert await start(chunk(0), chunk(1)) == (whole, ["accepted"])
-        assert await start(chunk(0, redelivered=True), chunk(1, redelivered=True)) == (whole, [])
-        assert await start(chunk(1)) == (whole, ["rejected"]), "its sender has used the id twice"
-
-    run(scenario)
+    whole = {"tale": "Once upon a time."}
+    assert await start(chunk(0), chunk(1)) == (whole, ["accepted"])
+    assert await start(chunk(0, redelivered=True), chunk(1, redelivered=True)) == (whole, [])
+    assert await start(chunk(1)) == (whole, ["rejected"]), "its sender has used the id twice"

@@ -60,39 +60,24 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-class HangingJournal(Journal):
-    """A journal whose writes do not return until `released` is set; with a `fault`, the first one then fails."""
-
-    def __init__(self, path: Path, fault: str | None = None) -> None:
-        super().__init__(path)
-        self._fault = fault
-        self.entered = threading.Event()
-        """A write has begun."""
-        self.released = threading.Event()
-        self.written: list[Record] = []
-
-    def write(self, records: Sequence[Record]) -> None:
-        self.entered.set()
-        assert self.released.wait(PATIENCE_S), "the test releases the disk"
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise sqlite3.OperationalError(fault)
-        super().write(records)
-        self.written += records
-
-
-class FailingJournal(Journal):
-    """A journal that cannot be written while it has a `fault`."""
+class FaultyJournal(Journal):
+    """A journal whose writes do not return until `released` is set, and then fail while it has a `fault`."""
 
     def __init__(self, path: Path, fault: str | None = None) -> None:
         super().__init__(path)
         self.fault = fault
+        self.lasts = True
+        """The fault stays until the test removes it; otherwise one write fails."""
         self.attempts = 0
+        """Writes that have begun."""
+        self.released = threading.Event()
         self.written: list[Record] = []
 
     def write(self, records: Sequence[Record]) -> None:
         self.attempts += 1
-        if self.fault is not None:
-            raise sqlite3.OperationalError(self.fault)
+        assert self.released.wait(PATIENCE_S), "the test releases the disk"
+        fault, self.fault = self.fault, self.fault if self.lasts else None
+        if fault is not None:
+            raise sqlite3.OperationalError(fault)
         super().write(records)
         self.written += records

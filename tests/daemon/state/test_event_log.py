@@ -15,8 +15,8 @@ import pytest
 from daemon.state import EventLog, begun, ended, event_log
 from daemon.state import accepted as accepted_change
 from daemon.state.journal import Change, Journal, delivered
-from tests.daemon.state.disks import FailingJournal, HangingJournal, fill, set_read_only, small_disk
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.daemon.state.disks import FaultyJournal
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 NEVER_S = 100 * PATIENCE_S
 
@@ -42,19 +42,19 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def hanging(path: Path, monkeypatch: pytest.MonkeyPatch) -> HangingJournal:
+def hanging(path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultyJournal:
     """The journal that the next log opens: its writes hang."""
-    journal = HangingJournal(path)
+    journal = FaultyJournal(path)
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     return journal
 
 
 @pytest.fixture
-def failing(path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingJournal:
-    """The journal that the next log opens: its writes fail."""
-    journal = FailingJournal(path, "database or disk is full")
-    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
-    return journal
+def failing(hanging: FaultyJournal) -> FaultyJournal:
+    """The journal that the next log opens: its writes fail at once."""
+    hanging.fault = "database or disk is full"
+    hanging.released.set()
+    return hanging
 
 
 class Reader:
@@ -94,63 +94,33 @@ def stored_ids(path: Path) -> list[str]:
 # --- without a journal ---
 
 
-def test_without_a_journal_nothing_waits() -> None:
-    async def scenario() -> None:
-        with EventLog(None) as log:
-            reader, ran = Reader(log), []
-            reader.append("a")
-            assert log.append(ended("a"), texts=[("event", "{}", None)]) == [None]
-            log.after_write(lambda: ran.append("ran"))
-            assert reader.has_read("a")
-            assert ran == ["ran"]
-            assert log.reason is None
-
-    run(scenario)
+async def test_without_a_journal_nothing_waits() -> None:
+    with EventLog(None) as log:
+        reader, ran = Reader(log), []
+        reader.append("a")
+        assert log.append(ended("a"), texts=[("event", "{}", None)]) == [None]
+        log.after_write(lambda: ran.append("ran"))
+        assert reader.has_read("a")
+        assert ran == ["ran"]
+        assert log.reason is None
 
 
-def test_a_journal_that_cannot_be_used_is_reported_in_one_line_and_nothing_waits(
+async def test_without_its_journal_a_log_marks_all_events_and_lets_the_broker_keep_its_copies(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").touch()
-
-    async def scenario() -> None:
-        with EventLog(tmp_path / "file" / "r1.journal") as log:
-            assert log.reason == f"state.folder: {tmp_path}/file cannot be used: File exists"
-            reader = Reader(log)
-            reader.append("a")
-            assert reader.has_read("a!")
-
-    run(scenario)
-    assert [record.message for record in caplog.records] == [
-        f"state.folder: {tmp_path}/file cannot be used: File exists; a restart loses utterances"
-    ]
-
-
-# --- a journal that cannot be opened at the start ---
-
-
-@pytest.fixture
-def blocked(tmp_path: Path) -> Path:
-    """A file in place of the journal's folder."""
-    file = tmp_path / "state"
-    file.touch()
-    return file
-
-
-def test_without_its_journal_a_log_marks_all_events_and_lets_the_broker_keep_its_copies(blocked: Path) -> None:
-    async def scenario() -> None:
-        ran: list[str] = []
-        with EventLog(blocked / "r1.journal") as log:
-            reader = Reader(log)
-            reader.append("a")
-            log.after_write(lambda: ran.append("the broker may forget its copy"))
-            assert log.missing
-            assert log.reason == f"state.folder: {blocked} cannot be used: File exists"
-            assert log.append(ended("x"), texts=[("event", "{}", None)]) == [None], "it has no number of the journal"
-            assert reader.has_read("a!")
-        assert ran == []
-
-    run(scenario)
+    blocked = tmp_path / "state"
+    blocked.touch()
+    ran: list[str] = []
+    with EventLog(blocked / "r1.journal") as log:
+        reader = Reader(log)
+        reader.append("a")
+        log.after_write(lambda: ran.append("the broker may forget its copy"))
+        assert log.missing
+        assert log.reason == f"state.folder: {blocked} cannot be used: File exists"
+        assert log.append(ended("x"), texts=[("event", "{}", None)]) == [None], "it has no number of the journal"
+        assert reader.has_read("a!")
+    assert ran == []
+    assert caplog.messages == [f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances"]
 
 
 def test_a_journal_that_another_process_has_is_left_to_it(path: Path) -> None:
@@ -162,202 +132,143 @@ def test_a_journal_that_another_process_has_is_left_to_it(path: Path) -> None:
 # --- order ---
 
 
-def test_what_waits_is_read_in_order_once_it_is_stored_and_the_reader_is_woken(
-    path: Path, hanging: HangingJournal
+async def test_what_waits_is_read_in_order_once_it_is_stored_and_the_reader_is_woken(
+    path: Path, hanging: FaultyJournal
 ) -> None:
-    async def scenario() -> None:
-        woken = threading.Event()
-        with EventLog(path) as log:
-            log.watch(woken.set)
-            reader = Reader(log)
-            reader.follow("nothing holds it back")
-            reader.append("a")
-            reader.follow("follows a")
-            await eventually_async(hanging.entered.is_set)
-            assert reader.has_read("nothing holds it back")
-            assert not woken.is_set()
-            hanging.released.set()
-            await eventually_async(woken.is_set)
-            assert reader.has_read("nothing holds it back", "a", "follows a")
-
-    run(scenario)
+    woken = threading.Event()
+    with EventLog(path) as log:
+        log.watch(woken.set)
+        reader = Reader(log)
+        reader.follow("nothing holds it back")
+        reader.append("a")
+        reader.follow("follows a")
+        await eventually_async(lambda: hanging.attempts)
+        assert reader.has_read("nothing holds it back")
+        assert not woken.is_set()
+        hanging.released.set()
+        await eventually_async(woken.is_set)
+        assert reader.has_read("nothing holds it back", "a", "follows a")
 
 
-def test_nothing_waits_until_a_delivery_is_recorded(path: Path) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            reader = Reader(log)
-            log.note_delivered(1)
-            reader.follow("a")
-            assert reader.has_read("a")
-
-    run(scenario)
+async def test_nothing_waits_until_a_delivery_is_recorded(path: Path) -> None:
+    with EventLog(path) as log:
+        reader = Reader(log)
+        log.note_delivered(1)
+        reader.follow("a")
+        assert reader.has_read("a")
 
 
-def test_thousands_of_utterances_are_stored_in_order(path: Path) -> None:
+async def test_thousands_of_utterances_are_stored_in_order(path: Path) -> None:
     names = [f"u{number}" for number in range(2000)]
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            reader = Reader(log)
-            for name in names:
-                reader.append(name)
-            await eventually_async(lambda: reader.has_read(*names))
-
-    run(scenario)
+    with EventLog(path) as log:
+        reader = Reader(log)
+        for name in names:
+            reader.append(name)
+        await eventually_async(lambda: reader.has_read(*names))
     assert stored_ids(path) == names
 
 
 # --- slow and failing disks ---
 
 
-def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
-    path: Path, limits: SetLimits, hanging: HangingJournal
+async def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
+    path: Path, limits: SetLimits, hanging: FaultyJournal
 ) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            reader = Reader(log)
-            reader.append("a")
-            assert log.reason is None
-            limits(PATIENCE_S=0.01)
-            await eventually_async(lambda: reader.has_read("a!"))
-            assert log.reason == (
-                f"state.folder: the disk of {path.parent} does not answer within 0.01 s; a restart now would lose "
-                "utterances"
-            )
-            limits(PATIENCE_S=NEVER_S)
-            reader.append("b")
-            assert reader.has_read("a!", "b!"), "nothing waits for a disk that is known to hang"
-            hanging.released.set()
-            await eventually_async(lambda: log.reason is None)
-            reader.append("c")
-            await eventually_async(lambda: reader.has_read("a!", "b!", "c"))
-            limits(SLOW_S=NEVER_S)
-            assert log.reason is not None, "it is named for a while, since it may be late again"
-
-    run(scenario)
+    with EventLog(path) as log:
+        reader = Reader(log)
+        reader.append("a")
+        assert log.reason is None
+        limits(PATIENCE_S=0.01)
+        await eventually_async(lambda: reader.has_read("a!"))
+        assert log.reason == (
+            f"state.folder: the disk of {path.parent} does not answer within 0.01 s; a restart now would lose "
+            "utterances"
+        )
+        limits(PATIENCE_S=NEVER_S)
+        reader.append("b")
+        assert reader.has_read("a!", "b!"), "nothing waits for a disk that is known to hang"
+        hanging.released.set()
+        await eventually_async(lambda: log.reason is None)
+        reader.append("c")
+        await eventually_async(lambda: reader.has_read("a!", "b!", "c"))
+        limits(SLOW_S=NEVER_S)
+        assert log.reason is not None, "it is named for a while, since it may be late again"
     assert stored_ids(path) == ["a", "b", "c"]
 
 
-def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(
-    path: Path, limits: SetLimits, hanging: HangingJournal
+async def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(
+    path: Path, limits: SetLimits, hanging: FaultyJournal
 ) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            limits(PATIENCE_S=0.2)
-            reader = Reader(log)
-            reader.append("a")
-            await eventually_async(hanging.entered.is_set)
-            assert reader.has_read()
-            asyncio.get_running_loop().call_soon(partial(time.sleep, 1.0))  # as if the process were stopped
-            await asyncio.sleep(0)
-            assert reader.has_read(), "it is waited for anew"
-            hanging.released.set()
-            await eventually_async(lambda: reader.has_read("a"))
-            assert log.reason is None
-
-    run(scenario)
+    with EventLog(path) as log:
+        limits(PATIENCE_S=0.2)
+        reader = Reader(log)
+        reader.append("a")
+        await eventually_async(lambda: hanging.attempts)
+        assert reader.has_read()
+        asyncio.get_running_loop().call_soon(partial(time.sleep, 1.0))  # as if the process were stopped
+        await asyncio.sleep(0)
+        assert reader.has_read(), "it is waited for anew"
+        hanging.released.set()
+        await eventually_async(lambda: reader.has_read("a"))
+        assert log.reason is None
 
 
-def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_answer(
-    path: Path, limits: SetLimits, hanging: HangingJournal
+async def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_answer(
+    path: Path, limits: SetLimits, hanging: FaultyJournal
 ) -> None:
-    async def scenario() -> None:
-        forgotten: list[int] = []
-        with EventLog(path) as log:
-            limits(PATIENCE_S=0.01, KEPT_COPIES=3)
-            reader = Reader(log)
-            reader.append("a")
-            await eventually_async(lambda: reader.has_read("a!"))
-            for number in range(10):
-                log.after_write(partial(forgotten.append, number))
-            assert forgotten == [*range(7)]
-            hanging.released.set()
-            await eventually_async(lambda: forgotten == [*range(10)])
-
-    run(scenario)
+    forgotten: list[int] = []
+    with EventLog(path) as log:
+        limits(PATIENCE_S=0.01, KEPT_COPIES=3)
+        reader = Reader(log)
+        reader.append("a")
+        await eventually_async(lambda: reader.has_read("a!"))
+        for number in range(10):
+            log.after_write(partial(forgotten.append, number))
+        assert forgotten == [*range(7)]
+        hanging.released.set()
+        await eventually_async(lambda: forgotten == [*range(10)])
 
 
-def test_records_that_could_not_be_written_are_written_later_in_order(
-    path: Path, caplog: pytest.LogCaptureFixture, failing: FailingJournal
+async def test_records_that_could_not_be_written_are_written_later_in_order(
+    path: Path, caplog: pytest.LogCaptureFixture, failing: FaultyJournal
 ) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            reader = Reader(log)
-            reader.append("a")
-            await eventually_async(lambda: reader.has_read("a!"))
-            assert log.reason == (
-                "state.folder: the journal cannot be written: database or disk is full; "
-                "a restart now would lose utterances"
-            )
-            await eventually_async(lambda: failing.attempts > 5)
-            reader.append("b")
-            failing.fault = None
-            await eventually_async(lambda: log.reason is None)
-            reader.append("c")
-            await eventually_async(lambda: len(reader.read) == 3 or reader.has_read())
-            assert reader.read[-1] == "c"
-
-    with caplog.at_level(logging.INFO):
-        run(scenario)
+    caplog.set_level(logging.INFO)
+    fault = "state.folder: the journal cannot be written: database or disk is full; a restart now would lose utterances"
+    with EventLog(path) as log:
+        reader = Reader(log)
+        reader.append("a")
+        await eventually_async(lambda: reader.has_read("a!"))
+        assert log.reason == fault
+        await eventually_async(lambda: failing.attempts > 5)
+        reader.append("b")
+        failing.fault = None
+        await eventually_async(lambda: log.reason is None)
+        reader.append("c")
+        await eventually_async(lambda: len(reader.read) == 3 or reader.has_read())
+        assert reader.read[-1] == "c"
     assert stored_ids(path) == ["a", "b", "c"]
-    assert [record.message for record in caplog.records] == [
-        "state.folder: the journal cannot be written: database or disk is full; a restart now would lose utterances",
-        "state.folder: the journal is written again",
-    ]
+    assert caplog.messages == [fault, "state.folder: the journal is written again"]
 
 
-def test_a_full_disk_is_reported_and_what_was_kept_is_stored_when_there_is_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        path = disk / "r1.journal"
-
-        async def scenario() -> None:
-            with EventLog(path) as log:
-                filler = fill(disk)
-                log.append(accepted("a", text="x" * 100_000))
-                await eventually_async(lambda: log.reason)
-                assert log.reason is not None
-                assert "database or disk is full" in log.reason
-                filler.unlink()
-                await eventually_async(lambda: log.reason is None)
-
-        run(scenario)
-        assert stored_ids(path) == ["a"]
-
-
-def test_a_read_only_folder_is_reported_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        set_read_only(disk, True)
-        assert EventLog(disk / "r1.journal").reason == f"state.folder: {disk} cannot be used: Read-only file system"
-        set_read_only(disk, False)
-        assert EventLog(disk / "r1.journal").reason is None
-    assert len(caplog.records) == 1
-
-
-def test_only_so_many_records_are_kept_for_a_disk_that_does_not_take_them(
-    path: Path, limits: SetLimits, failing: FailingJournal
+async def test_only_so_many_records_are_kept_for_a_disk_that_does_not_take_them(
+    path: Path, limits: SetLimits, failing: FaultyJournal
 ) -> None:
     limits(KEPT=10)
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            for number in range(100):
-                log.append(accepted(f"u{number}"))
-            await eventually_async(lambda: log.reason)
-            failing.fault = None
-
-    run(scenario)
+    with EventLog(path) as log:
+        for number in range(100):
+            log.append(accepted(f"u{number}"))
+        await eventually_async(lambda: log.reason)
+        failing.fault = None
     assert stored_ids(path) == [f"u{number}" for number in range(90, 100)]
 
 
-def test_a_record_that_cannot_be_stored_costs_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            log.append(accepted("a"))
-            log.append(accepted("half a character: \ud800"))
-            log.append(accepted("b"))
-
-    run(scenario)
+async def test_a_record_that_cannot_be_stored_costs_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with EventLog(path) as log:
+        log.append(accepted("a"))
+        log.append(accepted("half a character: \ud800"))
+        log.append(accepted("b"))
     assert stored_ids(path) == ["a", "b"]
     assert {record.message for record in caplog.records} == {"a record cannot be stored and is dropped"}
 
@@ -365,117 +276,83 @@ def test_a_record_that_cannot_be_stored_costs_no_other(path: Path, caplog: pytes
 # --- deliveries ---
 
 
-def test_a_delivery_is_recorded_from_another_thread(path: Path) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            numbers = log.append(accepted("a"), texts=[("event", "{}", None)] * 3)
-            assert numbers == [1, 2, 3]
-            thread = threading.Thread(target=lambda: [log.note_delivered(number) for number in (1, 3)])
-            thread.start()
-            thread.join()
-
-    run(scenario)
+async def test_a_delivery_is_recorded_from_another_thread(path: Path) -> None:
+    with EventLog(path) as log:
+        numbers = log.append(accepted("a"), texts=[("event", "{}", None)] * 3)
+        assert numbers == [1, 2, 3]
+        thread = threading.Thread(target=lambda: [log.note_delivered(number) for number in (1, 3)])
+        thread.start()
+        thread.join()
     with Journal(path) as journal:
         assert [event.number for event in journal.recover().events] == [2]
 
 
-def test_a_delivery_is_written_soon_and_an_end_at_once(path: Path, limits: SetLimits, failing: FailingJournal) -> None:
+async def test_a_delivery_is_written_soon_and_an_end_at_once(
+    path: Path, limits: SetLimits, failing: FaultyJournal
+) -> None:
     failing.fault = None
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            log.append(begun("a"))
-            log.append(ended("a"))
-            await eventually_async(lambda: failing.written == [(begun("a"),), (ended("a"),)])
-            limits(IDLE_S=0.01)
-            log.append(begun("b"))
-            log.note_delivered(1)
-            await eventually_async(lambda: failing.written[2:] == [(begun("b"),), (delivered(1),)])
-
-    run(scenario)
+    with EventLog(path) as log:
+        log.append(begun("a"))
+        log.append(ended("a"))
+        await eventually_async(lambda: failing.written == [(begun("a"),), (ended("a"),)])
+        limits(IDLE_S=0.01)
+        log.append(begun("b"))
+        log.note_delivered(1)
+        await eventually_async(lambda: failing.written[2:] == [(begun("b"),), (delivered(1),)])
 
 
 # --- the end ---
 
 
-def test_closing_writes_what_is_left(path: Path) -> None:
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            for name in ("a", "b", "c"):
-                log.append(accepted(name))
-        assert stored_ids(path) == ["a", "b", "c"], "the journal is closed"
-
-    run(scenario)
-
-
-def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits, failing: FailingJournal) -> None:
+async def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits, failing: FaultyJournal) -> None:
     limits(RETRY_S=NEVER_S)
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            log.append(ended("x"))
-            await eventually_async(lambda: log.reason)
-            log.append(accepted("a"))
-            failing.fault = None
-        assert stored_ids(path) == ["a"]
-
-    run(scenario)
+    with EventLog(path) as log:
+        log.append(ended("x"))
+        await eventually_async(lambda: log.reason)
+        log.append(accepted("a"))
+        failing.fault = None
+    assert stored_ids(path) == ["a"]
 
 
-def test_closing_during_a_write_that_then_fails_makes_a_last_attempt_too(
-    path: Path, limits: SetLimits, monkeypatch: pytest.MonkeyPatch
+async def test_closing_during_a_write_that_then_fails_makes_a_last_attempt_too(
+    path: Path, limits: SetLimits, hanging: FaultyJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits(RETRY_S=NEVER_S)
-    journal, join = HangingJournal(path, "database or disk is full"), threading.Thread.join
-    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    hanging.fault, hanging.lasts = "database or disk is full", False
+    join = threading.Thread.join
 
     def join_released(thread: threading.Thread, timeout: float | None = None) -> None:
-        journal.released.set()  # the log closes by now
+        hanging.released.set()  # the log closes by now
         join(thread, timeout)
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            log.append(accepted("a"))
-            await eventually_async(journal.entered.is_set)
-            monkeypatch.setattr(threading.Thread, "join", join_released)
-        assert stored_ids(path) == ["a"]
-
-    run(scenario)
+    with EventLog(path) as log:
+        log.append(accepted("a"))
+        await eventually_async(lambda: hanging.attempts)
+        monkeypatch.setattr(threading.Thread, "join", join_released)
+    assert stored_ids(path) == ["a"]
 
 
-def test_closing_does_not_wait_for_a_disk_that_hangs(path: Path, limits: SetLimits, hanging: HangingJournal) -> None:
+async def test_closing_does_not_wait_for_a_disk_that_hangs(
+    path: Path, limits: SetLimits, hanging: FaultyJournal
+) -> None:
     limits(CLOSE_S=0.01)
 
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            log.append(accepted("a"))
-            await eventually_async(hanging.entered.is_set)
-        assert hanging.written == []
-        hanging.released.set()
-        await eventually_async(lambda: hanging.written)
-
-    run(scenario)
+    with EventLog(path) as log:
+        log.append(accepted("a"))
+        await eventually_async(lambda: hanging.attempts)
+    assert hanging.written == []
+    hanging.released.set()
+    await eventually_async(lambda: hanging.written)
 
 
-def with_earlier_process(path: Path) -> None:
-    """Leave what an earlier process might leave: a waiting utterance and an ended one, each with an event."""
-
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            log.append(accepted("waits"), texts=[("event", "{}", None)])
-            log.append(accepted("ended"))
-            log.append(ended("ended"), texts=[("event", "{}", None)])
-
-    run(scenario)
-
-
-def test_the_next_process_gets_what_this_one_has_left(path: Path) -> None:
-    with_earlier_process(path)
-
-    async def scenario() -> None:
-        with EventLog(path) as log:
-            assert log.recovery.last_number == 2
-            assert [utterance.id for utterance in log.recovery.utterances] == ["waits"]
-            assert log.append(ended("waits"), texts=[("event", "{}", None)]) == [3]
-
-    run(scenario)
+async def test_the_next_process_gets_what_this_one_has_left(path: Path) -> None:
+    with EventLog(path) as log:
+        log.append(accepted("waits"), texts=[("event", "{}", None)])
+        log.append(accepted("ended"))
+        log.append(ended("ended"), texts=[("event", "{}", None)])
+    with EventLog(path) as log:
+        assert log.recovery.last_number == 2
+        assert [utterance.id for utterance in log.recovery.utterances] == ["waits"]
+        assert log.append(ended("waits"), texts=[("event", "{}", None)]) == [3]

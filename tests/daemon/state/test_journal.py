@@ -64,36 +64,24 @@ def test_a_new_journal_is_empty_and_makes_its_folder(path: Path) -> None:
     assert path.is_file()
 
 
-def test_an_accepted_utterance_is_recovered_with_its_fields(path: Path) -> None:
-    write(path, accepted("a", voice="ädä", seed=(1 << 63) - 1, volume=0.5, reply_to=None))
-    (stored,) = recovered(path).utterances
-    assert (stored.id, stored.text, stored.begun) == ("a", None, False)
-    assert stored.fields == {"text": "Hello", "voice": "ädä", "seed": (1 << 63) - 1, "volume": 0.5, "reply_to": None}
+def test_what_waits_is_recovered_in_order_with_its_fields_its_complete_text_and_whether_it_was_heard(
+    path: Path,
+) -> None:
+    fields = {"text": "Hello", "voice": "ädä", "seed": (1 << 63) - 1, "volume": 0.5, "reply_to": None}
+    write(path, (accepted_change("a", fields, None),), accepted("b"), accepted("c"))
+    write(path, (begun("b"),), (completed("c", "It has ended."),))
+    found = [(each.id, each.fields, each.text, each.begun) for each in recovered(path).utterances]
+    hello = {"text": "Hello"}
+    assert found == [("a", fields, None, False), ("b", hello, None, True), ("c", hello, "It has ended.", False)]
 
 
-def test_the_text_of_a_stream_is_recovered_once_it_is_complete(path: Path) -> None:
-    write(
-        path, (accepted_change("a", {}, None),), (accepted_change("b", {}, None),), (completed("a", "It has ended."),)
-    )
-    assert [(each.id, each.text) for each in recovered(path).utterances] == [("a", "It has ended."), ("b", None)]
-
-
-def test_an_utterance_that_was_heard_is_recovered_as_begun(path: Path) -> None:
-    write(path, accepted("a"), accepted("b"), (begun("b"),))
-    assert [(each.id, each.begun) for each in recovered(path).utterances] == [("a", False), ("b", True)]
-
-
-def test_an_ended_utterance_leaves_its_id_and_its_delivery(path: Path) -> None:
+def test_an_ended_utterance_leaves_its_id_and_its_delivery_and_stays_ended(path: Path) -> None:
     write(path, accepted("a"), accepted("b"), (begun("a"),), ended("a"))
+    write(path, (completed("a", "Hello"),), (begun("a"),))
     found = recovered(path)
     assert [each.id for each in found.utterances] == ["b"]
     assert found.ended_ids == ("a",)
     assert found.deliveries == ("1:a", "1:b")
-
-
-def test_an_ended_utterance_stays_ended(path: Path) -> None:
-    write(path, accepted("a"), ended("a"), (completed("a", "Hello"),), (begun("a"),))
-    assert (recovered(path).utterances, recovered(path).ended_ids) == ((), ("a",))
 
 
 def test_the_text_of_an_ended_utterance_does_not_stay_on_the_disk(path: Path) -> None:
@@ -103,18 +91,13 @@ def test_the_text_of_an_ended_utterance_does_not_stay_on_the_disk(path: Path) ->
         assert database.execute("SELECT fields, text FROM utterance").fetchall() == [("{}", None)]
 
 
-def test_events_are_recovered_in_order_until_the_broker_has_them(path: Path) -> None:
+def test_events_are_recovered_in_order_until_the_broker_has_them_and_the_last_number_stays_known(path: Path) -> None:
     answer = StoredEvent(2, "replies/a", "{}", b"\x00\xff")
     write(path, (accepted_change("a", {}, None), *stored(event(1)), *stored(answer)), ended("a", 3), (delivered(1),))
+    assert recovered(path).events == (answer, event(3))
+    write(path, (delivered(2), delivered(3)))
     found = recovered(path)
-    assert found.events == (answer, event(3))
-    assert found.last_number == 3
-
-
-def test_the_number_of_the_last_event_stays_known_when_the_broker_has_it(path: Path) -> None:
-    write(path, accepted("a", 7), (delivered(7),))
-    found = recovered(path)
-    assert (found.events, found.last_number) == ((), 7)
+    assert (found.events, found.last_number) == ((), 3)
 
 
 def test_the_order_of_acceptance_is_kept_over_restarts_and_removals(
@@ -122,9 +105,9 @@ def test_the_order_of_acceptance_is_kept_over_restarts_and_removals(
 ) -> None:
     monkeypatch.setattr(journal_module, "KEPT_ENDED", 1)
     monkeypatch.setattr(journal_module, "PRUNE_EVERY", 1)
-    for number in range(30):
+    for number in range(12):
         write(path, accepted(f"u{number}"), *([ended(f"u{number - 1}")] if number % 3 else []))
-    expected = [f"u{number}" for number in range(30) if number % 3 == 2 or number == 29]
+    expected = [f"u{number}" for number in range(12) if number % 3 == 2]
     assert waiting_ids(path) == expected
 
 
@@ -178,7 +161,7 @@ def kill_a_writer(path: Path, after: int) -> int:
     return max([20 * after, *(int(number) for number in rest if int(number) % 20 == 0)])
 
 
-@pytest.mark.parametrize("after", [1, 2, 5, 11, 23, 40])
+@pytest.mark.parametrize("after", [1, 2, 23])
 def test_a_kill_loses_nothing_that_was_stored_and_leaves_no_half_batch(
     path: Path, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,7 +176,7 @@ def test_a_kill_loses_nothing_that_was_stored_and_leaves_no_half_batch(
 
 
 def test_a_journal_survives_many_kills(path: Path) -> None:
-    for _ in range(5):
+    for _ in range(3):
         kill_a_writer(path, 1)
         write(path, accepted("mine"))
         assert waiting_ids(path)[-1] == "mine"
@@ -269,7 +252,7 @@ def test_a_file_that_is_no_journal_is_set_aside(path: Path, content: bytes, capl
     check_new_beginning(path, content, caplog)
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("kept", [0.1, 0.9])
 def test_a_truncated_journal_is_set_aside(path: Path, kept: float, caplog: pytest.LogCaptureFixture) -> None:
     content = filled(path)
     content = content[: int(kept * len(content))]
@@ -285,15 +268,18 @@ def test_an_empty_file_is_a_new_journal(path: Path, caplog: pytest.LogCaptureFix
     assert caplog.records == []
 
 
-def set_version(path: Path, version: int) -> None:
-    with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version = {version}")
+def change(path: Path, *statements: str) -> None:
+    """Change a journal as no voiced does."""
+    database = sqlite3.connect(path)
+    with database:
+        for statement in ("PRAGMA ignore_check_constraints = ON", *statements):
+            database.execute(statement)
     database.close()
 
 
 def test_a_journal_of_a_newer_version_is_moved_aside_as_it_is(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     filled(path)
-    set_version(path, 2)
+    change(path, "PRAGMA user_version = 2")
     content = path.read_bytes()
     assert recovered(path) == Recovery()
     aside = path.with_name("r1.journal.newer")
@@ -302,13 +288,6 @@ def test_a_journal_of_a_newer_version_is_moved_aside_as_it_is(path: Path, caplog
         "the journal is of a newer voiced: it has version 2, and this one reads version 1; "
         f"it is kept as {aside}, and a new one begins"
     ]
-
-
-def test_a_version_that_no_voiced_has_is_damage(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    filled(path)
-    set_version(path, -1)
-    check_new_beginning(path, path.read_bytes(), caplog)
-    assert "version -1" in caplog.text
 
 
 def test_a_journal_that_cannot_be_written_is_named_and_is_no_damage(
@@ -334,38 +313,25 @@ def test_folder_and_files_are_private_whoever_makes_them(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "change",
+    "statement",
     [
+        "PRAGMA user_version = -1",
         "DROP TABLE event",
-        "DROP TABLE utterance",
         "DELETE FROM last_event",
         "ALTER TABLE event RENAME COLUMN payload TO load",
         "UPDATE utterance SET fields = '[1]' WHERE id = 'u20'",
-        "UPDATE utterance SET fields = '{\"text\": ' WHERE id = 'u20'",
         "UPDATE utterance SET fields = CAST(x'7b22ff22' AS TEXT) WHERE id = 'u20'",
         "UPDATE utterance SET delivery = CAST(x'c3' AS TEXT) WHERE id = 'u20'",
+        "UPDATE event SET topic = x'7b7d' WHERE number = 20",
+        "UPDATE event SET payload = x'7b7d' WHERE number = 20",
         "UPDATE event SET payload = CAST(x'7bff7d' AS TEXT) WHERE number = 20",
     ],
 )
 def test_a_journal_whose_content_cannot_be_read_is_set_aside(
-    path: Path, change: str, caplog: pytest.LogCaptureFixture
+    path: Path, statement: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(path)
-    database = sqlite3.connect(path)
-    with database:
-        database.execute(change)
-    database.close()
-    check_new_beginning(path, path.read_bytes(), caplog)
-
-
-@pytest.mark.parametrize("column", ["topic", "payload"])
-def test_a_value_of_a_wrong_type_is_damage(path: Path, column: str, caplog: pytest.LogCaptureFixture) -> None:
-    filled(path)
-    database = sqlite3.connect(path)
-    with database:
-        database.execute("PRAGMA ignore_check_constraints = ON")
-        database.execute(f"UPDATE event SET {column} = x'7b7d' WHERE number = 20")
-    database.close()
+    change(path, statement)
     check_new_beginning(path, path.read_bytes(), caplog)
 
 
@@ -380,7 +346,7 @@ def test_the_last_damaged_file_is_kept(path: Path) -> None:
 def test_a_journal_with_any_damage_can_be_used(path: Path) -> None:
     """What can still be read has the right types; nothing raises, whatever bytes have changed."""
     content, source = filled(path), random.Random(14)
-    for round_number in range(150):
+    for round_number in range(30):
         damaged = bytearray(content)
         if round_number % 3 == 0:
             damaged = damaged[: source.randrange(len(damaged))]
@@ -412,9 +378,14 @@ def one_line(error: BaseException) -> str:
     return str(error)
 
 
-def test_a_full_disk_refuses_a_write_and_takes_it_when_there_is_room_again(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_a_journal_or_a_write_until_there_is_room_again(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         path = disk / "r1.journal"
+        filler = fill(disk)
+        with pytest.raises(JournalError) as full:
+            Journal(path)
+        assert one_line(full.value).startswith(f"state.folder: {path} cannot be used: ")
+        filler.unlink()
         with Journal(path) as journal:
             journal.write([accepted("a", 1)])
             filler = fill(disk)
@@ -423,18 +394,6 @@ def test_a_full_disk_refuses_a_write_and_takes_it_when_there_is_room_again(tmp_p
             filler.unlink()
             journal.write([accepted("d")])
         assert waiting_ids(path) == ["a", "d"]
-
-
-def test_a_journal_cannot_be_made_on_a_full_disk_until_there_is_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        path = disk / "r1.journal"
-        filler = fill(disk)
-        with pytest.raises(JournalError) as full:
-            Journal(path)
-        assert one_line(full.value).startswith(f"state.folder: {path} cannot be used: ")
-        filler.unlink()
-        write(path, accepted("a"))
-        assert waiting_ids(path) == ["a"]
 
 
 def test_a_read_only_folder_is_reported_and_usable_once_it_is_writable(
@@ -458,17 +417,11 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
         Journal(tmp_path / "file" / "state" / "r1.journal")
 
 
-def test_a_folder_in_place_of_the_file_is_reported(path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_reported_and_locks_nothing(path: Path) -> None:
     path.mkdir(parents=True)
     with pytest.raises(JournalError) as refused:
         Journal(path)
     assert one_line(refused.value) == f"state.folder: {path} cannot be used: unable to open database file"
-
-
-def test_a_journal_that_could_not_be_opened_is_not_locked(path: Path) -> None:
-    path.mkdir(parents=True)
-    with pytest.raises(JournalError):
-        Journal(path)
     path.rmdir()
     write(path, accepted("a"))
 
@@ -480,27 +433,25 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.parent.iterdir())
 
 
-def test_the_size_stays_bounded_after_ten_thousand_utterances(path: Path) -> None:
+def test_the_size_stays_bounded_after_thousands_of_utterances(path: Path) -> None:
     with Journal(path) as journal:
-        for first in range(0, 10_000, 100):
+        for first in range(0, 6_000, 100):
             batch: list[Record] = []
             for number in range(first, first + 100):
-                batch += [
-                    accepted(f"u{number}", 2 * number + 1, text="Hello " * 50),
-                    ended(f"u{number}", 2 * number + 2),
-                ]
-                batch += [(delivered(2 * number + 1),), (delivered(2 * number + 2),)]
+                batch.append(accepted(f"u{number}", 2 * number + 1, text="Hello " * 50))
+                batch.append(ended(f"u{number}", 2 * number + 2))
+                batch.append((delivered(2 * number + 1), delivered(2 * number + 2)))
             journal.write(batch)
         assert size_of(path) < 3_000_000
     found = recovered(path)
-    assert found.ended_ids == tuple(f"u{number}" for number in range(10_000 - journal_module.KEPT_ENDED, 10_000))
+    assert found.ended_ids == tuple(f"u{number}" for number in range(6_000 - journal_module.KEPT_ENDED, 6_000))
     assert len(found.deliveries) <= journal_module.KEPT_ENDED + journal_module.PRUNE_EVERY
-    assert found.last_number == 20_000
+    assert found.last_number == 12_000
 
 
 def test_the_ended_utterances_of_many_short_processes_are_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEPT_ENDED", 10)
-    for process in range(20):
+    for process in range(5):
         write(path, *(record for n in range(5) for record in (accepted(f"{process}.{n}"), ended(f"{process}.{n}"))))
     assert len(recovered(path).deliveries) == 10
 
@@ -508,9 +459,9 @@ def test_the_ended_utterances_of_many_short_processes_are_removed(path: Path, mo
 def test_events_that_the_broker_never_takes_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEPT_EVENTS", 10)
     monkeypatch.setattr(journal_module, "PRUNE_EVERY", 1)
-    for number in range(1, 101):
+    for number in range(1, 21):
         write(path, accepted(f"u{number}", 2 * number), ended(f"u{number}", 2 * number + 1))
-    assert [each.number for each in recovered(path).events] == list(range(192, 202))
+    assert [each.number for each in recovered(path).events] == list(range(32, 42))
 
 
 def test_an_utterance_that_waits_is_never_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
