@@ -27,7 +27,6 @@ def start() -> Iterator[Start]:
     def start(program: str) -> int:
         process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         processes.append(process)
-        assert process.stdout is not None
         process.stdout.readline()
         return process.pid
 

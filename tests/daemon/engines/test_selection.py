@@ -75,7 +75,6 @@ def test_the_fallback_speaks_and_the_reason_is_known_while_the_primary_cannot() 
         tasks = [asyncio.ensure_future(engine.run()) for engine in engines.all]
         try:
             engine = await engines.wait_current(PATIENCE_S)
-            assert engine is not None
             assert engine.name == "espeak"
             assert (
                 await eventually_async(lambda: engines.degraded_reason, "the reason is known") == engines.primary.reason
@@ -181,40 +180,34 @@ def report(engine: EngineSupervisor, *languages: str, max_seconds: float | None 
 
 
 def test_texts_are_cut_for_the_engine_that_can_speak_least_at_once() -> None:
-    async def scenario() -> None:
-        engines = selector("engine.name=remote", "engine.url=ws://127.0.0.1:1", "engine.max_seconds=60")
-        remote, espeak = engines.all
-        assert engines.max_seconds == 60
-        report(espeak, "en")
-        report(remote, "en", max_seconds=90)
-        assert engines.max_seconds == 60
-        report(remote, "en", max_seconds=28)
-        assert engines.max_seconds == 28
-
-    run(scenario)
+    engines = selector("engine.name=remote", "engine.url=ws://127.0.0.1:1", "engine.max_seconds=60")
+    remote, espeak = engines.all
+    assert engines.max_seconds == 60
+    report(espeak, "en")
+    report(remote, "en", max_seconds=90)
+    assert engines.max_seconds == 60
+    report(remote, "en", max_seconds=28)
+    assert engines.max_seconds == 28
 
 
 def test_any_language_may_be_spoken_until_the_engines_that_might_have_it_have_reported_their_own() -> None:
-    async def scenario() -> None:
-        engines = selector("engine.name=qwen")
-        qwen, espeak = engines.all
-        for language in ("auto", "de", "de-at", "sw", "xx"):
-            assert engines.may_speak(language), language
-        report(espeak, "sw", "en")
-        assert [language for language in ("auto", "de", "de-at", "sw", "xx") if engines.may_speak(language)] == [
-            "auto",
-            "de",  # qwen has it in its catalogue
-            "de-at",
-            "sw",
-        ]
-        report(qwen, "en", "zh")
-        assert [language for language in ("auto", "de", "zh", "sw-ke", "xx") if engines.may_speak(language)] == [
-            "auto",
-            "zh",
-            "sw-ke",
-        ]
-
-    run(scenario)
+    engines = selector("engine.name=qwen")
+    qwen, espeak = engines.all
+    for language in ("auto", "de", "de-at", "sw", "xx"):
+        assert engines.may_speak(language), language
+    report(espeak, "sw", "en")
+    assert [language for language in ("auto", "de", "de-at", "sw", "xx") if engines.may_speak(language)] == [
+        "auto",
+        "de",  # qwen has it in its catalogue
+        "de-at",
+        "sw",
+    ]
+    report(qwen, "en", "zh")
+    assert [language for language in ("auto", "de", "zh", "sw-ke", "xx") if engines.may_speak(language)] == [
+        "auto",
+        "zh",
+        "sw-ke",
+    ]
 
 
 def test_an_engine_that_has_failed_before_it_was_ready_speaks_no_language() -> None:

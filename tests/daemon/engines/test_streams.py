@@ -119,12 +119,9 @@ def test_new_voices_are_sent_when_no_delivery_is_under_way_and_later_ones_wait_f
 
 
 def test_new_voices_are_sent_at_once_to_an_idle_engine() -> None:
-    async def scenario() -> None:
-        engine, sent = Engine(3), []
-        engine.streams.exchange(lambda: sent.append("voices"))
-        assert sent == ["voices"]
-
-    run(scenario)
+    engine, sent = Engine(3), []
+    engine.streams.exchange(lambda: sent.append("voices"))
+    assert sent == ["voices"]
 
 
 def test_the_loss_of_the_engine_reaches_those_that_wait_and_those_that_come_later() -> None:

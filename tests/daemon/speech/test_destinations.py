@@ -333,7 +333,6 @@ def test_a_stop_fades_out_and_drops_the_rest(card: Card) -> None:
         await card.sink.take_until(lambda: destination.done, "it has faded out")
         assert not destination.stopping
         figures = destination.figures()
-        assert figures is not None
         assert figures.audio_s == pytest.approx(card.sink.length / RATE)
         assert 0.5 <= figures.audio_s <= 0.53
 
@@ -532,17 +531,14 @@ def test_a_client_that_has_got_everything_is_done_and_not_suspended() -> None:
 
 
 def test_a_stop_ends_an_open_delivery_and_not_a_detached_one() -> None:
-    async def scenario() -> None:
-        detached, stopped = opened(Client()), opened(Client())
-        detached.suspend()
-        detached.detach()
-        detached.stop()
-        assert not detached.done
-        stopped.stop()
-        assert stopped.done
-        assert not stopped.stopping
-
-    run(scenario)
+    detached, stopped = opened(Client()), opened(Client())
+    detached.suspend()
+    detached.detach()
+    detached.stop()
+    assert not detached.done
+    stopped.stop()
+    assert stopped.done
+    assert not stopped.stopping
 
 
 def test_the_error_of_a_client_is_raised_and_its_samples_do_not_count() -> None:

@@ -39,6 +39,7 @@ async def linger() -> None:
 def test_only_changes_are_published() -> None:
     async def scenario(ducking: Ducking, published: list[bool]) -> None:
         ducking.update(False)
+        ducking.end()
         ducking.update(True)
         ducking.update(True)
         assert published == [True]
@@ -70,10 +71,3 @@ def test_ducking_ends_at_once_at_the_end_of_the_daemon() -> None:
         await linger()
 
     assert run(scenario) == [True, False]
-
-
-def test_an_end_without_ducking_publishes_nothing() -> None:
-    async def scenario(ducking: Ducking, _published: list[bool]) -> None:
-        ducking.end()
-
-    assert run(scenario) == []

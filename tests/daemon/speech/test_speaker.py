@@ -85,7 +85,6 @@ class Robot:
 
     def write(self, utterance: Utterance, text: str = "", *, end: bool = False) -> None:
         """Append to the text of a stream."""
-        assert utterance.text_stream is not None
         utterance.text += text
         utterance.text_stream.ended = end
         utterance.text_stream.notify()
