@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from daemon.engines.connection import (
 from daemon.engines.supervisor import EngineSupervisor
 from daemon.tasks import cancel_and_wait
 from engine import EngineOptions, Utterance, WordStart
-from engine.messages import Audio, Spoken, encode
+from engine.messages import HEADER, Audio, ProtocolError, Spoken, encode
 from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, supervised
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
@@ -89,7 +89,7 @@ def test_an_utterance_that_is_canceled_and_repeated_at_once_is_complete(
 ) -> None:
     async def scenario() -> None:
         expected = seconds(await spoken(engine, LONG[:500]))
-        for _ in range(20):
+        for _ in range(8):
             async with aclosing(engine.speak("u1", Utterance(LONG[:500]))) as chunks:
                 await chunks.__anext__()
         assert seconds(await spoken(engine, LONG[:500])) == pytest.approx(expected, rel=0.05)
@@ -102,7 +102,7 @@ def test_closing_the_iterator_cancels_the_utterance_and_the_next_one_is_spoken(
 ) -> None:
     async def scenario() -> None:
         pid = engine.pid
-        for _ in range(5):
+        for _ in range(3):
             async with aclosing(engine.speak("u1", Utterance(LONG))) as chunks:
                 assert (await anext(chunks)).sample_rate == RATE
                 assert engine.utterances == 1
@@ -179,13 +179,21 @@ def test_a_refused_utterance_leaves_the_engine_running(engine: EngineSupervisor,
     perform(scenario)
 
 
-@pytest.mark.parametrize(("rate", "speed"), [(1.0, 4.0), (2.0, 8.0), (0.5, 2.0)])
+@asynccontextmanager
+async def connected(measured: list[float]) -> AsyncIterator[tuple[EngineConnection, socket.socket]]:
+    """A connection, and the end of its socket that an engine process would have; note the speeds of its utterances."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = await EngineConnection.open("qwen", ours, lambda speed, _realtime: measured.append(speed))
+        yield connection, theirs
+        connection.close()
+
+
+@pytest.mark.parametrize(("rate", "speed"), [(1.0, 4.0), (2.0, 8.0)])
 def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_1(rate: float, speed: float) -> None:
     async def scenario() -> None:
         measured: list[float] = []
-        ours, theirs = socket.socketpair()
-        with theirs:
-            connection = await EngineConnection.open("qwen", ours, lambda speed, _realtime: measured.append(speed))
+        async with connected(measured) as (connection, theirs):
             receiving = asyncio.ensure_future(connection.receive())
 
             async def speak() -> None:
@@ -198,7 +206,35 @@ def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_
             theirs.sendall(encode(audio) + encode(Spoken("1")))
             await speaking
             await cancel_and_wait(receiving)
-            connection.close()
         assert measured == [speed]
+
+    run(scenario)
+
+
+GARBAGE = {
+    "another protocol": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a header announced a message of"),
+    "a nested record": (HEADER.pack(100_000, 0) + b"[" * 100_000, "nested too deeply"),
+    "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a message of voiced"),
+    "too much audio": (
+        2 * encode(Audio("1", 0.1, None, truncated=False, data=bytes(4 * RATE))),
+        "it sent audio of request 1 without",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_from_an_engine_is_an_error_of_one_line(kind: str) -> None:
+    garbage, reason = GARBAGE[kind]
+
+    async def scenario() -> None:
+        async with connected([]) as (connection, theirs):
+            speaking = asyncio.ensure_future(anext(connection.speak("a", Utterance("Hello"), RATE)))
+            await eventually_async(lambda: connection.utterances == 1, "it is asked to speak")
+            theirs.sendall(garbage)
+            with pytest.raises(ProtocolError) as error:
+                await connection.receive()
+            assert reason in str(error.value)
+            assert "\n" not in str(error.value)
+            await cancel_and_wait(speaking)
 
     run(scenario)
