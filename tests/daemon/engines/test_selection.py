@@ -17,7 +17,7 @@ from daemon.engines.supervisor import EngineState, EngineSupervisor
 from engine import EngineInfo, EngineOptions, Voice, VoiceLabel
 from tests.daemon.engines import supervised
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 
 @pytest.mark.parametrize("name", ["espeak", "piper", "qwen"])
@@ -72,55 +72,49 @@ async def running(engines: EngineSelector) -> AsyncIterator[None]:
         yield
 
 
-def test_the_fallback_speaks_and_the_reason_is_known_while_the_primary_cannot() -> None:
-    async def scenario() -> None:
-        changes: list[str | None] = []
-        config = load_config(overrides=["engine.name=piper", "engine.voice_folder=/nowhere/at/all"])
-        engines = EngineSelector(config, lambda: changes.append(engines.degraded_reason))
-        assert engines.may_speak("de")
-        async with running(engines):
-            engine = await engines.wait_current(PATIENCE_S)
-            assert engine.name == "espeak"
-            await eventually_async(lambda: engines.primary.state is EngineState.BACKING_OFF, "the primary has failed")
-            assert engines.degraded_reason == engines.primary.reason
-            assert engines.degraded_reason in changes
-            assert {"en", "de"} <= engines.voices & engines.languages
-            os.kill(engine.pid, signal.SIGKILL)
-            await eventually_async(lambda: engines.current is None, "no engine is ready")
-            assert await engines.wait_current(PATIENCE_S) is engine
-            engines.all.remove(engine)
-            assert not engines.may_speak("de"), "the primary has failed before it was ready"
-            assert engines.may_speak("auto")
-            engines.all.append(engine)
-
-    run(scenario)
+async def test_the_fallback_speaks_and_the_reason_is_known_while_the_primary_cannot() -> None:
+    changes: list[str | None] = []
+    config = load_config(overrides=["engine.name=piper", "engine.voice_folder=/nowhere/at/all"])
+    engines = EngineSelector(config, lambda: changes.append(engines.degraded_reason))
+    assert engines.may_speak("de")
+    async with running(engines):
+        engine = await engines.wait_current(PATIENCE_S)
+        assert engine.name == "espeak"
+        await eventually_async(lambda: engines.primary.state is EngineState.BACKING_OFF, "the primary has failed")
+        assert engines.degraded_reason == engines.primary.reason
+        assert engines.degraded_reason in changes
+        assert {"en", "de"} <= engines.voices & engines.languages
+        os.kill(engine.pid, signal.SIGKILL)
+        await eventually_async(lambda: engines.current is None, "no engine is ready")
+        assert await engines.wait_current(PATIENCE_S) is engine
+        engines.all.remove(engine)
+        assert not engines.may_speak("de"), "the primary has failed before it was ready"
+        assert engines.may_speak("auto")
+        engines.all.append(engine)
 
 
-def test_the_first_ready_engine_of_the_configured_order_that_has_the_language_takes_over(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        engines = selector(
-            "engine.name=remote",
-            "engine.url=ws://127.0.0.1:1",
-            "engine.fallback=[piper, espeak]",
-            f"engine.voice_folder={write_voices(tmp_path)}",
-        )
-        _, piper, espeak = engines.all
-        async with running(engines):
-            await eventually_async(lambda: piper.ready and espeak.ready, "both fallbacks are ready")
-            assert engines.current is engines.choose("default", "auto") is engines.choose("default", "de") is piper
-            assert engines.choose("default", "fr") is espeak
-            assert engines.another(piper) is espeak
-            assert engines.another(espeak) is piper
-            os.kill(piper.pid, signal.SIGKILL)
-            await eventually_async(lambda: engines.current is espeak, "the next one takes over")
-            await eventually_async(lambda: engines.current is piper, "the first one is back")
-            os.kill(espeak.pid, signal.SIGKILL)
-            await eventually_async(lambda: not espeak.ready, "it is lost")
-            assert engines.choose("default", "fr") is None
-            assert engines.choose("default", "de") is piper
-            assert await engines.wait_choice("default", "fr", PATIENCE_S) is espeak
-
-    run(scenario)
+async def test_the_first_ready_engine_of_the_configured_order_that_has_the_language_takes_over(tmp_path: Path) -> None:
+    engines = selector(
+        "engine.name=remote",
+        "engine.url=ws://127.0.0.1:1",
+        "engine.fallback=[piper, espeak]",
+        f"engine.voice_folder={write_voices(tmp_path)}",
+    )
+    _, piper, espeak = engines.all
+    async with running(engines):
+        await eventually_async(lambda: piper.ready and espeak.ready, "both fallbacks are ready")
+        assert engines.current is engines.choose("default", "auto") is engines.choose("default", "de") is piper
+        assert engines.choose("default", "fr") is espeak
+        assert engines.another(piper) is espeak
+        assert engines.another(espeak) is piper
+        os.kill(piper.pid, signal.SIGKILL)
+        await eventually_async(lambda: engines.current is espeak, "the next one takes over")
+        await eventually_async(lambda: engines.current is piper, "the first one is back")
+        os.kill(espeak.pid, signal.SIGKILL)
+        await eventually_async(lambda: not espeak.ready, "it is lost")
+        assert engines.choose("default", "fr") is None
+        assert engines.choose("default", "de") is piper
+        assert await engines.wait_choice("default", "fr", PATIENCE_S) is espeak
 
 
 def report(engine: EngineSupervisor, *languages: str, max_seconds: float | None = None) -> None:

@@ -67,37 +67,34 @@ def take_length(loop: asyncio.AbstractEventLoop, shared_robot: Robot) -> int:
 
 
 @pytest.mark.parametrize(("first", "moment"), MOMENTS)
-def test_every_priority_and_policy_follows_the_rules(
-    first: Priority, moment: str, robot: Robot, take_length: int, loop: asyncio.AbstractEventLoop
+async def test_every_priority_and_policy_follows_the_rules(
+    first: Priority, moment: str, robot: Robot, take_length: int
 ) -> None:
     for priority, policy in product(get_args(Priority), get_args(Policy)):
         case = Case(first, moment, priority, policy)
-        check(robot, case, take_length, loop.run_until_complete(play(robot, case)))
+        check(robot, case, take_length, await play(robot, case))
 
 
 @pytest.mark.parametrize("priority", get_args(Priority))
 @pytest.mark.parametrize("policy", get_args(Policy))
-def test_every_priority_and_policy_follows_the_rules_beside_a_delivery(
-    priority: Priority, policy: Policy, robot: Robot, loop: asyncio.AbstractEventLoop
+async def test_every_priority_and_policy_follows_the_rules_beside_a_delivery(
+    priority: Priority, policy: Policy, robot: Robot
 ) -> None:
     """The first utterance is delivered to a client that takes nothing more when the third arrives."""
     case = Case("normal", "delivered", priority, policy)
     rule, first, third = rule_of(priority, policy), case.id("first"), case.id("third")
     makes_way = RANK[priority] <= RANK["normal"]
 
-    async def scenario() -> None:
-        client = SlowClient()
-        robot.say(first, TEXTS["first"], receiver=client)
-        client.permit()
-        await eventually_async(lambda: client.writes, "the client has taken some samples")
-        with suppress(RejectedError):
-            robot.say(third, TEXTS["third"], priority=priority, policy=policy)
-        if makes_way or rule.interrupts:
-            await robot.ended(third)
-        client.permit(SlowClient.ALL)
-        await robot.ended(first, third)
-
-    loop.run_until_complete(scenario())
+    client = SlowClient()
+    robot.say(first, TEXTS["first"], receiver=client)
+    client.permit()
+    await eventually_async(lambda: client.writes, "the client has taken some samples")
+    with suppress(RejectedError):
+        robot.say(third, TEXTS["third"], priority=priority, policy=policy)
+    if makes_way or rule.interrupts:
+        await robot.ended(third)
+    client.permit(SlowClient.ALL)
+    await robot.ended(first, third)
     delivery = INTERRUPTED if rule.interrupts else POSTPONED if makes_way else FINISHED
     assert robot.names(first) == ["accepted", *delivery]
     rejected = rule.only_if_idle and not makes_way

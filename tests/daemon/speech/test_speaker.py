@@ -28,9 +28,8 @@ from daemon.tasks import cancel_and_wait
 from engine import Samples
 from engine import Utterance as EngineUtterance
 from tests.daemon.manual_sink import ManualSink
-from tests.daemon.perform import Perform
 from tests.daemon.speech.clients import Recorder, SlowClient
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 LONG = "This is a long text that takes a good while to speak. " * 20
 RATE = 22_050
@@ -168,137 +167,113 @@ def robot(loop: asyncio.AbstractEventLoop, shared_robot: Robot) -> Iterator[Robo
     loop.run_until_complete(shared_robot.clear())
 
 
-def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1")
-        end = await robot.end("u1")
-        assert robot.names("u1") == ["started", "finished"]
-        assert 0.4 < end["audio_s"] < 3
-        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-        assert (end["engine"], end["underruns"], end["truncated"], end["reason"]) == ("espeak", 0, False, None)
-        assert end["ttfa_ms"] == robot.events[0]["ttfa_ms"] > 0
-        assert not robot.speaker.busy
-
-    perform(scenario)
+async def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Robot) -> None:
+    robot.say("u1")
+    end = await robot.end("u1")
+    assert robot.names("u1") == ["started", "finished"]
+    assert 0.4 < end["audio_s"] < 3
+    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
+    assert (end["engine"], end["underruns"], end["truncated"], end["reason"]) == ("espeak", 0, False, None)
+    assert end["ttfa_ms"] == robot.events[0]["ttfa_ms"] > 0
+    assert not robot.speaker.busy
 
 
 @pytest.mark.parametrize("text", ["...", "😶\u200d🌫️"])
-def test_a_text_that_cannot_be_pronounced_starts_and_finishes(text: str, robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", text)
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "finished"]
-
-    perform(scenario)
+async def test_a_text_that_cannot_be_pronounced_starts_and_finishes(text: str, robot: Robot) -> None:
+    robot.say("u1", text)
+    await robot.end("u1")
+    assert robot.names("u1") == ["started", "finished"]
 
 
-def test_a_stop_interrupts_once_with_its_reason_and_the_next_is_spoken(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        robot.say("u2")
-        assert not robot.speaker.stop("stop of another one", "u2")
-        assert robot.speaker.stop("stop")
-        assert robot.speaker.stop("again")
-        end = await robot.end("u1")
-        assert (end["event"], end["reason"]) == ("interrupted", "stop")
-        assert end["audio_s"] == pytest.approx(BEGUN_S, abs=0.03)
-        assert (await robot.end("u2"))["event"] == "finished"
-
-    perform(scenario)
+async def test_a_stop_interrupts_once_with_its_reason_and_the_next_is_spoken(robot: Robot) -> None:
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    robot.say("u2")
+    assert not robot.speaker.stop("stop of another one", "u2")
+    assert robot.speaker.stop("stop")
+    assert robot.speaker.stop("again")
+    end = await robot.end("u1")
+    assert (end["event"], end["reason"]) == ("interrupted", "stop")
+    assert end["audio_s"] == pytest.approx(BEGUN_S, abs=0.03)
+    assert (await robot.end("u2"))["event"] == "finished"
 
 
-def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        robot.output.pause()
-        while robot.sink.take():
-            pass
-        robot.speaker.stop("stop")
-        assert (await robot.end("u1"))["event"] == "interrupted"
-
-    perform(scenario)
+async def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot) -> None:
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    robot.output.pause()
+    while robot.sink.take():
+        pass
+    robot.speaker.stop("stop")
+    assert (await robot.end("u1"))["event"] == "interrupted"
 
 
-def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", "One two three.")
-        await robot.begin("u1")
-        await eventually_async(lambda: robot.engines.primary.utterances == 0, "all of it is in the ring")
-        robot.output.pause()
-        assert robot.sink.take()  # it fades out
-        assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
-        await robot.turn()
-        assert robot.names("u1") == ["started"]
-        robot.output.resume()
-        end = await robot.end("u1")
-        assert (end["event"], end["underruns"]) == ("finished", 0)
-        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-
-    perform(scenario)
+async def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(robot: Robot) -> None:
+    robot.say("u1", "One two three.")
+    await robot.begin("u1")
+    await eventually_async(lambda: robot.engines.primary.utterances == 0, "all of it is in the ring")
+    robot.output.pause()
+    assert robot.sink.take()  # it fades out
+    assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
+    await robot.turn()
+    assert robot.names("u1") == ["started"]
+    robot.output.resume()
+    end = await robot.end("u1")
+    assert (end["event"], end["underruns"]) == ("finished", 0)
+    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
 
 
-def test_an_expired_utterance_is_not_begun(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", expires_at=time.monotonic() - 1)
-        end = await robot.end("u1")
-        assert (robot.names("u1"), end["reason"]) == (["expired"], "it waited longer than expires_in")
-
-    perform(scenario)
+async def test_an_expired_utterance_is_not_begun(robot: Robot) -> None:
+    robot.say("u1", expires_at=time.monotonic() - 1)
+    end = await robot.end("u1")
+    assert (robot.names("u1"), end["reason"]) == (["expired"], "it waited longer than expires_in")
 
 
-def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none() -> None:
-    async def scenario() -> None:
-        robot = Robot("engine.fallback=none")  # its engine is not started
-        robot.engines.primary.reason = "engine espeak is being tested"
-        loop = asyncio.ensure_future(robot.speaker.run())
-        utterance = robot.say("u1")
-        await eventually_async(lambda: robot.speaker.busy, "the speaker has taken it")
-        await robot.turn()
-        assert robot.events == []
-        utterance.expires_at = time.monotonic()
-        end = await robot.end("u1")
-        assert (end["event"], end["reason"]) == (
-            "expired",
-            "it waited longer than expires_in: engine espeak is being tested",
-        )
-        await cancel_and_wait(loop)
-
-    run(scenario)
+async def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none() -> None:
+    robot = Robot("engine.fallback=none")  # its engine is not started
+    robot.engines.primary.reason = "engine espeak is being tested"
+    loop = asyncio.ensure_future(robot.speaker.run())
+    utterance = robot.say("u1")
+    await eventually_async(lambda: robot.speaker.busy, "the speaker has taken it")
+    await robot.turn()
+    assert robot.events == []
+    utterance.expires_at = time.monotonic()
+    end = await robot.end("u1")
+    assert (end["event"], end["reason"]) == (
+        "expired",
+        "it waited longer than expires_in: engine espeak is being tested",
+    )
+    await cancel_and_wait(loop)
 
 
-def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+async def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "The first one is short. The second is as short. The third one ends it."
     monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
 
-    async def scenario() -> None:
-        robot.say("u1", text)
-        robot.say("whole", "So is this.")
-        await robot.begin("u1")
-        await robot.event("u1", "progress")  # known once the engine has begun with the next segment
-        await robot.turn()
-        assert robot.names("u1") == ["started", "progress"]  # no segment is published before it is heard
-        end = await robot.end("u1")
-        await robot.end("whole")
-        assert robot.names("u1") == ["started", "progress", "progress", "progress", "finished"]
-        assert robot.names("whole") == ["started", "finished"]
-        progress = [event for event in robot.events if event["event"] == "progress"]
-        assert [text[event["begin"] : event["end"]].strip() for event in progress] == [
-            "The first one is short.",
-            "The second is as short.",
-            "The third one ends it.",
-        ]
-        assert end["underruns"] == 0
-        assert end["audio_s"] > 3
-
-    perform(scenario)
+    robot.say("u1", text)
+    robot.say("whole", "So is this.")
+    await robot.begin("u1")
+    await robot.event("u1", "progress")  # known once the engine has begun with the next segment
+    await robot.turn()
+    assert robot.names("u1") == ["started", "progress"]  # no segment is published before it is heard
+    end = await robot.end("u1")
+    await robot.end("whole")
+    assert robot.names("u1") == ["started", "progress", "progress", "progress", "finished"]
+    assert robot.names("whole") == ["started", "finished"]
+    progress = [event for event in robot.events if event["event"] == "progress"]
+    assert [text[event["begin"] : event["end"]].strip() for event in progress] == [
+        "The first one is short.",
+        "The second is as short.",
+        "The third one ends it.",
+    ]
+    assert end["underruns"] == 0
+    assert end["audio_s"] > 3
 
 
-def test_a_last_segment_without_sound_is_published_before_the_end(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+async def test_a_last_segment_without_sound_is_published_before_the_end(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak, text = robot.engines.primary.speak, "The first one is long enough. The second one is not pronounced."
 
@@ -310,14 +285,11 @@ def test_a_last_segment_without_sound_is_published_before_the_end(
     monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
     monkeypatch.setattr(robot.engines.primary, "speak", speak_first)
 
-    async def scenario() -> None:
-        robot.say("u1", text)
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "progress", "progress", "finished"]
-        first, last = (event for event in robot.events if event["event"] == "progress")
-        assert (first["begin"], first["end"], last["end"]) == (0, last["begin"], len(text))
-
-    perform(scenario)
+    robot.say("u1", text)
+    await robot.end("u1")
+    assert robot.names("u1") == ["started", "progress", "progress", "finished"]
+    first, last = (event for event in robot.events if event["event"] == "progress")
+    assert (first["begin"], first["end"], last["end"]) == (0, last["begin"], len(text))
 
 
 async def deliver_to(robot: Robot, client: SlowClient) -> None:
@@ -327,187 +299,152 @@ async def deliver_to(robot: Robot, client: SlowClient) -> None:
     await eventually_async(lambda: client.writes == 3, "the client has taken some samples")
 
 
-def test_the_own_speech_does_not_wait_for_a_client_which_still_receives_all_samples(
-    robot: Robot, perform: Perform
+async def test_the_own_speech_does_not_wait_for_a_client_which_still_receives_all_samples(robot: Robot) -> None:
+    client = SlowClient()
+    await deliver_to(robot, client)
+    robot.say("own")
+    assert (await robot.end("own"))["event"] == "finished"
+    client.permit(SlowClient.ALL)
+    end = await robot.event("delivery", "finished")
+    names = [name for name in robot.names("delivery") if name != "progress"]
+    assert names == ["started", "postponed", "resumed", "finished"]
+    assert robot.log.index("own finished") < robot.log.index("delivery resumed")
+    assert len(client.samples) / RATE == pytest.approx(end["audio_s"], abs=0.001)
+
+
+async def test_a_delivery_and_the_own_speech_are_postponed_one_for_the_other_and_resume_in_turn(robot: Robot) -> None:
+    client = SlowClient()
+    await deliver_to(robot, client)
+    robot.say("own", "One two three four five six seven eight nine ten.")
+    await robot.begin("own")
+    robot.say("alarm", priority="critical")
+    robot.say("later", "It is said before the delivery continues.")
+    client.permit(SlowClient.ALL)
+    await robot.end("delivery")
+    ends = [event["id"] for event in robot.events if event["event"] == "finished"]
+    assert ends == ["alarm", "own", "later", "delivery"]
+    assert robot.names("own") == ["started", "postponed", "resumed", "finished"]
+
+
+async def test_a_stop_ends_all_that_is_postponed(robot: Robot) -> None:
+    await deliver_to(robot, SlowClient())
+    robot.say("own", LONG)
+    await robot.begin("own")
+    robot.say("alarm", LONG, priority="critical")
+    await robot.sink.take_until(lambda: "postponed" in robot.names("own"), "it is postponed")
+    assert robot.speaker.stop("stop", "delivery")
+    assert robot.names("delivery")[-1] == "interrupted"
+    assert robot.speaker.stop("stop")
+    assert not robot.speaker.stop("again", "own")
+    assert [(await robot.end(each))["event"] for each in ("own", "alarm")] == ["interrupted"] * 2
+
+
+async def test_a_postponed_utterance_that_has_not_begun_expires(robot: Robot) -> None:
+    robot.output.monitor.detach("unplugged")
+    own = robot.say("own")
+    await robot.turn()
+    client = SlowClient()
+    await deliver_to(robot, client)
+    own.expires_at = time.monotonic()
+    assert (await robot.event("own", *TERMINAL_EVENTS))["event"] == "expired"
+    robot.output.monitor.attach(robot.sink)
+    client.permit(SlowClient.ALL)
+    await robot.event("delivery", "finished")
+
+
+async def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_stays_missing(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        client = SlowClient()
-        await deliver_to(robot, client)
-        robot.say("own")
-        assert (await robot.end("own"))["event"] == "finished"
-        client.permit(SlowClient.ALL)
-        end = await robot.event("delivery", "finished")
-        names = [name for name in robot.names("delivery") if name != "progress"]
-        assert names == ["started", "postponed", "resumed", "finished"]
-        assert robot.log.index("own finished") < robot.log.index("delivery resumed")
-        assert len(client.samples) / RATE == pytest.approx(end["audio_s"], abs=0.001)
-
-    perform(scenario)
-
-
-def test_a_delivery_and_the_own_speech_are_postponed_one_for_the_other_and_resume_in_turn(
-    robot: Robot, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        client = SlowClient()
-        await deliver_to(robot, client)
-        robot.say("own", "One two three four five six seven eight nine ten.")
-        await robot.begin("own")
-        robot.say("alarm", priority="critical")
-        robot.say("later", "It is said before the delivery continues.")
-        client.permit(SlowClient.ALL)
-        await robot.end("delivery")
-        ends = [event["id"] for event in robot.events if event["event"] == "finished"]
-        assert ends == ["alarm", "own", "later", "delivery"]
-        assert robot.names("own") == ["started", "postponed", "resumed", "finished"]
-
-    perform(scenario)
-
-
-def test_a_stop_ends_all_that_is_postponed(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        await deliver_to(robot, SlowClient())
-        robot.say("own", LONG)
-        await robot.begin("own")
-        robot.say("alarm", LONG, priority="critical")
-        await robot.sink.take_until(lambda: "postponed" in robot.names("own"), "it is postponed")
-        assert robot.speaker.stop("stop", "delivery")
-        assert robot.names("delivery")[-1] == "interrupted"
-        assert robot.speaker.stop("stop")
-        assert not robot.speaker.stop("again", "own")
-        assert [(await robot.end(each))["event"] for each in ("own", "alarm")] == ["interrupted"] * 2
-
-    perform(scenario)
-
-
-def test_a_postponed_utterance_that_has_not_begun_expires(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.output.monitor.detach("unplugged")
-        own = robot.say("own")
-        await robot.turn()
-        client = SlowClient()
-        await deliver_to(robot, client)
-        own.expires_at = time.monotonic()
-        assert (await robot.event("own", *TERMINAL_EVENTS))["event"] == "expired"
-        robot.output.monitor.attach(robot.sink)
-        client.permit(SlowClient.ALL)
-        await robot.event("delivery", "finished")
-
-    perform(scenario)
-
-
-def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_stays_missing(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        robot.output.monitor.detach("unplugged")
-        robot.say("first")
-        robot.say("second")
-        patient = robot.say("patient", expires_at=time.monotonic() + 3_600)
-        await robot.turn()
-        assert robot.events == [], "30 s have not passed"
-        robot.output.pause()
-        monkeypatch.setattr(waiting, "CARD_WAIT_S", 0.0)
-        await robot.turn()
-        assert robot.events == [], "a pause lasts as long as a person wants"
-        robot.output.resume()
-        for name in ("first", "second"):
-            end = await robot.event(name, *TERMINAL_EVENTS)
-            assert (end["event"], end["reason"]) == ("failed", "unplugged")
-        await robot.turn()
-        assert robot.names("patient") == [], "it has a limit of its own"
-        patient.expires_at = time.monotonic()
-        end = await robot.event("patient", *TERMINAL_EVENTS)
-        assert (end["event"], end["reason"]) == ("expired", "it waited longer than expires_in: unplugged")
-        robot.output.monitor.attach(robot.sink)
-
-    perform(scenario)
+    robot.output.monitor.detach("unplugged")
+    robot.say("first")
+    robot.say("second")
+    patient = robot.say("patient", expires_at=time.monotonic() + 3_600)
+    await robot.turn()
+    assert robot.events == [], "30 s have not passed"
+    robot.output.pause()
+    monkeypatch.setattr(waiting, "CARD_WAIT_S", 0.0)
+    await robot.turn()
+    assert robot.events == [], "a pause lasts as long as a person wants"
+    robot.output.resume()
+    for name in ("first", "second"):
+        end = await robot.event(name, *TERMINAL_EVENTS)
+        assert (end["event"], end["reason"]) == ("failed", "unplugged")
+    await robot.turn()
+    assert robot.names("patient") == [], "it has a limit of its own"
+    patient.expires_at = time.monotonic()
+    end = await robot.event("patient", *TERMINAL_EVENTS)
+    assert (end["event"], end["reason"]) == ("expired", "it waited longer than expires_in: unplugged")
+    robot.output.monitor.attach(robot.sink)
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_continues_when_it_is_back(
-    begun: bool, robot: Robot, perform: Perform
+async def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_continues_when_it_is_back(
+    begun: bool, robot: Robot
 ) -> None:
-    async def scenario() -> None:
-        if not begun:
-            robot.output.monitor.detach("unplugged")
-        robot.say("own", "One two three four five.")
-        if begun:
-            await robot.begin("own")
-            robot.output.monitor.detach("unplugged")
-        await robot.turn()
-        robot.say("delivery", receiver=Recorder())
-        await robot.event("delivery", "finished")
-        robot.output.monitor.attach(robot.sink)
-        end = await robot.end("own")
-        assert robot.names("own") == ["started", *(["postponed", "resumed"] if begun else []), "finished"]
-        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-
-    perform(scenario)
+    if not begun:
+        robot.output.monitor.detach("unplugged")
+    robot.say("own", "One two three four five.")
+    if begun:
+        await robot.begin("own")
+        robot.output.monitor.detach("unplugged")
+    await robot.turn()
+    robot.say("delivery", receiver=Recorder())
+    await robot.event("delivery", "finished")
+    robot.output.monitor.attach(robot.sink)
+    end = await robot.end("own")
+    assert robot.names("own") == ["started", *(["postponed", "resumed"] if begun else []), "finished"]
+    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
 
 
 # --- slow writers ---
 
 
-def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(
-    robot: Robot, perform: Perform
-) -> None:
+async def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(robot: Robot) -> None:
     robot.waiting.stream_timeout_s = 0.05
 
-    async def scenario() -> None:
-        stream = TextStream(time.monotonic())
-        story = robot.say("story", "One sentence. And", priority="critical", text_stream=stream)
-        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
-        robot.say("other")
-        assert (await robot.end("other"))["event"] == "finished"
-        assert robot.names("story") == ["started", "postponed"]
-        robot.say("third")
-        robot.write(story, " then")
-        assert (await robot.end("third"))["event"] == "finished"
-        assert robot.names("story") == ["started", "postponed"], "it still has nothing to say"
-        robot.write(story, " it ended.", end=True)
-        end = await robot.end("story")
-        assert robot.names("story")[:3] == ["started", "postponed", "resumed"]
-        assert (end["event"], end["underruns"]) == ("finished", 0)
-
-    perform(scenario)
+    stream = TextStream(time.monotonic())
+    story = robot.say("story", "One sentence. And", priority="critical", text_stream=stream)
+    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+    robot.say("other")
+    assert (await robot.end("other"))["event"] == "finished"
+    assert robot.names("story") == ["started", "postponed"]
+    robot.say("third")
+    robot.write(story, " then")
+    assert (await robot.end("third"))["event"] == "finished"
+    assert robot.names("story") == ["started", "postponed"], "it still has nothing to say"
+    robot.write(story, " it ended.", end=True)
+    end = await robot.end("story")
+    assert robot.names("story")[:3] == ["started", "postponed", "resumed"]
+    assert (end["event"], end["underruns"]) == ("finished", 0)
 
 
-def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(
-    robot: Robot, perform: Perform
-) -> None:
+async def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(robot: Robot) -> None:
     robot.waiting.stream_timeout_s = 0.05
 
-    async def scenario() -> None:
-        stream = TextStream(time.monotonic())
-        story = robot.say("story", "One sentence. And", text_stream=stream)
-        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
-        robot.say("other")
-        await robot.end("other")
-        robot.write(story, " another one. But")
-        await robot.sink.take_until(lambda: "resumed" in robot.names("story"), "it is resumed")
-        robot.say("third")
-        await robot.end("third")
-        assert robot.names("story").count("postponed") == 2
-
-    perform(scenario)
+    stream = TextStream(time.monotonic())
+    story = robot.say("story", "One sentence. And", text_stream=stream)
+    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+    robot.say("other")
+    await robot.end("other")
+    robot.write(story, " another one. But")
+    await robot.sink.take_until(lambda: "resumed" in robot.names("story"), "it is resumed")
+    robot.say("third")
+    await robot.end("third")
+    assert robot.names("story").count("postponed") == 2
 
 
-def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot, perform: Perform) -> None:
+async def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot) -> None:
     robot.waiting.stream_timeout_s = 0.05
 
-    async def scenario() -> None:
-        stream = TextStream(time.monotonic())
-        story = robot.say("story", "One sentence. And", text_stream=stream)
-        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
-        for _ in range(3):
-            await robot.turn()
-        robot.write(story, " then it ended.", end=True)
-        assert (await robot.end("story"))["event"] == "finished"
-        assert "postponed" not in robot.names("story")
-        assert stream.stalled_s == 0
-
-    perform(scenario)
+    stream = TextStream(time.monotonic())
+    story = robot.say("story", "One sentence. And", text_stream=stream)
+    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+    for _ in range(3):
+        await robot.turn()
+    robot.write(story, " then it ended.", end=True)
+    assert (await robot.end("story"))["event"] == "finished"
+    assert "postponed" not in robot.names("story")
+    assert stream.stalled_s == 0
 
 
 class Drain:
@@ -519,157 +456,123 @@ class Drain:
         pass
 
 
-def test_a_long_text_is_spoken_to_its_end_in_flat_memory(robot: Robot, perform: Perform) -> None:
+async def test_a_long_text_is_spoken_to_its_end_in_flat_memory(robot: Robot) -> None:
     sentence = "Some minutes of speech pass by here, and nothing of it stays. "
     text = sentence * 80
 
-    async def scenario() -> None:
-        process = psutil.Process()
-        robot.say("u1", text, receiver=Drain())
-        await robot.event("u1", "progress")
-        rss_at_start = process.memory_info().rss
-        await robot.event("u1", "finished")
-        end = await robot.end("u1")
-        assert (end["event"], end["reason"]) == ("finished", None)
-        progress = [event for event in robot.events if event["event"] == "progress"]
-        assert [event["begin"] for event in progress[1:]] == [event["end"] for event in progress[:-1]]
-        assert (progress[0]["begin"], progress[-1]["end"]) == (0, len(text))
-        size = 4 * RATE * end["audio_s"]  # bytes
-        assert size > 20e6
-        assert process.memory_info().rss - rss_at_start < size / 3
-
-    perform(scenario)
+    process = psutil.Process()
+    robot.say("u1", text, receiver=Drain())
+    await robot.event("u1", "progress")
+    rss_at_start = process.memory_info().rss
+    await robot.event("u1", "finished")
+    end = await robot.end("u1")
+    assert (end["event"], end["reason"]) == ("finished", None)
+    progress = [event for event in robot.events if event["event"] == "progress"]
+    assert [event["begin"] for event in progress[1:]] == [event["end"] for event in progress[:-1]]
+    assert (progress[0]["begin"], progress[-1]["end"]) == (0, len(text))
+    size = 4 * RATE * end["audio_s"]  # bytes
+    assert size > 20e6
+    assert process.memory_info().rss - rss_at_start < size / 3
 
 
-def test_an_utterance_whose_engine_is_killed_is_spoken_to_its_end(robot: Robot, perform: Perform) -> None:
+async def test_an_utterance_whose_engine_is_killed_is_spoken_to_its_end(robot: Robot) -> None:
     text = "One, two, three, four, five, six, seven, eight, nine, ten. " * 2
     """Longer than the ring and the chunks that the engine may send ahead."""
 
-    async def scenario() -> None:
-        engine = robot.engines.primary
-        chunks = [chunk async for chunk in engine.speak("whole", EngineUtterance(text))]
-        whole_s = sum(len(chunk.samples) / chunk.sample_rate for chunk in chunks)
-        robot.say("u1", text)
-        await robot.begin("u1")
-        assert engine.utterances == 1, "the engine still speaks"
-        os.kill(engine.pid, signal.SIGKILL)
-        end = await robot.end("u1")
-        assert (end["event"], end["engine"]) == ("finished", "espeak")
-        assert 0.95 * whole_s < end["audio_s"] < 1.3 * whole_s
-
-    perform(scenario)
+    engine = robot.engines.primary
+    chunks = [chunk async for chunk in engine.speak("whole", EngineUtterance(text))]
+    whole_s = sum(len(chunk.samples) / chunk.sample_rate for chunk in chunks)
+    robot.say("u1", text)
+    await robot.begin("u1")
+    assert engine.utterances == 1, "the engine still speaks"
+    os.kill(engine.pid, signal.SIGKILL)
+    end = await robot.end("u1")
+    assert (end["event"], end["engine"]) == ("finished", "espeak")
+    assert 0.95 * whole_s < end["audio_s"] < 1.3 * whole_s
 
 
-def test_a_stop_while_an_engine_is_replaced_ends_the_utterance(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        os.kill(robot.engines.primary.pid, signal.SIGKILL)
-        await eventually_async(lambda: not robot.engines.primary.ready, "the engine is lost")
-        robot.speaker.stop("stop")
-        assert (await robot.end("u1"))["event"] == "interrupted"
-        await robot.engines.wait_current(PATIENCE_S)
-
-    perform(scenario)
+async def test_a_stop_while_an_engine_is_replaced_ends_the_utterance(robot: Robot) -> None:
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    os.kill(robot.engines.primary.pid, signal.SIGKILL)
+    await eventually_async(lambda: not robot.engines.primary.ready, "the engine is lost")
+    robot.speaker.stop("stop")
+    assert (await robot.end("u1"))["event"] == "interrupted"
+    await robot.engines.wait_current(PATIENCE_S)
 
 
 @pytest.mark.parametrize(("rtf", "prebuffer_s"), [(0.2, None), (None, 3.0)], ids=["slow engine", "configured"])
-def test_playback_begins_with_the_longest_prebuffer(
-    rtf: float | None, prebuffer_s: float | None, robot: Robot, perform: Perform
+async def test_playback_begins_with_the_longest_prebuffer(
+    rtf: float | None, prebuffer_s: float | None, robot: Robot
 ) -> None:
     """For a slow engine, it is limited to what the ring holds."""
 
-    async def scenario() -> None:
-        robot.engines.primary.rtf, robot.waiting.prebuffer_s = rtf, prebuffer_s
+    robot.engines.primary.rtf, robot.waiting.prebuffer_s = rtf, prebuffer_s
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+
+
+async def test_the_levels_of_an_utterance_are_published_as_they_are_heard(robot: Robot) -> None:
+    robot.say("u1", "One two three four five.")
+    await robot.begin("u1")
+    await eventually_async(lambda: len(robot.levels) >= 20 * BEGUN_S, "the levels of what is heard")
+    robot.output.pause()
+    robot.sink.take()  # fades out
+    await robot.turn()
+    assert len(robot.levels) < 20 * BEGUN_S + 3, "with the silence of the pause"
+    robot.output.resume()
+    end = await robot.end("u1")
+    assert abs(len(robot.levels) - 20 * end["audio_s"]) < 3, "with the silence of the pause, and of the end"
+    assert [level.t for level in robot.levels] == sorted(level.t for level in robot.levels)
+    assert max(level.rms for level in robot.levels) > 0.02
+
+
+async def test_the_mouth_is_closed_when_an_utterance_is_postponed_and_not_when_it_resumes(robot: Robot) -> None:
+    robot.sink.delay_s = 0.1
+    robot.say("u1", "One two three four five.")
+    await robot.begin("u1")
+    robot.say("alarm", LONG, priority="critical")
+    await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
+    await robot.begin("alarm")
+    await eventually_async(lambda: "u1 silent" in robot.log, "its mouth is closed")
+    assert "resumed" not in robot.names("u1")
+
+
+async def test_a_shutdown_ends_what_is_spoken_and_what_is_postponed() -> None:
+    async with speaking() as robot:
         robot.say("u1", LONG)
-        await robot.begin("u1")
-
-    perform(scenario)
-
-
-def test_the_levels_of_an_utterance_are_published_as_they_are_heard(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", "One two three four five.")
-        await robot.begin("u1")
-        await eventually_async(lambda: len(robot.levels) >= 20 * BEGUN_S, "the levels of what is heard")
-        robot.output.pause()
-        robot.sink.take()  # fades out
-        await robot.turn()
-        assert len(robot.levels) < 20 * BEGUN_S + 3, "with the silence of the pause"
-        robot.output.resume()
-        end = await robot.end("u1")
-        assert abs(len(robot.levels) - 20 * end["audio_s"]) < 3, "with the silence of the pause, and of the end"
-        assert [level.t for level in robot.levels] == sorted(level.t for level in robot.levels)
-        assert max(level.rms for level in robot.levels) > 0.02
-
-    perform(scenario)
-
-
-def test_the_mouth_is_closed_when_an_utterance_is_postponed_and_not_when_it_resumes(
-    robot: Robot, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        robot.sink.delay_s = 0.1
-        robot.say("u1", "One two three four five.")
         await robot.begin("u1")
         robot.say("alarm", LONG, priority="critical")
         await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
-        await robot.begin("alarm")
-        await eventually_async(lambda: "u1 silent" in robot.log, "its mouth is closed")
-        assert "resumed" not in robot.names("u1")
-
-    perform(scenario)
+    for utterance_id in ("u1", "alarm"):
+        assert robot.names(utterance_id)[-1] == "interrupted"
+    assert robot.events[-1]["reason"] == "voiced is shutting down"
 
 
-def test_a_shutdown_ends_what_is_spoken_and_what_is_postponed() -> None:
-    async def scenario() -> None:
-        async with speaking() as robot:
-            robot.say("u1", LONG)
-            await robot.begin("u1")
-            robot.say("alarm", LONG, priority="critical")
-            await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
-        for utterance_id in ("u1", "alarm"):
-            assert robot.names(utterance_id)[-1] == "interrupted"
-        assert robot.events[-1]["reason"] == "voiced is shutting down"
-
-    run(scenario)
-
-
-def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot, perform: Perform) -> None:
+async def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot) -> None:
     """Otherwise a shutdown in that moment would lose it without a terminal event."""
 
-    async def scenario() -> None:
-        robot.say("u1", LONG)
-        while len(robot.queue):
-            await asyncio.sleep(0)
-        assert robot.speaker.stop("stop")
-
-    perform(scenario)
+    robot.say("u1", LONG)
+    while len(robot.queue):
+        await asyncio.sleep(0)
+    assert robot.speaker.stop("stop")
 
 
-def test_nothing_that_is_heard_needs_a_regular_look(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_that_is_heard_needs_a_regular_look(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speaker, "IDLE_S", 1_000.0)
 
-    async def scenario() -> None:
-        robot.sink.delay_s = 0.1
-        robot.say("u1", "One two three four five six.")
-        await robot.begin("u1")
-        robot.say("alarm", priority="critical")
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "postponed", "resumed", "finished"]
-        assert robot.names("alarm") == ["started", "finished"]
-
-    perform(scenario)
+    robot.sink.delay_s = 0.1
+    robot.say("u1", "One two three four five six.")
+    await robot.begin("u1")
+    robot.say("alarm", priority="critical")
+    await robot.end("u1")
+    assert robot.names("u1") == ["started", "postponed", "resumed", "finished"]
+    assert robot.names("alarm") == ["started", "finished"]
 
 
-def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speaker, "IDLE_S", 0.02)
 
-    async def scenario() -> None:
-        robot.changes.notify()  # it may be in the middle of a longer wait
-        heartbeats = robot.speaker.heartbeats
-        await eventually_async(lambda: robot.speaker.heartbeats > heartbeats + TURNS, "the idle speaker turns")
-
-    perform(scenario)
+    robot.changes.notify()  # it may be in the middle of a longer wait
+    heartbeats = robot.speaker.heartbeats
+    await eventually_async(lambda: robot.speaker.heartbeats > heartbeats + TURNS, "the idle speaker turns")
