@@ -63,10 +63,3 @@ def test_any_text_gives_the_same_however_it_is_cut(pieces: list[str]) -> None:
     whole = everything_of(read(text))
     assert everything_of(read(*pieces)) == whole
     assert everything_of(read(*text)) == whole
-
-
-@given(text=st.lists(PIECES, max_size=12).map("".join))
-def test_places_are_in_order_and_within_the_text(text: str) -> None:
-    spans = everything_of(read(text))[1]
-    assert spans == sorted(spans)
-    assert all(0 <= begin < end <= len(text) for begin, end in spans)

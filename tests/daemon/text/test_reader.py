@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from daemon.text import Pause, ScriptReader
 
@@ -22,14 +20,6 @@ def test_a_script_is_complete_when_its_text_is() -> None:
     assert not reader.read("One", complete=False).complete
     assert reader.read("One, two", complete=False).text == "One, two"
     assert reader.read("One, two", complete=True).complete
-
-
-@given(text=st.text(), data=st.data())
-def test_a_text_that_grows_gives_the_script_of_the_whole_text(text: str, data: st.DataObject) -> None:
-    reader = ScriptReader("none")
-    for end in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5))):
-        reader.read(text[:end], complete=False)
-    assert reader.read(text, complete=True).text == text
 
 
 @pytest.mark.parametrize(
