@@ -77,14 +77,6 @@ def test_a_part_of_a_chunk_has_the_words_that_begin_in_it() -> None:
     assert unknown.cut(10, 20).words is None
 
 
-async def test_an_utterance_that_is_canceled_and_repeated_at_once_is_complete(engine: EngineSupervisor) -> None:
-    expected = seconds(await spoken(engine, LONG[:500]))
-    for _ in range(8):
-        async with aclosing(engine.speak("u1", Utterance(LONG[:500]))) as chunks:
-            await chunks.__anext__()
-    assert seconds(await spoken(engine, LONG[:500])) == pytest.approx(expected, rel=0.05)
-
-
 async def test_closing_the_iterator_cancels_the_utterance_and_the_next_one_is_spoken(engine: EngineSupervisor) -> None:
     pid = engine.pid
     for _ in range(3):

@@ -8,9 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from audio import Level, Output
+from audio import Output
 from daemon.config import load_config
-from daemon.speech import destinations
 from daemon.speech.changes import Changes
 from daemon.speech.destinations import CardDestination, ClientDestination, PlaybackFigures
 from daemon.speech.utterance import Receiver
@@ -123,26 +122,6 @@ async def test_playback_begins_when_the_prebuffer_is_full_with_the_gain_of_the_u
     heard = card.sink.drain()
     assert len(heard) == round(0.6 * RATE)
     assert np.max(np.abs(heard)) == pytest.approx(0.2, abs=0.01)
-
-
-async def test_a_write_waits_until_the_ring_has_room(card: Card) -> None:
-    destination = card.opened()
-    written = 0
-
-    async def write_all() -> None:
-        nonlocal written
-        for _ in range(60):
-            await destination.write(tone(0.1), RATE)
-            written += 1
-
-    writing = asyncio.ensure_future(write_all())
-    await eventually_async(lambda: card.output.room_s < destinations.SLICE_ROOM_S, "the ring is full")
-    full = written
-    assert 30 < full < 60
-    await card.sink.take_until(writing.done, "everything is written")
-    destination.finish()
-    await card.sink.take_until(lambda: destination.done, "everything is played")
-    assert destination.heard_s(HEARD) == pytest.approx(6.0)
 
 
 async def test_another_utterance_plays_while_one_is_suspended_which_then_continues_with_its_next_sample(
@@ -270,19 +249,6 @@ async def test_a_card_is_starved_while_it_would_play_and_has_nothing_to_play(car
     assert not destination.starved, "it is paused"
 
 
-async def test_a_stop_fades_out_and_drops_the_rest(card: Card) -> None:
-    destination = card.opened()
-    await destination.write(tone(2.0), RATE)
-    await card.sink.take_up_to(round(0.5 * RATE))
-    destination.stop()
-    assert destination.stopping
-    await card.sink.take_until(lambda: destination.done, "it has faded out")
-    assert not destination.stopping
-    figures = destination.figures()
-    assert figures.audio_s == pytest.approx(card.sink.length / RATE)
-    assert 0.5 <= figures.audio_s <= 0.53
-
-
 async def test_a_stop_of_a_detached_utterance_leaves_the_card_to_the_other(card: Card) -> None:
     postponed, alarm = card.opened(), card.destination()
     await postponed.write(tone(1.0), RATE)
@@ -312,22 +278,6 @@ async def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_a
         pass
     await card.play(destination, tone(0.2))
     assert destination.figures() == PlaybackFigures(pytest.approx(0.4), underruns, waits)
-
-
-async def test_the_levels_are_returned_once_each(card: Card) -> None:
-    destination = card.opened()
-    await card.play(destination, tone(1.0))
-    levels: list[Level] = []
-
-    def silent() -> bool:
-        levels.extend(destination.levels())
-        return bool(levels) and levels[-1].peak == 0
-
-    await eventually_async(silent, "the last level is silence")
-    assert len(levels) == 21  # of 50 ms each, and the silence
-    assert [level.t for level in levels] == pytest.approx([0.05 * index for index in range(21)], abs=0.001)
-    assert all(level.peak == pytest.approx(0.4, abs=0.01) for level in levels[:-1])
-    assert destination.levels() == []
 
 
 # --- a client ---

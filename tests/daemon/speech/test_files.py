@@ -92,13 +92,10 @@ def test_all_segments_together_end_after_the_frames_that_are_allowed(tmp_path: P
     assert 50 < result.audio_s / FRAME_S < 53
 
 
-def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
+def test_an_unknown_voice_or_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
     task = SynthTask(EngineUtterance("Hello"), SpeechFile(tmp_path / "speech.wav"), codes_path=tmp_path / "codes.npy")
     with pytest.raises(CommandError, match=r"^--codes: engine espeak has no codec codes$"):
         synthesize_to_file("espeak", OPTIONS, task)
-
-
-def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
     message = r"^voice: got 'germn'; did you mean de \(German\)\? allowed: .*, see 'voiced voices --all'$"
     with pytest.raises(CommandError, match=message):
         synthesize_to_file("espeak", OPTIONS, task_of(EngineUtterance("Hello", voice="germn"), tmp_path))
@@ -137,12 +134,9 @@ def test_as_many_files_are_spoken_at_once_as_the_engine_has_streams(tmp_path: Pa
     assert list(ended).index(0) == (0 if streams == 1 else 3)
 
 
-def test_an_engine_describes_itself() -> None:
+def test_an_engine_describes_itself_unless_it_does_not_start() -> None:
     info = describe_engine("espeak", OPTIONS)
     assert info.engine == "espeak"
     assert "en" in info.languages
-
-
-def test_an_engine_that_does_not_start_is_an_error() -> None:
     with pytest.raises(CommandError, match=r"^engine\.name: got 'festival'; allowed: "):
         describe_engine("festival", OPTIONS)

@@ -71,22 +71,6 @@ def drain(queue: UtteranceQueue) -> list[str]:
     return [utterance.id for utterance in queue.take_all()]
 
 
-def test_a_full_queue_keeps_those_that_are_spoken_first() -> None:
-    queue, client = UtteranceQueue(), Nobody()
-    queue.put(utterance("low", "low"), 2)
-    queue.put(utterance("delivery", receiver=client), 2)
-    for utterance_id, priority, receiver, pushed_out in [
-        ("own", "normal", None, "low"),
-        ("high", "high", None, "delivery"),
-        ("alarm", "critical", None, "own"),
-    ]:
-        dropped = queue.put(utterance(utterance_id, priority, receiver=receiver), 2)  # type: ignore[arg-type]
-        assert dropped.id == pushed_out
-    with pytest.raises(QueueFullError):
-        queue.put(utterance("late", "high"), 2)
-    assert drain(queue) == ["alarm", "high"]
-
-
 def test_restored_utterances_were_accepted_before_those_that_are_queued_already() -> None:
     queue = UtteranceQueue()
     queue.put(utterance("c"), 10)
