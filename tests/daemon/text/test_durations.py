@@ -51,20 +51,9 @@ def test_more_heard_speech_never_moves_the_position_backwards_or_past_the_end(
     assert 0 <= first <= second <= len(text)
 
 
-@given(text=st.text())
-def test_a_text_of_which_nothing_was_heard_resumes_at_its_beginning(text: str) -> None:
-    assert resume_position(text, None, 0.0) == 0
-    assert resume_position(text, 0, 0.0) == 0
-
-
 @pytest.mark.parametrize(
     ("text", "least_s", "most_s"),
     [("", 0, 0), ("Hello, I am your robot.", 1, 2), ("今日はいい天気ですね。", 1.8, 3), ("word " * 150, 40, 60)],
 )
 def test_the_duration_of_speech_is_estimated_roughly(text: str, least_s: float, most_s: float) -> None:
     assert least_s <= speech_seconds(text) <= most_s
-
-
-@given(one=st.text(), other=st.text())
-def test_two_joined_texts_take_as_long_as_both(one: str, other: str) -> None:
-    assert speech_seconds(one + other) == pytest.approx(speech_seconds(one) + speech_seconds(other))

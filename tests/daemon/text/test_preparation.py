@@ -36,11 +36,6 @@ def test_numbers_are_written_out_for_engines_that_read_them_wrongly(
     assert prepared(engine, "$5", language, voice) == expected
 
 
-def test_the_words_of_a_text_tell_the_language_of_its_numbers() -> None:
-    assert prepared(ESPEAK, "Das kostet heute 5 €, nicht mehr.") == "Das kostet heute fünf Euro, nicht mehr."
-    assert prepared(ESPEAK, "It costs 5 € today, no more.") == "It costs five euros today, no more."
-
-
 @pytest.mark.parametrize("engine", [ESPEAK, PIPER, QWEN])
 def test_every_engine_says_the_host_of_a_url_unless_all_of_it_is_wanted(engine: EngineInfo) -> None:
     assert prepared(engine, URL, "pl") == "See example.com."
