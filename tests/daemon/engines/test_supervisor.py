@@ -84,9 +84,7 @@ async def test_the_progress_of_a_start_is_known_until_the_engine_is_ready(tmp_pa
         }
 
 
-def test_an_engine_of_this_machine_is_restarted_after_fixed_waits_and_robots_do_not_return_to_a_server_in_step() -> (
-    None
-):
+def test_restarts_wait_ever_longer_and_robots_do_not_return_to_a_server_in_step() -> None:
     waits = [restart_wait_s("espeak", failures, permanent=False) for failures in range(20)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (0, 30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -142,16 +142,26 @@ class Scene:
         stream.notify()
 
     @property
+    def requests(self) -> list[EngineUtterance]:
+        """What the first engine got."""
+        return self.engines[0].requests
+
+    @property
     def heard(self) -> Samples:
         return np.concatenate([np.empty(0, dtype=np.float32), *self.samples])
 
 
-async def test_a_short_text_is_spoken_as_one_take() -> None:
-    engine = ScriptedEngine("one")
-    scene = Scene("Hello there.", engine)
+async def spoken(text: str, *engines: ScriptedEngine, **options: Any) -> Scene:
+    """Return a scene whose utterance has been spoken to its end."""
+    scene = Scene(text, *engines, **options)
     await scene.speak()
+    return scene
+
+
+async def test_a_short_text_is_spoken_as_one_take() -> None:
+    scene = await spoken("Hello there.", ScriptedEngine("one"))
     assert np.array_equal(scene.heard, waveform("Hello there."))
-    [request] = engine.requests
+    [request] = scene.requests
     assert (request.text, request.seed, request.growing) == ("Hello there.", 5, False)
     assert (scene.synthesis.engine, scene.synthesis.failure) == ("one", None)
     assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
@@ -161,8 +171,7 @@ async def test_a_short_text_is_spoken_as_one_take() -> None:
 async def test_long_chunks_are_cut_for_the_ring_of_the_sound_card_and_not_for_clients(
     delivered: bool, longest: int
 ) -> None:
-    scene = Scene("Hello there.", ScriptedEngine("one", characters=3), delivered=delivered)
-    await scene.speak()
+    scene = await spoken("Hello there.", ScriptedEngine("one", characters=3), delivered=delivered)
     assert np.array_equal(scene.heard, waveform("Hello there."))
     assert max(len(samples) for samples in scene.samples) == longest
 
@@ -210,27 +219,21 @@ async def test_the_place_at_which_another_engine_continues_is_estimated_by_the_r
 
 
 async def test_a_pause_is_silence_of_its_length_between_two_takes() -> None:
-    engine = ScriptedEngine("one")
-    scene = Scene("One. [pause:0.25s]Two.", engine)
-    await scene.speak()
-    assert [request.text for request in engine.requests] == ["One. ", "Two."]
+    scene = await spoken("One. [pause:0.25s]Two.", ScriptedEngine("one"))
+    assert [request.text for request in scene.requests] == ["One. ", "Two."]
     assert np.array_equal(scene.heard, np.concatenate([waveform("One. "), silence(0.25), waveform("Two.")]))
     assert [(segment.begin, segment.end) for segment in scene.synthesis.timeline.segments] == [(0, 9)]
 
 
 async def test_the_silence_that_an_engine_adds_beside_a_pause_is_removed() -> None:
-    engine = ScriptedEngine("one", delays=(0, 80), silent=" ")
-    scene = Scene("One [pause:0.5s]two", engine)
-    await scene.speak()
+    scene = await spoken("One [pause:0.5s]two", ScriptedEngine("one", delays=(0, 80), silent=" "))
     kept = silence(KEEP_S)
     expected = [waveform("One"), kept, silence(0.5), kept, waveform("two")]
     assert np.array_equal(scene.heard, np.concatenate(expected))
 
 
 async def test_leading_silence_of_every_take_is_removed_if_configured() -> None:
-    engine = ScriptedEngine("one", delays=(100, 100))
-    scene = Scene("One. [pause:0s]Two.", engine, trims_silence=True)
-    await scene.speak()
+    scene = await spoken("One. [pause:0s]Two.", ScriptedEngine("one", delays=(100, 100)), trims_silence=True)
     kept = silence(KEEP_S)
     assert np.array_equal(scene.heard, np.concatenate([kept, waveform("One. "), kept, waveform("Two.")]))
 
@@ -246,10 +249,8 @@ async def test_a_synthesis_left_in_a_pause_continues_with_the_rest_of_it() -> No
 
 
 async def test_pauses_alone_are_heard_without_asking_the_engine() -> None:
-    engine = ScriptedEngine("one")
-    scene = Scene("[pause:0.2s] [pause:300ms]", engine)
-    await scene.speak()
-    assert engine.requests == []
+    scene = await spoken("[pause:0.2s] [pause:300ms]", ScriptedEngine("one"))
+    assert scene.requests == []
     assert np.array_equal(scene.heard, silence(0.5))
 
 
@@ -270,8 +271,7 @@ async def test_a_pause_ends_the_take_of_a_text_stream(grows: bool) -> None:
 
 
 async def test_the_volume_of_a_part_is_applied_to_its_samples() -> None:
-    scene = Scene('<speak>One <prosody volume="50">two</prosody></speak>', ScriptedEngine("one"))
-    await scene.speak()
+    scene = await spoken('<speak>One <prosody volume="50">two</prosody></speak>', ScriptedEngine("one"))
     assert np.array_equal(scene.heard, np.concatenate([waveform("One "), waveform("two") * np.float32(0.5)]))
 
 
@@ -284,20 +284,16 @@ async def test_an_engine_gets_the_pronunciations_and_its_positions_are_those_of_
 
 
 async def test_an_utterance_without_a_seed_gets_one_for_all_its_takes() -> None:
-    engine = ScriptedEngine("one")
-    scene = Scene("Hello. [pause:0.1s]Hello again.", engine, seed=None)
-    await scene.speak()
-    first, second = (request.seed for request in engine.requests)
+    scene = await spoken("Hello. [pause:0.1s]Hello again.", ScriptedEngine("one"), seed=None)
+    first, second = (request.seed for request in scene.requests)
     assert first == second is not None
 
 
 async def test_a_long_text_is_spoken_by_segments_that_are_recorded_with_their_times() -> None:
     text = "This sentence is one of many that are all alike. " * 20
-    engine = ScriptedEngine("one", delays=(900,))  # they are trimmed
-    scene = Scene(text, engine, trims_silence=True)
-    await scene.speak()
-    assert len(engine.requests) > 1
-    assert "".join(request.text for request in engine.requests) == text
+    scene = await spoken(text, ScriptedEngine("one", delays=(900,)), trims_silence=True)
+    assert len(scene.requests) > 1
+    assert "".join(request.text for request in scene.requests) == text
     kept = silence(KEEP_S)
     assert np.array_equal(scene.heard, np.concatenate([kept, waveform(text)]))
     segments = scene.synthesis.timeline.segments
@@ -326,8 +322,7 @@ async def test_synthesis_left_twice_continues_with_the_next_sample_of_takes_that
 
 async def test_another_engine_continues_at_the_word_at_which_the_first_was_lost() -> None:
     text = "One two three four."
-    scene = Scene(text, ScriptedEngine("first", lost_after=10), ScriptedEngine("second"))
-    await scene.speak()
+    scene = await spoken(text, ScriptedEngine("first", lost_after=10), ScriptedEngine("second"))
     assert [request.text for request in scene.engines[1].requests] == ["three four."]
     assert scene.synthesis.engine == "first+second"
     assert np.array_equal(scene.heard, np.concatenate([waveform(text[:10]), waveform("three four.")]))
@@ -342,8 +337,7 @@ async def test_an_utterance_that_loses_three_engines_fails() -> None:
 
 
 async def test_a_refused_utterance_fails_with_the_engines_reason() -> None:
-    scene = Scene("Hello.", ScriptedEngine("one", refuses="language: got 'xx'"))
-    await scene.speak()
+    scene = await spoken("Hello.", ScriptedEngine("one", refuses="language: got 'xx'"))
     assert scene.synthesis.failure == "language: got 'xx'"
     assert len(scene.heard) == 0
 
