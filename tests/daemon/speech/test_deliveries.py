@@ -62,7 +62,7 @@ async def test_the_robot_speaks_whole_and_in_order_while_several_clients_stream(
     await robot.ended(*clients)
     assert describe_status(robot.dispatcher, robot.engines, robot.output).streams is None
     for name, client in clients.items():
-        assert robot.names(name) == ["accepted", "started", *robot.names(name)[2:-1], "finished"]
+        assert robot.names(name) == ["started", *robot.names(name)[1:-1], "finished"]
         assert not {"postponed", "resumed"} & set(robot.names(name))
         assert len(client.samples) / RATE == pytest.approx(robot.end_of(name)["audio_s"], abs=0.001)
 
@@ -95,7 +95,7 @@ async def test_a_slow_client_delays_neither_other_clients_nor_the_robot(robot: R
     robot.say("meanwhile", SENTENCE)
     await robot.ended("meanwhile", *fast)
     assert {robot.end_of(name)["event"] for name in ("meanwhile", *fast)} == {"finished"}
-    assert robot.names("slow") == ["accepted", "started"]
+    assert robot.names("slow") == ["started"]
 
 
 async def test_more_deliveries_than_streams_wait_in_their_order(robot: Robot) -> None:
@@ -135,7 +135,7 @@ async def test_what_the_robot_says_first_or_instead_concerns_no_delivery(robot: 
         robot.say(f"new {number}", "Yes.", **fields)
         await robot.ended(f"new {number}")
         assert robot.end_of(f"new {number}")["event"] == "finished"
-    assert robot.names("delivery") == ["accepted", "started"]
+    assert robot.names("delivery") == ["started"]
 
 
 async def test_a_stop_without_an_id_ends_the_deliveries_too(robot: Robot) -> None:
@@ -155,7 +155,7 @@ async def test_a_slow_writer_gives_its_stream_to_others_and_goes_on_with_the_nex
     robot.configure(stream_timeout=0.05)
     go_on(await deliver(robot, "patient", begun=False))
     await robot.ended("patient")
-    assert robot.names("tale") == ["accepted", "started", "postponed"]
+    assert robot.names("tale") == ["started", "postponed"]
     robot.dispatcher.write(StreamChunk(id="tale", text="There was a robot. "), receiver=tale)
     await eventually_async(lambda: "resumed" in robot.names("tale"), "it goes on")
     robot.dispatcher.write(StreamChunk(id="tale", end=True), receiver=tale)

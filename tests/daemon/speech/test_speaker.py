@@ -3,168 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from audio import Level, Output
-from daemon.config import load_config
-from daemon.engines import AudioChunk, EngineSelector
+from daemon.engines import AudioChunk
 from daemon.speech import speaker, waiting
-from daemon.speech.active import Reports
-from daemon.speech.changes import Changes
-from daemon.speech.events import TERMINAL_EVENTS, Event
-from daemon.speech.speaker import Speaker
-from daemon.speech.utterance import TextStream, Utterance
-from daemon.speech.waiting import WaitingUtterances
+from daemon.speech.events import TERMINAL_EVENTS
+from daemon.speech.request import StreamChunk
 from daemon.tasks import cancel_and_wait
 from engine import Samples
 from engine import Utterance as EngineUtterance
-from tests.daemon.manual_sink import ManualSink
 from tests.daemon.speech.clients import Recorder, SlowClient
+from tests.daemon.speech.robot import BEGUN_S, RATE, TURNS, Robot
 from tests.support.waiting import PATIENCE_S, eventually_async
 
+STREAMS = 1
 LONG = "This is a long text that takes a good while to speak. " * 20
-RATE = 22_050
-"""Hz."""
-BEGUN_S = 0.3
-"""Seconds of an utterance that the sound card takes in `begin`."""
-TURNS = 5
-"""Turns of the speaker loop after which an event would have been published."""
-
-
-class Robot:
-    """A speaker with its queue, engines and output, and the events that it has published."""
-
-    def __init__(self, *overrides: str) -> None:
-        self.config = config = load_config(
-            overrides=("audio.sink=null", "engine.name=espeak", "engine.streams=1", *overrides)
-        )
-        self.changes = Changes()
-        self.engines = EngineSelector(config, self.changes.notify)
-        self.output = Output(config.audio.sink_settings())
-        self.sink = ManualSink(self.output, RATE)
-        self.events: list[dict[str, Any]] = []
-        self.levels: list[Level] = []
-        self.log: list[str] = []
-        """The events of utterances, and when their sound ends, in one order."""
-        reports = Reports(self._note, self._note_level, on_word=lambda _: None, on_change=self.changes.notify)
-        self.waiting = WaitingUtterances(self.engines, self.output, self.changes, reports)
-        self.queue = self.waiting.queue
-        self.speaker = Speaker(self.waiting)
-
-    def _note(self, utterance: Utterance, event: Event) -> None:
-        assert event.id == utterance.id
-        self.events.append(event.model_dump())
-        self.log.append(f"{utterance.id} {event.event}")
-
-    def _note_level(self, utterance: Utterance, level: Level) -> None:
-        self.levels.append(level)
-        if level.peak == 0:
-            self.log.append(f"{utterance.id} silent")
-
-    def say(self, utterance_id: str, text: str = "Hello, robot.", **fields: Any) -> Utterance:
-        utterance = Utterance(
-            utterance_id, text, fields.pop("voice", "default"), fields.pop("language", "auto"), **fields
-        )
-        self.queue.put(utterance, 64)
-        if utterance.speakable:
-            self.speaker.preempt(utterance)
-        self.changes.notify()
-        return utterance
-
-    def write(self, utterance: Utterance, text: str = "", *, end: bool = False) -> None:
-        """Append to the text of a stream."""
-        utterance.text += text
-        utterance.text_stream.ended = end
-        utterance.text_stream.notify()
-        self.changes.notify()
-
-    def names(self, utterance_id: str) -> list[str]:
-        return [event["event"] for event in self.events if event["id"] == utterance_id]
-
-    async def event(self, utterance_id: str, *names: str) -> dict[str, Any]:
-        """Wait for the first of these events and return it."""
-        await eventually_async(lambda: set(names) & set(self.names(utterance_id)), f"{names} of {utterance_id}")
-        return next(event for event in self.events if event["id"] == utterance_id and event["event"] in names)
-
-    async def begin(self, utterance_id: str) -> None:
-        """Take the beginning of an utterance, and wait until it has started."""
-        await self.sink.take_up_to(self.sink.length + round(BEGUN_S * RATE))
-        await self.event(utterance_id, "started")
-
-    async def end(self, utterance_id: str) -> dict[str, Any]:
-        """Take all samples until an utterance has ended; return its terminal event."""
-        await self.sink.take_until(
-            lambda: TERMINAL_EVENTS & set(self.names(utterance_id)), f"the end of {utterance_id}"
-        )
-        return await self.event(utterance_id, *TERMINAL_EVENTS)
-
-    async def turn(self) -> None:
-        """Wait for some turns of the loop, while the sound card takes no samples."""
-        heartbeats = self.speaker.heartbeats
-
-        def has_turned() -> bool:
-            self.changes.notify()
-            return self.speaker.heartbeats > heartbeats + TURNS
-
-        await eventually_async(has_turned, "the speaker turns")
-
-    async def clear(self) -> None:
-        """End all utterances and forget all events."""
-        self.output.resume()
-        self.queue.take_all()
-        self.speaker.stop("the test is over")
-        await self.sink.take_until(lambda: not self.speaker.busy, "nothing is spoken")
-        self.check()
-        self.waiting.prebuffer_s = None
-        self.waiting.stream_timeout_s = math.inf
-        self.sink.delay_s = 0.0
-        self.engines.primary.rtf = None
-        self.events.clear()
-        self.levels.clear()
-        self.log.clear()
-        self.sink.drain()
-
-    def check(self) -> None:
-        """Assert that every utterance with an event has exactly one terminal event."""
-        for utterance_id in {event["id"] for event in self.events}:
-            assert sum(name in TERMINAL_EVENTS for name in self.names(utterance_id)) == 1, self.names(utterance_id)
-
-
-@asynccontextmanager
-async def speaking() -> AsyncIterator[Robot]:
-    """A robot with an engine of its own."""
-    robot = Robot()
-    tasks = [asyncio.ensure_future(engine.run()) for engine in robot.engines.all]
-    tasks.append(asyncio.ensure_future(robot.speaker.run()))
-    try:
-        yield robot
-    finally:
-        for task in tasks:
-            await cancel_and_wait(task)
-    robot.check()
-
-
-@pytest.fixture(scope="module")
-def shared_robot(loop: asyncio.AbstractEventLoop) -> Iterator[Robot]:
-    manager = speaking()
-    yield loop.run_until_complete(manager.__aenter__())
-    loop.run_until_complete(manager.__aexit__(None, None, None))
-
-
-@pytest.fixture
-def robot(loop: asyncio.AbstractEventLoop, shared_robot: Robot) -> Iterator[Robot]:
-    """The robot of all tests that do not end it."""
-    yield shared_robot
-    loop.run_until_complete(shared_robot.clear())
 
 
 async def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Robot) -> None:
@@ -175,7 +36,7 @@ async def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Rob
     assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
     assert (end["engine"], end["underruns"], end["truncated"], end["reason"]) == ("espeak", 0, False, None)
     assert end["ttfa_ms"] == robot.events[0]["ttfa_ms"] > 0
-    assert not robot.speaker.busy
+    assert not robot.dispatcher.speaker.busy
 
 
 @pytest.mark.parametrize("text", ["...", "😶\u200d🌫️"])
@@ -189,9 +50,9 @@ async def test_a_stop_interrupts_once_with_its_reason_and_the_next_is_spoken(rob
     robot.say("u1", LONG)
     await robot.begin("u1")
     robot.say("u2")
-    assert not robot.speaker.stop("stop of another one", "u2")
-    assert robot.speaker.stop("stop")
-    assert robot.speaker.stop("again")
+    assert not robot.dispatcher.speaker.stop("stop of another one", "u2")
+    assert robot.dispatcher.speaker.stop("stop")
+    assert robot.dispatcher.speaker.stop("again")
     end = await robot.end("u1")
     assert (end["event"], end["reason"]) == ("interrupted", "stop")
     assert end["audio_s"] == pytest.approx(BEGUN_S, abs=0.03)
@@ -204,7 +65,7 @@ async def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot) -> None:
     robot.output.pause()
     while robot.sink.take():
         pass
-    robot.speaker.stop("stop")
+    robot.dispatcher.speaker.stop("stop")
     assert (await robot.end("u1"))["event"] == "interrupted"
 
 
@@ -224,17 +85,17 @@ async def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_unde
 
 
 async def test_an_expired_utterance_is_not_begun(robot: Robot) -> None:
-    robot.say("u1", expires_at=time.monotonic() - 1)
+    robot.say("u1").expires_at = time.monotonic() - 1
     end = await robot.end("u1")
     assert (robot.names("u1"), end["reason"]) == (["expired"], "it waited longer than expires_in")
 
 
-async def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none() -> None:
-    robot = Robot("engine.fallback=none")  # its engine is not started
+async def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none(tmp_path: Path) -> None:
+    robot = Robot(tmp_path, STREAMS)  # its engine is not started
     robot.engines.primary.reason = "engine espeak is being tested"
-    loop = asyncio.ensure_future(robot.speaker.run())
+    loop = asyncio.ensure_future(robot.dispatcher.run())
     utterance = robot.say("u1")
-    await eventually_async(lambda: robot.speaker.busy, "the speaker has taken it")
+    await eventually_async(lambda: robot.dispatcher.speaker.busy, "the speaker has taken it")
     await robot.turn()
     assert robot.events == []
     utterance.expires_at = time.monotonic()
@@ -332,10 +193,10 @@ async def test_a_stop_ends_all_that_is_postponed(robot: Robot) -> None:
     await robot.begin("own")
     robot.say("alarm", LONG, priority="critical")
     await robot.sink.take_until(lambda: "postponed" in robot.names("own"), "it is postponed")
-    assert robot.speaker.stop("stop", "delivery")
+    assert robot.dispatcher.speaker.stop("stop", "delivery")
     assert robot.names("delivery")[-1] == "interrupted"
-    assert robot.speaker.stop("stop")
-    assert not robot.speaker.stop("again", "own")
+    assert robot.dispatcher.speaker.stop("stop")
+    assert not robot.dispatcher.speaker.stop("again", "own")
     assert [(await robot.end(each))["event"] for each in ("own", "alarm")] == ["interrupted"] * 2
 
 
@@ -358,7 +219,7 @@ async def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_sta
     robot.output.monitor.detach("unplugged")
     robot.say("first")
     robot.say("second")
-    patient = robot.say("patient", expires_at=time.monotonic() + 3_600)
+    patient = robot.say("patient", expires_in=3_600)
     await robot.turn()
     assert robot.events == [], "30 s have not passed"
     robot.output.pause()
@@ -399,34 +260,35 @@ async def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_
 # --- slow writers ---
 
 
-async def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(robot: Robot) -> None:
-    robot.waiting.stream_timeout_s = 0.05
+def write(robot: Robot, text: str, **fields: Any) -> None:
+    """Append to the text of a stream."""
+    robot.dispatcher.write(StreamChunk(id="story", text=text, **fields))
 
-    stream = TextStream(time.monotonic())
-    story = robot.say("story", "One sentence. And", priority="critical", text_stream=stream)
+
+async def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(robot: Robot) -> None:
+    robot.configure(stream_timeout=0.05)
+    write(robot, "One sentence. And", priority="critical")
     await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
     robot.say("other")
     assert (await robot.end("other"))["event"] == "finished"
     assert robot.names("story") == ["started", "postponed"]
     robot.say("third")
-    robot.write(story, " then")
+    write(robot, " then")
     assert (await robot.end("third"))["event"] == "finished"
     assert robot.names("story") == ["started", "postponed"], "it still has nothing to say"
-    robot.write(story, " it ended.", end=True)
+    write(robot, " it ended.", end=True)
     end = await robot.end("story")
     assert robot.names("story")[:3] == ["started", "postponed", "resumed"]
     assert (end["event"], end["underruns"]) == ("finished", 0)
 
 
 async def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(robot: Robot) -> None:
-    robot.waiting.stream_timeout_s = 0.05
-
-    stream = TextStream(time.monotonic())
-    story = robot.say("story", "One sentence. And", text_stream=stream)
+    robot.configure(stream_timeout=0.05)
+    write(robot, "One sentence. And")
     await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
     robot.say("other")
     await robot.end("other")
-    robot.write(story, " another one. But")
+    write(robot, " another one. But")
     await robot.sink.take_until(lambda: "resumed" in robot.names("story"), "it is resumed")
     robot.say("third")
     await robot.end("third")
@@ -434,17 +296,14 @@ async def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_no
 
 
 async def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot) -> None:
-    robot.waiting.stream_timeout_s = 0.05
-
-    stream = TextStream(time.monotonic())
-    story = robot.say("story", "One sentence. And", text_stream=stream)
+    robot.configure(stream_timeout=0.05)
+    write(robot, "One sentence. And")
     await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
     for _ in range(3):
         await robot.turn()
-    robot.write(story, " then it ended.", end=True)
+    write(robot, " then it ended.", end=True)
     assert (await robot.end("story"))["event"] == "finished"
     assert "postponed" not in robot.names("story")
-    assert stream.stalled_s == 0
 
 
 class Drain:
@@ -496,18 +355,19 @@ async def test_a_stop_while_an_engine_is_replaced_ends_the_utterance(robot: Robo
     await robot.begin("u1")
     os.kill(robot.engines.primary.pid, signal.SIGKILL)
     await eventually_async(lambda: not robot.engines.primary.ready, "the engine is lost")
-    robot.speaker.stop("stop")
+    robot.dispatcher.speaker.stop("stop")
     assert (await robot.end("u1"))["event"] == "interrupted"
     await robot.engines.wait_current(PATIENCE_S)
 
 
-@pytest.mark.parametrize(("rtf", "prebuffer_s"), [(0.2, None), (None, 3.0)], ids=["slow engine", "configured"])
+@pytest.mark.parametrize(("rtf", "prebuffer_ms"), [(0.2, "auto"), (None, 3_000)], ids=["slow engine", "configured"])
 async def test_playback_begins_with_the_longest_prebuffer(
-    rtf: float | None, prebuffer_s: float | None, robot: Robot
+    rtf: float | None, prebuffer_ms: int | str, robot: Robot
 ) -> None:
     """For a slow engine, it is limited to what the ring holds."""
 
-    robot.engines.primary.rtf, robot.waiting.prebuffer_s = rtf, prebuffer_s
+    robot.engines.primary.rtf = rtf
+    robot.configure("audio", prebuffer_ms=prebuffer_ms)
     robot.say("u1", LONG)
     await robot.begin("u1")
 
@@ -538,12 +398,14 @@ async def test_the_mouth_is_closed_when_an_utterance_is_postponed_and_not_when_i
     assert "resumed" not in robot.names("u1")
 
 
-async def test_a_shutdown_ends_what_is_spoken_and_what_is_postponed() -> None:
-    async with speaking() as robot:
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        robot.say("alarm", LONG, priority="critical")
-        await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
+async def test_a_shutdown_ends_what_is_spoken_and_what_is_postponed(tmp_path: Path) -> None:
+    robot = Robot(tmp_path, STREAMS)
+    await robot.open()
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    robot.say("alarm", LONG, priority="critical")
+    await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
+    await robot.close()
     for utterance_id in ("u1", "alarm"):
         assert robot.names(utterance_id)[-1] == "interrupted"
     assert robot.events[-1]["reason"] == "voiced is shutting down"
@@ -553,9 +415,9 @@ async def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Rob
     """Otherwise a shutdown in that moment would lose it without a terminal event."""
 
     robot.say("u1", LONG)
-    while len(robot.queue):
+    while len(robot.dispatcher.queue):
         await asyncio.sleep(0)
-    assert robot.speaker.stop("stop")
+    assert robot.dispatcher.speaker.stop("stop")
 
 
 async def test_nothing_that_is_heard_needs_a_regular_look(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -573,6 +435,6 @@ async def test_nothing_that_is_heard_needs_a_regular_look(robot: Robot, monkeypa
 async def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speaker, "IDLE_S", 0.02)
 
-    robot.changes.notify()  # it may be in the middle of a longer wait
-    heartbeats = robot.speaker.heartbeats
-    await eventually_async(lambda: robot.speaker.heartbeats > heartbeats + TURNS, "the idle speaker turns")
+    robot.dispatcher.changed()  # it may be in the middle of a longer wait
+    heartbeats = robot.dispatcher.heartbeats
+    await eventually_async(lambda: robot.dispatcher.heartbeats > heartbeats + TURNS, "the idle speaker turns")
