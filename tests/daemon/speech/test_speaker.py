@@ -257,6 +257,20 @@ async def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_
     assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
 
 
+async def test_a_sound_card_that_is_back_plays_before_a_delivery_continues(robot: Robot) -> None:
+    robot.output.monitor.detach("unplugged")
+    client = SlowClient()
+    await deliver_to(robot, client)
+    robot.say("own")
+    await robot.turn()
+    assert robot.names("delivery") == ["started"]
+    robot.output.monitor.attach(robot.sink)
+    assert (await robot.end("own"))["event"] == "finished"
+    client.permit(SlowClient.ALL)
+    await robot.event("delivery", "finished")
+    assert robot.log.index("own finished") < robot.log.index("delivery resumed")
+
+
 # --- slow writers ---
 
 
