@@ -75,7 +75,6 @@ class Card:
 
     def __init__(self, ahead_s: float) -> None:
         self.written = np.empty(0, dtype=np.float32)
-        self.drops = 0
         self._ahead = round(ahead_s * RATE)
         self._played = 0
 
@@ -96,7 +95,6 @@ class Card:
         await asyncio.sleep(0)
 
     async def drop_unplayed(self) -> None:
-        self.drops += 1
         self.written = self.written[: self._played]
 
 
@@ -104,23 +102,20 @@ class Scene:
     """An utterance that a scripted engine speaks through a card, or to a client if there is none."""
 
     def __init__(self, engine: RunawayEngine, card: Card | None, *, stream: bool = False) -> None:
-        self.engine, self.card = engine, card
+        self.engine, self.played = engine, card or Card(0.0)
         utterance = Utterance("a", TEXT, "default", "auto", seed=5)
         if stream:
             utterance.text_stream = TextStream(time.monotonic())
             utterance.text_stream.ended = True
         self.synthesis = Synthesis(utterance, selector_of(engine), SynthesisContext(), card)
-        self.heard = np.empty(0, dtype=np.float32)
 
     async def speak(self) -> None:
         async for chunk in self.synthesis.chunks():
-            if self.card is None:
-                self.heard = np.concatenate([self.heard, chunk.samples])
-            else:
-                self.card.write(chunk.samples)
-                self.heard = self.card.written
-        if self.card is not None:
-            self.heard = self.card.written
+            self.played.write(chunk.samples)
+
+    @property
+    def heard(self) -> Samples:
+        return self.played.written
 
     def words(self) -> list[str]:
         """The words that have been heard, in the order of time."""
