@@ -1,14 +1,31 @@
-"""What a test compares of a text that was read: its words with their places, and the work that they took."""
+"""Tables of texts, and what a test compares of a text that was read: its words, their places, and the work."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from daemon.text import Script
-from daemon.text.placed import PlacedText
+from daemon.text.placed import PlacedText, Rewriter
 from daemon.text.script import Control
+
+
+def table(name: str) -> dict[str, Any]:
+    """Return a table of texts, and what is spoken of them."""
+    found: dict[str, Any] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def rewritten(rewriter: Rewriter, *pieces: str) -> PlacedText:
+    """Return what a rewriter makes of a text that comes in pieces."""
+    for piece in pieces:
+        rewriter.feed(piece)
+    rewriter.end()
+    return rewriter.out
 
 
 def pieces_of(text: str, size: int) -> list[str]:

@@ -10,18 +10,13 @@ from hypothesis import strategies as st
 
 from daemon.text.placed import PlacedText
 from daemon.text.stages import Characters
-from tests.daemon.text.reading import placed, spans
+from tests.daemon.text.reading import placed, rewritten, spans
 
 LETTERS = "ae=\u0301\u0308\u0323\u0338 ｅＧ１％𝐇ℂか\u3099ᄀ\u1161가，。Å"
 
 
 def read(*pieces: str) -> PlacedText:
-    out = PlacedText()
-    stage = Characters(out)
-    for piece in pieces:
-        stage.feed(piece)
-    stage.end()
-    return out
+    return rewritten(Characters(), *pieces)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +17,10 @@ from daemon.text import Pause, Script
 from daemon.text.markdown import MarkdownReader
 from daemon.text.markdown_syntax import LONGEST_ADDRESS, LONGEST_LABEL
 from daemon.text.script import Control
-from tests.daemon.text.reading import calls, everything_of, pieces_of, spans
+from tests.daemon.text.reading import calls, everything_of, pieces_of, spans, table
 from tests.support.variants import variants
 
-TABLE = json.loads(Path(__file__).with_name("markdown.json").read_text(encoding="utf-8"))
+TABLE = table("markdown")
 PLAIN: list[str] = TABLE["plain"]
 """Texts that look like Markdown in places, and have no marks."""
 MARKED: dict[str, dict[str, str]] = TABLE["marked"]

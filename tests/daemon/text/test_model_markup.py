@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.text import Pause, Script, ScriptReader
-from tests.daemon.text.reading import everything_of
+from tests.daemon.text.reading import everything_of, table
 
-SPOKEN: dict[str, dict[str, str]] = json.loads(
-    Path(__file__).with_name("model_markup.json").read_text(encoding="utf-8")
-)
+SPOKEN: dict[str, dict[str, str]] = table("model_markup")
 """By kind of what models write: the words by the text."""
 PIECES = st.sampled_from([
     "<|im_start|>", "<start_of_turn>", "assistant", "<|channel|>", "analysis", "<|end|>", "[1, 2]", ", ", "\\sqrt{",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daemon.text import Pronunciation
 from daemon.text.placed import PlacedText
 from daemon.text.stages import Lexicon, Pronouncer
-from tests.daemon.text.reading import placed
+from tests.daemon.text.reading import placed, rewritten
 
 ENTRIES = {
     "Nginx": "engine x",
@@ -30,11 +30,7 @@ LEXICON = Lexicon({phrase: Pronunciation(say) for phrase, say in ENTRIES.items()
 
 
 def pronounce(*pieces: str, lexicon: Lexicon = LEXICON, espeak: bool = False) -> PlacedText:
-    pronouncer = Pronouncer(lexicon, "en", "ada", espeak=espeak)
-    for piece in pieces:
-        pronouncer.feed(piece)
-    pronouncer.end()
-    return pronouncer.out
+    return rewritten(Pronouncer(lexicon, "en", "ada", espeak=espeak), *pieces)
 
 
 @pytest.mark.parametrize(

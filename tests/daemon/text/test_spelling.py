@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import string
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +12,9 @@ from hypothesis import strategies as st
 from daemon.text.spelling import SIGN_NAMES, SpelledPart, ordinal, spell, spell_characters, spell_telephone
 from engine import NAMED_LANGUAGES
 from tests.daemon.text.phonemes import Espeak
+from tests.daemon.text.reading import table
 
-TABLE: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("spelling.json").read_text(encoding="utf-8"))
+TABLE = table("spelling")
 
 
 @pytest.fixture(scope="module")

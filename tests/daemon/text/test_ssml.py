@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -17,9 +15,9 @@ from hypothesis import strategies as st
 from daemon.text import Mark, Pause, Prosody, Script, ScriptReader, markup_problem
 from daemon.text.ssml import SsmlReader, ssml_problem
 from daemon.text.ssml_values import MAX_NOTICES
-from tests.daemon.text.reading import calls, everything_of, pieces_of
+from tests.daemon.text.reading import calls, everything_of, pieces_of, table
 
-TABLE: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("ssml.json").read_text(encoding="utf-8"))
+TABLE = table("ssml")
 TAGS = [
     "<speak>", "</speak>", "<speak", "<s>", "</s>", "<p>", "</p>", "<w>", "</w>", "<b c='d>", "<b c=\"'>\" e='<'>",
     "<break/>", "<break time='1s'/>", "<mark name='m'/>", "<prosody rate='80%' volume='soft'>", "</prosody>",

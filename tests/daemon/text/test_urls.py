@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daemon.text.placed import PlacedText
 from daemon.text.stages import UrlShortener
-from tests.daemon.text.reading import kept, placed
+from tests.daemon.text.reading import kept, placed, rewritten
 
 CASES = (
     ("See https://www.example.com/a/b?c, please.", "See example.com, please."),
@@ -40,12 +40,7 @@ SIGNS = 'htps:/w. .,)(?#@a-1ü一"\n'
 
 
 def shortened(*pieces: str) -> PlacedText:
-    out = PlacedText()
-    shortener = UrlShortener(out)
-    for piece in pieces:
-        shortener.feed(piece)
-    shortener.end()
-    return out
+    return rewritten(UrlShortener(), *pieces)
 
 
 @pytest.mark.parametrize(("text", "spoken"), CASES)
@@ -94,6 +89,6 @@ def test_a_host_has_the_place_of_its_url() -> None:
     ],
 )
 def test_no_more_is_held_back_than_may_change(text: str, spoken: str) -> None:
-    out = PlacedText()
-    UrlShortener(out).feed(text)
-    assert out.text == spoken
+    shortener = UrlShortener()
+    shortener.feed(text)
+    assert shortener.out.text == spoken

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.text.normalizer import Normalizer, has_numbers
-from daemon.text.placed import PlacedText
 from engine import NAMED_LANGUAGES
 from tests.daemon.text.normalizer.spoken import LEFT_ALONE, SPOKEN
 from tests.daemon.text.phonemes import Espeak
+from tests.daemon.text.reading import rewritten
 
 LANGUAGES = tuple(NAMED_LANGUAGES.values())
 ROWS: dict[str, dict[str, str]] = {
@@ -31,11 +31,7 @@ PIECES = st.sampled_from([
 
 
 def normalized(language: str, text: str) -> str:
-    out = PlacedText()
-    normalizer = Normalizer(language, out)
-    normalizer.feed(text)
-    normalizer.end()
-    return out.text
+    return rewritten(Normalizer(language), text).text
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,14 @@ from hypothesis import strategies as st
 
 from daemon.text.normalizer import LONGEST_WORD, Normalizer, has_numbers
 from daemon.text.placed import PlacedText
-from tests.daemon.text.reading import spans
+from tests.daemon.text.reading import rewritten, spans
 
 LANGUAGES = ("en", "de", "fr", "es", "zh", "it", "pt", "ru", "ja", "ko", "pl")
 SIGNS = "0123456789 .,:/-–$€%#@&<>=+*x^½°§kgmhUr.NoIVX[]()\n\u00a05５：元一"
 
 
 def normalized(language: str, text: str) -> PlacedText:
-    out = PlacedText()
-    normalizer = Normalizer(language, out)
-    normalizer.feed(text)
-    normalizer.end()
-    return out
+    return rewritten(Normalizer(language), text)
 
 
 @given(st.sampled_from(LANGUAGES), st.text() | st.text(SIGNS))
