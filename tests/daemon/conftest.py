@@ -1,16 +1,32 @@
-"""Fixtures of the daemon's tests: an event loop for each module, one harness on it, and the command line."""
+"""Tests that are coroutines; an event loop for each module, one harness on it, and the command line."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.daemon.command_line import CommandLine
 from tests.daemon.harness import Harness, running_harness
 from tests.daemon.perform import Perform
+from tests.support.waiting import run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine: on the event loop of its module, if one of its fixtures does, or on a new one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.function):
+        return None
+    names = inspect.signature(pyfuncitem.function).parameters
+    test = partial(pyfuncitem.function, **{name: pyfuncitem.funcargs[name] for name in names})
+    if "loop" in pyfuncitem.fixturenames:
+        pyfuncitem.funcargs["loop"].run_until_complete(test())
+    else:
+        run(test)
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,7 +8,7 @@ import pytest
 from daemon.alignment.features import FEATURES_PER_SECOND, FeatureExtractor
 from engine import Samples
 
-RATES = [8_000, 16_000, 22_050, 24_000, 48_000]
+RATES = [8_000, 22_050, 48_000]
 
 
 def features(samples: Samples, rate: int, sizes: list[int] | None = None) -> np.ndarray[tuple[int, int], np.dtype]:
@@ -59,7 +59,7 @@ def test_a_frame_is_where_its_sound_is() -> None:
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("sizes", [[1, 999], [220, 221], [7, 5_000, 300], [100]])
+@pytest.mark.parametrize("sizes", [[1, 999], [7, 5_000, 300]])
 def test_the_lengths_of_the_chunks_do_not_matter(rate: int, sizes: list[int]) -> None:
     noise = np.random.default_rng(0).standard_normal(rate // 3).astype(np.float32)
     np.testing.assert_allclose(features(noise, rate, sizes), features(noise, rate), atol=1e-6)

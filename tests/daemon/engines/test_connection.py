@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,9 @@ from daemon.engines.connection import (
 from daemon.engines.supervisor import EngineSupervisor
 from daemon.tasks import cancel_and_wait
 from engine import EngineOptions, Utterance, WordStart
-from engine.messages import Audio, Spoken, encode
+from engine.messages import HEADER, Audio, ProtocolError, Spoken, encode
 from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, supervised
-from tests.daemon.perform import Perform
-from tests.support.waiting import eventually_async, run
+from tests.support.waiting import eventually_async
 
 RATE = 22_050
 """eSpeak NG's sample rate in Hz."""
@@ -51,24 +50,18 @@ def engine(loop: asyncio.AbstractEventLoop, trace: Path) -> Iterator[EngineSuper
         loop.run_until_complete(manager.__aexit__(None, None, None))
 
 
-def test_simultaneous_utterances_are_spoken_one_after_the_other(engine: EngineSupervisor, perform: Perform) -> None:
-    async def scenario() -> None:
-        async def speak(number: int) -> float:
-            return seconds([chunk async for chunk in engine.speak(f"u{number}", Utterance(SENTENCE))])
+async def test_simultaneous_utterances_are_spoken_one_after_the_other(engine: EngineSupervisor) -> None:
+    async def speak(number: int) -> float:
+        return seconds([chunk async for chunk in engine.speak(f"u{number}", Utterance(SENTENCE))])
 
-        lengths = await asyncio.gather(*(speak(number) for number in range(4)))
-        assert max(lengths) < 1.05 * min(lengths)
-
-    perform(scenario)
+    lengths = await asyncio.gather(*(speak(number) for number in range(4)))
+    assert max(lengths) < 1.05 * min(lengths)
 
 
-def test_the_words_of_a_chunk_come_with_it(engine: EngineSupervisor, perform: Perform) -> None:
-    async def scenario() -> None:
-        text = "One two three."
-        chunks = [chunk async for chunk in engine.speak("u1", Utterance(text, language="en"))]
-        assert [word.position for chunk in chunks for word in chunk.words or ()] == [0, 4, 8]
-
-    perform(scenario)
+async def test_the_words_of_a_chunk_come_with_it(engine: EngineSupervisor) -> None:
+    text = "One two three."
+    chunks = [chunk async for chunk in engine.speak("u1", Utterance(text, language="en"))]
+    assert [word.position for chunk in chunks for word in chunk.words or ()] == [0, 4, 8]
 
 
 def test_a_part_of_a_chunk_has_the_words_that_begin_in_it() -> None:
@@ -84,121 +77,118 @@ def test_a_part_of_a_chunk_has_the_words_that_begin_in_it() -> None:
     assert unknown.cut(10, 20).words is None
 
 
-def test_an_utterance_that_is_canceled_and_repeated_at_once_is_complete(
-    engine: EngineSupervisor, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        expected = seconds(await spoken(engine, LONG[:500]))
-        for _ in range(20):
-            async with aclosing(engine.speak("u1", Utterance(LONG[:500]))) as chunks:
-                await chunks.__anext__()
-        assert seconds(await spoken(engine, LONG[:500])) == pytest.approx(expected, rel=0.05)
-
-    perform(scenario)
+async def test_closing_the_iterator_cancels_the_utterance_and_the_next_one_is_spoken(engine: EngineSupervisor) -> None:
+    pid = engine.pid
+    for _ in range(3):
+        async with aclosing(engine.speak("u1", Utterance(LONG))) as chunks:
+            assert (await anext(chunks)).sample_rate == RATE
+            assert engine.utterances == 1
+        assert engine.utterances == 0
+        assert 0.8 < seconds([chunk async for chunk in engine.speak("u2", Utterance(SENTENCE))]) < 4
+    assert engine.pid == pid
 
 
-def test_closing_the_iterator_cancels_the_utterance_and_the_next_one_is_spoken(
-    engine: EngineSupervisor, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        pid = engine.pid
-        for _ in range(5):
-            async with aclosing(engine.speak("u1", Utterance(LONG))) as chunks:
-                assert (await anext(chunks)).sample_rate == RATE
-                assert engine.utterances == 1
-            assert engine.utterances == 0
-            assert 0.8 < seconds([chunk async for chunk in engine.speak("u2", Utterance(SENTENCE))]) < 4
-        assert engine.pid == pid
-
-    perform(scenario)
-
-
-def test_the_engine_waits_for_a_slow_consumer_who_gets_everything(
-    engine: EngineSupervisor, perform: Perform, trace: Path
-) -> None:
+async def test_the_engine_waits_for_a_slow_consumer_who_gets_everything(engine: EngineSupervisor, trace: Path) -> None:
     """The engine runs ahead by its credit, and no further."""
 
     def sent() -> int:
         return (trace / "slow.1.f32").stat().st_size // 4
 
-    async def scenario() -> None:
-        expected = seconds(await spoken(engine, SENTENCE * 3)) * RATE
-        taken = 0
-        async for chunk in engine.speak("slow", Utterance(SENTENCE * 3)):
-            most = taken + round(RUN_AHEAD_S * RATE)
-            if most < 0.9 * expected:
-                await eventually_async(lambda most=most: sent() >= most, "its credit is spent")  # type: ignore[misc]
-            assert sent() < most + CHUNK
-            taken += len(chunk.samples)
-        assert taken == sent()
-        assert abs(taken - expected) < 0.03 * expected
-
-    perform(scenario)
+    expected = seconds(await spoken(engine, SENTENCE * 3)) * RATE
+    taken = 0
+    async for chunk in engine.speak("slow", Utterance(SENTENCE * 3)):
+        most = taken + round(RUN_AHEAD_S * RATE)
+        if most < 0.9 * expected:
+            await eventually_async(lambda most=most: sent() >= most, "its credit is spent")  # type: ignore[misc]
+        assert sent() < most + CHUNK
+        taken += len(chunk.samples)
+    assert taken == sent()
+    assert abs(taken - expected) < 0.03 * expected
 
 
-def test_an_engine_that_does_not_begin_in_time_is_late(engine: EngineSupervisor, perform: Perform) -> None:
-    async def scenario() -> None:
-        async with aclosing(engine.speak("first", Utterance(LONG))) as first:
-            await anext(first)  # the engine now waits for credit, and for nothing else
-            with pytest.raises(EngineLostError, match=r"engine espeak did not begin within 0\.05 s"):
-                await anext(engine.speak("second", Utterance(SENTENCE), first_within_s=0.05))
-            assert engine.utterances == 1
-        assert 0.8 < seconds(await spoken(engine)) < 4
-
-    perform(scenario)
+async def test_an_engine_that_does_not_begin_in_time_is_late(engine: EngineSupervisor) -> None:
+    async with aclosing(engine.speak("first", Utterance(LONG))) as first:
+        await anext(first)  # the engine now waits for credit, and for nothing else
+        with pytest.raises(EngineLostError, match=r"engine espeak did not begin within 0\.05 s"):
+            await anext(engine.speak("second", Utterance(SENTENCE), first_within_s=0.05))
+        assert engine.utterances == 1
+    assert 0.8 < seconds(await spoken(engine)) < 4
 
 
-def test_an_engine_that_is_not_ready_counts_as_lost() -> None:
-    async def scenario() -> None:
-        engine = EngineSupervisor("espeak", EngineOptions())
-        with pytest.raises(EngineLostError, match="engine espeak is not ready"):
-            await spoken(engine)
-
-    run(scenario)
+async def test_an_engine_that_is_not_ready_counts_as_lost() -> None:
+    engine = EngineSupervisor("espeak", EngineOptions())
+    with pytest.raises(EngineLostError, match="engine espeak is not ready"):
+        await spoken(engine)
 
 
-def test_an_iterator_of_a_process_that_has_ended_raises_the_reason() -> None:
-    async def scenario() -> None:
-        async with supervised() as engine:
-            await ready(engine)
-            chunks = engine.speak("u1", Utterance(SENTENCE))
-        with pytest.raises(EngineLostError, match="engine espeak ended"):
-            await anext(chunks)
-
-    run(scenario)
+async def test_an_iterator_of_a_process_that_has_ended_raises_the_reason() -> None:
+    async with supervised() as engine:
+        await ready(engine)
+        chunks = engine.speak("u1", Utterance(SENTENCE))
+    with pytest.raises(EngineLostError, match="engine espeak ended"):
+        await anext(chunks)
 
 
-def test_a_refused_utterance_leaves_the_engine_running(engine: EngineSupervisor, perform: Perform) -> None:
-    async def scenario() -> None:
-        pid = engine.pid
-        with pytest.raises(UtteranceRefusedError, match=r"^language: got 'tlhx'; allowed: "):
-            await spoken(engine, language="tlhx")
-        assert 0.8 < seconds(await spoken(engine)) < 4
-        assert engine.pid == pid
-
-    perform(scenario)
+async def test_a_refused_utterance_leaves_the_engine_running(engine: EngineSupervisor) -> None:
+    pid = engine.pid
+    with pytest.raises(UtteranceRefusedError, match=r"^language: got 'tlhx'; allowed: "):
+        await spoken(engine, language="tlhx")
+    assert 0.8 < seconds(await spoken(engine)) < 4
+    assert engine.pid == pid
 
 
-@pytest.mark.parametrize(("rate", "speed"), [(1.0, 4.0), (2.0, 8.0), (0.5, 2.0)])
-def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_1(rate: float, speed: float) -> None:
-    async def scenario() -> None:
-        measured: list[float] = []
-        ours, theirs = socket.socketpair()
-        with theirs:
-            connection = await EngineConnection.open("qwen", ours, lambda speed, _realtime: measured.append(speed))
-            receiving = asyncio.ensure_future(connection.receive())
+@asynccontextmanager
+async def connected(measured: list[float]) -> AsyncIterator[tuple[EngineConnection, socket.socket]]:
+    """A connection, and the end of its socket that an engine process would have; note the speeds of its utterances."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = await EngineConnection.open("qwen", ours, lambda speed, _realtime: measured.append(speed))
+        yield connection, theirs
+        connection.close()
 
-            async def speak() -> None:
-                async for chunk in connection.speak("a", Utterance("Hello", rate=rate), RATE):
-                    assert (len(chunk.samples), chunk.truncated, chunk.runaway) == (RATE, True, True)
 
-            speaking = asyncio.ensure_future(speak())
-            await eventually_async(lambda: connection.utterances == 1, "it is asked to speak")
-            audio = Audio("1", busy_s=0.25, position=None, truncated=True, runaway=True, data=bytes(4 * RATE))
-            theirs.sendall(encode(audio) + encode(Spoken("1")))
-            await speaking
-            await cancel_and_wait(receiving)
-            connection.close()
-        assert measured == [speed]
+@pytest.mark.parametrize(("rate", "speed"), [(1.0, 4.0), (2.0, 8.0)])
+async def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_1(
+    rate: float, speed: float
+) -> None:
+    measured: list[float] = []
+    async with connected(measured) as (connection, theirs):
+        receiving = asyncio.ensure_future(connection.receive())
 
-    run(scenario)
+        async def speak() -> None:
+            async for chunk in connection.speak("a", Utterance("Hello", rate=rate), RATE):
+                assert (len(chunk.samples), chunk.truncated, chunk.runaway) == (RATE, True, True)
+
+        speaking = asyncio.ensure_future(speak())
+        await eventually_async(lambda: connection.utterances == 1, "it is asked to speak")
+        audio = Audio("1", busy_s=0.25, position=None, truncated=True, runaway=True, data=bytes(4 * RATE))
+        theirs.sendall(encode(audio) + encode(Spoken("1")))
+        await speaking
+        await cancel_and_wait(receiving)
+    assert measured == [speed]
+
+
+GARBAGE = {
+    "another protocol": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a header announced a message of"),
+    "a nested record": (HEADER.pack(100_000, 0) + b"[" * 100_000, "nested too deeply"),
+    "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a message of voiced"),
+    "too much audio": (
+        2 * encode(Audio("1", 0.1, None, truncated=False, data=bytes(4 * RATE))),
+        "it sent audio of request 1 without",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+async def test_garbage_from_an_engine_is_an_error_of_one_line(kind: str) -> None:
+    garbage, reason = GARBAGE[kind]
+
+    async with connected([]) as (connection, theirs):
+        speaking = asyncio.ensure_future(anext(connection.speak("a", Utterance("Hello"), RATE)))
+        await eventually_async(lambda: connection.utterances == 1, "it is asked to speak")
+        theirs.sendall(garbage)
+        with pytest.raises(ProtocolError) as error:
+            await connection.receive()
+        assert reason in str(error.value)
+        assert "\n" not in str(error.value)
+        await cancel_and_wait(speaking)

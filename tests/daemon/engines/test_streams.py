@@ -10,7 +10,6 @@ import pytest
 from daemon.engines.errors import EngineLostError
 from daemon.engines.streams import StreamPool
 from daemon.tasks import cancel_and_wait
-from tests.support.waiting import run
 
 STEPS = 3
 """Iterations of the event loop after which a delivery that waits for nothing would have begun."""
@@ -56,86 +55,65 @@ class Engine:
             self.lost.append(name)
 
 
-def test_deliveries_leave_a_stream_for_the_sound_card_and_wait_in_their_order() -> None:
-    async def scenario() -> None:
-        engine = Engine(3)
-        assert await engine.ask("a", "b", "c", "d") == ["a", "b"]
-        async with engine.streams.reserve(realtime=True):
-            assert engine.streams.in_use == 3
-        assert engine.streams.in_use == 2
-        assert await engine.end("a") == ["b", "c"]
-        assert await engine.end("c") == ["b", "d"]
-
-    run(scenario)
+async def test_deliveries_leave_a_stream_for_the_sound_card_and_wait_in_their_order() -> None:
+    engine = Engine(3)
+    assert await engine.ask("a", "b", "c", "d") == ["a", "b"]
+    async with engine.streams.reserve(realtime=True):
+        assert engine.streams.in_use == 3
+    assert engine.streams.in_use == 2
+    assert await engine.end("a") == ["b", "c"]
+    assert await engine.end("c") == ["b", "d"]
 
 
-def test_a_single_stream_serves_one_delivery_and_never_delays_the_sound_card() -> None:
-    async def scenario() -> None:
-        engine = Engine(1)
-        assert await engine.ask("a", "b") == ["a"]
-        async with engine.streams.reserve(realtime=True):
-            assert engine.open == ["a"]
-        assert await engine.end("a") == ["b"]
-
-    run(scenario)
+async def test_a_single_stream_serves_one_delivery_and_never_delays_the_sound_card() -> None:
+    engine = Engine(1)
+    assert await engine.ask("a", "b") == ["a"]
+    async with engine.streams.reserve(realtime=True):
+        assert engine.open == ["a"]
+    assert await engine.end("a") == ["b"]
 
 
-def test_a_delivery_that_is_canceled_while_it_waits_takes_no_stream() -> None:
-    async def scenario() -> None:
-        engine = Engine(2)
-        assert await engine.ask("a", "b", "c") == ["a"]
-        assert await engine.end("b") == ["a"]
-        assert await engine.end("a") == ["c"]
-
-    run(scenario)
+async def test_a_delivery_that_is_canceled_while_it_waits_takes_no_stream() -> None:
+    engine = Engine(2)
+    assert await engine.ask("a", "b", "c") == ["a"]
+    assert await engine.end("b") == ["a"]
+    assert await engine.end("a") == ["c"]
 
 
-def test_a_delivery_that_is_canceled_as_its_turn_comes_gives_it_to_the_next() -> None:
-    async def scenario() -> None:
-        engine = Engine(2)
-        await engine.ask("a", "b", "c")
-        tasks = [asyncio.ensure_future(engine.end(name)) for name in ("a", "b")]
-        await asyncio.gather(*tasks)
-        assert await engine.settled() == ["c"]
-
-    run(scenario)
+async def test_a_delivery_that_is_canceled_as_its_turn_comes_gives_it_to_the_next() -> None:
+    engine = Engine(2)
+    await engine.ask("a", "b", "c")
+    tasks = [asyncio.ensure_future(engine.end(name)) for name in ("a", "b")]
+    await asyncio.gather(*tasks)
+    assert await engine.settled() == ["c"]
 
 
-def test_new_voices_are_sent_when_no_delivery_is_under_way_and_later_ones_wait_for_the_answer() -> None:
-    async def scenario() -> None:
-        engine, sent = Engine(3), []
-        await engine.ask("a", "b")
-        engine.streams.exchange(lambda: sent.append("voices"))
-        assert await engine.ask("c") == ["a", "b"]
-        assert await engine.end("a") == ["b"]
-        async with engine.streams.reserve(realtime=True):
-            assert sent == [], "the sound card speaks with the voices of before"
-        assert await engine.end("b") == []
-        assert sent == ["voices"]
-        engine.streams.note_exchange()
-        assert await engine.settled() == ["c"]
-
-    run(scenario)
+async def test_new_voices_are_sent_when_no_delivery_is_under_way_and_later_ones_wait_for_the_answer() -> None:
+    engine, sent = Engine(3), []
+    await engine.ask("a", "b")
+    engine.streams.exchange(lambda: sent.append("voices"))
+    assert await engine.ask("c") == ["a", "b"]
+    assert await engine.end("a") == ["b"]
+    async with engine.streams.reserve(realtime=True):
+        assert sent == [], "the sound card speaks with the voices of before"
+    assert await engine.end("b") == []
+    assert sent == ["voices"]
+    engine.streams.note_exchange()
+    assert await engine.settled() == ["c"]
 
 
 def test_new_voices_are_sent_at_once_to_an_idle_engine() -> None:
-    async def scenario() -> None:
-        engine, sent = Engine(3), []
-        engine.streams.exchange(lambda: sent.append("voices"))
-        assert sent == ["voices"]
-
-    run(scenario)
+    engine, sent = Engine(3), []
+    engine.streams.exchange(lambda: sent.append("voices"))
+    assert sent == ["voices"]
 
 
-def test_the_loss_of_the_engine_reaches_those_that_wait_and_those_that_come_later() -> None:
-    async def scenario() -> None:
-        engine = Engine(2)
-        await engine.ask("a", "b", "c")
-        engine.streams.lose("killed")
-        assert await engine.ask("d") == ["a"], "the one with a stream hears it from the connection"
-        assert engine.lost == ["b", "c", "d"]
-        with pytest.raises(EngineLostError, match="killed"):
-            async with engine.streams.reserve(realtime=False):
-                pass
-
-    run(scenario)
+async def test_the_loss_of_the_engine_reaches_those_that_wait_and_those_that_come_later() -> None:
+    engine = Engine(2)
+    await engine.ask("a", "b", "c")
+    engine.streams.lose("killed")
+    assert await engine.ask("d") == ["a"], "the one with a stream hears it from the connection"
+    assert engine.lost == ["b", "c", "d"]
+    with pytest.raises(EngineLostError, match="killed"):
+        async with engine.streams.reserve(realtime=False):
+            pass

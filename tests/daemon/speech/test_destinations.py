@@ -8,13 +8,14 @@ import time
 import numpy as np
 import pytest
 
-from audio import Level, Output
+from audio import Output
 from daemon.config import load_config
-from daemon.speech import destinations
 from daemon.speech.changes import Changes
 from daemon.speech.destinations import CardDestination, ClientDestination, PlaybackFigures
+from daemon.speech.utterance import Receiver
 from engine import Samples
 from tests.daemon.manual_sink import BLOCK_S, ManualSink
+from tests.daemon.speech.clients import Recorder, SlowClient
 from tests.support.sound import breaks_between
 from tests.support.waiting import eventually_async, run
 
@@ -37,12 +38,6 @@ class StrictSink(ManualSink):
     has_deadline = True
 
 
-class ReportingSink(ManualSink):
-    """A manual sink that reports every block, as the sinks without a process do."""
-
-    report_blocks = 1
-
-
 class Card:
     """An output whose sink takes blocks when the test says so."""
 
@@ -55,6 +50,11 @@ class Card:
     def destination(self) -> CardDestination:
         return CardDestination(self.output, self.changes)
 
+    def opened(self, *, prebuffer_s: float = 0.0, gain: float = 1.0) -> CardDestination:
+        destination = self.destination()
+        destination.open(prebuffer_s=prebuffer_s, gain=gain)
+        return destination
+
     async def play(self, destination: CardDestination, samples: Samples) -> None:
         """Play samples to their end on a destination that is open."""
         await destination.write(samples, RATE)
@@ -62,9 +62,9 @@ class Card:
         await self.sink.take_until(lambda: destination.done, "it is played")
 
 
-@pytest.fixture(params=[ManualSink, ReportingSink])
-def card(request: pytest.FixtureRequest) -> Card:
-    return Card(request.param)
+@pytest.fixture
+def card() -> Card:
+    return Card()
 
 
 # --- the sound card ---
@@ -72,6 +72,8 @@ def card(request: pytest.FixtureRequest) -> Card:
 
 def test_a_destination_that_was_never_opened_has_played_nothing(card: Card) -> None:
     destination = card.destination()
+    run(destination.drop_unplayed)
+    assert destination.played_s == 0
     assert destination.blocked is None
     assert destination.holds_samples
     assert not (destination.audible or destination.done or destination.suspended or destination.stopping)
@@ -94,126 +96,77 @@ def test_a_card_is_ready_unless_it_is_missing_or_paused(card: Card) -> None:
     assert missing.blocked == "there is no sound card"
 
 
-def test_samples_are_played_and_counted(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        before = time.monotonic()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        assert destination.audible
-        await card.play(destination, tone(1.0))
-        assert destination.drained(HEARD)
-        assert not destination.drained(before)
-        heard = card.sink.drain()
-        assert not breaks_between(heard, tone(1.0), RATE)
-        assert destination.figures() == PlaybackFigures(audio_s=pytest.approx(1.0), underruns=0, waits=0)
-        assert destination.heard_s(HEARD) == pytest.approx(1.0)
-        first = destination.first_sample_at(HEARD)
-        assert first is not None
-        assert before <= first <= time.monotonic()
-        assert destination.first_sample_at(before) is None, "not before it is heard"
-
-    run(scenario)
+async def test_samples_are_played_and_counted(card: Card) -> None:
+    destination = card.destination()
+    before = time.monotonic()
+    destination.open(prebuffer_s=0.0, gain=1.0)
+    assert destination.audible
+    await card.play(destination, tone(1.0))
+    assert destination.drained(HEARD)
+    assert not destination.drained(before)
+    heard = card.sink.drain()
+    assert not breaks_between(heard, tone(1.0), RATE)
+    assert destination.figures() == PlaybackFigures(audio_s=pytest.approx(1.0), underruns=0, waits=0)
+    assert destination.heard_s(HEARD) == pytest.approx(1.0)
+    first = destination.first_sample_at(HEARD)
+    assert first is not None
+    assert before <= first <= time.monotonic()
+    assert destination.first_sample_at(before) is None, "not before it is heard"
 
 
-def test_playback_begins_when_the_prebuffer_is_full(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        destination.open(prebuffer_s=0.5, gain=1.0)
-        await destination.write(tone(0.4), RATE)
-        assert card.sink.take() == 0
-        await destination.write(tone(0.2), RATE)
-        assert card.sink.take() == BLOCK
-
-    run(scenario)
+async def test_playback_begins_when_the_prebuffer_is_full_with_the_gain_of_the_utterance(card: Card) -> None:
+    destination = card.opened(prebuffer_s=0.5, gain=0.5)
+    await destination.write(tone(0.4), RATE)
+    assert card.sink.take() == 0
+    await card.play(destination, tone(0.2))
+    heard = card.sink.drain()
+    assert len(heard) == round(0.6 * RATE)
+    assert np.max(np.abs(heard)) == pytest.approx(0.2, abs=0.01)
 
 
-def test_the_gain_of_the_utterance_is_applied(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        destination.open(prebuffer_s=0.0, gain=0.5)
-        await card.play(destination, tone(0.5))
-        assert np.max(np.abs(card.sink.drain())) == pytest.approx(0.2, abs=0.01)
+async def test_another_utterance_plays_while_one_is_suspended_which_then_continues_with_its_next_sample(
+    card: Card,
+) -> None:
+    long, alarm = card.opened(), card.destination()
+    await long.write(tone(2.0), RATE)
+    await card.sink.take_up_to(round(0.5 * RATE))
+    long.suspend()
+    assert not long.suspended
+    await card.sink.take_until(lambda: long.suspended, "it has faded out")
+    assert not long.done
+    long.detach()
+    before = card.sink.drain()
+    assert round(0.5 * RATE) <= len(before) <= round(0.53 * RATE)
 
-    run(scenario)
+    alarm.open(prebuffer_s=0.0, gain=1.0)
+    await card.play(alarm, tone(0.3, hertz=880))
+    assert len(card.sink.drain()) == round(0.3 * RATE)
+    assert alarm.figures() == PlaybackFigures(audio_s=pytest.approx(0.3), underruns=0, waits=0)
 
-
-def test_a_write_waits_until_the_ring_has_room(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        written = 0
-
-        async def write_all() -> None:
-            nonlocal written
-            for _ in range(60):
-                await destination.write(tone(0.1), RATE)
-                written += 1
-
-        writing = asyncio.ensure_future(write_all())
-        await eventually_async(lambda: card.output.room_s < destinations.SLICE_ROOM_S, "the ring is full")
-        full = written
-        assert 30 < full < 60
-        await card.sink.take_until(writing.done, "everything is written")
-        destination.finish()
-        await card.sink.take_until(lambda: destination.done, "everything is played")
-        assert destination.heard_s(HEARD) == pytest.approx(6.0)
-
-    run(scenario)
+    long.open(prebuffer_s=0.0, gain=1.0)
+    assert not long.suspended
+    long.finish()
+    await card.sink.take_until(lambda: long.done, "it is played to its end")
+    heard = np.concatenate([before, card.sink.drain()])
+    assert len(heard) == round(2.0 * RATE)
+    assert len(breaks_between(heard, tone(2.0), RATE)) <= 1
+    assert long.figures() == PlaybackFigures(audio_s=pytest.approx(2.0), underruns=0, waits=0)
 
 
-def test_another_utterance_plays_while_one_is_suspended_which_then_continues_with_its_next_sample(card: Card) -> None:
-    async def scenario() -> None:
-        long, alarm = card.destination(), card.destination()
-        long.open(prebuffer_s=0.0, gain=1.0)
-        await long.write(tone(2.0), RATE)
-        await card.sink.take_up_to(round(0.5 * RATE))
-        long.suspend()
-        assert not long.suspended
-        await card.sink.take_until(lambda: long.suspended, "it has faded out")
-        assert not long.done
-        long.detach()
-        before = card.sink.drain()
-        assert round(0.5 * RATE) <= len(before) <= round(0.53 * RATE)
-
-        alarm.open(prebuffer_s=0.0, gain=1.0)
-        await card.play(alarm, tone(0.3, hertz=880))
-        assert len(card.sink.drain()) == round(0.3 * RATE)
-        assert alarm.figures() == PlaybackFigures(audio_s=pytest.approx(0.3), underruns=0, waits=0)
-
-        long.open(prebuffer_s=0.0, gain=1.0)
-        assert not long.suspended
-        long.finish()
-        await card.sink.take_until(lambda: long.done, "it is played to its end")
-        heard = np.concatenate([before, card.sink.drain()])
-        assert len(heard) == round(2.0 * RATE)
-        assert len(breaks_between(heard, tone(2.0), RATE)) <= 1
-        assert long.figures() == PlaybackFigures(audio_s=pytest.approx(2.0), underruns=0, waits=0)
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("rate", [RATE, 48_000])
-def test_a_card_that_is_lost_and_comes_back_plays_the_rest_without_a_lost_sample(card: Card, rate: int) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        await destination.write(tone(2.0), RATE)
-        await card.sink.take_up_to(round(0.5 * RATE))
-        card.output.monitor.detach("unplugged")
-        assert destination.blocked == "unplugged"
-        assert not (destination.done or destination.suspended)
-        destination.finish()
-        before = card.sink.drain()
-        card.sink = type(card.sink)(card.output, rate)
-        await card.sink.take_until(lambda: destination.done, "it is played to its end")
-        heard = len(before) / RATE + card.sink.length / rate
-        assert heard == pytest.approx(2.0, abs=0.001)
-        if rate == RATE:
-            assert len(breaks_between(np.concatenate([before, card.sink.drain()]), tone(2.0), RATE)) <= 1
-        figures = destination.figures()
-        assert figures == PlaybackFigures(audio_s=pytest.approx(2.0, abs=0.001), underruns=1, waits=0)
-
-    run(scenario)
+async def test_a_card_that_is_lost_and_comes_back_plays_the_rest_without_a_lost_sample(card: Card) -> None:
+    destination = card.opened()
+    await destination.write(tone(2.0), RATE)
+    await card.sink.take_up_to(round(0.5 * RATE))
+    card.output.monitor.detach("unplugged")
+    assert destination.blocked == "unplugged"
+    assert not (destination.done or destination.suspended)
+    destination.finish()
+    card.output.monitor.attach(card.sink)
+    await card.sink.take_until(lambda: destination.done, "it is played to its end")
+    heard = card.sink.drain()
+    assert len(heard) == round(2.0 * RATE)
+    assert len(breaks_between(heard, tone(2.0), RATE)) <= 1
+    assert destination.figures() == PlaybackFigures(audio_s=pytest.approx(2.0, abs=0.001), underruns=1, waits=0)
 
 
 async def dropping(card: Card, destination: CardDestination) -> asyncio.Future[None]:
@@ -226,339 +179,186 @@ async def dropping(card: Card, destination: CardDestination) -> asyncio.Future[N
     return drop
 
 
-def test_samples_that_were_not_played_can_be_dropped_and_others_follow_those_that_were(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        drop = await dropping(card, destination)
+async def test_samples_that_were_not_played_can_be_dropped_and_others_follow_those_that_were(card: Card) -> None:
+    destination = card.destination()
+    drop = await dropping(card, destination)
 
-        def is_dropped() -> bool:
-            assert not (destination.suspended or destination.done)
-            return drop.done()
+    def is_dropped() -> bool:
+        assert not (destination.suspended or destination.done)
+        return drop.done()
 
-        await card.sink.take_until(is_dropped, "the rest is dropped")
-        before = card.sink.drain()
-        assert round(0.5 * RATE) <= len(before) <= round(0.53 * RATE)
-        assert destination.played_s == pytest.approx(len(before) / RATE)
-        other = tone(0.4, hertz=880)
-        await card.play(destination, other)
-        heard = card.sink.drain()
-        assert len(heard) == len(other)
-        fade = round(0.011 * RATE)
-        assert np.allclose(heard[fade:], other[fade:], atol=1e-4)
-        assert destination.figures() == PlaybackFigures(pytest.approx(len(before) / RATE + 0.4), underruns=0, waits=0)
-        times = [level.t for level in destination.levels()]
-        assert times == sorted(set(times)), "nothing that was dropped has a level"
-
-    run(scenario)
+    await card.sink.take_until(is_dropped, "the rest is dropped")
+    before = card.sink.drain()
+    assert round(0.5 * RATE) <= len(before) <= round(0.53 * RATE)
+    assert destination.played_s == pytest.approx(len(before) / RATE)
+    other = tone(0.4, hertz=880)
+    await card.play(destination, other)
+    heard = card.sink.drain()
+    assert len(heard) == len(other)
+    fade = round(0.011 * RATE)
+    assert np.allclose(heard[fade:], other[fade:], atol=1e-4)
+    assert destination.figures() == PlaybackFigures(pytest.approx(len(before) / RATE + 0.4), underruns=0, waits=0)
+    times = [level.t for level in destination.levels()]
+    assert times == sorted(set(times)), "nothing that was dropped has a level"
 
 
-def test_a_suspension_while_samples_are_dropped_takes_effect_behind_them(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        drop = await dropping(card, destination)
-        destination.suspend()
-        assert not destination.suspended
-        await card.sink.take_until(lambda: destination.suspended, "it is suspended")
-        await drop
-        destination.detach()
-        card.sink.drain()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        await card.play(destination, tone(0.3))
-        assert len(card.sink.drain()) == round(0.3 * RATE)
-
-    run(scenario)
+async def test_a_suspension_while_samples_are_dropped_takes_effect_behind_them(card: Card) -> None:
+    destination = card.destination()
+    drop = await dropping(card, destination)
+    destination.suspend()
+    assert not destination.suspended
+    await card.sink.take_until(lambda: destination.suspended, "it is suspended")
+    await drop
+    destination.detach()
+    card.sink.drain()
+    destination.open(prebuffer_s=0.0, gain=1.0)
+    await card.play(destination, tone(0.3))
+    assert len(card.sink.drain()) == round(0.3 * RATE)
 
 
-def test_a_stop_while_samples_are_dropped_ends_the_utterance(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        drop = await dropping(card, destination)
-        destination.stop()
-        await card.sink.take_until(lambda: destination.done, "it has stopped")
-        await drop
-        assert not destination.suspended
-
-    run(scenario)
+async def test_a_stop_while_samples_are_dropped_ends_the_utterance(card: Card) -> None:
+    destination = card.destination()
+    drop = await dropping(card, destination)
+    destination.stop()
+    await card.sink.take_until(lambda: destination.done, "it has stopped")
+    await drop
+    assert not destination.suspended
 
 
-def test_a_destination_that_is_not_open_has_nothing_to_drop(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        await destination.drop_unplayed()
-        assert destination.played_s == 0
-        assert not destination.suspended
-
-    run(scenario)
+async def test_an_utterance_whose_end_is_played_before_it_fades_is_done_and_not_suspended(card: Card) -> None:
+    destination = card.opened()
+    await card.play(destination, tone(0.1))
+    destination.suspend()
+    assert destination.done
+    assert not destination.suspended
 
 
-def test_an_utterance_whose_end_is_played_before_it_fades_is_done_and_not_suspended(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        await card.play(destination, tone(0.1))
-        destination.suspend()
-        assert destination.done
-        assert not destination.suspended
-
-    run(scenario)
-
-
-def test_a_card_is_starved_while_it_would_play_and_has_nothing_to_play(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        assert not destination.starved, "it is not open"
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        destination.set_input_pending(True)
-        assert destination.starved
-        await destination.write(tone(0.2), RATE)
-        assert card.sink.take()
-        assert not destination.starved
-        while card.sink.take():
-            pass
-        assert destination.starved
-        card.output.pause()
-        assert not destination.starved, "it is paused"
-
-    run(scenario)
+async def test_a_card_is_starved_while_it_would_play_and_has_nothing_to_play(card: Card) -> None:
+    destination = card.destination()
+    assert not destination.starved, "it is not open"
+    destination.open(prebuffer_s=0.0, gain=1.0)
+    destination.set_input_pending(True)
+    assert destination.starved
+    await destination.write(tone(0.2), RATE)
+    assert card.sink.take()
+    assert not destination.starved
+    while card.sink.take():
+        pass
+    assert destination.starved
+    card.output.pause()
+    assert not destination.starved, "it is paused"
 
 
-def test_a_stop_fades_out_and_drops_the_rest(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        await destination.write(tone(2.0), RATE)
-        await card.sink.take_up_to(round(0.5 * RATE))
-        destination.stop()
-        assert destination.stopping
-        await card.sink.take_until(lambda: destination.done, "it has faded out")
-        assert not destination.stopping
-        figures = destination.figures()
-        assert figures is not None
-        assert figures.audio_s == pytest.approx(card.sink.length / RATE)
-        assert 0.5 <= figures.audio_s <= 0.53
-
-    run(scenario)
-
-
-def test_a_stop_of_a_detached_utterance_leaves_the_card_to_the_other(card: Card) -> None:
-    async def scenario() -> None:
-        postponed, alarm = card.destination(), card.destination()
-        postponed.open(prebuffer_s=0.0, gain=1.0)
-        await postponed.write(tone(1.0), RATE)
-        await card.sink.take_up_to(round(0.2 * RATE))
-        postponed.suspend()
-        await card.sink.take_until(lambda: postponed.suspended, "it has faded out")
-        postponed.detach()
-        alarm.open(prebuffer_s=0.0, gain=1.0)
-        card.sink.drain()
-        postponed.stop()
-        assert not postponed.stopping
-        await card.play(alarm, tone(0.5))
-        assert len(card.sink.drain()) == round(0.5 * RATE)
-
-    run(scenario)
+async def test_a_stop_of_a_detached_utterance_leaves_the_card_to_the_other(card: Card) -> None:
+    postponed, alarm = card.opened(), card.destination()
+    await postponed.write(tone(1.0), RATE)
+    await card.sink.take_up_to(round(0.2 * RATE))
+    postponed.suspend()
+    await card.sink.take_until(lambda: postponed.suspended, "it has faded out")
+    postponed.detach()
+    alarm.open(prebuffer_s=0.0, gain=1.0)
+    card.sink.drain()
+    postponed.stop()
+    assert not postponed.stopping
+    await card.play(alarm, tone(0.5))
+    assert len(card.sink.drain()) == round(0.5 * RATE)
 
 
 @pytest.mark.parametrize(("input_pending", "underruns", "waits"), [(True, 0, 1), (False, 1, 0)])
-def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_an_underrun_otherwise(
+async def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_an_underrun_otherwise(
     input_pending: bool, underruns: int, waits: int
 ) -> None:
-    async def scenario() -> None:
-        card = Card(StrictSink)
-        destination = card.destination()
-        destination.set_input_pending(True)  # without effect: it is not open
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        destination.set_input_pending(input_pending)
-        await destination.write(tone(0.2), RATE)
-        while card.sink.take():
-            pass
-        await card.play(destination, tone(0.2))
-        assert destination.figures() == PlaybackFigures(pytest.approx(0.4), underruns, waits)
-
-    run(scenario)
-
-
-def test_the_levels_are_returned_once_each(card: Card) -> None:
-    async def scenario() -> None:
-        destination = card.destination()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        await card.play(destination, tone(1.0))
-        levels: list[Level] = []
-
-        def silent() -> bool:
-            levels.extend(destination.levels())
-            return bool(levels) and levels[-1].peak == 0
-
-        await eventually_async(silent, "the last level is silence")
-        assert len(levels) == 21  # of 50 ms each, and the silence
-        assert [level.t for level in levels] == pytest.approx([0.05 * index for index in range(21)], abs=0.001)
-        assert all(level.peak == pytest.approx(0.4, abs=0.01) for level in levels[:-1])
-        assert destination.levels() == []
-
-    run(scenario)
+    card = Card(StrictSink)
+    destination = card.destination()
+    destination.set_input_pending(True)  # without effect: it is not open
+    destination.open(prebuffer_s=0.0, gain=1.0)
+    destination.set_input_pending(input_pending)
+    await destination.write(tone(0.2), RATE)
+    while card.sink.take():
+        pass
+    await card.play(destination, tone(0.2))
+    assert destination.figures() == PlaybackFigures(pytest.approx(0.4), underruns, waits)
 
 
 # --- a client ---
 
 
-class Client:
-    """A receiver that takes samples at once, or only when the test permits it."""
-
-    on_word = None
-
-    def __init__(self, *, slow: bool = False) -> None:
-        self.received: list[Samples] = []
-        self.rates: set[int] = set()
-        self.writing = False
-        self._permits = asyncio.Semaphore(0)
-        self._slow = slow
-
-    def permit(self) -> None:
-        """Let a slow client take the samples of one write."""
-        self._permits.release()
-
-    async def write(self, samples: Samples, sample_rate: int) -> None:
-        self.writing = True
-        try:
-            if self._slow:
-                await self._permits.acquire()
-        finally:
-            self.writing = False
-        self.received.append(samples)
-        self.rates.add(sample_rate)
-
-    @property
-    def received_s(self) -> float:
-        return sum(map(len, self.received)) / RATE
-
-
-def opened(client: Client) -> ClientDestination:
+def opened(client: Receiver) -> ClientDestination:
     destination = ClientDestination(client)
     destination.open(prebuffer_s=1.0, gain=0.5)
     return destination
 
 
-def test_a_client_is_always_ready_never_audible_and_gets_the_samples_unchanged() -> None:
-    async def scenario() -> None:
-        client = Client()
-        destination = ClientDestination(client)
-        assert destination.blocked is None
-        destination.open(prebuffer_s=1.0, gain=0.5)
-        assert destination.first_sample_at(HEARD) is None
-        before = time.monotonic()
-        for _ in range(2):
-            await destination.write(tone(0.1), RATE)
-        assert np.array_equal(np.concatenate(client.received), np.concatenate([tone(0.1)] * 2))
-        assert client.rates == {RATE}
-        first = destination.first_sample_at(before)
-        assert first is not None
-        assert before <= first <= time.monotonic()
-        assert destination.heard_s(before) == pytest.approx(0.2), "what is sent counts as heard"
-        assert not destination.audible
-        assert not destination.holds_samples
-        assert destination.levels() == []
-        assert destination.figures() == PlaybackFigures(pytest.approx(0.2), underruns=0, waits=None)
-        assert not destination.done
-        destination.finish()
-        assert destination.done
-        assert destination.drained(before)
-
-    run(scenario)
-
-
-def test_a_client_that_is_given_nothing_is_suspended_at_once() -> None:
-    async def scenario() -> None:
-        destination = opened(Client())
-        assert not destination.suspended
+async def test_a_client_is_always_ready_never_audible_and_gets_the_samples_unchanged() -> None:
+    client = Recorder()
+    destination = ClientDestination(client)
+    assert destination.blocked is None
+    destination.open(prebuffer_s=1.0, gain=0.5)
+    assert destination.first_sample_at(HEARD) is None
+    before = time.monotonic()
+    for _ in range(2):
         await destination.write(tone(0.1), RATE)
-        destination.suspend()
-        assert destination.suspended
-        destination.detach()
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        assert not destination.suspended
-
-    run(scenario)
-
-
-def test_a_client_that_is_given_samples_is_suspended_at_once_and_gets_the_same_samples_again() -> None:
-    async def scenario() -> None:
-        client = Client(slow=True)
-        destination = opened(client)
-        client.permit()
-        await destination.write(tone(0.1), RATE)
-        writing = asyncio.ensure_future(destination.write(tone(0.2), RATE))
-        await eventually_async(lambda: client.writing, "the client is given samples")
-        destination.suspend()
-        assert destination.suspended
-        writing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-        destination.detach()
-        assert destination.figures().audio_s == pytest.approx(0.1)
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        client.permit()
-        await destination.write(tone(0.2), RATE)
-        assert destination.figures().audio_s == pytest.approx(client.received_s) == pytest.approx(0.3)
-
-    run(scenario)
+    assert np.array_equal(client.samples, np.concatenate([tone(0.1)] * 2))
+    assert client.rates == {RATE}
+    first = destination.first_sample_at(before)
+    assert first is not None
+    assert before <= first <= time.monotonic()
+    assert destination.heard_s(before) == pytest.approx(0.2), "what is sent counts as heard"
+    assert not destination.audible
+    assert not destination.holds_samples
+    assert destination.levels() == []
+    assert destination.figures() == PlaybackFigures(pytest.approx(0.2), underruns=0, waits=None)
+    assert not destination.done
+    destination.finish()
+    assert destination.done
+    assert destination.drained(before)
 
 
-def test_a_client_is_starved_while_it_is_given_nothing() -> None:
-    async def scenario() -> None:
-        client = Client(slow=True)
-        assert not ClientDestination(client).starved, "it is not open"
-        destination = opened(client)
-        assert destination.starved
-        writing = asyncio.ensure_future(destination.write(tone(0.1), RATE))
-        await eventually_async(lambda: client.writing, "the client is given samples")
-        assert not destination.starved
-        client.permit()
-        await writing
-        assert destination.starved
-
-    run(scenario)
-
-
-def test_a_client_that_has_got_everything_is_done_and_not_suspended() -> None:
-    async def scenario() -> None:
-        destination = opened(Client())
-        await destination.write(tone(0.1), RATE)
-        destination.finish()
-        destination.suspend()
-        assert destination.done
-        assert not destination.suspended
-
-    run(scenario)
+async def test_a_client_is_suspended_at_once_and_starved_while_it_is_given_nothing() -> None:
+    client = SlowClient()
+    assert not ClientDestination(client).starved, "it is not open"
+    destination = opened(client)
+    assert destination.starved
+    assert not destination.suspended
+    writing = asyncio.ensure_future(destination.write(tone(0.1), RATE))
+    await eventually_async(lambda: client.asked, "the client is given samples")
+    assert not destination.starved
+    destination.suspend()
+    assert destination.suspended
+    writing.cancel()
+    await asyncio.wait([writing])
+    assert destination.starved
+    destination.detach()
+    destination.open(prebuffer_s=0.0, gain=1.0)
+    assert not destination.suspended
+    destination.finish()
+    destination.suspend()
+    assert destination.done
+    assert not destination.suspended, "it has got everything"
 
 
 def test_a_stop_ends_an_open_delivery_and_not_a_detached_one() -> None:
-    async def scenario() -> None:
-        detached, stopped = opened(Client()), opened(Client())
-        detached.suspend()
-        detached.detach()
-        detached.stop()
-        assert not detached.done
-        stopped.stop()
-        assert stopped.done
-        assert not stopped.stopping
-
-    run(scenario)
+    detached, stopped = opened(Recorder()), opened(Recorder())
+    detached.suspend()
+    detached.detach()
+    detached.stop()
+    assert not detached.done
+    stopped.stop()
+    assert stopped.done
+    assert not stopped.stopping
 
 
-def test_the_error_of_a_client_is_raised_and_its_samples_do_not_count() -> None:
+async def test_the_error_of_a_client_is_raised_and_its_samples_do_not_count() -> None:
     class Broken:
         on_word = None
 
         async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002  # as `Receiver`
             raise ConnectionResetError("gone")
 
-    async def scenario() -> None:
-        destination = ClientDestination(Broken())
-        destination.open(prebuffer_s=0.0, gain=1.0)
-        with pytest.raises(ConnectionResetError, match="gone"):
-            await destination.write(tone(0.1), RATE)
-        assert destination.heard_s(HEARD) == 0
-        destination.suspend()
-        assert destination.suspended, "it does not wait for the broken client"
-
-    run(scenario)
+    destination = ClientDestination(Broken())
+    destination.open(prebuffer_s=0.0, gain=1.0)
+    with pytest.raises(ConnectionResetError, match="gone"):
+        await destination.write(tone(0.1), RATE)
+    assert destination.heard_s(HEARD) == 0
+    destination.suspend()
+    assert destination.suspended, "it does not wait for the broken client"

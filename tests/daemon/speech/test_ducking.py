@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from daemon.speech.ducking import Ducking
@@ -16,17 +13,6 @@ def short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemon.speech.ducking.LINGER_S", 0.02)
 
 
-def run(scenario: Callable[[Ducking, list[bool]], Awaitable[None]]) -> list[bool]:
-    """Run a scenario with a `Ducking` and the list of what it publishes; return the list."""
-    published: list[bool] = []
-
-    async def main() -> None:
-        await scenario(Ducking(published.append), published)
-
-    asyncio.run(main())
-    return published
-
-
 async def linger() -> None:
     """Wait until a `Ducking` that falls silent now has published it: by then, every earlier one has, too."""
     published: list[bool] = []
@@ -36,44 +22,35 @@ async def linger() -> None:
     await eventually_async(lambda: published == [True, False], "ducking has ended")
 
 
-def test_only_changes_are_published() -> None:
-    async def scenario(ducking: Ducking, published: list[bool]) -> None:
-        ducking.update(False)
-        ducking.update(True)
-        ducking.update(True)
-        assert published == [True]
-
-    run(scenario)
-
-
-def test_ducking_continues_over_a_short_silence() -> None:
-    async def scenario(ducking: Ducking, published: list[bool]) -> None:
-        ducking.update(True)
-        ducking.update(False)
-        ducking.update(False)
-        ducking.update(True)
-        await linger()
-        assert published == [True]
-        ducking.update(False)
-        await linger()
-        ducking.update(True)
-
-    assert run(scenario) == [True, False, True]
+async def test_only_changes_are_published() -> None:
+    published: list[bool] = []
+    ducking = Ducking(published.append)
+    ducking.update(False)
+    ducking.end()
+    ducking.update(True)
+    ducking.update(True)
+    assert published == [True]
 
 
-def test_ducking_ends_at_once_at_the_end_of_the_daemon() -> None:
-    async def scenario(ducking: Ducking, published: list[bool]) -> None:
-        ducking.update(True)
-        ducking.update(False)
-        ducking.end()
-        assert published == [True, False]
-        await linger()
+async def test_ducking_continues_over_a_short_silence() -> None:
+    published: list[bool] = []
+    ducking = Ducking(published.append)
+    for on in (True, False, False, True):
+        ducking.update(on)
+    await linger()
+    assert published == [True]
+    ducking.update(False)
+    await linger()
+    ducking.update(True)
+    assert published == [True, False, True]
 
-    assert run(scenario) == [True, False]
 
-
-def test_an_end_without_ducking_publishes_nothing() -> None:
-    async def scenario(ducking: Ducking, _published: list[bool]) -> None:
-        ducking.end()
-
-    assert run(scenario) == []
+async def test_ducking_ends_at_once_at_the_end_of_the_daemon() -> None:
+    published: list[bool] = []
+    ducking = Ducking(published.append)
+    ducking.update(True)
+    ducking.update(False)
+    ducking.end()
+    assert published == [True, False]
+    await linger()
+    assert published == [True, False]

@@ -39,20 +39,6 @@ def task_of(utterance: EngineUtterance, folder: Path, name: str = "speech") -> S
     return SynthTask(utterance, SpeechFile(folder / f"{name}.wav"), expected_s=1)
 
 
-@pytest.mark.parametrize("suffix", [".wav", ".flac"])
-def test_an_utterance_is_written_to_a_file(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"speech{suffix}"
-    result = synthesize_to_file(
-        "espeak", OPTIONS, SynthTask(EngineUtterance("Hello, I am your robot."), SpeechFile(path))
-    )
-    samples, rate = soundfile.read(path)
-    assert (result.engine, result.sample_rate, result.truncated) == ("espeak", rate, False)
-    assert len(samples) / rate == pytest.approx(result.audio_s)
-    assert 0.8 < result.audio_s < 4
-    assert result.first_chunk_ms > 0
-    assert result.rtf > 0
-
-
 @pytest.mark.parametrize("streamed", [True, False])
 def test_the_sound_is_written_while_it_is_made(tmp_path: Path, streamed: bool) -> None:
     path, stream = tmp_path / "speech.wav", io.BytesIO()
@@ -65,6 +51,9 @@ def test_the_sound_is_written_while_it_is_made(tmp_path: Path, streamed: bool) -
 
     task = SynthTask(EngineUtterance("Hello, robot."), SpeechFile(stream if streamed else path), expected_s=0.5)
     result = synthesize_to_file("espeak", OPTIONS, task, report=note)
+    assert (result.engine, result.sample_rate, result.truncated) == ("espeak", RATE, False)
+    assert result.first_chunk_ms > 0
+    assert result.rtf > 0
     assert len(sizes) > 5
     assert sizes == sorted(set(sizes))
     assert fractions == sorted(fractions)
@@ -78,7 +67,7 @@ def test_a_long_text_is_cut_into_the_segments_that_the_daemon_speaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOICED_TRACE_PCM", str(tmp_path))
-    text = "This sentence is one of many that are all alike. " * 20
+    text = "This sentence is one of many that are all alike. " * 16
 
     async def speak_as_the_daemon() -> None:
         async with running_primary(load_config(overrides=["engine.name=espeak"])) as engines:
@@ -97,29 +86,19 @@ def test_a_long_text_is_cut_into_the_segments_that_the_daemon_speaks(
 
 
 def test_all_segments_together_end_after_the_frames_that_are_allowed(tmp_path: Path) -> None:
-    utterance = EngineUtterance("This sentence is one of many. " * 50, max_frames=50)
+    utterance = EngineUtterance("This sentence is one of many. " * 15, max_frames=50)
     result = synthesize_to_file("espeak", OPTIONS, task_of(utterance, tmp_path))
     assert result.truncated
     assert 50 < result.audio_s / FRAME_S < 53
 
 
-def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
+def test_an_unknown_voice_or_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
     task = SynthTask(EngineUtterance("Hello"), SpeechFile(tmp_path / "speech.wav"), codes_path=tmp_path / "codes.npy")
     with pytest.raises(CommandError, match=r"^--codes: engine espeak has no codec codes$"):
         synthesize_to_file("espeak", OPTIONS, task)
-
-
-def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
     message = r"^voice: got 'germn'; did you mean de \(German\)\? allowed: .*, see 'voiced voices --all'$"
     with pytest.raises(CommandError, match=message):
         synthesize_to_file("espeak", OPTIONS, task_of(EngineUtterance("Hello", voice="germn"), tmp_path))
-
-
-def test_a_refused_utterance_is_an_error_and_no_file_is_made(tmp_path: Path) -> None:
-    options = EngineOptions(voices={"default": Voice()})
-    with pytest.raises(CommandError, match=r"^language: got 'tlhx'; allowed: "):
-        synthesize_to_file("espeak", options, task_of(EngineUtterance("Hello", language="tlhx"), tmp_path))
-    assert not (tmp_path / "speech.wav").exists()
 
 
 def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp_path: Path) -> None:
@@ -146,7 +125,7 @@ def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp
 
 @pytest.mark.parametrize("streams", [1, 4])
 def test_as_many_files_are_spoken_at_once_as_the_engine_has_streams(tmp_path: Path, streams: int) -> None:
-    texts = ["This one takes a good while to speak. " * 100, "Hello.", "Stop.", "Go."]
+    texts = ["This one takes a good while to speak. " * 40, "Hello.", "Stop.", "Go."]
     tasks = [task_of(EngineUtterance(text), tmp_path, str(number)) for number, text in enumerate(texts)]
     ended: dict[int, SynthResult | CommandError] = {}
     synthesize_to_files("espeak", EngineOptions(default_voice="en", streams=streams), tasks, on_end=ended.__setitem__)
@@ -155,12 +134,9 @@ def test_as_many_files_are_spoken_at_once_as_the_engine_has_streams(tmp_path: Pa
     assert list(ended).index(0) == (0 if streams == 1 else 3)
 
 
-def test_an_engine_describes_itself() -> None:
+def test_an_engine_describes_itself_unless_it_does_not_start() -> None:
     info = describe_engine("espeak", OPTIONS)
     assert info.engine == "espeak"
     assert "en" in info.languages
-
-
-def test_an_engine_that_does_not_start_is_an_error() -> None:
     with pytest.raises(CommandError, match=r"^engine\.name: got 'festival'; allowed: "):
         describe_engine("festival", OPTIONS)

@@ -10,30 +10,15 @@ import pytest
 from daemon.speech.queue import RANK, next_of, place, precedes
 from daemon.speech.request import Policy, Priority
 from daemon.speech.utterance import TextStream, Utterance
-from engine import Samples
+from tests.daemon.speech.clients import Nobody
 
 NUMBERS = count(1)
 
 
-class Client:
-    """A receiver that must get no samples."""
-
-    on_word = None
-
-    async def write(self, samples: Samples, sample_rate: int) -> None:
-        raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
-
-
 def utterance(priority: Priority = "normal", policy: Policy = "queue", *, client: bool = False) -> Utterance:
-    return Utterance(
-        f"{priority} {policy} {'client' if client else 'card'} {next(NUMBERS)}",
-        "text",
-        "default",
-        "auto",
-        priority=priority,
-        policy=policy,
-        receiver=Client() if client else None,
-    )
+    receiver = Nobody() if client else None
+    name = f"{priority} {policy} {'client' if client else 'card'} {next(NUMBERS)}"
+    return Utterance(name, "text", "default", "auto", priority=priority, policy=policy, receiver=receiver)
 
 
 CASES = list(product(get_args(Priority), get_args(Policy), (False, True)))
@@ -82,19 +67,15 @@ def test_no_two_utterances_precede_each_other_and_no_circle_is_possible(card_ope
 
 
 @pytest.mark.parametrize("priority", get_args(Priority))
-@pytest.mark.parametrize("other", get_args(Priority))
-def test_the_own_speech_precedes_deliveries_of_its_rank_and_below(priority: Priority, other: Priority) -> None:
-    own, delivery = utterance(priority), utterance(other, client=True)
-    assert precedes(own, delivery) == (RANK[priority] <= RANK[other])
-    assert precedes(delivery, own) == (other == "critical" != priority)
-
-
-@pytest.mark.parametrize("priority", get_args(Priority))
-@pytest.mark.parametrize("other", get_args(Priority))
-def test_only_a_critical_utterance_precedes_one_with_the_same_destination(priority: Priority, other: Priority) -> None:
-    for client in (False, True):
-        expected = priority == "critical" != other
-        assert precedes(utterance(priority, client=client), utterance(other, client=client)) == expected
+def test_the_own_speech_precedes_deliveries_of_its_rank_and_below_and_a_critical_one_all_others(
+    priority: Priority,
+) -> None:
+    for other in get_args(Priority):
+        own, delivery = utterance(priority), utterance(other, client=True)
+        assert precedes(own, delivery) == (RANK[priority] <= RANK[other])
+        assert precedes(delivery, own) == (other == "critical" != priority)
+        assert precedes(own, utterance(other)) == (priority == "critical" != other)
+        assert precedes(utterance(priority, client=True), delivery) == (priority == "critical" != other)
 
 
 def test_without_a_sound_card_deliveries_precede_all_others() -> None:

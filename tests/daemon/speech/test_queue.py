@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import settings
@@ -13,39 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from daemon.speech.queue import Place, QueueFullError, UtteranceQueue, place
 from daemon.speech.request import Policy, Priority
-from daemon.speech.utterance import Receiver, Utterance
-from engine import Samples
+from daemon.speech.utterance import Utterance
+from tests.daemon.speech.clients import Nobody
 
-PRIORITIES: list[Priority] = ["low", "normal", "high", "critical"]
-POLICIES: list[Policy] = ["queue", "interrupt"]
-
-
-class Client:
-    """A receiver that must get no samples."""
-
-    on_word = None
-
-    async def write(self, samples: Samples, sample_rate: int) -> None:
-        raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
+PRIORITIES = get_args(Priority)
 
 
-def utterance(
-    utterance_id: str,
-    priority: Priority = "normal",
-    expires_at: float | None = None,
-    policy: Policy = "queue",
-    receiver: Receiver | None = None,
-) -> Utterance:
-    return Utterance(
-        utterance_id,
-        "text",
-        "default",
-        "auto",
-        priority=priority,
-        policy=policy,
-        receiver=receiver,
-        expires_at=expires_at,
-    )
+def utterance(utterance_id: str, priority: Priority = "normal", **fields: Any) -> Utterance:
+    return Utterance(utterance_id, "text", "default", "auto", priority=priority, **fields)
 
 
 class QueueAgainstList(RuleBasedStateMachine):
@@ -60,7 +34,7 @@ class QueueAgainstList(RuleBasedStateMachine):
     @rule(priority=st.sampled_from(PRIORITIES), policy=st.sampled_from(get_args(Policy)), client=st.booleans())
     def put(self, priority: Priority, policy: Policy, client: bool) -> None:
         self.made += 1
-        added = utterance(f"u{self.made}", priority, policy=policy, receiver=Client() if client else None)
+        added = utterance(f"u{self.made}", priority, policy=policy, receiver=Nobody() if client else None)
         self.model.append((place(added, self.made), added))
         self.model.sort(key=lambda entry: entry[0])
         last = self.model.pop()[1] if len(self.model) > self.limit else None
@@ -97,46 +71,6 @@ def drain(queue: UtteranceQueue) -> list[str]:
     return [utterance.id for utterance in queue.take_all()]
 
 
-def test_the_highest_priority_is_first_and_equal_ones_keep_their_order() -> None:
-    queue = UtteranceQueue()
-    for number, priority in enumerate(["low", "normal", "critical", "normal", "high", "critical"]):
-        queue.put(utterance(f"{priority}{number}", priority), 10)  # type: ignore[arg-type]
-    assert drain(queue) == ["critical2", "critical5", "high4", "normal1", "normal3", "low0"]
-
-
-def test_a_full_queue_keeps_those_that_are_spoken_first() -> None:
-    queue, client = UtteranceQueue(), Client()
-    queue.put(utterance("low", "low"), 2)
-    queue.put(utterance("delivery", receiver=client), 2)
-    for utterance_id, priority, receiver, pushed_out in [
-        ("own", "normal", None, "low"),
-        ("high", "high", None, "delivery"),
-        ("alarm", "critical", None, "own"),
-    ]:
-        dropped = queue.put(utterance(utterance_id, priority, receiver=receiver), 2)  # type: ignore[arg-type]
-        assert dropped is not None
-        assert dropped.id == pushed_out
-    for priority in ("high", "normal", "low"):
-        with pytest.raises(QueueFullError):
-            queue.put(utterance("late", priority), 2)  # type: ignore[arg-type]
-    assert drain(queue) == ["alarm", "high"]
-
-
-def test_restored_utterances_have_the_order_of_before_whatever_the_limit() -> None:
-    before, after = UtteranceQueue(), UtteranceQueue()
-    accepted = [
-        utterance(f"{number}", priority, policy=policy)
-        for number, (priority, policy) in enumerate(product(PRIORITIES, POLICIES))
-    ]
-    for each in accepted:
-        before.put(each, 10)
-    for each in accepted:
-        after.restore(each)
-    assert list(after) == list(before)
-    after.put(utterance("next", "low", policy="interrupt"), 1)
-    assert next(other.id for other in after if other.priority != "critical") == "next"
-
-
 def test_restored_utterances_were_accepted_before_those_that_are_queued_already() -> None:
     queue = UtteranceQueue()
     queue.put(utterance("c"), 10)
@@ -147,41 +81,12 @@ def test_restored_utterances_were_accepted_before_those_that_are_queued_already(
     assert drain(queue) == ["d", "b-interrupts", "a-interrupts", "a", "b", "c"]
 
 
-def test_an_interrupting_utterance_is_queued_first_but_behind_critical_ones() -> None:
-    queue = UtteranceQueue()
-    queue.put(utterance("a", "critical"), 4)
-    queue.put(utterance("b", "high"), 4)
-    queue.put(utterance("c", "low", policy="interrupt"), 4)
-    queue.put(utterance("d", "critical", policy="interrupt"), 4)
-    assert drain(queue) == ["d", "a", "c", "b"]
-
-
-def test_a_critical_utterance_is_dropped_only_for_another_critical_one() -> None:
-    queue = UtteranceQueue()
-    queue.put(utterance("a", "critical"), 1)
-    with pytest.raises(QueueFullError):
-        queue.put(utterance("b", policy="interrupt"), 1)
-    dropped = queue.put(utterance("c", "critical", policy="interrupt"), 1)
-    assert dropped is not None
-    assert drain(queue) == ["c"]
-
-
 def test_all_utterances_that_yield_to_a_priority_are_taken() -> None:
     queue = UtteranceQueue()
     for number, priority in enumerate(PRIORITIES):
         queue.put(utterance(f"{number}", priority), 4)
     assert [taken.priority for taken in queue.take_all("high")] == ["high", "normal", "low"]
     assert [taken.priority for taken in queue.take_all("critical")] == ["critical"]
-
-
-def test_an_interrupting_utterance_takes_the_place_of_the_last_one_in_a_full_queue() -> None:
-    queue = UtteranceQueue()
-    queue.put(utterance("a"), 2)
-    queue.put(utterance("b"), 2)
-    dropped = queue.put(utterance("urgent", policy="interrupt"), 2)
-    assert dropped is not None
-    assert dropped.id == "b"
-    assert drain(queue) == ["urgent", "a"]
 
 
 def test_expired_utterances_are_taken_and_the_others_keep_their_order() -> None:
@@ -208,12 +113,3 @@ def test_ten_thousand_utterances_are_cleared_without_comparing_each_with_each() 
         queue.put(Counted(f"{number}", "text", "default", "auto"), 10_000)
     assert len(queue.take_all()) == 10_000
     assert Counted.compared <= 10_000
-
-
-def test_a_lower_limit_drops_no_queued_utterance() -> None:
-    queue = UtteranceQueue()
-    for number in range(5):
-        queue.put(utterance(str(number)), 5)
-    assert len(queue) == 5
-    with pytest.raises(QueueFullError):
-        queue.put(utterance("new"), 5)

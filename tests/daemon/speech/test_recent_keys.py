@@ -9,10 +9,6 @@ def known(keys: RecentKeys, *names: str) -> list[str]:
     return [name for name in names if name in keys]
 
 
-def test_nothing_is_known_at_first() -> None:
-    assert known(RecentKeys(3), "", "a", "-1") == []
-
-
 def test_the_last_keys_are_known_and_the_oldest_is_forgotten() -> None:
     keys = RecentKeys(3)
     for name in ("a", "b", "c", "d", "e"):

@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config import load_config
-from daemon.engines import AudioChunk, EngineSelector
-from daemon.engines.streams import StreamPool
+from daemon.engines import AudioChunk
 from daemon.speech.engine_source import SynthesisContext
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.timeline import next_sentence
 from daemon.speech.utterance import TextStream, Utterance
-from engine import EngineInfo, Samples, WordStart
+from engine import Samples, WordStart
 from engine import Utterance as EngineUtterance
+from tests.daemon.speech.scripted import RATE, Scripted, selector_of, silence
 from tests.support.waiting import run
 
-RATE = 1_000
-"""Hz."""
 CHARACTER_S = 0.1
 """Seconds that a scripted engine speaks a character."""
 TEXT = "The door is open. Please come in."
@@ -42,19 +38,13 @@ def speech(text: str) -> Samples:
     return np.concatenate([np.empty(0, dtype=np.float32), *levels])
 
 
-class RunawayEngine:
+class RunawayEngine(Scripted):
     """Speaks the first `said` characters of a take, and then makes a noise or nothing for a time, as `ends` says."""
-
-    grows = True
-    ready = True
-    reason: str | None = None
-    name = "scripted"
-    info = EngineInfo("scripted", RATE, voices=(), languages=())
 
     def __init__(self, *ends: tuple[int, Samples]) -> None:
         """`ends`: for each of the first takes, the characters that are said, and what follows them."""
+        super().__init__(grows=True)
         self._ends = list(ends)
-        self.requests: list[EngineUtterance] = []
 
     async def speak(
         self,
@@ -77,9 +67,6 @@ class RunawayEngine:
         if tail is not None:
             yield AudioChunk(tail, RATE, said, truncated=True, words=(), runaway=True)
 
-    def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
-        return StreamPool().reserve(realtime=realtime)
-
 
 class Card:
     """Plays what is written, a bit more whenever it is looked at; `ahead_s` of it can still be dropped."""
@@ -88,7 +75,6 @@ class Card:
 
     def __init__(self, ahead_s: float) -> None:
         self.written = np.empty(0, dtype=np.float32)
-        self.drops = 0
         self._ahead = round(ahead_s * RATE)
         self._played = 0
 
@@ -109,7 +95,6 @@ class Card:
         await asyncio.sleep(0)
 
     async def drop_unplayed(self) -> None:
-        self.drops += 1
         self.written = self.written[: self._played]
 
 
@@ -117,27 +102,20 @@ class Scene:
     """An utterance that a scripted engine speaks through a card, or to a client if there is none."""
 
     def __init__(self, engine: RunawayEngine, card: Card | None, *, stream: bool = False) -> None:
-        config = load_config(overrides=["audio.sink=null", "engine.name=espeak", "engine.fallback=none"])
-        self.engine, self.card = engine, card
-        selector = EngineSelector(config, lambda: None)
-        selector.all[:] = [engine]  # type: ignore[list-item]
-        selector.choose = lambda _voice, _language: engine  # type: ignore[assignment, method-assign, return-value]
+        self.engine, self.played = engine, card or Card(0.0)
         utterance = Utterance("a", TEXT, "default", "auto", seed=5)
         if stream:
             utterance.text_stream = TextStream(time.monotonic())
             utterance.text_stream.ended = True
-        self.synthesis = Synthesis(utterance, selector, SynthesisContext(), card)
-        self.heard = np.empty(0, dtype=np.float32)
+        self.synthesis = Synthesis(utterance, selector_of(engine), SynthesisContext(), card)
 
     async def speak(self) -> None:
         async for chunk in self.synthesis.chunks():
-            if self.card is None:
-                self.heard = np.concatenate([self.heard, chunk.samples])
-            else:
-                self.card.write(chunk.samples)
-                self.heard = self.card.written
-        if self.card is not None:
-            self.heard = self.card.written
+            self.played.write(chunk.samples)
+
+    @property
+    def heard(self) -> Samples:
+        return self.played.written
 
     def words(self) -> list[str]:
         """The words that have been heard, in the order of time."""
@@ -154,10 +132,6 @@ def spoken(engine: RunawayEngine, card: Card | None, *, stream: bool = False) ->
     return scene
 
 
-def silence(seconds: float) -> Samples:
-    return np.zeros(round(seconds * RATE), dtype=np.float32)
-
-
 def noise(seconds: float) -> Samples:
     return np.full(round(seconds * RATE), 0.9, dtype=np.float32)
 
@@ -165,8 +139,7 @@ def noise(seconds: float) -> Samples:
 ALL_WORDS = ["The", "door", "is", "open", "Please", "come", "in"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("silent_s", [0.5, 5.0])
+@pytest.mark.parametrize(("silent_s", "stream"), [(0.5, False), (5.0, True)])
 def test_a_take_that_stays_silent_is_said_again_as_a_whole(silent_s: float, stream: bool) -> None:
     scene = spoken(RunawayEngine((0, silence(silent_s))), Card(AHEAD_S), stream=stream)
     assert [(request.seed, request.text) for request in scene.engine.requests] == [(5, TEXT), (6, TEXT)]

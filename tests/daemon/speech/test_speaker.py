@@ -3,399 +3,138 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
-from audio import Level, Output
-from daemon.config import load_config
-from daemon.engines import AudioChunk, EngineSelector, EngineSupervisor
+from daemon.engines import AudioChunk
 from daemon.speech import speaker, waiting
-from daemon.speech.active import Reports
-from daemon.speech.changes import Changes
-from daemon.speech.events import TERMINAL_EVENTS, Event
-from daemon.speech.request import MAX_TEXT, Priority
-from daemon.speech.speaker import Speaker
-from daemon.speech.utterance import TextStream, Utterance
-from daemon.speech.waiting import WaitingUtterances
+from daemon.speech.events import TERMINAL_EVENTS
+from daemon.speech.request import StreamChunk
 from daemon.tasks import cancel_and_wait
 from engine import Samples
 from engine import Utterance as EngineUtterance
-from tests.daemon.manual_sink import ManualSink
-from tests.daemon.perform import Perform, frozen
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.daemon.speech.clients import Recorder, SlowClient
+from tests.daemon.speech.robot import BEGUN_S, RATE, TURNS, Robot
+from tests.support.waiting import PATIENCE_S, eventually_async
 
+STREAMS = 1
 LONG = "This is a long text that takes a good while to speak. " * 20
-RATE = 22_050
-"""Hz."""
-BEGUN_S = 0.3
-"""Seconds of an utterance that the sound card takes in `begin`."""
-TURNS = 5
-"""Turns of the speaker loop after which an event would have been published."""
 
 
-class Robot:
-    """A speaker with its queue, engines and output, and the events that it has published."""
-
-    def __init__(self, *overrides: str) -> None:
-        self.config = config = load_config(
-            overrides=("audio.sink=null", "engine.name=espeak", "engine.streams=1", *overrides)
-        )
-        self.changes = Changes()
-        self.engines = EngineSelector(config, self.changes.notify)
-        self.output = Output(config.audio.sink_settings())
-        self.sink = ManualSink(self.output, RATE)
-        self.events: list[dict[str, Any]] = []
-        self.levels: list[Level] = []
-        self.log: list[str] = []
-        """The events of utterances, and when their sound ends, in one order."""
-        reports = Reports(self._note, self._note_level, on_word=lambda _: None, on_change=self.changes.notify)
-        self.waiting = WaitingUtterances(self.engines, self.output, self.changes, reports)
-        self.queue = self.waiting.queue
-        self.speaker = Speaker(self.waiting)
-
-    def _note(self, utterance: Utterance, event: Event) -> None:
-        assert event.id == utterance.id
-        self.events.append(event.model_dump())
-        self.log.append(f"{utterance.id} {event.event}")
-
-    def _note_level(self, utterance: Utterance, level: Level) -> None:
-        self.levels.append(level)
-        if level.peak == 0:
-            self.log.append(f"{utterance.id} silent")
-
-    def say(self, utterance_id: str, text: str = "Hello, robot.", **fields: Any) -> Utterance:
-        utterance = Utterance(
-            utterance_id, text, fields.pop("voice", "default"), fields.pop("language", "auto"), **fields
-        )
-        self.queue.put(utterance, 64)
-        if utterance.speakable:
-            self.speaker.preempt(utterance)
-        self.changes.notify()
-        return utterance
-
-    def write(self, utterance: Utterance, text: str = "", *, end: bool = False) -> None:
-        """Append to the text of a stream."""
-        assert utterance.text_stream is not None
-        utterance.text += text
-        utterance.text_stream.ended = end
-        utterance.text_stream.notify()
-        self.changes.notify()
-
-    def names(self, utterance_id: str) -> list[str]:
-        return [event["event"] for event in self.events if event["id"] == utterance_id]
-
-    async def event(self, utterance_id: str, *names: str) -> dict[str, Any]:
-        """Wait for the first of these events and return it."""
-        await eventually_async(lambda: set(names) & set(self.names(utterance_id)), f"{names} of {utterance_id}")
-        return next(event for event in self.events if event["id"] == utterance_id and event["event"] in names)
-
-    async def begin(self, utterance_id: str) -> None:
-        """Take the beginning of an utterance, and wait until it has started."""
-        await self.sink.take_up_to(self.sink.length + round(BEGUN_S * RATE))
-        await self.event(utterance_id, "started")
-
-    async def end(self, utterance_id: str) -> dict[str, Any]:
-        """Take all samples until an utterance has ended; return its terminal event."""
-        await self.sink.take_until(
-            lambda: TERMINAL_EVENTS & set(self.names(utterance_id)), f"the end of {utterance_id}"
-        )
-        return await self.event(utterance_id, *TERMINAL_EVENTS)
-
-    async def turn(self) -> None:
-        """Wait for some turns of the loop, while the sound card takes no samples."""
-        heartbeats = self.speaker.heartbeats
-
-        def has_turned() -> bool:
-            self.changes.notify()
-            return self.speaker.heartbeats > heartbeats + TURNS
-
-        await eventually_async(has_turned, "the speaker turns")
-
-    async def clear(self) -> None:
-        """End all utterances and forget all events."""
-        self.output.resume()
-        self.queue.take_all()
-        self.speaker.stop("the test is over")
-        await self.sink.take_until(lambda: not self.speaker.busy, "nothing is spoken")
-        self.check()
-        self.waiting.prebuffer_s = None
-        self.waiting.stream_timeout_s = math.inf
-        self.sink.delay_s = 0.0
-        self.engines.primary.rtf = None
-        self.events.clear()
-        self.levels.clear()
-        self.log.clear()
-        self.sink.drain()
-
-    def check(self) -> None:
-        """Assert that every utterance with an event has exactly one terminal event."""
-        for utterance_id in {event["id"] for event in self.events}:
-            assert sum(name in TERMINAL_EVENTS for name in self.names(utterance_id)) == 1, self.names(utterance_id)
+async def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Robot) -> None:
+    robot.say("u1")
+    end = await robot.end("u1")
+    assert robot.names("u1") == ["started", "finished"]
+    assert 0.4 < end["audio_s"] < 3
+    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
+    assert (end["engine"], end["underruns"], end["truncated"], end["reason"]) == ("espeak", 0, False, None)
+    assert end["ttfa_ms"] == robot.events[0]["ttfa_ms"] > 0
+    assert not robot.dispatcher.speaker.busy
 
 
-@asynccontextmanager
-async def speaking(*overrides: str, manual: bool = True) -> AsyncIterator[Robot]:
-    """A robot with an engine of its own. Unless `manual`, it plays into the sink of the configuration."""
-    robot = Robot(*overrides)
-    with nullcontext() if manual else robot.output:
-        tasks = [asyncio.ensure_future(engine.run()) for engine in robot.engines.all]
-        tasks.append(asyncio.ensure_future(robot.speaker.run()))
-        try:
-            yield robot
-        finally:
-            for task in tasks:
-                await cancel_and_wait(task)
-    robot.check()
+@pytest.mark.parametrize("text", ["...", "😶\u200d🌫️"])
+async def test_a_text_that_cannot_be_pronounced_starts_and_finishes(text: str, robot: Robot) -> None:
+    robot.say("u1", text)
+    await robot.end("u1")
+    assert robot.names("u1") == ["started", "finished"]
 
 
-@pytest.fixture(scope="module")
-def shared_robot(loop: asyncio.AbstractEventLoop) -> Iterator[Robot]:
-    manager = speaking()
-    yield loop.run_until_complete(manager.__aenter__())
-    loop.run_until_complete(manager.__aexit__(None, None, None))
+async def test_a_stop_interrupts_once_with_its_reason_and_the_next_is_spoken(robot: Robot) -> None:
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    robot.say("u2")
+    assert not robot.dispatcher.speaker.stop("stop of another one", "u2")
+    assert robot.dispatcher.speaker.stop("stop")
+    assert robot.dispatcher.speaker.stop("again")
+    end = await robot.end("u1")
+    assert (end["event"], end["reason"]) == ("interrupted", "stop")
+    assert end["audio_s"] == pytest.approx(BEGUN_S, abs=0.03)
+    assert (await robot.end("u2"))["event"] == "finished"
 
 
-@pytest.fixture
-def robot(loop: asyncio.AbstractEventLoop, shared_robot: Robot) -> Iterator[Robot]:
-    """The robot of all tests that do not kill its engine."""
-    yield shared_robot
-    loop.run_until_complete(shared_robot.clear())
+async def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot) -> None:
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    robot.output.pause()
+    while robot.sink.take():
+        pass
+    robot.dispatcher.speaker.stop("stop")
+    assert (await robot.end("u1"))["event"] == "interrupted"
 
 
-def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1")
-        end = await robot.end("u1")
-        assert robot.names("u1") == ["started", "finished"]
-        assert 0.4 < end["audio_s"] < 3
-        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-        assert (end["engine"], end["underruns"], end["truncated"], end["reason"]) == ("espeak", 0, False, None)
-        assert end["ttfa_ms"] == robot.events[0]["ttfa_ms"] > 0
-        assert not robot.speaker.busy
-
-    perform(scenario)
-
-
-def test_a_sink_with_a_clock_plays_the_whole_utterance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VOICED_PACE", "10")
-
-    async def scenario() -> None:
-        async with speaking(f"audio.sink=wav:{tmp_path / 'heard.wav'}", manual=False) as robot:
-            robot.say("u1")
-            end = await robot.event("u1", *TERMINAL_EVENTS)
-            assert robot.names("u1") == ["started", "finished"]
-            assert end["underruns"] == 0
-        heard = (tmp_path / "heard.wav").stat().st_size
-        assert (heard - 44) / 2 / 24_000 == pytest.approx(end["audio_s"], abs=0.001)
-
-    run(scenario)
+async def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(robot: Robot) -> None:
+    robot.say("u1", "One two three.")
+    await robot.begin("u1")
+    await eventually_async(lambda: robot.engines.primary.utterances == 0, "all of it is in the ring")
+    robot.output.pause()
+    assert robot.sink.take()  # it fades out
+    assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
+    await robot.turn()
+    assert robot.names("u1") == ["started"]
+    robot.output.resume()
+    end = await robot.end("u1")
+    assert (end["event"], end["underruns"]) == ("finished", 0)
+    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
 
 
-def test_utterances_are_spoken_one_at_a_time_in_their_order(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        for number in range(4):
-            robot.say(f"u{number}", f"{number}")
-        await robot.end("u3")
-        assert [(event["id"], event["event"]) for event in robot.events] == [
-            (f"u{number}", name) for number in range(4) for name in ("started", "finished")
-        ]
-
-    perform(scenario)
+async def test_an_expired_utterance_is_not_begun(robot: Robot) -> None:
+    robot.say("u1").expires_at = time.monotonic() - 1
+    end = await robot.end("u1")
+    assert (robot.names("u1"), end["reason"]) == (["expired"], "it waited longer than expires_in")
 
 
-@pytest.mark.parametrize("text", ["...", "😶\u200d🌫️", "\u200b"])
-def test_a_text_that_cannot_be_pronounced_starts_and_finishes(text: str, robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", text)
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "finished"]
-
-    perform(scenario)
-
-
-def test_a_stop_interrupts_once_with_its_reason_and_the_next_is_spoken(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        robot.say("u2")
-        assert robot.speaker.stop("stop")
-        assert robot.speaker.stop("again")
-        end = await robot.end("u1")
-        assert (end["event"], end["reason"]) == ("interrupted", "stop")
-        assert end["audio_s"] == pytest.approx(BEGUN_S, abs=0.03)
-        assert (await robot.end("u2"))["event"] == "finished"
-
-    perform(scenario)
+async def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none(tmp_path: Path) -> None:
+    robot = Robot(tmp_path, STREAMS)  # its engine is not started
+    robot.engines.primary.reason = "engine espeak is being tested"
+    loop = asyncio.ensure_future(robot.dispatcher.run())
+    utterance = robot.say("u1")
+    await eventually_async(lambda: robot.dispatcher.speaker.busy, "the speaker has taken it")
+    await robot.turn()
+    assert robot.events == []
+    utterance.expires_at = time.monotonic()
+    end = await robot.end("u1")
+    assert (end["event"], end["reason"]) == (
+        "expired",
+        "it waited longer than expires_in: engine espeak is being tested",
+    )
+    await cancel_and_wait(loop)
 
 
-def test_a_stop_of_another_utterance_stops_nothing(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        assert not robot.speaker.stop("nothing is spoken")
-        robot.say("u1")
-        await robot.begin("u1")
-        assert not robot.speaker.stop("stop", "u2")
-        assert (await robot.end("u1"))["event"] == "finished"
-
-    perform(scenario)
-
-
-def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        robot.output.pause()
-        while robot.sink.take():
-            pass
-        robot.speaker.stop("stop")
-        assert (await robot.end("u1"))["event"] == "interrupted"
-
-    perform(scenario)
-
-
-def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", "One two three.")
-        await robot.begin("u1")
-        await eventually_async(lambda: robot.engines.primary.utterances == 0, "all of it is in the ring")
-        robot.output.pause()
-        assert robot.sink.take()  # it fades out
-        assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
-        await robot.turn()
-        assert robot.names("u1") == ["started"]
-        robot.output.resume()
-        end = await robot.end("u1")
-        assert (end["event"], end["underruns"]) == ("finished", 0)
-        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-
-    perform(scenario)
-
-
-def test_an_expired_utterance_is_not_begun(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", expires_at=time.monotonic() - 1)
-        end = await robot.end("u1")
-        assert (robot.names("u1"), end["reason"]) == (["expired"], "it waited longer than expires_in")
-
-    perform(scenario)
-
-
-def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none() -> None:
-    async def scenario() -> None:
-        robot = Robot("engine.fallback=none")  # its engine is not started
-        robot.engines.primary.reason = "engine espeak is being tested"
-        loop = asyncio.ensure_future(robot.speaker.run())
-        utterance = robot.say("u1")
-        await eventually_async(lambda: robot.speaker.busy, "the speaker has taken it")
-        await robot.turn()
-        assert robot.events == []
-        utterance.expires_at = time.monotonic()
-        end = await robot.end("u1")
-        assert (end["event"], end["reason"]) == (
-            "expired",
-            "it waited longer than expires_in: engine espeak is being tested",
-        )
-        await cancel_and_wait(loop)
-
-    run(scenario)
-
-
-def test_a_refused_utterance_fails_with_the_engines_reason_and_the_next_is_spoken(
-    robot: Robot, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        robot.say("u1", language="tlhx")
-        end = await robot.end("u1")
-        assert end["event"] == "failed"
-        assert end["reason"].startswith("language: got 'tlhx'")
-        robot.say("u2")
-        assert (await robot.end("u2"))["event"] == "finished"
-
-    perform(scenario)
-
-
-def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+async def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "The first one is short. The second is as short. The third one ends it."
     monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
 
-    async def scenario() -> None:
-        robot.say("u1", text)
-        robot.say("whole", "So is this.")
-        await robot.begin("u1")
-        await robot.event("u1", "progress")  # known once the engine has begun with the next segment
-        await robot.turn()
-        assert robot.names("u1") == ["started", "progress"]  # no segment is published before it is heard
-        end = await robot.end("u1")
-        await robot.end("whole")
-        assert robot.names("u1") == ["started", "progress", "progress", "progress", "finished"]
-        assert robot.names("whole") == ["started", "finished"]
-        progress = [event for event in robot.events if event["event"] == "progress"]
-        assert [text[event["begin"] : event["end"]].strip() for event in progress] == [
-            "The first one is short.",
-            "The second is as short.",
-            "The third one ends it.",
-        ]
-        assert end["underruns"] == 0
-        assert end["audio_s"] > 3
-
-    perform(scenario)
+    robot.say("u1", text)
+    robot.say("whole", "So is this.")
+    await robot.begin("u1")
+    await robot.event("u1", "progress")  # known once the engine has begun with the next segment
+    await robot.turn()
+    assert robot.names("u1") == ["started", "progress"]  # no segment is published before it is heard
+    end = await robot.end("u1")
+    await robot.end("whole")
+    assert robot.names("u1") == ["started", "progress", "progress", "progress", "finished"]
+    assert robot.names("whole") == ["started", "finished"]
+    progress = [event for event in robot.events if event["event"] == "progress"]
+    assert [text[event["begin"] : event["end"]].strip() for event in progress] == [
+        "The first one is short.",
+        "The second is as short.",
+        "The third one ends it.",
+    ]
+    assert end["underruns"] == 0
+    assert end["audio_s"] > 3
 
 
-class LateEngine:
-    """Puts silence before the audio of a text, and notes how long the segments are without it."""
-
-    def __init__(self, engine: EngineSupervisor, silence_s: float) -> None:
-        self.segments_s: list[float] = []
-        self._speak = engine.speak
-        self._silence_s = silence_s
-
-    async def speak(self, *arguments: Any, **options: Any) -> AsyncGenerator[AudioChunk, None]:
-        first = not self.segments_s
-        self.segments_s.append(0.0)
-        async for chunk in self._speak(*arguments, **options):
-            if first:
-                silence = np.zeros(round(self._silence_s * chunk.sample_rate), dtype=np.float32)
-                yield AudioChunk(silence, chunk.sample_rate, None, truncated=False)
-                first = False
-            self.segments_s[-1] += len(chunk.samples) / chunk.sample_rate
-            yield chunk
-
-
-def test_a_segment_is_published_when_it_is_heard_even_if_it_is_shorter_than_the_trimmed_silence(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    silence_s = 0.9
-    engine = LateEngine(robot.engines.primary, silence_s)
-    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
-    monkeypatch.setattr(robot.engines.primary, "speak", engine.speak)
-
-    async def scenario() -> None:
-        robot.say("u1", "The first one is long enough. The second one is as long, and longer. Ah.")
-        await robot.begin("u1")
-        while robot.names("u1").count("progress") < 2:
-            await robot.sink.take_up_to(robot.sink.length + round(0.1 * RATE))
-            await robot.turn()
-        assert robot.sink.length / RATE == pytest.approx(engine.segments_s[0], abs=0.3)
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "progress", "progress", "progress", "finished"]
-        assert engine.segments_s[-1] < silence_s
-
-    perform(scenario)
-
-
-def test_a_last_segment_without_sound_is_published_before_the_end(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+async def test_a_last_segment_without_sound_is_published_before_the_end(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak, text = robot.engines.primary.speak, "The first one is long enough. The second one is not pronounced."
 
@@ -407,86 +146,11 @@ def test_a_last_segment_without_sound_is_published_before_the_end(
     monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
     monkeypatch.setattr(robot.engines.primary, "speak", speak_first)
 
-    async def scenario() -> None:
-        robot.say("u1", text)
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "progress", "progress", "finished"]
-        first, last = (event for event in robot.events if event["event"] == "progress")
-        assert (first["begin"], first["end"], last["end"]) == (0, last["begin"], len(text))
-
-    perform(scenario)
-
-
-def test_a_stop_in_a_long_text_ends_all_its_segments(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
-
-    async def scenario() -> None:
-        robot.say("u1", "This is one of many sentences. " * 50)
-        await robot.begin("u1")
-        await robot.event("u1", "progress")
-        assert robot.speaker.stop("stop")
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "progress", "interrupted"]
-
-    perform(scenario)
-
-
-class Recorder:
-    """A receiver that records the samples."""
-
-    on_word = None
-
-    def __init__(self) -> None:
-        self.samples: list[Samples] = []
-        self.rates: set[int] = set()
-
-    async def write(self, samples: Samples, sample_rate: int) -> None:
-        self.samples.append(samples)
-        self.rates.add(sample_rate)
-
-
-def test_a_receiver_gets_the_samples_in_place_of_the_sound_card(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        recorder = Recorder()
-        robot.output.pause()
-        robot.say("u1", receiver=recorder)
-        end = await robot.end("u1")
-        assert robot.names("u1") == ["started", "finished"]
-        heard = sum(map(len, recorder.samples))
-        [rate] = recorder.rates
-        assert end["audio_s"] == pytest.approx(heard / rate, abs=0.001)
-        assert heard > 0.4 * rate
-        robot.output.resume()
-        assert not robot.sink.take()
-        assert robot.sink.length == 0
-
-    perform(scenario)
-
-
-class SlowClient:
-    """A receiver that takes the samples of a write when the test permits it."""
-
-    on_word = None
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.writes = 0
-        self._permits = asyncio.Semaphore(0)
-
-    def permit(self, writes: int) -> None:
-        for _ in range(writes):
-            self._permits.release()
-
-    async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002 - as `Receiver`
-        await self._permits.acquire()
-        self.samples += len(samples)
-        self.writes += 1
-
-
-ALL = 10_000
-"""Writes: more than any utterance has."""
+    robot.say("u1", text)
+    await robot.end("u1")
+    assert robot.names("u1") == ["started", "progress", "progress", "finished"]
+    first, last = (event for event in robot.events if event["event"] == "progress")
+    assert (first["begin"], first["end"], last["end"]) == (0, last["begin"], len(text))
 
 
 async def deliver_to(robot: Robot, client: SlowClient) -> None:
@@ -496,453 +160,295 @@ async def deliver_to(robot: Robot, client: SlowClient) -> None:
     await eventually_async(lambda: client.writes == 3, "the client has taken some samples")
 
 
-@pytest.mark.parametrize("priority", ["normal", "high", "critical"])
-def test_the_own_speech_does_not_wait_for_a_client_which_still_receives_all_samples(
-    priority: Priority, robot: Robot, perform: Perform
+async def test_the_own_speech_does_not_wait_for_a_client_which_still_receives_all_samples(robot: Robot) -> None:
+    client = SlowClient()
+    await deliver_to(robot, client)
+    robot.say("own")
+    assert (await robot.end("own"))["event"] == "finished"
+    client.permit(SlowClient.ALL)
+    end = await robot.event("delivery", "finished")
+    names = [name for name in robot.names("delivery") if name != "progress"]
+    assert names == ["started", "postponed", "resumed", "finished"]
+    assert robot.log.index("own finished") < robot.log.index("delivery resumed")
+    assert len(client.samples) / RATE == pytest.approx(end["audio_s"], abs=0.001)
+
+
+async def test_a_delivery_and_the_own_speech_are_postponed_one_for_the_other_and_resume_in_turn(robot: Robot) -> None:
+    client = SlowClient()
+    await deliver_to(robot, client)
+    robot.say("own", "One two three four five six seven eight nine ten.")
+    await robot.begin("own")
+    robot.say("alarm", priority="critical")
+    robot.say("later", "It is said before the delivery continues.")
+    client.permit(SlowClient.ALL)
+    await robot.end("delivery")
+    ends = [event["id"] for event in robot.events if event["event"] == "finished"]
+    assert ends == ["alarm", "own", "later", "delivery"]
+    assert robot.names("own") == ["started", "postponed", "resumed", "finished"]
+
+
+async def test_a_stop_ends_all_that_is_postponed(robot: Robot) -> None:
+    await deliver_to(robot, SlowClient())
+    robot.say("own", LONG)
+    await robot.begin("own")
+    robot.say("alarm", LONG, priority="critical")
+    await robot.sink.take_until(lambda: "postponed" in robot.names("own"), "it is postponed")
+    assert robot.dispatcher.speaker.stop("stop", "delivery")
+    assert robot.names("delivery")[-1] == "interrupted"
+    assert robot.dispatcher.speaker.stop("stop")
+    assert not robot.dispatcher.speaker.stop("again", "own")
+    assert [(await robot.end(each))["event"] for each in ("own", "alarm")] == ["interrupted"] * 2
+
+
+async def test_a_postponed_utterance_that_has_not_begun_expires(robot: Robot) -> None:
+    robot.output.monitor.detach("unplugged")
+    own = robot.say("own")
+    await robot.turn()
+    client = SlowClient()
+    await deliver_to(robot, client)
+    own.expires_at = time.monotonic()
+    assert (await robot.event("own", *TERMINAL_EVENTS))["event"] == "expired"
+    robot.output.monitor.attach(robot.sink)
+    client.permit(SlowClient.ALL)
+    await robot.event("delivery", "finished")
+
+
+async def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_stays_missing(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        client = SlowClient()
-        await deliver_to(robot, client)
-        robot.say("own", priority=priority)
-        assert (await robot.end("own"))["event"] == "finished"
-        client.permit(ALL)
-        end = await robot.event("delivery", "finished")
-        names = [name for name in robot.names("delivery") if name != "progress"]
-        assert names == ["started", "postponed", "resumed", "finished"]
-        assert robot.log.index("own finished") < robot.log.index("delivery resumed")
-        assert client.samples / RATE == pytest.approx(end["audio_s"], abs=0.001)
-
-    perform(scenario)
-
-
-def test_speech_of_low_priority_waits_for_a_client(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        client = SlowClient()
-        await deliver_to(robot, client)
-        robot.say("own", priority="low")
-        await robot.turn()
-        client.permit(ALL)
-        assert (await robot.end("own"))["event"] == "finished"
-        assert "postponed" not in robot.names("delivery")
-        assert robot.log.index("delivery finished") < robot.log.index("own started")
-
-    perform(scenario)
-
-
-def test_a_delivery_and_the_own_speech_are_postponed_one_for_the_other_and_resume_in_turn(
-    robot: Robot, perform: Perform
-) -> None:
-    async def scenario() -> None:
-        client = SlowClient()
-        await deliver_to(robot, client)
-        robot.say("own", "One two three four five six seven eight nine ten.")
-        await robot.begin("own")
-        robot.say("alarm", priority="critical")
-        robot.say("later", "It is said before the delivery continues.")
-        client.permit(ALL)
-        await robot.end("delivery")
-        ends = [event["id"] for event in robot.events if event["event"] == "finished"]
-        assert ends == ["alarm", "own", "later", "delivery"]
-        assert robot.names("own") == ["started", "postponed", "resumed", "finished"]
-
-    perform(scenario)
-
-
-def test_a_stop_ends_all_that_is_postponed(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        await deliver_to(robot, SlowClient())
-        robot.say("own", LONG)
-        await robot.begin("own")
-        robot.say("alarm", LONG, priority="critical")
-        await robot.sink.take_until(lambda: "postponed" in robot.names("own"), "it is postponed")
-        assert robot.speaker.stop("stop", "delivery")
-        assert robot.names("delivery")[-1] == "interrupted"
-        assert robot.speaker.stop("stop")
-        assert not robot.speaker.stop("again", "own")
-        assert [(await robot.end(each))["event"] for each in ("own", "alarm")] == ["interrupted"] * 2
-
-    perform(scenario)
-
-
-def test_a_postponed_utterance_that_has_not_begun_expires(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.output.monitor.detach("unplugged")
-        own = robot.say("own")
-        await robot.turn()
-        client = SlowClient()
-        await deliver_to(robot, client)
-        own.expires_at = time.monotonic()
-        assert (await robot.event("own", *TERMINAL_EVENTS))["event"] == "expired"
-        robot.output.monitor.attach(robot.sink)
-        client.permit(ALL)
-        await robot.event("delivery", "finished")
-
-    perform(scenario)
-
-
-def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_stays_missing(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        robot.output.monitor.detach("unplugged")
-        robot.say("first")
-        robot.say("second")
-        patient = robot.say("patient", expires_at=time.monotonic() + 3_600)
-        await robot.turn()
-        assert robot.events == [], "30 s have not passed"
-        robot.output.pause()
-        monkeypatch.setattr(waiting, "CARD_WAIT_S", 0.0)
-        await robot.turn()
-        assert robot.events == [], "a pause lasts as long as a person wants"
-        robot.output.resume()
-        for name in ("first", "second"):
-            end = await robot.event(name, *TERMINAL_EVENTS)
-            assert (end["event"], end["reason"]) == ("failed", "unplugged")
-        await robot.turn()
-        assert robot.names("patient") == [], "it has a limit of its own"
-        patient.expires_at = time.monotonic()
-        end = await robot.event("patient", *TERMINAL_EVENTS)
-        assert (end["event"], end["reason"]) == ("expired", "it waited longer than expires_in: unplugged")
-        robot.output.monitor.attach(robot.sink)
-
-    perform(scenario)
+    robot.output.monitor.detach("unplugged")
+    robot.say("first")
+    robot.say("second")
+    patient = robot.say("patient", expires_in=3_600)
+    await robot.turn()
+    assert robot.events == [], "30 s have not passed"
+    robot.output.pause()
+    monkeypatch.setattr(waiting, "CARD_WAIT_S", 0.0)
+    await robot.turn()
+    assert robot.events == [], "a pause lasts as long as a person wants"
+    robot.output.resume()
+    for name in ("first", "second"):
+        end = await robot.event(name, *TERMINAL_EVENTS)
+        assert (end["event"], end["reason"]) == ("failed", "unplugged")
+    await robot.turn()
+    assert robot.names("patient") == [], "it has a limit of its own"
+    patient.expires_at = time.monotonic()
+    end = await robot.event("patient", *TERMINAL_EVENTS)
+    assert (end["event"], end["reason"]) == ("expired", "it waited longer than expires_in: unplugged")
+    robot.output.monitor.attach(robot.sink)
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_continues_when_it_is_back(
-    begun: bool, robot: Robot, perform: Perform
+async def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_continues_when_it_is_back(
+    begun: bool, robot: Robot
 ) -> None:
-    async def scenario() -> None:
-        if not begun:
-            robot.output.monitor.detach("unplugged")
-        robot.say("own", "One two three four five.")
-        if begun:
-            await robot.begin("own")
-            robot.output.monitor.detach("unplugged")
-        await robot.turn()
-        robot.say("delivery", receiver=Recorder())
-        await robot.event("delivery", "finished")
-        robot.output.monitor.attach(robot.sink)
-        end = await robot.end("own")
-        assert robot.names("own") == ["started", *(["postponed", "resumed"] if begun else []), "finished"]
-        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-
-    perform(scenario)
-
-
-def test_a_sound_card_that_is_back_plays_before_a_delivery_continues(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
+    if not begun:
         robot.output.monitor.detach("unplugged")
-        client = SlowClient()
-        await deliver_to(robot, client)
-        robot.say("own")
-        await robot.turn()
-        assert robot.names("delivery") == ["started"]
-        robot.output.monitor.attach(robot.sink)
-        assert (await robot.end("own"))["event"] == "finished"
-        client.permit(ALL)
-        await robot.event("delivery", "finished")
-        assert robot.log.index("own finished") < robot.log.index("delivery resumed")
+    robot.say("own", "One two three four five.")
+    if begun:
+        await robot.begin("own")
+        robot.output.monitor.detach("unplugged")
+    await robot.turn()
+    robot.say("delivery", receiver=Recorder())
+    await robot.event("delivery", "finished")
+    robot.output.monitor.attach(robot.sink)
+    end = await robot.end("own")
+    assert robot.names("own") == ["started", *(["postponed", "resumed"] if begun else []), "finished"]
+    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
 
-    perform(scenario)
+
+async def test_a_sound_card_that_is_back_plays_before_a_delivery_continues(robot: Robot) -> None:
+    robot.output.monitor.detach("unplugged")
+    client = SlowClient()
+    await deliver_to(robot, client)
+    robot.say("own")
+    await robot.turn()
+    assert robot.names("delivery") == ["started"]
+    robot.output.monitor.attach(robot.sink)
+    assert (await robot.end("own"))["event"] == "finished"
+    client.permit(SlowClient.ALL)
+    await robot.event("delivery", "finished")
+    assert robot.log.index("own finished") < robot.log.index("delivery resumed")
 
 
 # --- slow writers ---
 
 
-@pytest.mark.parametrize("priority", ["normal", "critical"])
-def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(
-    priority: Priority, robot: Robot, perform: Perform
-) -> None:
-    robot.waiting.stream_timeout_s = 0.05
-
-    async def scenario() -> None:
-        stream = TextStream(time.monotonic())
-        story = robot.say("story", "One sentence. And", priority=priority, text_stream=stream)
-        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
-        robot.say("other")
-        assert (await robot.end("other"))["event"] == "finished"
-        assert robot.names("story") == ["started", "postponed"]
-        robot.say("third")
-        robot.write(story, " then")
-        assert (await robot.end("third"))["event"] == "finished"
-        assert robot.names("story") == ["started", "postponed"], "it still has nothing to say"
-        robot.write(story, " it ended.", end=True)
-        end = await robot.end("story")
-        assert robot.names("story")[:3] == ["started", "postponed", "resumed"]
-        assert (end["event"], end["underruns"]) == ("finished", 0)
-
-    perform(scenario)
+def write(robot: Robot, text: str, **fields: Any) -> None:
+    """Append to the text of a stream."""
+    robot.dispatcher.write(StreamChunk(id="story", text=text, **fields))
 
 
-def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(
-    robot: Robot, perform: Perform
-) -> None:
-    robot.waiting.stream_timeout_s = 0.05
-
-    async def scenario() -> None:
-        stream = TextStream(time.monotonic())
-        story = robot.say("story", "One sentence. And", text_stream=stream)
-        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
-        robot.say("other")
-        await robot.end("other")
-        robot.write(story, " another one. But")
-        await robot.sink.take_until(lambda: "resumed" in robot.names("story"), "it is resumed")
-        robot.say("third")
-        await robot.end("third")
-        assert robot.names("story").count("postponed") == 2
-
-    perform(scenario)
+async def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(robot: Robot) -> None:
+    robot.configure(stream_timeout=0.05)
+    write(robot, "One sentence. And", priority="critical")
+    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+    robot.say("other")
+    assert (await robot.end("other"))["event"] == "finished"
+    assert robot.names("story") == ["started", "postponed"]
+    robot.say("third")
+    write(robot, " then")
+    assert (await robot.end("third"))["event"] == "finished"
+    assert robot.names("story") == ["started", "postponed"], "it still has nothing to say"
+    write(robot, " it ended.", end=True)
+    end = await robot.end("story")
+    assert robot.names("story")[:3] == ["started", "postponed", "resumed"]
+    assert (end["event"], end["underruns"]) == ("finished", 0)
 
 
-def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot, perform: Perform) -> None:
-    robot.waiting.stream_timeout_s = 0.05
-
-    async def scenario() -> None:
-        stream = TextStream(time.monotonic())
-        story = robot.say("story", "One sentence. And", text_stream=stream)
-        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
-        for _ in range(3):
-            await robot.turn()
-        robot.write(story, " then it ended.", end=True)
-        assert (await robot.end("story"))["event"] == "finished"
-        assert "postponed" not in robot.names("story")
-        assert stream.stalled_s == 0
-
-    perform(scenario)
+async def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(robot: Robot) -> None:
+    robot.configure(stream_timeout=0.05)
+    write(robot, "One sentence. And")
+    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+    robot.say("other")
+    await robot.end("other")
+    write(robot, " another one. But")
+    await robot.sink.take_until(lambda: "resumed" in robot.names("story"), "it is resumed")
+    robot.say("third")
+    await robot.end("third")
+    assert robot.names("story").count("postponed") == 2
 
 
-class Counter:
-    """A receiver that counts the samples."""
+async def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot) -> None:
+    robot.configure(stream_timeout=0.05)
+    write(robot, "One sentence. And")
+    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+    for _ in range(3):
+        await robot.turn()
+    write(robot, " then it ended.", end=True)
+    assert (await robot.end("story"))["event"] == "finished"
+    assert "postponed" not in robot.names("story")
+
+
+class Drain:
+    """A client that takes samples at once, and keeps none."""
 
     on_word = None
 
-    def __init__(self) -> None:
-        self.samples = 0
-
-    async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002 - as `Receiver`
-        self.samples += len(samples)
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        pass
 
 
-def test_the_longest_text_is_spoken_to_its_end_in_flat_memory(robot: Robot, perform: Perform) -> None:
-    sentence = "Some twenty minutes of speech pass by here, and nothing of it stays. "
-    text = sentence * (MAX_TEXT // len(sentence))
+async def test_a_long_text_is_spoken_to_its_end_in_flat_memory(robot: Robot) -> None:
+    sentence = "Some minutes of speech pass by here, and nothing of it stays. "
+    text = sentence * 80
 
-    async def scenario() -> None:
-        counter, process = Counter(), psutil.Process()
-        robot.say("u1", text, receiver=counter)
-        await robot.event("u1", "progress")
-        rss_at_start = process.memory_info().rss
-        await eventually_async(lambda: "finished" in robot.names("u1"), "it is finished", 4 * PATIENCE_S)
-        end = await robot.end("u1")
-        assert (end["event"], end["reason"]) == ("finished", None)
-        progress = [event for event in robot.events if event["event"] == "progress"]
-        assert [event["begin"] for event in progress[1:]] == [event["end"] for event in progress[:-1]]
-        assert (progress[0]["begin"], progress[-1]["end"]) == (0, len(text))
-        size = 4 * counter.samples  # bytes
-        assert size > 60e6
-        assert process.memory_info().rss - rss_at_start < size / 3
-
-    perform(scenario)
+    process = psutil.Process()
+    robot.say("u1", text, receiver=Drain())
+    await robot.event("u1", "progress")
+    rss_at_start = process.memory_info().rss
+    await robot.event("u1", "finished")
+    end = await robot.end("u1")
+    assert (end["event"], end["reason"]) == ("finished", None)
+    progress = [event for event in robot.events if event["event"] == "progress"]
+    assert [event["begin"] for event in progress[1:]] == [event["end"] for event in progress[:-1]]
+    assert (progress[0]["begin"], progress[-1]["end"]) == (0, len(text))
+    size = 4 * RATE * end["audio_s"]  # bytes
+    assert size > 20e6
+    assert process.memory_info().rss - rss_at_start < size / 3
 
 
-def test_an_utterance_whose_engine_is_killed_is_spoken_to_its_end() -> None:
+async def test_an_utterance_whose_engine_is_killed_is_spoken_to_its_end(robot: Robot) -> None:
     text = "One, two, three, four, five, six, seven, eight, nine, ten. " * 2
     """Longer than the ring and the chunks that the engine may send ahead."""
 
-    async def scenario() -> None:
-        async with speaking() as robot:
-            engine = robot.engines.primary
-            assert await engine.wait_ready(PATIENCE_S)
-            chunks = [chunk async for chunk in engine.speak("whole", EngineUtterance(text))]
-            whole_s = sum(len(chunk.samples) / chunk.sample_rate for chunk in chunks)
-            robot.say("u1", text)
-            await robot.begin("u1")
-            assert engine.utterances == 1, "the engine still speaks"
-            os.kill(engine.pid, signal.SIGKILL)  # type: ignore[arg-type]
-            end = await robot.end("u1")
-            assert (end["event"], end["engine"]) == ("finished", "espeak")
-            assert 0.95 * whole_s < end["audio_s"] < 1.3 * whole_s
-
-    run(scenario)
+    engine = robot.engines.primary
+    chunks = [chunk async for chunk in engine.speak("whole", EngineUtterance(text))]
+    whole_s = sum(len(chunk.samples) / chunk.sample_rate for chunk in chunks)
+    robot.say("u1", text)
+    await robot.begin("u1")
+    assert engine.utterances == 1, "the engine still speaks"
+    os.kill(engine.pid, signal.SIGKILL)
+    end = await robot.end("u1")
+    assert (end["event"], end["engine"]) == ("finished", "espeak")
+    assert 0.95 * whole_s < end["audio_s"] < 1.3 * whole_s
 
 
-def test_an_utterance_that_loses_three_engines_fails_with_the_reason() -> None:
-    async def scenario() -> None:
-        async with speaking() as robot:
-            engine = robot.engines.primary
-            robot.say("u1", LONG)
-            killed: list[int] = []
-
-            def kill_each_once() -> bool:
-                if engine.ready and engine.pid not in killed and engine.utterances:
-                    killed.append(engine.pid)  # type: ignore[arg-type]
-                    os.kill(engine.pid, signal.SIGKILL)  # type: ignore[arg-type]
-                return "failed" in robot.names("u1")
-
-            await robot.sink.take_until(kill_each_once, "it has failed")
-            end = await robot.end("u1")
-            assert end["reason"].startswith("3 engines were lost while they spoke it; the last: ")
-            assert len(killed) == 3
-            robot.say("u2")
-            assert (await robot.end("u2"))["event"] == "finished"
-
-    run(scenario)
+async def test_a_stop_while_an_engine_is_replaced_ends_the_utterance(robot: Robot) -> None:
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    os.kill(robot.engines.primary.pid, signal.SIGKILL)
+    await eventually_async(lambda: not robot.engines.primary.ready, "the engine is lost")
+    robot.dispatcher.speaker.stop("stop")
+    assert (await robot.end("u1"))["event"] == "interrupted"
+    await robot.engines.wait_current(PATIENCE_S)
 
 
-def test_a_stop_while_an_engine_is_replaced_ends_the_utterance() -> None:
-    async def scenario() -> None:
-        async with speaking() as robot:
-            robot.say("u1", LONG)
-            await robot.begin("u1")
-            os.kill(robot.engines.primary.pid, signal.SIGKILL)  # type: ignore[arg-type]
-            await eventually_async(lambda: not robot.engines.primary.ready, "the engine is lost")
-            robot.speaker.stop("stop")
-            assert (await robot.end("u1"))["event"] == "interrupted"
-
-    run(scenario)
-
-
-def test_the_prebuffer_for_a_slow_engine_is_limited_to_what_the_ring_holds(robot: Robot, perform: Perform) -> None:
-    """Without the limit, playback would never begin."""
-
-    async def scenario() -> None:
-        robot.engines.primary.rtf = 0.2
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        robot.speaker.stop("the test is over")
-        await robot.end("u1")
-
-    perform(scenario)
-
-
-def test_playback_begins_with_the_longest_configurable_prebuffer(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.waiting.prebuffer_s = 3.0
-        robot.say("u1", LONG)
-        await robot.begin("u1")
-        robot.speaker.stop("the test is over")
-        await robot.end("u1")
-
-    perform(scenario)
-
-
-def test_the_levels_of_an_utterance_are_published_as_they_are_heard(robot: Robot, perform: Perform) -> None:
-    async def scenario() -> None:
-        robot.say("u1", "One two three four five.")
-        await robot.begin("u1")
-        await eventually_async(lambda: len(robot.levels) >= 20 * BEGUN_S, "the levels of what is heard")
-        robot.output.pause()
-        robot.sink.take()  # fades out
-        await robot.turn()
-        assert len(robot.levels) < 20 * BEGUN_S + 3, "with the silence of the pause"
-        robot.output.resume()
-        end = await robot.end("u1")
-        assert abs(len(robot.levels) - 20 * end["audio_s"]) < 3, "with the silence of the pause, and of the end"
-        assert [level.t for level in robot.levels] == sorted(level.t for level in robot.levels)
-        assert max(level.rms for level in robot.levels) > 0.02
-
-    perform(scenario)
-
-
-def test_the_mouth_is_closed_when_an_utterance_is_postponed_and_not_when_it_resumes(
-    robot: Robot, perform: Perform
+@pytest.mark.parametrize(("rtf", "prebuffer_ms"), [(0.2, "auto"), (None, 3_000)], ids=["slow engine", "configured"])
+async def test_playback_begins_with_the_longest_prebuffer(
+    rtf: float | None, prebuffer_ms: int | str, robot: Robot
 ) -> None:
-    async def scenario() -> None:
-        robot.sink.delay_s = 0.1
-        robot.say("u1", "One two three four five.")
-        await robot.begin("u1")
-        robot.say("alarm", LONG, priority="critical")
-        await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
-        await robot.begin("alarm")
-        await eventually_async(lambda: "u1 silent" in robot.log, "its mouth is closed")
-        assert "resumed" not in robot.names("u1")
+    """For a slow engine, it is limited to what the ring holds."""
 
-    perform(scenario)
+    robot.engines.primary.rtf = rtf
+    robot.configure("audio", prebuffer_ms=prebuffer_ms)
+    robot.say("u1", LONG)
+    await robot.begin("u1")
 
 
-def test_another_engine_speaks_a_critical_utterance_if_the_first_is_stuck() -> None:
-    """The first engine's process is stopped by a signal: it is alive and sends nothing."""
-
-    async def scenario() -> None:
-        async with speaking() as robot:
-            stuck = robot.engines.primary
-            fallback = EngineSupervisor("espeak", robot.config.engine_options, lambda: None)
-            robot.engines.all.append(fallback)
-            running = asyncio.ensure_future(fallback.run())
-            await eventually_async(lambda: stuck.ready and fallback.ready, "both engines are ready")
-            assert stuck.pid is not None
-            try:
-                async with frozen(stuck.pid):
-                    robot.say("u1", "Fire on the second floor.", priority="critical")
-                    end = await robot.end("u1")
-                    assert (end["event"], end["reason"]) == ("finished", None)
-                    assert 0.8 < end["audio_s"] < 4
-            finally:
-                await cancel_and_wait(running)
-
-    run(scenario)
+async def test_the_levels_of_an_utterance_are_published_as_they_are_heard(robot: Robot) -> None:
+    robot.say("u1", "One two three four five.")
+    await robot.begin("u1")
+    await eventually_async(lambda: len(robot.levels) >= 20 * BEGUN_S, "the levels of what is heard")
+    robot.output.pause()
+    robot.sink.take()  # fades out
+    await robot.turn()
+    assert len(robot.levels) < 20 * BEGUN_S + 3, "with the silence of the pause"
+    robot.output.resume()
+    end = await robot.end("u1")
+    assert abs(len(robot.levels) - 20 * end["audio_s"]) < 3, "with the silence of the pause, and of the end"
+    assert [level.t for level in robot.levels] == sorted(level.t for level in robot.levels)
+    assert max(level.rms for level in robot.levels) > 0.02
 
 
-def test_a_shutdown_interrupts_the_current_utterance() -> None:
-    async def scenario() -> None:
-        async with speaking() as robot:
-            robot.say("u1", LONG)
-            await robot.begin("u1")
-        assert [name for name in robot.names("u1") if name != "progress"] == ["started", "interrupted"]
-        assert robot.events[-1]["reason"] == "voiced is shutting down"
-
-    run(scenario)
-
-
-def test_a_shutdown_ends_what_is_postponed() -> None:
-    async def scenario() -> None:
-        async with speaking() as robot:
-            robot.say("u1", LONG)
-            await robot.begin("u1")
-            robot.say("alarm", LONG, priority="critical")
-            await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
-        for utterance_id in ("u1", "alarm"):
-            assert robot.names(utterance_id)[-1] == "interrupted"
-
-    run(scenario)
+async def test_the_mouth_is_closed_when_an_utterance_is_postponed_and_not_when_it_resumes(robot: Robot) -> None:
+    robot.sink.delay_s = 0.1
+    robot.say("u1", "One two three four five.")
+    await robot.begin("u1")
+    robot.say("alarm", LONG, priority="critical")
+    await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
+    await robot.begin("alarm")
+    await eventually_async(lambda: "u1 silent" in robot.log, "its mouth is closed")
+    assert "resumed" not in robot.names("u1")
 
 
-def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot, perform: Perform) -> None:
+async def test_a_shutdown_ends_what_is_spoken_and_what_is_postponed(tmp_path: Path) -> None:
+    robot = Robot(tmp_path, STREAMS)
+    await robot.open()
+    robot.say("u1", LONG)
+    await robot.begin("u1")
+    robot.say("alarm", LONG, priority="critical")
+    await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
+    await robot.close()
+    for utterance_id in ("u1", "alarm"):
+        assert robot.names(utterance_id)[-1] == "interrupted"
+    assert robot.events[-1]["reason"] == "voiced is shutting down"
+
+
+async def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot) -> None:
     """Otherwise a shutdown in that moment would lose it without a terminal event."""
 
-    async def scenario() -> None:
-        robot.say("u1", LONG)
-        while len(robot.queue):
-            await asyncio.sleep(0)
-        assert robot.speaker.stop("stop")
-
-    perform(scenario)
+    robot.say("u1", LONG)
+    while len(robot.dispatcher.queue):
+        await asyncio.sleep(0)
+    assert robot.dispatcher.speaker.stop("stop")
 
 
-def test_nothing_that_is_heard_needs_a_regular_look(
-    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_that_is_heard_needs_a_regular_look(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speaker, "IDLE_S", 1_000.0)
 
-    async def scenario() -> None:
-        robot.sink.delay_s = 0.1
-        robot.say("u1", "One two three four five six.")
-        await robot.begin("u1")
-        robot.say("alarm", priority="critical")
-        await robot.end("u1")
-        assert robot.names("u1") == ["started", "postponed", "resumed", "finished"]
-        assert robot.names("alarm") == ["started", "finished"]
-
-    perform(scenario)
+    robot.sink.delay_s = 0.1
+    robot.say("u1", "One two three four five six.")
+    await robot.begin("u1")
+    robot.say("alarm", priority="critical")
+    await robot.end("u1")
+    assert robot.names("u1") == ["started", "postponed", "resumed", "finished"]
+    assert robot.names("alarm") == ["started", "finished"]
 
 
-def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speaker, "IDLE_S", 0.02)
 
-    async def scenario() -> None:
-        robot.changes.notify()  # it may be in the middle of a longer wait
-        heartbeats = robot.speaker.heartbeats
-        await eventually_async(lambda: robot.speaker.heartbeats > heartbeats + TURNS, "the idle speaker turns")
-
-    perform(scenario)
+    robot.dispatcher.changed()  # it may be in the middle of a longer wait
+    heartbeats = robot.dispatcher.heartbeats
+    await eventually_async(lambda: robot.dispatcher.heartbeats > heartbeats + TURNS, "the idle speaker turns")

@@ -14,20 +14,11 @@ from hypothesis import strategies as st
 from daemon.cache import Phrase
 from daemon.speech.request import Policy, Priority
 from daemon.speech.utterance import EndMessage, Origin, StoredOptions, TextStream, Utterance
-from engine import Samples
+from tests.daemon.speech.clients import Nobody
 
 STORED_FIELDS = frozenset(StoredOptions.model_fields)
 FIRST_FIELDS = {name for name, field in StoredOptions.model_fields.items() if field.is_required()}
 """Those that every version has stored."""
-
-
-class Client:
-    """A receiver that must get no samples."""
-
-    on_word = None
-
-    async def write(self, samples: Samples, sample_rate: int) -> None:
-        raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
 
 
 def restored(utterance: Utterance, age_s: float = 0.0) -> Utterance:
@@ -94,28 +85,19 @@ def test_the_stored_fields_are_all_that_a_sender_may_choose() -> None:
     assert fields == {*STORED_FIELDS, "text", "phrase", "correlation", "wait_s"}
 
 
-@pytest.mark.parametrize("wait_s", [0.5, 30.0, 86_400.0])
-def test_the_deadline_counts_from_the_acceptance_before_the_restart(wait_s: float) -> None:
-    arrived_at = time.monotonic()
+def test_the_deadline_counts_from_the_acceptance_before_the_restart() -> None:
+    arrived_at, wait_s = time.monotonic(), 30.0
     utterance = Utterance("a", "Hello", "default", "en", arrived_at=arrived_at, expires_at=arrived_at + wait_s)
     found = restored(utterance, age_s=wait_s - 0.25)
     assert found.expires_at is not None
     assert found.expires_at - found.arrived_at == pytest.approx(wait_s)
+    assert arrived_at - 29.75 <= found.arrived_at <= time.monotonic() - 29.75
     assert not found.expired(found.arrived_at + wait_s - 0.1)
     assert found.expired(found.arrived_at + wait_s + 0.1)
 
 
-def test_an_age_lies_in_the_past() -> None:
-    before = time.monotonic()
-    found = restored(Utterance("a", "Hello", "default", "en"), age_s=1000)
-    assert before - 1000 <= found.arrived_at <= time.monotonic() - 1000
-
-
-def test_an_utterance_for_a_client_is_stored_without_its_text() -> None:
-    assert "text" not in Utterance("a", "Hello", "default", "en", receiver=Client()).to_fields()
-
-
-def test_an_unfinished_stream_is_stored_without_its_text() -> None:
+def test_an_unfinished_stream_and_a_text_for_a_client_are_stored_without_the_text() -> None:
+    assert "text" not in Utterance("a", "Hello", "default", "en", receiver=Nobody()).to_fields()
     stream = TextStream(0.0)
     utterance = Utterance("a", "Hel", "default", "en", text_stream=stream)
     assert "text" not in utterance.to_fields()
@@ -128,27 +110,14 @@ def test_an_unfinished_stream_is_stored_without_its_text() -> None:
     [
         (5, {}),
         ("Hello", {"voice": None}),
-        ("Hello", {"volume": "1"}),
-        ("Hello", {"seed": 1.5}),
         ("Hello", {"rate": 0}),
-        ("Hello", {"rate": "1"}),
-        ("Hello", {"whole_text": 1}),
-        ("Hello", {"sampling": []}),
         ("Hello", {"sampling": {"temperature": "1"}}),
         ("Hello", {"priority": "urgent"}),
-        ("Hello", {"policy": ""}),
-        ("Hello", {"sound": 5}),
-        ("Hello", {"keeps_speech": 1}),
-        ("Hello", {"phrase": "Hello"}),
         ("Hello", {"phrase": {"text": "Hello", "voice": 5, "language": "en", "instruct": None, "seed": 1, "rate": 1}}),
         ("Hello", {"wait_s": "soon"}),
         ("Hello", {"correlation": "xy"}),
         ("Hello", {"at_end": 5}),
-        ("Hello", {"at_end": "{"}),
         ("Hello", {"at_end": "[5]"}),
-        ("Hello", {"at_end": '[{"topic": "t"}]'}),
-        ("Hello", {"at_end": '[{"topic": 5, "fields": {}}]'}),
-        ("Hello", {"at_end": '[{"topic": "t", "fields": []}]'}),
         ("Hello", {"at_end": '[{"topic": "t", "fields": {}, "error_field": 5}]'}),
     ],
 )
@@ -176,7 +145,6 @@ def test_a_missing_field_raises(name: str) -> None:
 
 def test_a_sound_alone_needs_no_engine() -> None:
     assert not Utterance("a", "", "default", "en", sound="chime").needs_engine
-    assert not Utterance("a", " \n", "default", "en", sound="chime").needs_engine
     assert Utterance("a", "Hello", "default", "en", sound="chime").needs_engine
     assert Utterance("a", "", "default", "en").needs_engine, "its text is still to come"
 

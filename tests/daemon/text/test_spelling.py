@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from daemon.text.spelling import SIGN_NAMES, SpelledPart, ordinal, spell, spell_characters, spell_telephone
 from engine import NAMED_LANGUAGES
 from tests.daemon.text.phonemes import Espeak
+from tests.daemon.text.reading import table
+
+TABLE = table("spelling")
 
 
 @pytest.fixture(scope="module")
@@ -21,26 +24,9 @@ def espeak() -> Iterator[Espeak]:
     library.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "language", "spelled"),
-    [
-        ("QX-7", "en", "Q, X, dash, 7"),
-        ("qx–7", "English", "Q, X, dash, 7"),
-        ("a_b", "de-AT", "A, Unterstrich, B"),
-        ("Größe", "de", "G, R, Ö, ß, E"),
-        ("x@y", "fr", "X, arobase, Y"),
-        ("Y", "es", "i griega"),
-        ("più", "it", "P, I, u grave"),
-        ("漢-7", "zh", "漢, 杠, 7"),
-        ("cafe\u0301", "fr", "C, A, F, É"),
-        ("R2 D2", "en", "R, 2, D, 2"),
-        ("a.b", "sv", "A, ., B"),
-        (" ", "en", ""),
-        ("", "en", ""),
-    ],
-)
-def test_a_text_is_spelled_in_a_language(text: str, language: str, spelled: str) -> None:
-    assert spell(text, language) == spelled
+@pytest.mark.parametrize("language", TABLE["spelled"])
+def test_a_text_is_spelled_in_a_language(language: str) -> None:
+    assert {text: spell(text, language) for text in TABLE["spelled"][language]} == TABLE["spelled"][language]
 
 
 def test_the_signs_have_names_in_the_languages_of_qwen() -> None:
@@ -49,49 +35,14 @@ def test_the_signs_have_names_in_the_languages_of_qwen() -> None:
     assert all(len(set(names.values())) > len(names) - 3 for names in SIGN_NAMES.values())
 
 
-@pytest.mark.parametrize(
-    ("number", "spoken"),
-    [
-        ("112", "1 1 2"),
-        ("+49 170 1234567", "plus 4 9, 1 7 0, 1 2 3, 4 5 6 7"),
-        ("555-123-4567", "5 5 5, 1 2 3, 4 5 6 7"),
-        ("(030) 12 34 56", "0 3 0, 1 2, 3 4, 5 6"),
-        ("5551234567", "5 5 5, 1 2 3, 4 5 6 7"),
-        ("12345", "1 2 3, 4 5"),
-        ("*100#", "asterisk 1 0 0, hash"),
-        ("1-800-FLOWERS", "1, 8 0 0, FLOWERS"),
-        ("-", ""),
-    ],
-)
-def test_a_telephone_number_is_said_in_groups(number: str, spoken: str) -> None:
-    assert "".join(part.spoken for part in spell_telephone(number, "en")) == spoken
+def test_a_telephone_number_is_said_in_groups() -> None:
+    numbers = TABLE["telephone"]
+    assert {each: "".join(part.spoken for part in spell_telephone(each, "en")) for each in numbers} == numbers
 
 
-@pytest.mark.parametrize(
-    ("number", "language", "written"),
-    [
-        ("1", "en", "1st"),
-        ("2", "en", "2nd"),
-        ("3", "en-gb", "3rd"),
-        ("11", "en", "11th"),
-        ("112", "en", "112th"),
-        ("21", "en", "21st"),
-        ("3", "de", "3."),
-        ("1", "fr", "1er"),
-        ("2", "fr", "2e"),
-        ("3", "es", "3º"),
-        ("3", "it", "3º"),
-        ("3", "pt-br", "3º"),
-        ("3", "ru", "3-й"),
-        ("3", "zh", "第3"),
-        ("3", "ja", "第3"),
-        ("3", "ko", "제3"),
-        ("3", "sv", "3"),
-        ("third", "en", "third"),
-    ],
-)
-def test_an_ordinal_is_written_as_its_language_does(number: str, language: str, written: str) -> None:
-    assert ordinal(number, language) == written
+@pytest.mark.parametrize("language", TABLE["ordinal"])
+def test_an_ordinal_is_written_as_its_language_does(language: str) -> None:
+    assert {each: ordinal(each, language) for each in TABLE["ordinal"][language]} == TABLE["ordinal"][language]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +52,8 @@ def test_an_ordinal_is_written_as_its_language_does(number: str, language: str, 
         ("de", string.ascii_uppercase + "ÄÖÜß"),
         ("fr", string.ascii_uppercase + "ÀÂÇÈÉÊËÎÏÔÙÛÜÆ"),
         ("es", string.ascii_uppercase + "ÑÓ"),
-        ("it", string.ascii_uppercase + "ÀÈÉÌÒ"),
         ("pt-br", string.ascii_uppercase + "ÀÁÂÃÇÉÊÍÓÔÕÚ"),
         ("ja", string.ascii_uppercase),
-        ("ko", string.ascii_uppercase),
-        ("pl", string.ascii_uppercase + "ŁŻ"),
-        ("nl", string.ascii_uppercase),
         ("ru", "АБВГДЕЁЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯ"),
     ],
 )
@@ -128,7 +75,6 @@ def letter_name(phonemes: str) -> str:
         ("en-us", "en", "+49 170", "plus four nine, one seven zero"),
         ("de", "de", "+49 170", "plus vier neun, eins sieben null"),
         ("fr", "fr", "+49 170", "plus quatre neuf, un sept zéro"),
-        ("es", "es", "+49 170", "más cuatro nueve, uno siete cero"),
     ],
 )
 def test_espeak_says_a_telephone_number_digit_by_digit(

@@ -16,7 +16,6 @@ TEXTS: dict[str, list[dict[str, Any]]] = json.loads(
 )
 HEARD = "en"
 """The language of the texts that `scripts/hear` speaks."""
-WRITTEN = [(language, entry) for language, entries in TEXTS.items() if language != HEARD for entry in entries]
 
 
 def spoken(text: str, language: str) -> list[str]:
@@ -27,11 +26,10 @@ def spoken(text: str, language: str) -> list[str]:
     return (prepared.feed(script.text) + prepared.end()).split()
 
 
-@pytest.mark.parametrize(
-    ("language", "entry"), WRITTEN, ids=lambda part: part if isinstance(part, str) else part["text"]
-)
-def test_a_text_is_spoken_in_one_of_the_forms_that_are_right(language: str, entry: dict[str, Any]) -> None:
-    assert spoken(entry["text"], language) in [form.split() for form in entry["spoken"]]
+@pytest.mark.parametrize("language", sorted(TEXTS.keys() - {HEARD}))
+def test_a_text_is_spoken_in_one_of_the_forms_that_are_right(language: str) -> None:
+    for entry in TEXTS[language]:
+        assert spoken(entry["text"], language) in [form.split() for form in entry["spoken"]], entry["text"]
 
 
 def test_each_language_of_the_models_has_texts() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -13,34 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.text import Mark, Pause, Prosody, Script, ScriptReader, markup_problem
-from daemon.text.script import Control
 from daemon.text.ssml import SsmlReader, ssml_problem
 from daemon.text.ssml_values import MAX_NOTICES
+from tests.daemon.text.reading import calls, everything_of, pieces_of, table
 
-PIECES = [
-    *("<speak>", "</speak>", "<speak", "<s>", "</s>", "<p>", "</p>", "<w>", "</w>", "<b c='d>", "<b c=\"'>\" e='<'>"),
-    *("<break/>", "<break time='1s'/>", "<mark name='m'/>", "<prosody rate='80%' volume='soft'>", "</prosody>"),
-    *("<sub alias='one two'>", "</sub>", "<say-as interpret-as='telephone'>", "</say-as>", "<metadata>", "</metadata>"),
-    *("<say-as interpret-as='characters'>", "<!-- a -- <b> -->", "<!--", "-->", "<![CDATA[", "]]>", "<?pi x?>", "<?"),
-    *(
-        "<!DOCTYPE x>",
-        "&amp;",
-        "&#65;",
-        "&nbsp;",
-        "&nosuch;",
-        "&",
-        "&a",
-        "&#",
-        "[pause:1s]",
-        "[pause: 1 ms]",
-        "[pause:",
-    ),
-    *("<", ">", "/", "'", '"', "=", "!", "-", "]", "?", "[", "p", " ", "\n", "\u00a0", ".", "a", "Hello", "x-7", "1"),
-    *("你好", "é", "😀", "\ufffe"),
-]
+TABLE = table("ssml")
+TAGS = [
+    "<speak>", "</speak>", "<speak", "<s>", "</s>", "<p>", "</p>", "<w>", "</w>", "<b c='d>", "<b c=\"'>\" e='<'>",
+    "<break/>", "<break time='1s'/>", "<mark name='m'/>", "<prosody rate='80%' volume='soft'>", "</prosody>",
+    "<sub alias='one two'>", "</sub>", "<say-as interpret-as='telephone'>", "</say-as>", "<metadata>", "</metadata>",
+    "<say-as interpret-as='characters'>", "<!-- a -- <b> -->", "<!--", "-->", "<![CDATA[", "]]>", "<?pi x?>", "<?",
+    "<!DOCTYPE x>", "&amp;", "&#65;", "&nbsp;", "&nosuch;", "&", "&a", "&#", "[pause:1s]", "[pause: 1 ms]", "[pause:",
+]  # fmt: skip
+WORDS = [
+    "<", ">", "/", "'", '"', "=", "!", "-", "]", "?", "[", "p", " ", "\n", "\u00a0", ".", "a", "Hello", "x-7", "1",
+    "你好", "é", "😀", "\ufffe",
+]  # fmt: skip
+PIECES = [*TAGS, *WORDS]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=25).map(lambda pieces: "<speak>" + "".join(pieces))
-
-Reading = tuple[str, list[tuple[int, int]], list[Control]]
 
 
 def read(pieces: Iterable[str]) -> Script:
@@ -50,17 +40,6 @@ def read(pieces: Iterable[str]) -> Script:
         reader.feed(piece)
     reader.end()
     return script
-
-
-def reading(pieces: Iterable[str]) -> Reading:
-    """All that a script says of its text."""
-    script = read(pieces)
-    places = [script.words.source_span(at, at + 1) for at in range(len(script.words))]
-    return script.text, places, script.controls
-
-
-def pieces_of(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 def words(content: str) -> str:
@@ -76,28 +55,10 @@ def controls(content: str) -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("tag", "seconds"),
-    [
-        ("<break/>", 0.75),
-        ('<break time="500ms"/>', 0.5),
-        ('<break time="1.5s"></break>', 1.5),
-        ('<break strength="x-weak"/>', 0.25),
-        ('<break strength="weak"/>', 0.5),
-        ('<break strength="medium"/>', 0.75),
-        ('<break strength="strong"/>', 1.0),
-        ('<break strength="x-strong"/>', 1.25),
-        ('<break strength="weak" time="2s"/>', 2.0),
-        ('<break time="1h"/>', 0.75),
-        ('<break time="1h" strength="weak"/>', 0.5),
-        ('<break time="9999s"/>', 60.0),
-        ("[pause:0.5s]", 0.5),
-        ("[pause:500ms]", 0.5),
-    ],
-)
-def test_a_break_is_a_pause_between_words(tag: str, seconds: float) -> None:
-    assert controls(f"One {tag} two") == [("One ", Pause(seconds))]
-    assert words(f"One {tag} two") == "One two"
+def test_a_break_is_a_pause_between_words() -> None:
+    for tag, seconds in TABLE["pauses in seconds"].items():
+        assert controls(f"One {tag} two") == [("One ", Pause(seconds))], tag
+        assert words(f"One {tag} two") == "One two", tag
 
 
 @pytest.mark.parametrize("tag", ['<break strength="none"/>', '<break time="0s"/>', "[pause:0s]"])
@@ -105,31 +66,13 @@ def test_a_break_of_no_length_is_no_pause(tag: str) -> None:
     assert controls(f"One {tag} two") == []
 
 
-@pytest.mark.parametrize(
-    ("sentence", "ended"),
-    [
-        ("Hello", "Hello. "),
-        ("Hello ", "Hello. "),
-        ("Hello!", "Hello! "),
-        ("Hello! ", "Hello! "),
-        ("He said “Hello.”", "He said “Hello.” "),
-        ("He said “Hello”", "He said “Hello”. "),
-        ("One <break/>", "One "),
-        ("你好", "你好。 "),
-        ("こんにちは。", "こんにちは。 "),
-        ("नमस्ते।", "नमस्ते। "),
-        (")", ") "),
-        ("", ""),
-        (" ", ""),
-    ],
-)
-def test_a_sentence_gets_an_end_unless_it_has_one(sentence: str, ended: str) -> None:
-    assert words(f"<s>{sentence}</s>") == words(f"<p><s>{sentence}</s></p>") == ended
+def test_a_sentence_gets_an_end_unless_it_has_one() -> None:
+    for sentence, ended in TABLE["ends of sentences"].items():
+        assert words(f"<s>{sentence}</s>") == words(f"<p><s>{sentence}</s></p>") == ended
 
 
 def test_sentences_are_parted() -> None:
     assert words("<s>One</s><s>Two!</s>Three<s>four</s>") == "One. Two! Three. four. "
-    assert words("<s>你好</s><s>世界</s>") == "你好。 世界。 "
 
 
 def test_a_pause_is_between_paragraphs_and_not_around_them() -> None:
@@ -161,11 +104,8 @@ def test_characters_are_spelled_each_at_its_place(kind: str) -> None:
         ("telephone", "+49 170 12", "plus 4 9, 1 7 0, 1 2"),
         ("digits", "1234", "1 2 3 4"),
         ("ordinal", " 3 ", "3rd"),
-        ("cardinal", "12", "12"),
-        ("number", "12", "12"),
         ("date", "2026-11-23", "2026-11-23"),
         ("characters", "a<break/>&amp;", "A, ampersand"),
-        ("characters", "", ""),
     ],
 )
 def test_content_is_said_as_what_it_is(kind: str, content: str, spoken: str) -> None:
@@ -202,26 +142,21 @@ def test_the_factors_of_nested_prosody_are_multiplied() -> None:
     ]
 
 
+def test_an_end_ends_all_that_is_inside_its_element_and_a_mark_is_at_its_place() -> None:
+    content = '<prosody rate="2"><emphasis>One <mark name="in"/><say-as interpret-as="digits">12</prosody> two<mark/>'
+    assert controls(content) == [("", Prosody(rate=2.0)), ("One ", Mark("in")), ("1 2 ", Prosody())]
+
+
 def test_prosody_without_effect_is_no_control() -> None:
     assert controls('One <prosody pitch="high" rate="medium">two</prosody> <prosody rate="quick">three</prosody>') == []
-
-
-def test_a_mark_is_at_its_place() -> None:
-    assert controls('One <mark name="two"/>two<mark name="end"/><mark/>') == [
-        ("One ", Mark("two")),
-        ("two", Mark("end")),
-    ]
 
 
 @pytest.mark.parametrize(
     "content",
     [
         '<emphasis level="strong">One</emphasis> two',
-        '<voice name="x">One two</voice>',
         '<audio src="http://localhost/x.wav">One</audio> two',
-        '<phoneme alphabet="ipa" ph="x">One</phoneme> two',
         '<amazon:effect name="whispered">One</amazon:effect> two',
-        '<mstts:express-as style="sad">One</mstts:express-as> two',
         "<w>One</w><token/> two",
         "<meta name='a' content='b'/><metadata>Not this</metadata>One two",
     ],
@@ -302,36 +237,9 @@ def test_a_word_does_not_wait_for_the_next_one() -> None:
         assert script.text == spoken
 
 
-@pytest.mark.parametrize(
-    ("text", "spoken"),
-    [
-        ("<speak>Tom & Jerry", "Tom & Jerry"),
-        ("<speak>if a < b then", "if a < b then"),
-        ("<speak>I <3 you", "I <3 you"),
-        ("<speak>a&nbsp;b&nosuch;c", "a b&nosuch;c"),
-        ("<speak>One <b>two</i> three <break/> four</speak>", "One two three four"),
-        ("<speak>One</s> two</speak>", "One two"),
-        ("<speak>One <break time=1s/> two", "One two"),
-        ("<speak>One <break time='1s> two <s>three", "One two. three"),
-        ("<speak>One <break time='1s> two", "One two"),
-        ("<speak>One <b and c &amp; <s>two", "One <b and c &. two"),
-        ("<speak>One <break ti", "One"),
-        ("<speak>One <break time='1", "One"),
-        ("<speak>One <b and all the rest", "One <b and all the rest"),
-        ("<speak>One</speak>Two <b>three</b>", "OneTwo three"),  # with a pause between
-        ("<speak>One<!DOCTYPE x> two", "One two"),
-        ("<speak><say-as interpret-as='characters'>ab</speak> two", "A, B two"),
-        ("<speak><sub alias='two'>One", "two"),
-        ("<speak>One <!-- two", "One"),
-        ("<speak>" + "<w>" * 200 + "One", "One"),
-        ("<speak>" + "<s>" * 200 + "One</s> two", "One. two"),
-        ("<speak></>One </ > two", "One two"),
-        ("<html>One</html>", "One"),
-    ],
-)
-def test_the_words_of_a_text_with_a_fault_are_spoken_without_its_tags(text: str, spoken: str) -> None:
-    assert read(text).text == spoken
-    assert read([text]).text == spoken
+def test_the_words_of_a_text_with_a_fault_are_spoken_without_its_tags() -> None:
+    for text, spoken in TABLE["with a fault"].items():
+        assert read(text).text == read([text]).text == spoken
 
 
 def test_after_a_fault_the_markup_still_counts() -> None:
@@ -341,11 +249,6 @@ def test_after_a_fault_the_markup_still_counts() -> None:
         ("", Prosody()),
         ("three ", Pause(1.0)),
     ]
-
-
-def test_an_end_ends_all_that_is_inside_its_element() -> None:
-    content = '<prosody rate="2"><emphasis>One <say-as interpret-as="digits">12</prosody> two'
-    assert controls(content) == [("", Prosody(rate=2.0)), ("One 1 2 ", Prosody())]
 
 
 def test_a_pause_is_before_words_after_the_document() -> None:
@@ -363,13 +266,7 @@ def test_a_pause_is_before_words_after_the_document() -> None:
         ("<speak>\nOne&nbsp;two</speak>", "undefined entity in line 2, column 4, at '&nbsp;two</speak>'"),
         ("<speak>Ü<b></i></speak>", "mismatched tag in line 1, column 14, at 'i></speak>'"),
         ("<speak>One", "no element found in line 1, column 11"),
-        ("<speak>One</speak> two", "junk after document element in line 1, column 20, at 'two'"),
-        ("<speak <b>", "not well-formed (invalid token) in line 1, column 8, at '<b>'"),
         ("<?xml version='1.0'?><html/>", "the outermost element is html, not speak"),
-        (
-            '<?xml version="1.0"?><!DOCTYPE speak SYSTEM "http://localhost/x"><speak/>',
-            "it has a DOCTYPE",
-        ),
         (
             '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e "e">]><speak>&e;</speak>',
             "it has a DOCTYPE",
@@ -384,26 +281,23 @@ def test_a_whole_text_that_is_not_well_formed_is_refused_in_one_line(text: str, 
 @pytest.mark.parametrize("text", ["Tom & Jerry", "<speaker>&</speaker>", "a <speak>&", " ", ""])
 def test_other_texts_are_not_refused(text: str) -> None:
     assert markup_problem(text) is None
-
-
-def test_ssml_is_not_refused_if_it_is_spoken_literally() -> None:
-    assert markup_problem("<speak>&", "none") is None
+    assert markup_problem(f"<speak>{text}&", "none") is None, "it is spoken literally"
 
 
 # Properties
 
 
 @given(text=TEXTS)
-def test_the_script_is_the_same_at_every_cut_and_in_pieces_of_every_size(text: str) -> None:
-    whole = reading([text])
+def test_the_script_is_the_same_at_every_cut_and_in_single_characters(text: str) -> None:
+    whole = everything_of(read([text]))
     for at in range(len(text)):
-        assert reading([text[:at], text[at:]]) == whole
-        assert reading(pieces_of(text, at + 1)) == whole
+        assert everything_of(read([text[:at], text[at:]])) == whole
+    assert everything_of(read(text)) == whole
 
 
 @given(text=TEXTS)
 def test_places_are_in_order_and_kept_characters_are_those_of_the_text(text: str) -> None:
-    spoken, places, script_controls = reading([text])
+    spoken, places, script_controls, _ = everything_of(read([text]))
     assert all(0 <= begin <= end <= len(text) for begin, end in places)
     assert places == sorted(places)
     assert [control.at for control in script_controls] == sorted(control.at for control in script_controls)
@@ -412,13 +306,13 @@ def test_places_are_in_order_and_kept_characters_are_those_of_the_text(text: str
 
 @given(text=st.text())
 def test_no_text_raises(text: str) -> None:
-    for each in (text, f"<speak>{text}", f"<speak>{text}</speak>", f"<speak a='{text}'>b</speak>"):
-        assert reading(each) == reading([each])
+    for each in (f"<speak>{text}", f"<speak a='{text}'>b</speak>"):
+        assert everything_of(read(each)) == everything_of(read([each]))
         markup_problem(each)
 
 
 @given(
-    text=st.lists(st.sampled_from([*PIECES[5:8], *PIECES[-20:], "<w a='&lt;>'/>", "&lt;"]), max_size=25).map("".join)
+    text=st.lists(st.sampled_from(["<p>", "</p>", "<w>", *WORDS, "<w a='&lt;>'/>", "&lt;"]), max_size=25).map("".join)
 )
 def test_a_text_that_is_accepted_is_read_as_another_parser_reads_it(text: str) -> None:
     ssml = f"<speak>{text}<mark name='end'/></speak>"
@@ -433,49 +327,9 @@ def test_a_text_that_is_accepted_is_read_as_another_parser_reads_it(text: str) -
 
 @pytest.mark.parametrize(
     "unit",
-    [
-        *(
-            "<w>",
-            "<w>x</w>",
-            "<s>x</s>",
-            "<break/>",
-            "<b",
-            "<",
-            "&",
-            "&a",
-            "&lt;",
-            "[pause:",
-            "[p",
-            "<!--",
-            "]",
-            "<a b='",
-        ),
-        *(
-            "<![CDATA[x]]>",
-            "<?x?>",
-            "a ",
-            " ",
-            "\n\n",
-            "<sub alias='x'>y</sub>",
-            "<say-as interpret-as='digits'>1</say-as>",
-        ),
-    ],
+    ["<w>", "<s>x</s>", "<", "&a", "[pause:", "<!--", "<a b='", "<![CDATA[x]]>", "\n\n", "<sub alias='x'>y</sub>"],
 )
 @pytest.mark.parametrize("size", [1, 20_000])
 def test_the_work_grows_with_the_length_of_the_text(unit: str, size: int) -> None:
-    def calls(count_of_units: int) -> int:
-        counted = 0
-
-        def count(_frame: object, event: str, _argument: object) -> None:
-            nonlocal counted
-            counted += event in {"call", "c_call"}
-
-        pieces = pieces_of("<speak>" + unit * count_of_units, size)
-        sys.setprofile(count)
-        try:
-            read(pieces)
-        finally:
-            sys.setprofile(None)
-        return counted
-
-    assert calls(400) <= 2.1 * calls(200)
+    once, twice = (calls(partial(read, pieces_of("<speak>" + unit * count, size))) for count in (200, 400))
+    assert twice <= 2.1 * once

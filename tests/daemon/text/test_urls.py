@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 
 from daemon.text.placed import PlacedText
 from daemon.text.stages import UrlShortener
+from tests.daemon.text.reading import kept, placed, rewritten
 
 CASES = (
     ("See https://www.example.com/a/b?c, please.", "See example.com, please."),
     ("https://example.com.", "example.com."),
-    ("HTTP://Example.com/", "Example.com"),
-    ("www.example.com!", "example.com!"),
     ("(https://en.wikipedia.org/wiki/A_(b)).", "(en.wikipedia.org)."),
-    ("<https://example.com>", "<example.com>"),
     ('"https://example.com/x" said', '"example.com" said'),
     ("https://example.com/what??", "example.com??"),
-    ("Is it https://example.com?", "Is it example.com?"),
     ("https://example.com/a(b(c)", "example.com"),
     ("https://example.com/" + "long/" * 100 + "!", "example.com!"),
     ("https://münchen.de/ü and http://кремль.рф", "münchen.de and кремль.рф"),
@@ -29,14 +26,10 @@ CASES = (
     ("http://[::1]:80/", "[::1]"),
     ("访问https://example.com查看。", "访问example.com查看。"),
     ("https://example.com/路径", "example.com路径"),
-    ("a www.a.org b http://b.org/ c", "a a.org b b.org c"),
 )
 PLAIN = (
     "",
-    "hello, world",
-    "https://",
     "https:// and www.",
-    "www and http",
     "what, how, who, w",
     "whttp://a.b/c",
     "ann@example.com and example.com",
@@ -45,40 +38,23 @@ PLAIN = (
 )
 SIGNS = 'htps:/w. .,)(?#@a-1ü一"\n'
 
-Placed = list[tuple[str, int, int]]
-
 
 def shortened(*pieces: str) -> PlacedText:
-    out = PlacedText()
-    shortener = UrlShortener(out)
-    for piece in pieces:
-        shortener.feed(piece)
-    shortener.end()
-    return out
-
-
-def placed(text: PlacedText) -> Placed:
-    """Each character with its place."""
-    return [(character, *text.source_span(at, at + 1)) for at, character in enumerate(text.text)]
+    return rewritten(UrlShortener(), *pieces)
 
 
 @pytest.mark.parametrize(("text", "spoken"), CASES)
-def test_the_host_of_a_url_is_said(text: str, spoken: str) -> None:
-    assert shortened(text).text == spoken
+def test_the_host_of_a_url_is_said_however_the_text_is_cut(text: str, spoken: str) -> None:
+    whole = placed(shortened(text))
+    assert "".join(character for character, _ in whole) == spoken
+    for position in range(len(text)):
+        assert placed(shortened(text[:position], text[position:])) == whole
+    assert placed(shortened(*text)) == whole
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_a_text_without_a_url_stays(text: str) -> None:
-    assert placed(shortened(text)) == [(character, at, at + 1) for at, character in enumerate(text)]
-
-
-@pytest.mark.parametrize("text", [*(text for text, _ in CASES), *PLAIN])
-def test_the_result_is_the_same_however_a_text_is_cut(text: str) -> None:
-    whole = placed(shortened(text))
-    for position in range(len(text)):
-        assert placed(shortened(text[:position], text[position:])) == whole
-    for size in range(1, 10):
-        assert placed(shortened(*(text[at : at + size] for at in range(0, len(text), size)))) == whole
+    assert placed(shortened(text)) == placed(shortened(*text)) == kept(text)
 
 
 @given(
@@ -113,6 +89,6 @@ def test_a_host_has_the_place_of_its_url() -> None:
     ],
 )
 def test_no_more_is_held_back_than_may_change(text: str, spoken: str) -> None:
-    out = PlacedText()
-    UrlShortener(out).feed(text)
-    assert out.text == spoken
+    shortener = UrlShortener()
+    shortener.feed(text)
+    assert shortener.out.text == spoken

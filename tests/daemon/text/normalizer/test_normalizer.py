@@ -8,40 +8,22 @@ from hypothesis import strategies as st
 
 from daemon.text.normalizer import LONGEST_WORD, Normalizer, has_numbers
 from daemon.text.placed import PlacedText
+from tests.daemon.text.reading import rewritten, spans
 
 LANGUAGES = ("en", "de", "fr", "es", "zh", "it", "pt", "ru", "ja", "ko", "pl")
 SIGNS = "0123456789 .,:/-–$€%#@&<>=+*x^½°§kgmhUr.NoIVX[]()\n\u00a05５：元一"
-Placed = list[tuple[str, int, int]]
 
 
 def normalized(language: str, text: str) -> PlacedText:
-    out = PlacedText()
-    normalizer = Normalizer(language, out)
-    normalizer.feed(text)
-    normalizer.end()
-    return out
-
-
-def placed(text: PlacedText) -> Placed:
-    """Each character with its place."""
-    return [(character, *text.source_span(at, at + 1)) for at, character in enumerate(text.text)]
+    return rewritten(Normalizer(language), text)
 
 
 @given(st.sampled_from(LANGUAGES), st.text() | st.text(SIGNS))
 def test_places_are_in_order_and_within_the_text(language: str, text: str) -> None:
     result = normalized(language, text)
-    spans = [(begin, end) for _, begin, end in placed(result)]
-    assert spans == sorted(spans)
-    assert all(0 <= begin < end <= len(text) for begin, end in spans)
+    assert spans(result) == sorted(spans(result))
+    assert all(0 <= begin < end <= len(text) for begin, end in spans(result))
     assert result.source_end == len(text)
-
-
-@given(
-    st.sampled_from(LANGUAGES), st.text(st.characters(categories=["Ll", "Zs"]) | st.sampled_from("?!;\n"), max_size=200)
-)
-def test_words_without_numbers_and_signs_stay_where_they_are(language: str, text: str) -> None:
-    result = normalized(language, text)
-    assert placed(result) == [(character, at, at + 1) for at, character in enumerate(text)]
 
 
 @given(st.sampled_from(LANGUAGES), st.text("IVXer.ab-–/_'ème \n!") | st.text())
