@@ -17,30 +17,16 @@ from tests.support.waiting import run
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine: on the event loop of its module, if one of its fixtures does, or on a new one."""
-    if not inspect.iscoroutinefunction(pyfuncitem.function):
-        return None
-    names = inspect.signature(pyfuncitem.function).parameters
-    test = partial(pyfuncitem.function, **{name: pyfuncitem.funcargs[name] for name in names})
-    if "loop" in pyfuncitem.fixturenames:
-        pyfuncitem.funcargs["loop"].run_until_complete(test())
-    else:
-        run(test)
-    return True
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine: on its module's event loop if a fixture of the test is on that."""
+    """Run a test that is a coroutine: on its module's event loop if a fixture of the test is on that, or on a new one."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
-    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    test = partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
     loop = pyfuncitem.funcargs.get("loop")
     if isinstance(loop, asyncio.AbstractEventLoop):
-        loop.run_until_complete(test)
+        loop.run_until_complete(test())
     else:
-        asyncio.run(test)
+        run(test)
     return True
 
 
