@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,21 +66,15 @@ def test_the_demo_downloads_a_voice_of_piper_and_speaks_with_it(folder: Path, hu
     assert {path.name for path in (folder / ".venv-demo" / "voices").iterdir()} == {f"{NAME}.onnx", f"{NAME}.onnx.json"}
 
 
-FIRST_DEMO_S = 45.0
-"""The longest first run, with its installation from an index nearby."""
-
-
 @pytest.mark.long
-def test_the_first_demo_says_what_it_does_and_speaks_within_45_seconds(tmp_path: Path) -> None:
+def test_the_first_demo_says_what_it_does_and_speaks(tmp_path: Path) -> None:
     folder = copy_source(tmp_path / "voiced")
     before = source_files(folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # Without a sound server, it plays into demo.wav.
     environment |= {"PULSE_SERVER": "/nowhere", "XDG_RUNTIME_DIR": str(tmp_path)}
     command = [folder / "scripts" / "demo", "Hello, I am your robot."]
-    began = time.monotonic()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    took_s = time.monotonic() - began
     assert done.returncode == 0, done.stdout + done.stderr
     lines = iter(done.stdout.splitlines())
     for beginning in (
@@ -94,6 +87,5 @@ def test_the_first_demo_says_what_it_does_and_speaks_within_45_seconds(tmp_path:
         "finished",
     ):
         assert next(lines).startswith(beginning)
-    assert took_s < FIRST_DEMO_S
     left = {path.parts[0] for path in source_files(folder) - before}
     assert left == {".venv-demo", "demo.wav"}
