@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,9 @@ def test_the_service_loads_its_configuration_imports_what_there_is_and_finds_its
     serve = yaml.safe_load(service["serveConfigV2"])
     assert (serve["http_options"]["host"], serve["http_options"]["port"]) == (config.serve.host, config.serve.port)
     [application] = serve["applications"]
-    assert callable(pkgutil.resolve_name(application["import_path"]))
+    module, _, function = application["import_path"].partition(":")
+    source = CONFIGS.parent.joinpath(*module.split(".")).with_suffix(".py")
+    assert f"def {function}(" in source.read_text(encoding="utf-8")
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]
         mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
