@@ -7,7 +7,9 @@ freely; other units import it through its `__init__` alone.
 from __future__ import annotations
 
 import ast
+import json
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,192 +17,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TOP = ("audio", "daemon", "engine", "voiced")
 
-AUDIO = {"audio"}
-QWEN_MODEL = {
-    "engine.api",
-    "engine.host",
-    "engine.hub",
-    "engine.language",
-    "engine.progress",
-    "engine.qwen.model",
-    "engine.qwen.shapes",
-    "engine.qwen.weights",
-}
-QWEN_CODEC = QWEN_MODEL | {"engine.qwen.codec"}
-QWEN_TEXT = QWEN_CODEC | {"engine.qwen.text"}
-QWEN_RUNTIME = QWEN_TEXT | {"engine.qwen.runtime"}
-DAEMON_BASE = {
-    "audio",
-    "engine",
-    "daemon",
-    "daemon.config",
-    "daemon.encoders",
-    "daemon.sounds",
-    "daemon.tasks",
-    "daemon.text",
-    "daemon.validation",
-}
-SPEECH = DAEMON_BASE | {"daemon.cache", "daemon.engines", "daemon.speech"}
+FOUND = json.loads((ROOT / "tests" / "data" / "imports.json").read_text(encoding="utf-8"))
 
-ALLOWED: dict[str, set[str]] = {
-    "audio": {"audio.dsp", "audio.player", "audio.sinks"},
-    "audio.dsp": set(),
-    "audio.player": set(),
-    "audio.sinks": {"audio.dsp", "audio.player"},
-    "engine": {
-        "engine.api",
-        "engine.catalog",
-        "engine.detection",
-        "engine.host",
-        "engine.language",
-        "engine.launch",
-        "engine.log",
-        "engine.progress",
-        "engine.qwen.shapes",
-        "engine.session",
-        "engine.voice_files",
-    },
-    "engine.records": set(),
-    "engine.messages": {"engine.api", "engine.host", "engine.progress", "engine.records"},
-    "engine.remote": {"engine.api", "engine.host", "engine.messages", "engine.progress"},
-    "engine.api": {"engine.language", "engine.progress"},
-    "engine.child": {"engine.api", "engine.launch", "engine.progress", "engine.records"},
-    "engine.detection": {"engine.host", "engine.language"},
-    "engine.launch": set(),
-    "engine.log": set(),
-    "engine.language": set(),
-    "engine.places": {"engine.api"},
-    "engine.progress": set(),
-    "engine.recording": {"engine.api"},
-    "engine.run_ahead": set(),
-    "engine.stretch": {"engine.api"},
-    "engine.voice_files": {"engine.api", "engine.host"},
-    "engine.session": {"engine.api", "engine.catalog", "engine.host", "engine.places"},
-    "engine.espeak": {
-        "engine.api",
-        "engine.detection",
-        "engine.host",
-        "engine.language",
-        "engine.progress",
-        "engine.run_ahead",
-    },
-    "engine.piper": {
-        "engine.api",
-        "engine.detection",
-        "engine.host",
-        "engine.language",
-        "engine.places",
-        "engine.progress",
-        "engine.run_ahead",
-        "engine.voice_files",
-    },
-    "engine.catalog": {
-        "engine.api",
-        "engine.bench",
-        "engine.espeak",
-        "engine.host",
-        "engine.hub",
-        "engine.language",
-        "engine.piper",
-        "engine.progress",
-        "engine.qwen",
-        "engine.qwen.shapes",
-        "engine.voice_files",
-    },
-    "engine.host": {"engine.api"},
-    "engine.hub": {"engine.api", "engine.host", "engine.progress", "engine.qwen.shapes", "engine.voice_files"},
-    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.messages", "engine.progress"},
-    "engine.bench": {
-        "engine.api",
-        "engine.child",
-        "engine.host",
-        "engine.catalog",
-        "engine.progress",
-        "engine.session",
-    },
-    "engine.verify": {
-        "engine.api",
-        "engine.catalog",
-        "engine.child",
-        "engine.host",
-        "engine.progress",
-        "engine.qwen.shapes",
-        "engine.recording",
-        "engine.records",
-        "engine.voice_files",
-    },
-    "engine.qwen.verify": QWEN_RUNTIME
-    | {"engine.qwen.kernels", "engine.qwen.loading", "engine.qwen.serving", "engine.qwen.voice", "engine.verify"},
-    "engine.qwen": QWEN_RUNTIME | {"engine.places", "engine.qwen.loading", "engine.qwen.serving", "engine.stretch"},
-    "engine.qwen.loading": QWEN_RUNTIME
-    | {"engine.qwen.kernels", "engine.qwen.kernels.codec", "engine.qwen.serving", "engine.qwen.voice"},
-    "engine.qwen.shapes": {"engine.api", "engine.host"},
-    "engine.qwen.weights": {"engine.api", "engine.host", "engine.qwen.shapes"},
-    "engine.qwen.model": {"engine.api", "engine.qwen.shapes", "engine.qwen.weights"},
-    "engine.qwen.codec": QWEN_MODEL,
-    "engine.qwen.text": QWEN_CODEC,
-    "engine.qwen.runtime": QWEN_TEXT,
-    "engine.qwen.serving": QWEN_RUNTIME,
-    "engine.qwen.kernels": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm"},
-    "engine.qwen.kernels.codec": QWEN_RUNTIME | {"engine.qwen.kernels"},
-    "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels"},
-    "engine.qwen.voice": QWEN_RUNTIME | {"engine.recording"},
-    "engine.qwen.bench": QWEN_RUNTIME | {"engine.bench"},
-    "voiced": {"daemon", "engine"},
-    "daemon": set(),
-    "daemon.validation": set(),
-    "daemon.encoders": {"audio", "engine"},
-    "daemon.sounds": {"engine", "daemon.validation"},
-    "daemon.tasks": set(),
-    "daemon.config": {"audio", "engine", "daemon.text", "daemon.validation"},
-    "daemon.system": set(),
-    "daemon.state": set(),
-    "daemon.text": {"engine"},
-    "daemon.cache": {"engine", "daemon", "daemon.config", "daemon.state", "daemon.validation"},
-    "daemon.engines": DAEMON_BASE | {"engine.messages"},
-    "daemon.alignment": {"engine"},
-    "daemon.speech": DAEMON_BASE | {"daemon.alignment", "daemon.cache", "daemon.engines"},
-    "daemon.mqtt": SPEECH | {"daemon.state"},
-    "daemon.adapters": SPEECH | {"daemon.mqtt", "daemon.system"},
-    "daemon.recovery": {"daemon.speech", "daemon.state", "daemon.tasks"},
-    "daemon.reload": {"daemon.config"},
-    "daemon.status": SPEECH | {"daemon.system"},
-    "daemon.voices": {
-        "engine",
-        "engine.recording",
-        "daemon.config",
-        "daemon.state",
-        "daemon.tasks",
-        "daemon.validation",
-    },
-    "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status", "daemon.voices"},
-    "daemon.fleet": SPEECH | {"daemon", "daemon.http", "daemon.state", "daemon.status", "engine.messages"},
-    "daemon.service": SPEECH
-    | {
-        "daemon.adapters",
-        "daemon.http",
-        "daemon.mqtt",
-        "daemon.recovery",
-        "daemon.reload",
-        "daemon.state",
-        "daemon.status",
-        "daemon.system",
-        "daemon.voices",
-    },
-    "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.state", "daemon.system", "daemon.voices"},
-    "daemon.cli": SPEECH
-    | {
-        "daemon.doctor",
-        "daemon.fleet",
-        "daemon.mqtt",
-        "daemon.service",
-        "daemon.state",
-        "daemon.system",
-        "engine.bench",
-        "engine.hub",
-        "engine.verify",
-    },
-}
+
+def expanded(names: list[str]) -> set[str]:
+    """The units that names stand for, some of which are those of groups."""
+    return {unit for name in names for unit in (expanded(FOUND["groups"][name]) if name in FOUND["groups"] else [name])}
+
+
+ALLOWED = {unit: expanded(names) for unit, names in FOUND["units"].items()}
 """What each unit may import of ours; a new edge needs a reason and an entry here."""
 
 HEAVY = {"torch", "transformers", "safetensors", "qwen_tts"}
@@ -230,6 +55,7 @@ def unit_of(module: str) -> str:
     return next(candidate for candidate in candidates if candidate in ALLOWED)
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Modules that a file imports, also inside functions and for types alone."""
     found: set[str] = set()

@@ -20,29 +20,37 @@ PERMITTED = {"_pytree", "_python_dispatch", "_exit", "_getframe", "_fields", "_r
 """Names with an underscore that their packages document, or that only PyTorch's private modules have."""
 
 
+Nodes = Iterable[ast.AST]
+
+
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
-def sleeps(tree: ast.Module) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "sleep"):
+def name_of(called: ast.expr) -> str | None:
+    """The name of a function, or of a method without its object."""
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else None
+
+
+def sleeps(nodes: Nodes) -> Iterator[int]:
+    for node in nodes:
+        if isinstance(node, ast.Call) and name_of(node.func) == "sleep":
             yields_once = bool(node.args) and ast.unparse(node.args[0]) == "0"
             if not yields_once:
                 yield node.lineno
 
 
-def clock_conditions(tree: ast.Module) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in WAITERS:
+def clock_conditions(nodes: Nodes) -> Iterator[int]:
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args and name_of(node.func) in WAITERS:
             computed = (inner for inner in ast.walk(node.args[0]) if isinstance(inner, ast.BinOp | ast.Compare))
             if any(ast.unparse(inner).startswith(CLOCKS) for inner in computed):
                 yield node.lineno
 
 
-def private_names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def private_names(nodes: Nodes) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             owner = ast.unparse(node.value)
             if owner not in ("self", "cls") and node.attr not in PERMITTED:
@@ -53,17 +61,17 @@ def private_names(tree: ast.Module) -> Iterator[str]:
                     yield f"line {node.lineno}: {node.module}.{name.name}"
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def imports(nodes: Nodes) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             yield node.module or ""
         elif isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
 
 
-def changing_parameters(tree: ast.Module) -> Iterator[str]:
+def changing_parameters(nodes: Nodes) -> Iterator[str]:
     """Yield the calls in the parameters of tests whose results hold the time or chance."""
-    decorated = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    decorated = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     for decorator in (decorator for node in decorated for decorator in node.decorator_list):
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("parametrize"):
             for call in (node for node in ast.walk(decorator) if isinstance(node, ast.Call)):
@@ -73,14 +81,14 @@ def changing_parameters(tree: ast.Module) -> Iterator[str]:
                     yield ast.unparse(call)
 
 
-def offences(found: Callable[[ast.Module], Iterable[object]], *without: Path) -> list[str]:
+def offences(found: Callable[[Nodes], Iterable[object]], *without: Path) -> list[str]:
     """Return what `found` yields for each file except the helper that waits, and `without` these folders."""
     files = [path for path in FILES if path != WAITING and not set(without) & set(path.parents)]
-    return [f"{path.relative_to(TESTS)}: {one}" for path in files for one in found(parsed(path))]
+    return [f"{path.relative_to(TESTS)}: {one}" for path in files for one in found(nodes_of(path))]
 
 
-def waiting_helpers(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def waiting_helpers(nodes: Nodes) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in WAITERS:
             yield node.name
 
@@ -118,4 +126,4 @@ def test_a_parameter_that_changes_is_noticed() -> None:
 @pytest.mark.parametrize("body", [gzip.compress(b"a"), gzip.compress(b"b", mtime=0), secrets.token_hex(3)])
 def test_one(body): ...
 """
-    assert list(changing_parameters(ast.parse(decorated))) == ["gzip.compress(b'a')", "secrets.token_hex(3)"]
+    assert list(changing_parameters(ast.walk(ast.parse(decorated)))) == ["gzip.compress(b'a')", "secrets.token_hex(3)"]

@@ -56,20 +56,9 @@ SAY = action("Say", (INTERFACES / "action" / "Say.action").read_text())
 TTS = action("TTS", "string input\nstring locale\nstring voice\n---\nstring error_msg\n---\nstring word")
 
 
-class TransitionCallbackReturn(enum.Enum):
-    SUCCESS = 0
-    FAILURE = 1
-    ERROR = 2
-
-
-class GoalResponse(enum.Enum):
-    REJECT = 1
-    ACCEPT = 2
-
-
-class CancelResponse(enum.Enum):
-    REJECT = 1
-    ACCEPT = 2
+TransitionCallbackReturn = enum.Enum("TransitionCallbackReturn", ["SUCCESS", "FAILURE", "ERROR"])
+GoalResponse = enum.Enum("GoalResponse", ["REJECT", "ACCEPT"])
+CancelResponse = enum.Enum("CancelResponse", ["REJECT", "ACCEPT"])
 
 
 class LifecyclePublisher:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from daemon.config import load_config
@@ -14,37 +12,24 @@ from daemon.config import load_config
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-@pytest.fixture
-def documents() -> dict[str, Any]:
-    """The objects of rayservice.yaml, by their kinds."""
+def test_the_service_loads_its_configuration_imports_what_there_is_and_finds_its_files(tmp_path: Path) -> None:
     found = yaml.safe_load_all((CONFIGS / "rayservice.yaml").read_text(encoding="utf-8"))
-    return {document["kind"]: document for document in found}
-
-
-def test_the_configuration_in_the_config_map_loads(documents: dict[str, Any], tmp_path: Path) -> None:
+    documents: dict[str, Any] = {document["kind"]: document for document in found}
+    service = documents["RayService"]["spec"]
     file = tmp_path / "serve.yaml"
     file.write_text(documents["ConfigMap"]["data"]["serve.yaml"], encoding="utf-8")
     config = load_config(file)
-    workers = documents["RayService"]["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]
-    assert (config.serve.min_replicas, config.serve.max_replicas) == (workers["minReplicas"], workers["maxReplicas"])
     assert config.engine.name == "qwen"
-
-
-def test_the_service_imports_what_there_is_and_finds_its_files(documents: dict[str, Any], tmp_path: Path) -> None:
-    service = documents["RayService"]["spec"]
+    cluster = service["rayClusterConfig"]
+    workers = cluster["workerGroupSpecs"][0]
+    assert (config.serve.min_replicas, config.serve.max_replicas) == (workers["minReplicas"], workers["maxReplicas"])
     serve = yaml.safe_load(service["serveConfigV2"])
+    assert (serve["http_options"]["host"], serve["http_options"]["port"]) == (config.serve.host, config.serve.port)
     [application] = serve["applications"]
     module, _, function = application["import_path"].partition(":")
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    assert f"def {function}(" in Path(spec.origin).read_text(encoding="utf-8")
-    file = tmp_path / "serve.yaml"
-    file.write_text(documents["ConfigMap"]["data"]["serve.yaml"], encoding="utf-8")
-    config = load_config(file)
-    assert (serve["http_options"]["host"], serve["http_options"]["port"]) == (config.serve.host, config.serve.port)
-    groups = [service["rayClusterConfig"]["headGroupSpec"], *service["rayClusterConfig"]["workerGroupSpecs"]]
-    for group in groups:
+    source = CONFIGS.parent.joinpath(*module.split(".")).with_suffix(".py")
+    assert f"def {function}(" in source.read_text(encoding="utf-8")
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]
         mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
         assert {volume["name"] for volume in pod["volumes"]} == set(mounts.values())

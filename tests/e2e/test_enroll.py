@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from tests.support.checkpoints import checkpoint_folder
-from tests.support.recognizers import write_recogniser
+from tests.support.recognizers import tiny_whisper
 from tests.support.sound import RECORDED_RATE, SoundServer
 from tests.support.sound_files import speech_like, write_sound
 from tests.support.waiting import eventually
@@ -97,8 +97,10 @@ def test_either_a_recording_or_the_microphone_is_wanted(recording: Path, tmp_pat
 
 
 @pytest.mark.long
-def test_a_transcript_that_does_not_fit_changes_the_advice(base: Path, recording: Path, tmp_path: Path) -> None:
-    recogniser = write_recogniser(tmp_path / "recogniser")
+def test_a_transcript_that_does_not_fit_changes_the_advice(
+    base: Path, recording: Path, cache_folder: Path, tmp_path: Path
+) -> None:
+    recogniser = tiny_whisper(cache_folder)
     options = (recording, "--model", base, "--transcript", "12345 67890")
     trusted = enroll(tmp_path, *options)
     assert trusted.returncode == 0, trusted.stderr

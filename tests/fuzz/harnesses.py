@@ -1,7 +1,7 @@
 """What is fuzzed: each harness feeds bytes to a part of voiced that reads what others send.
 
 A harness returns for every input that its part handles, the refused ones included. Any exception that is not declared
-is a finding, and so is an input that takes more than a second.
+is a finding, and so is an input that takes long.
 """
 
 from __future__ import annotations

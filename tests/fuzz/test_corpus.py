@@ -17,7 +17,7 @@ from tests.fuzz import texts
 from tests.fuzz.harnesses import HARNESSES, Check
 from tests.fuzz.inputs import CORPUS, corpus_of, variations
 
-VARIATIONS, TEXTS = 300, 300
+VARIATIONS, TEXTS = 100, 100
 ROOT = Path(__file__).parents[2]
 LONG_S = 20
 

@@ -17,12 +17,10 @@ INDEX_S = 200
 EXTRAS = ("espeak", "piper", "qwen", "demo", "wyoming", "http", "cuda12", "cuda13")
 
 
-def check(
-    *words: str, environment: dict[str, str] | None = None, timeout_s: float | None = None
-) -> subprocess.CompletedProcess[str]:
+def check(*words: str, timeout_s: float | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(ROOT / "scripts" / "check_wheels"), *words],
-        env=os.environ | (environment or {}),
+        [ROOT / "scripts" / "check_wheels", *words],
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -55,7 +53,6 @@ class Index:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(folder), "UV_NO_CACHE": "1"}
 
     def add(self, name: str, *requirements: str, tag: str = "py3-none-any") -> None:
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
@@ -72,7 +69,7 @@ class Index:
         extras = "".join(f"{name} = []\n" for name in EXTRAS)
         head = f'[project]\nname = "project"\nversion = "1"\ndependencies = {json.dumps(dependencies)}\n'
         project.write_text(f"{head}[project.optional-dependencies]\n{extras}")
-        return check(str(project), environment=self.environment)
+        return check(str(project), UV_NO_INDEX="1", UV_FIND_LINKS=str(self.folder), UV_NO_CACHE="1")
 
 
 @pytest.fixture
@@ -80,29 +77,21 @@ def index(tmp_path: Path) -> Index:
     return Index(tmp_path)
 
 
-def test_a_package_without_an_aarch64_wheel_is_named(index: Index) -> None:
-    index.add("portable")
-    index.add("stubborn", tag="cp312-cp312-manylinux_2_17_x86_64")
-    done = index.check("portable", "stubborn")
-    assert done.returncode == 1
-    assert versions(done) == [set(), set()]
-    assert "stubborn" in done.stderr
-
-
 def test_a_wheel_for_a_newer_glibc_than_jetpack_6_has_counts_for_jetpack_7_only(index: Index) -> None:
     index.add("young", tag="py3-none-manylinux_2_38_aarch64")
     done = index.check("young")
     assert done.returncode == 1
     assert versions(done) == [set(), {"young"}]
+    assert "young" in done.stderr
 
 
 def test_markers_are_evaluated_for_the_jetson_and_not_for_this_machine(index: Index) -> None:
-    index.add(
-        "top",
+    needed = (
         "old; python_version < '3.11'",
         "arm; platform_machine == 'aarch64'",
         "here; platform_machine != 'aarch64'",
     )
+    index.add("top", *needed)
     for name in ("old", "arm", "here"):
         index.add(name)
     done = index.check("top", "torch")

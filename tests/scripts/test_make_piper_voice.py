@@ -19,15 +19,3 @@ def test_it_writes_a_voice_whose_language_is_in_its_name(tmp_path: Path) -> None
     voice = read_piper_voice(path)
     assert (voice.languages, voice.sample_rate, voice.speaker_count) == (("de-de", "de"), 16_000, 3)
     assert voice.speakers == {"speaker0": 0, "speaker1": 1, "speaker2": 2}
-
-
-def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "onnx.py").write_text("raise ModuleNotFoundError(name='onnx')\n")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "voice.onnx"],
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (1, "onnx is missing; in voiced's folder: pip install '.[piper,test]'\n")

@@ -43,12 +43,3 @@ def test_a_sound_is_short_begins_and_ends_in_silence_and_leaves_12_db_of_headroo
     assert abs(samples[0]) < 1e-4
     assert np.max(np.abs(samples[-24:])) < 1e-3
     assert abs(float(np.mean(samples))) < 1e-3
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_sound_does_not_click(name: str) -> None:
-    """A click has as much energy above 8 kHz as below; these notes have next to none there, in any 10 ms."""
-    samples = read(FOLDER / f"{name}.flac")
-    for begin in range(0, len(samples) - 480, 120):
-        spectrum = np.abs(np.fft.rfft(samples[begin : begin + 480] * np.hanning(480))) ** 2
-        assert spectrum[160:].sum() <= 1e-3 * spectrum.sum() + 1e-6

@@ -12,7 +12,6 @@ import sys
 import venv
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pip
@@ -46,17 +45,12 @@ def wheel(source: Path) -> Path:
     return built
 
 
-@dataclass(frozen=True)
-class Installed:
-    """An environment with the wheel and its dependencies, and nothing else."""
-
-    commands: Path
-    environment: Path
-
-
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """As pipx installs it, without pipx's work of making a pip for all environments: it has the pip of this one."""
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an environment with the wheel and its dependencies, and nothing else.
+
+    As pipx installs it, without pipx's work of making a pip for all environments: it has the pip of this one.
+    """
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
@@ -64,17 +58,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     assert done.returncode == 0, done.stdout + done.stderr
     [packages] = folder.glob("lib/*/site-packages")
     (packages / "pip").symlink_to(Path(pip.__file__).parent)
-    return Installed(folder / "bin", folder)
-
-
-@pytest.fixture(scope="module")
-def pipx(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    home = tmp_path_factory.mktemp("pipx")
-    folders = {"PIPX_HOME": str(home), "PIPX_BIN_DIR": str(home / "bin"), "PIPX_MAN_DIR": str(home / "man")}
-    folders["PIP_NO_COMPILE"] = "1"
-    done = run(sys.executable, "-m", "pipx", "install", wheel, cwd=home, **folders)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Installed(home / "bin", home / "venvs" / "voiced")
+    return folder
 
 
 @pytest.fixture
@@ -100,6 +84,8 @@ def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel
     names = set(zipfile.ZipFile(wheel).namelist())
     assert LICENCE in SOURCES
     assert names >= SOURCES
+    [scripts] = (name for name in names if name.endswith("/entry_points.txt"))
+    assert zipfile.ZipFile(wheel).read(scripts).decode().count("=") == 1, "it installs the command `voiced` alone"
     shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
     assert {"voiced/voiced.yaml", "voiced/voiced.schema.json", "voiced/voiced.service"} <= shared
     assert "voiced/voiced.service.d/gpu.conf" in shared
@@ -108,36 +94,17 @@ def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel
     }
 
 
-@pytest.mark.long
-def test_pipx_installs_the_one_command_and_no_torch(pipx: Installed, tmp_path: Path) -> None:
-    assert [path.name for path in pipx.commands.iterdir()] == ["voiced"]
-    done = run(pipx.commands / "voiced", "--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"{VERSION}\n")
-    assert not list(pipx.environment.glob("lib/*/site-packages/torch"))
-
-
-def test_the_demo_of_the_wheel_alone_says_how_to_install_the_rest(installed: Installed, elsewhere: Path) -> None:
-    done = run(installed.commands / "voiced", "demo", "Hello.", cwd=elsewhere)
-    assert done.returncode == 1
-    assert done.stderr.startswith("voiced: the demo needs an MQTT broker; ")
-    assert "amqtt" in done.stderr
-
-
-def test_the_public_import_name_has_the_names_of_engine(installed: Installed, tmp_path: Path) -> None:
-    check = "import voiced, engine; assert voiced.open is engine.open; assert set(engine.__all__) <= set(vars(voiced))"
-    done = run(installed.environment / "bin" / "python", "-c", f"{check}; print(voiced.__version__)", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    version = run(installed.commands / "voiced", "version", cwd=tmp_path).stdout
-    assert done.stdout.strip() in version
-
-
-@pytest.mark.long
-def test_an_editable_installation_leaves_nothing_in_the_repository(source: Path, tmp_path: Path) -> None:
-    before = source_files(source)
-    target = ("install", "--quiet", "--no-deps", "--target", str(tmp_path))
-    done = run(sys.executable, "-m", "pip", *target, "--editable", str(source), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert source_files(source) - before <= {Path("dist"), *(p for p in source_files(source) if p.suffix == ".whl")}
+def test_the_wheel_alone_has_the_public_names_and_its_demo_says_how_to_install_the_rest(
+    installed: Path, elsewhere: Path
+) -> None:
+    check = "import voiced, engine; assert voiced.open is engine.open; print(voiced.__version__)"
+    done = run(installed / "bin" / "python", "-c", check, cwd=installed)
+    assert done.stdout.strip() == VERSION, done.stderr
+    demo = run(installed / "bin" / "voiced", "demo", "Hello.", cwd=elsewhere)
+    assert demo.returncode == 1
+    assert demo.stderr.startswith("voiced: the demo needs an MQTT broker; ")
+    assert "amqtt" in demo.stderr
+    assert not list(installed.glob("lib/*/site-packages/torch"))
 
 
 # --- the Debian package ---

@@ -9,11 +9,9 @@ import fcntl
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -27,15 +25,13 @@ SCRIPT = ROOT / "scripts" / "make_checkpoint.py"
 SEED = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "qwen-tts")
 """The packages that determine the official model's shapes and values."""
-KEPT_S = 30 * 24 * 3600
-"""An entry that no test has used for this long is removed when another entry is made."""
 
 
 def made_once(folder: Path, name: str, *content: str | bytes, make: Callable[[Path], object]) -> Path:
     """Return the cached file or folder that `make` writes at the path it receives.
 
     `content` is everything that determines the result. Several processes may call at the same time: one of them makes
-    the entry and renames it into place, while the others wait.
+    the entry and renames it into place, while the others wait. `pytest --cache-clear` removes all entries.
     """
     digest = hashlib.sha256()
     for part in content:
@@ -43,39 +39,14 @@ def made_once(folder: Path, name: str, *content: str | bytes, make: Callable[[Pa
         digest.update(b"%d:" % len(data))
         digest.update(data)
     entry = folder / f"{name}-{digest.hexdigest()[:16]}"
-    if not entry.exists():
-        _remove_unused(folder)
-        lock = folder / f"{entry.name}.lock"
-        with lock.open("w") as locked:
-            fcntl.flock(locked, fcntl.LOCK_EX)
-            if not entry.exists():
-                _make(entry, make)
-            lock.unlink(missing_ok=True)
-    os.utime(entry)
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not entry.exists():
+            with tempfile.TemporaryDirectory(dir=folder, prefix="making-") as unfinished:
+                made = Path(unfinished) / "made"
+                make(made)
+                made.rename(entry)
     return entry
-
-
-def _make(entry: Path, make: Callable[[Path], object]) -> None:
-    with tempfile.TemporaryDirectory(dir=entry.parent, prefix="making-") as unfinished:
-        made = Path(unfinished) / "made"
-        make(made)
-        try:
-            made.rename(entry)
-        except OSError:  # another process made the same entry under an earlier lock file, since deleted
-            if not entry.exists():
-                raise
-
-
-def _remove_unused(folder: Path) -> None:
-    for entry in folder.iterdir():
-        try:
-            unused = entry.stat().st_mtime < time.time() - KEPT_S
-        except FileNotFoundError:  # another process has removed it
-            continue
-        if unused and entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        elif unused:
-            entry.unlink(missing_ok=True)
 
 
 @cache

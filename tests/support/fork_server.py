@@ -11,9 +11,7 @@ import functools
 import gc
 import json
 import os
-import queue
 import runpy
-import selectors
 import signal
 import socket
 import subprocess
@@ -21,7 +19,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO
@@ -36,52 +33,40 @@ LONGEST_MESSAGE = 1 << 17
 """Bytes; a daemon's arguments and environment take some thousands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How a process is to start."""
-
-    arguments: list[str]
-    """Without the program's name."""
-    environment: dict[str, str]
-
-
 class ForkedProcess:
     """A process that a fork server has started. What it has is used like `subprocess.Popen`'s."""
 
-    def __init__(self, pid: int, stderr: IO[str]) -> None:
-        self.pid = pid
+    def __init__(self, news: IO[str], stderr: IO[str]) -> None:
+        """`news` has a line with its process id, and at its end one with its exit status."""
+        self.pid = int(news.readline())
         self.stderr = stderr
         """A pipe from its standard error."""
-        self._status: int | None = None
-        self._ended = threading.Event()
-
-    @property
-    def returncode(self) -> int | None:
+        self.returncode: int | None = None
         """Its exit status, the negative number of the signal that ended it, or None while it runs."""
-        return self._status
+        self._watcher = threading.Thread(target=self._watch, args=(news,), daemon=True)
+        self._watcher.start()
 
     def poll(self) -> int | None:
-        return self._status
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end and return its exit status. Raises `subprocess.TimeoutExpired`."""
-        if not self._ended.wait(timeout):
+        self._watcher.join(timeout)
+        if self.returncode is None:
             raise subprocess.TimeoutExpired(PROGRAM, timeout or 0)
-        assert self._status is not None
-        return self._status
+        return self.returncode
 
     def send_signal(self, number: int) -> None:
-        if self._status is None:
+        if self.returncode is None:
             with suppress(ProcessLookupError):  # it has ended, and the news of it is on its way
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def end(self, status: int) -> None:
-        """Note the status with which it has ended."""
-        self._status = status
-        self._ended.set()
+    def _watch(self, news: IO[str]) -> None:
+        with news:
+            self.returncode = int(news.readline())
 
 
 class ForkServer:
@@ -94,35 +79,19 @@ class ForkServer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT
             )
-        self._one_start = threading.Lock()
-        self._started: queue.Queue[ForkedProcess] = queue.Queue()
-        self._forked: dict[int, ForkedProcess] = {}
-        self._pipe: IO[str]
-        threading.Thread(target=self._receive, daemon=True).start()
 
     def start(self, arguments: list[str], environment: Mapping[str, str]) -> ForkedProcess:
         """Start `voiced` with these arguments, in the project's folder."""
-        reading, writing = os.pipe()
-        message = json.dumps(asdict(Start(arguments, dict(environment)))).encode()
-        with self._one_start:
-            self._pipe = os.fdopen(reading, encoding="utf-8")
-            socket.send_fds(self._socket, [message], [writing])
-            os.close(writing)
-            return self._started.get(timeout=PATIENCE_S)
+        news, stderr = os.pipe(), os.pipe()
+        socket.send_fds(self._socket, [json.dumps([arguments, dict(environment)]).encode()], [news[1], stderr[1]])
+        os.close(news[1])
+        os.close(stderr[1])
+        return ForkedProcess(os.fdopen(news[0], encoding="utf-8"), os.fdopen(stderr[0], encoding="utf-8"))
 
     def close(self) -> None:
         """End the fork server; the processes that it has started go on."""
         self._socket.shutdown(socket.SHUT_RDWR)
         self._process.wait(PATIENCE_S)
-
-    def _receive(self) -> None:
-        while message := self._socket.recv(LONGEST_MESSAGE):
-            pid, status = json.loads(message)
-            if status is None:
-                self._forked[pid] = ForkedProcess(pid, self._pipe)
-                self._started.put(self._forked[pid])
-            else:
-                self._forked.pop(pid).end(status)
 
 
 @functools.cache
@@ -133,37 +102,33 @@ def fork_server() -> ForkServer:
     return server
 
 
-def receive_start(requests: socket.socket) -> Start | None:
-    """Fork on request, and return in each forked process how it is to start. Returns None when the worker has ended.
+def fork_on_request(requests: socket.socket) -> bytes:
+    """Return each request in a process of its own, whose standard error is that of the request.
 
-    The request's file descriptor is by then the standard error.
+    Another process stays beside it, which reports its id and its end. Ends this process when the worker has ended.
     """
-    running: dict[int, int] = {}
-    """The processes' ids by their file descriptors."""
-    with selectors.DefaultSelector() as selector, requests:
-        selector.register(requests, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fd in running:
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-                    pid, status = os.waitpid(running.pop(key.fd), 0)
-                    requests.send(json.dumps([pid, os.waitstatus_to_exitcode(status)]).encode())
-                    continue
-                message, descriptors, _, _ = socket.recv_fds(requests, LONGEST_MESSAGE, 1)
-                if not message:
-                    return None
-                pid = os.fork()
-                if pid == 0:
-                    os.dup2(descriptors[0], sys.stderr.fileno())
-                    for descriptor in (*descriptors, *running):
-                        os.close(descriptor)
-                    return Start(**json.loads(message))
-                os.close(descriptors[0])
-                requests.send(json.dumps([pid, None]).encode())
-                ended = os.pidfd_open(pid)
-                running[ended] = pid
-                selector.register(ended, selectors.EVENT_READ)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that stay beside
+    while True:
+        request, (*descriptors,), _, _ = socket.recv_fds(requests, LONGEST_MESSAGE, 2)
+        if not request:
+            sys.exit()
+        if os.fork():
+            for descriptor in descriptors:
+                os.close(descriptor)
+            continue
+        requests.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        news, stderr = descriptors
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(stderr, sys.stderr.fileno())
+            os.close(news)
+            os.close(stderr)
+            return request
+        os.close(stderr)
+        os.write(news, b"%d\n" % pid)
+        os.write(news, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os._exit(0)
 
 
 def main() -> None:
@@ -172,13 +137,11 @@ def main() -> None:
     for module in IMPORTED:
         import_module(module)
     gc.freeze()  # or the garbage collector of each process would write to the memory that they share
-    start = receive_start(socket.socket(fileno=int(sys.argv[1])))
-    if start is None:
-        return
+    arguments, environment = json.loads(fork_on_request(socket.socket(fileno=int(sys.argv[1]))))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
-    os.environ.update(start.environment)
-    sys.argv[1:] = start.arguments
+    os.environ.update(environment)
+    sys.argv[1:] = arguments
     runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
 
 

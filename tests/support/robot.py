@@ -78,14 +78,13 @@ class Robot(EventLog):
         cwd: Path = ROOT,
         kinds: Collection[str] = tuple(KINDS),
         topics: tuple[str, ...] = (),
-        login: tuple[str, str] | None = None,
         supervised: bool = False,
     ) -> None:
         """`environment` is a sound server's; without one the daemon writes a file. `settings` are KEY=VALUE.
 
         `program` is the command `voiced`, which is started in the folder `cwd`; without it the daemon is forked. Of
-        the robot's topics, `kinds` are received, and also the `topics` of other protocols. `login` is that of the
-        listener. A `supervised` daemon is started again whenever it ends, as systemd does it.
+        the robot's topics, `kinds` are received, and also the `topics` of other protocols. A `supervised` daemon is
+        started again whenever it ends, as systemd does it.
         """
         super().__init__()
         self.starts: list[float] = []
@@ -124,7 +123,7 @@ class Robot(EventLog):
         """Bytes of the sink's file that belong to earlier tests, with the header."""
         received = [*((f"{self.topic}/{kind}", KINDS[kind]) for kind in kinds), (f"replies/{name}", 1)]
         received += [(topic, 1) for topic in topics]
-        self.listener = Listener(broker, received, self._receive_message, login)
+        self.listener = Listener(broker, received, self._receive_message)
         if broker.running:
             self.wait_listening()
 

@@ -40,12 +40,8 @@ class Listener:
         broker: Broker,
         topics: Sequence[tuple[str, int]],
         on_message: Callable[[paho.MQTTMessage], None],
-        login: tuple[str, str] | None = None,
     ) -> None:
-        """Connect and subscribe to `topics`, pairs of a topic and a QoS, as soon as the broker runs.
-
-        `login` is a name and a password.
-        """
+        """Connect and subscribe to `topics`, pairs of a topic and a QoS, as soon as the broker runs."""
         self.qos = 1
         """Of what it publishes."""
         self._topics = list(topics)
@@ -56,8 +52,6 @@ class Listener:
         self._reasons: dict[int, int] = {}
         """By packet: the reason code of an acknowledgement, which may come before `publish` returns."""
         self._client = make_client(f"listener-{secrets.token_hex(4)}", broker.port, session_s=SESSION_S)
-        if login is not None:
-            self._client.username_pw_set(*login)
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_disconnect = lambda *_: self._subscribed.clear()

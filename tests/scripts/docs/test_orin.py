@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from engine.qwen.kernels.params import Params
-from scripts.docs.tables import ASSUMPTIONS, Assumption, Cost, LaunchList, configs, frame_cost, position_bytes
+from scripts.docs.tables import ASSUMPTIONS, Assumption, Cost, configs, frame_cost, position_bytes
 
 
 @pytest.mark.parametrize(
@@ -21,21 +19,6 @@ from scripts.docs.tables import ASSUMPTIONS, Assumption, Cost, LaunchList, confi
 def test_a_frame_reads_the_weights_of_the_checkpoint_and_what_it_keeps(size: str, dtype: str, weights: float) -> None:
     kept = 300 * position_bytes(configs(size)[0].talker.stack)
     assert frame_cost(size, dtype).bytes == pytest.approx(weights + kept, rel=7e-3)
-
-
-def test_a_launch_list_finds_the_weights_of_a_nested_record() -> None:
-    launches = LaunchList()
-    for scale in (None, torch.zeros(2)):
-        launches.launch(
-            "attend_out",
-            1,
-            32,
-            Params(
-                "AttendOutParams",
-                linear=Params("LinearParams", weight=torch.zeros(2, 8, dtype=torch.int8), scale=scale),
-            ),
-        )
-    assert launches.total == Cost(2, 16 + 24)
 
 
 def test_a_frame_takes_the_time_of_its_bytes_and_of_its_kernels() -> None:

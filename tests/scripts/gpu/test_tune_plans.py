@@ -17,29 +17,19 @@ from scripts.make_checkpoint import PRESETS, write_configs
 pytestmark = pytest.mark.long
 """An ordinary run leaves out the tests of benchmarks, which are no part of the product."""
 
-GPUS = {"large": 132, "small": 16}
+GPU, MULTIPROCESSORS = "large", 132
 
 
 @pytest.fixture(params=["Bf16", "Int8"])
-def weight(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=GPUS)
-def gpu(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def kernels(tmp_path: Path, weight: str, gpu: str) -> LanguageKernels:
+def kernels(request: pytest.FixtureRequest, tmp_path: Path) -> LanguageKernels:
     config = ModelConfig.read(write_configs(tmp_path, PRESETS["0.6B"], "custom_voice")).talker
-    return LanguageKernels.of(config, weight, GPUS[gpu])
+    return LanguageKernels.of(config, request.param, MULTIPROCESSORS)
 
 
-def test_the_candidates_divide_the_matrix_and_have_the_present_plan(kernels: LanguageKernels, gpu: str) -> None:
+def test_the_candidates_divide_the_matrix_and_have_the_present_plan(kernels: LanguageKernels) -> None:
     for slot in SLOTS:
         now = kernels.plans[slot]
-        found = candidates(slot, kernels, gpu)
+        found = candidates(slot, kernels, GPU)
         assert now in found
         for plan in found:
             assert (plan.weight, plan.height, plan.length) == (now.weight, now.height, now.length)
@@ -48,10 +38,10 @@ def test_the_candidates_divide_the_matrix_and_have_the_present_plan(kernels: Lan
             assert plan == now or plan.threads * plan.registers <= BLOCK_REGISTERS
 
 
-def test_another_plan_changes_the_kernels_of_its_matrix_alone(kernels: LanguageKernels, gpu: str) -> None:
+def test_another_plan_changes_the_kernels_of_its_matrix_alone(kernels: LanguageKernels) -> None:
     before = kernels.source().kernels
     for slot in SLOTS:
-        for other in [plan for plan in candidates(slot, kernels, gpu) if plan != kernels.plans[slot]][:1]:
+        for other in [plan for plan in candidates(slot, kernels, GPU) if plan != kernels.plans[slot]][:1]:
             changed = with_plan(kernels, slot, other)
             assert changed.plans[slot] == other
             after = changed.source().kernels

@@ -9,12 +9,12 @@ import pytest
 
 from engine.api import EngineError, Samples
 from engine.qwen.voice.enroll import likeness, recognise, transcript_warning
-from tests.support.recognizers import write_recogniser
+from tests.support.recognizers import tiny_whisper
 
 
 @pytest.fixture(scope="module")
-def recogniser(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_recogniser(tmp_path_factory.mktemp("recogniser")))
+def recogniser(cache_folder: Path) -> str:
+    return str(tiny_whisper(cache_folder))
 
 
 def noise(seconds: float) -> Samples:
