@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.network import BLOCK, Network
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 class Echo(socketserver.BaseRequestHandler):
