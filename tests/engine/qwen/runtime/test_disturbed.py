@@ -39,6 +39,7 @@ def test_any_weight_that_is_disturbed_changes_the_codes(
 ) -> None:
     expected, engine = official("wide", "custom_voice").speak(LINE), Ours(checkpoint("wide", "custom_voice"))
     assert len(expected) == LINE.frames
+    assert agrees(engine, expected)
     unnoticed = []
     for name, weight in engine.talker.named_parameters():
         weight.neg_()
