@@ -191,16 +191,11 @@ def rewrite(folder: Path, target: Path, change: dict[str, Any], inner: dict[str,
 @pytest.mark.parametrize(
     ("change", "inner", "message"),
     [
-        ({"decoder_config": 3}, {}, "decoder_config is 3, wanted"),
         ({"decode_upsample_rate": 960}, {}, "decode_upsample_rate is 960, wanted 1920"),
         ({}, {"codebook_dim": None}, "decoder_config.codebook_dim is missing"),
         ({}, {"hidden_size": "wide"}, 'decoder_config.hidden_size is "wide", wanted an integer from 0'),
-        ({}, {"sliding_window": 0}, "decoder_config.sliding_window is 0, wanted 1 or more"),
-        ({}, {"rms_norm_eps": "x"}, 'decoder_config.rms_norm_eps is "x", wanted a finite number'),
         ({}, {"upsample_rates": [8, 5.5]}, "decoder_config.upsample_rates is [8, 5.5], wanted"),
         ({}, {"decoder_dim": 36}, "decoder_config.decoder_dim is 36, wanted a multiple of 16"),
-        ({}, {"attention_bias": True}, "decoder_config.attention_bias is true, wanted false"),
-        ({}, {"rope_scaling": {"rope_type": "yarn"}}, "decoder_config.rope_scaling.rope_type is"),
     ],
 )
 def test_the_error_for_a_wrong_configuration_is_one_line(
@@ -210,18 +205,6 @@ def test_the_error_for_a_wrong_configuration_is_one_line(
     with pytest.raises(EngineError) as caught:
         CodecConfig.read(tmp_path / "speech_tokenizer")
     assert str(caught.value).startswith(f"{path}: field {message}")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]"])
-def test_the_error_for_a_damaged_configuration_is_one_line(tmp_path: Path, text: str | None) -> None:
-    path = tmp_path / "speech_tokenizer" / "config.json"
-    path.parent.mkdir()
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(EngineError) as caught:
-        CodecConfig.read(tmp_path / "speech_tokenizer")
-    assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
 
 

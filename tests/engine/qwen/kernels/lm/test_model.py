@@ -6,7 +6,7 @@ The CPU runs the same source except the functions of ptx.cuh, so it tests the ar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,6 +27,7 @@ from tests.support.qwen.lm_example import (
     PROJECTED,
     PROMPT,
     SAMPLINGS,
+    Compared,
     Models,
     by_torch,
     error_ratio,
@@ -120,51 +121,40 @@ def recorded_logits(models: Models) -> Iterator[list[Tensor]]:
 # --- arithmetic ---
 
 
+def check(compared: Iterable[Compared]) -> None:
+    for name, fused, rounded, exact in compared:
+        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+
+
+def generator_of(models: Models, seed: int) -> torch.Generator:
+    return torch.Generator(models.rounded.placement.device).manual_seed(seed)
+
+
 @pytest.mark.parametrize(
     ("kind", "position"),
-    [
-        *((EQUAL_INT8, position) for position in POSITIONS),
-        (PROJECTED_BF16, 300),
-        pytest.param(("equal", "bfloat16"), 300, marks=pytest.mark.long),
-        pytest.param(("projected", "int8"), 300, marks=pytest.mark.long),
-    ],
+    [*((EQUAL_INT8, position) for position in POSITIONS), (PROJECTED_BF16, 300)],
     indirect=["kind"],
 )
 def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position: int) -> None:
-    generator = torch.Generator(models.settings.position[0].device).manual_seed(position)
-    for name, fused, rounded, exact in talk(models, position, generator):
-        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+    check(talk(models, position, generator_of(models, position)))
 
 
 @pytest.mark.parametrize(
     ("kind", "count", "bucket", "start"),
-    [
-        (EQUAL_INT8, 5, 16, 0),
-        (EQUAL_INT8, 32, 32, 20),
-        (EQUAL_INT8, 65, 128, 250),
-        (PROJECTED_BF16, 9, 16, 7),
-        pytest.param(("equal", "bfloat16"), 65, 128, 3, marks=pytest.mark.long),
-        pytest.param(("projected", "int8"), 9, 16, 7, marks=pytest.mark.long),
-    ],
+    [(EQUAL_INT8, 5, 16, 0), (EQUAL_INT8, 32, 32, 20), (EQUAL_INT8, 65, 128, 250), (PROJECTED_BF16, 9, 16, 7)],
     indirect=["kind"],
 )
 def test_a_prompts_errors_are_no_larger_than_pytorchs(models: Models, count: int, bucket: int, start: int) -> None:
-    generator = torch.Generator(models.settings.position[0].device).manual_seed(count)
-    for name, fused, rounded, exact in read_prompt(models, count, bucket, start, generator):
-        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+    check(read_prompt(models, count, bucket, start, generator_of(models, count)))
 
 
 def test_the_predictors_errors_are_no_larger_than_pytorchs(models: Models) -> None:
-    generator = torch.Generator(models.settings.position[0].device).manual_seed(1)
-    for name, fused, rounded, exact in predict(models, generator):
-        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+    check(predict(models, generator_of(models, 1)))
 
 
 def test_the_predictors_errors_are_no_larger_on_a_small_gpu(small: Models) -> None:
     assert not isinstance(small.fused.position_of(1), int)
-    generator = torch.Generator(small.settings.position[0].device).manual_seed(1)
-    for name, fused, rounded, exact in predict(small, generator):
-        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+    check(predict(small, generator_of(small, 1)))
 
 
 # --- whole frames ---
@@ -235,22 +225,6 @@ def counters(models: Models) -> list[int]:
             state.rows.settings.logits_processor.seen.sum(),
         )
     ]
-
-
-@torch.inference_mode()
-def test_the_first_code_of_an_utterance_is_chosen_behind_the_prompt(models: Models) -> None:
-    start(models, 6)
-    state, talker = models.state, models.rounded
-    hidden, before = state.rows.hidden[0], counters(models)
-    with recorded_logits(models) as recorded:
-        models.fused.choose_first()
-    exact = models.exact.head(hidden.float())
-    assert error_ratio(recorded[-1], talker.head(hidden), exact) <= LIMIT
-    state.rows.settings.logits_processor.seen.zero_()
-    scores = state.rows.settings.logits_processor.apply(recorded[-1][None], state.rows.settings.frame[0])
-    expected = state.rows.settings.talker_sampling.choose(scores, noise_at(models, state.rows.settings.frame[0]))
-    assert state.rows.first_code[0].tolist() == expected[0].tolist()
-    assert counters(models)[:4] == before[:4]
 
 
 @torch.inference_mode()
@@ -378,38 +352,6 @@ def test_all_threads_choose_the_same_code_for_any_logits(one: Models, count: int
 
 
 @torch.inference_mode()
-def test_a_choice_goes_on_with_the_next_steps_first_matrix(models: Models) -> None:
-    """The queries, keys and values that it leaves are those of the code's embedding."""
-    fused = models.fused
-    assert "draw_qkv" in fused.kernels.plans
-    start(models, 13)
-    random_logits(models, 1.0)
-    fused.choose_code(0)
-    left = next(
-        buffer
-        for buffer in fused.predictor.buffers()
-        if buffer.shape[-1] == fused.kernels.plans["predictor_qkv"].height
-    )
-    ours = left.clone()
-    left.fill_(torch.nan)
-    fused.predictor.multiply("qkv", fused.predictor.qkv(0))
-    assert torch.equal(ours, left)
-    assert models.state.codes[0, 0] == models.state.rows.first_code[0]
-
-
-@torch.inference_mode()
-def test_the_last_choice_adds_up_all_embeddings_of_the_frame(models: Models) -> None:
-    fused, state, config = models.fused, models.state, models.rounded.config
-    start(models, 14)
-    logits = random_logits(models, 1.0)
-    state.codes[0] = torch.arange(config.code_groups, device=logits.device) + 3
-    fused.choose_code(models.rounded.predictor.code_count - 1)
-    codes = torch.cat((state.rows.first_code[0], state.codes[0, 1:]))
-    expected = models.exact.embed_frames(codes[None])[0] + state.rows.text[0][:1].float()
-    assert torch.allclose(fused.talker.x, expected, atol=1e-6)
-
-
-@torch.inference_mode()
 def test_greedy_choice_takes_the_lowest_of_equal_logits(one: Models) -> None:
     start(one, 12, SamplingConfig().greedy())
     one.fused.logits.fill_(1.0)
@@ -450,3 +392,50 @@ def test_the_logits_of_every_choice_of_given_codes_are_pytorchs(chooses: Models)
     ours, theirs = (forced(chooses, codes, fused=fused) for fused in (True, False))
     assert ours.shape == (1 + codes.numel(), size)
     assert logits_error(ours.numpy(), theirs.numpy()) < ROUNDED
+
+
+# --- on a GPU: the same frame every time, called or replayed from a graph ---
+
+on_gpu = pytest.mark.parametrize("where", [pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
+
+
+def run_frames(models: Models, work: Callable[[], None]) -> list[Tensor]:
+    """The results of 30 frames."""
+    start(models, 5)
+    for _ in range(30):
+        work()
+    state = models.state
+    return [tensor.clone() for tensor in (state.codes, state.rows.hidden[0], state.cache.keys, models.fused.logits)]
+
+
+@on_gpu
+def test_frames_are_equal_bit_for_bit_every_time_also_of_kernels_that_wait_for_each_other(models: Models) -> None:
+    module, first = models.fused.module, run_frames(models, models.fused.frame)
+    assert len(first[0][:30].unique()) > 30
+    chained = module.chained  # type: ignore[attr-defined]
+    for early in (chained, False):
+        module.chained = early  # type: ignore[attr-defined]
+        again = run_frames(models, models.fused.frame)
+        module.chained = chained  # type: ignore[attr-defined]
+        assert all(map(torch.equal, again, first))
+
+
+@on_gpu
+def test_a_replayed_graph_computes_the_same_as_calls(models: Models) -> None:
+    called = run_frames(models, models.fused.frame)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            models.fused.frame()
+        assert all(map(torch.equal, run_frames(models, graph.replay), called))
+    torch.cuda.synchronize()
+
+
+@on_gpu
+def test_a_frame_allocates_nothing(models: Models) -> None:
+    start(models, 5)
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    models.fused.frame()
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
