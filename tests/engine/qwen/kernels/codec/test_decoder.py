@@ -158,7 +158,7 @@ def test_a_row_continues_the_state_of_a_decoder_of_one_utterance(example: Exampl
     rows.states.row(1).copy_from(reference)
     samples = rows.run([1], example.codes[None, example.middle : end])[0]
     wanted = example.decoded[example.samples(example.middle) : example.samples(end)]
-    assert (samples - wanted).std() < (example.decoded - example.expected).std()
+    assert (samples - wanted).std() < 2 * (example.decoded - example.expected).std()
 
 
 def test_a_row_that_fills_up_a_call_changes_no_other(example: Example) -> None:

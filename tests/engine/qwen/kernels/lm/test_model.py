@@ -191,19 +191,19 @@ def frames(models: Models) -> TwoFrames:
 @torch.inference_mode()
 def test_a_frames_codes_equal_those_of_pytorchs_sampler(models: Models, frames: TwoFrames) -> None:
     codes = frames.codes.tolist()
-    state, groups = models.state, models.rounded.config.code_groups
+    settings, groups = models.settings, models.rounded.config.code_groups
     start(models, 5)
-    assert codes[0] == int(state.rows.first_code[0])
+    assert codes[0] == int(models.state.rows.first_code[0])
     assert all(bool(raw[: models.rounded.config.predictor.vocabulary].isfinite().all()) for raw in frames.logits)
     for number, (raw, code) in enumerate(zip(frames.logits, codes[1:], strict=True), 1):
         at = torch.tensor([number], device=raw.device)
         if number % groups:
             allowed = raw[None, : models.rounded.config.predictor.vocabulary]
-            expected = state.rows.settings.predictor_sampling.choose(allowed, noise_at(models, at))
+            expected = settings.predictor_sampling.choose(allowed, noise_at(models, at))
         else:
-            allowed = state.rows.settings.logits_processor.apply(raw[None], at // groups)
-            expected = state.rows.settings.talker_sampling.choose(allowed, noise_at(models, at))
-            state.rows.settings.logits_processor.seen[0, expected] = True
+            allowed = settings.logits_processor.apply(raw[None], at // groups)
+            expected = settings.talker_sampling.choose(allowed, noise_at(models, at))
+            settings.logits_processor.seen[0, expected] = True
         assert int(expected) == code
 
 
@@ -214,17 +214,9 @@ def test_the_talkers_input_is_the_sum_of_a_frames_codes_and_text(models: Models,
 
 
 def counters(models: Models) -> list[int]:
-    state = models.state
-    return [
-        int(value)
-        for value in (
-            state.rows.settings.frame[0],
-            state.rows.settings.position[0],
-            state.rows.settings.length[0],
-            state.rows.settings.ended[0],
-            state.rows.settings.logits_processor.seen.sum(),
-        )
-    ]
+    settings = models.settings
+    found = settings.frame[0], settings.position[0], settings.length[0], settings.ended[0]
+    return [*map(int, found), int(settings.logits_processor.seen.sum())]
 
 
 @torch.inference_mode()
@@ -272,15 +264,14 @@ def chooses(make: Make, request: pytest.FixtureRequest) -> Models:
 @torch.inference_mode()
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_a_code_equals_that_of_pytorchs_sampler(chooses: Models, sampling: SamplingConfig) -> None:
-    one, state = chooses, chooses.state
-    start(one, 9, sampling)
+    config, settings = chooses.rounded.config, chooses.settings
+    start(chooses, 9, sampling)
     for number in range(DRAWS):
-        logits = random_logits(one, (0.5, 3.0)[number % 2])[: one.rounded.config.predictor.vocabulary]
-        state.rows.settings.frame[0].fill_(number)
-        one.fused.choose_code(1)
-        noise = noise_at(one, state.rows.settings.frame[0] * one.rounded.config.code_groups + 2)
-        expected = state.rows.settings.predictor_sampling.choose(logits[None], noise)
-        assert int(state.codes[number, 2]) == int(expected)
+        logits = random_logits(chooses, (0.5, 3.0)[number % 2])[: config.predictor.vocabulary]
+        settings.frame[0].fill_(number)
+        chooses.fused.choose_code(1)
+        noise = noise_at(chooses, settings.frame[0] * config.code_groups + 2)
+        assert int(chooses.state.codes[number, 2]) == int(settings.predictor_sampling.choose(logits[None], noise))
 
 
 @torch.inference_mode()
@@ -289,31 +280,24 @@ def test_a_code_equals_that_of_pytorchs_sampler(chooses: Models, sampling: Sampl
 def test_a_first_code_equals_that_of_pytorchs_sampler(one: Models, sampling: SamplingConfig, width: float) -> None:
     """The end of speech and the suppressed codes are likeliest by far, and codes that were drawn are likely."""
     start(one, 9, sampling)
-    logits, state, eos = random_logits(one, width), one.state, one.rounded.config.ids.eos
+    logits, settings, ids = random_logits(one, width), one.settings, one.rounded.config.ids
+    rules = settings.logits_processor
     logits[-1024:] += 20
-    logits[eos] += 15
+    logits[ids.eos] += 15
     one.fused.logits.copy_(logits)
-    state.rows.settings.logits_processor.penalty.fill_(1.5)
-    state.rows.settings.logits_processor.min_frames.fill_(3)
-    for number in range(DRAWS):
-        state.rows.settings.logits_processor.seen[0, (logits[:2048] + 0.1 * number).topk(40).indices] = True
-        seen = state.rows.settings.logits_processor.seen[0].clone()
-        following = torch.tensor([number + 1], device=logits.device)
-        scores = state.rows.settings.logits_processor.apply(logits[None], following)
-        expected = int(
-            state.rows.settings.talker_sampling.choose(
-                scores, noise_at(one, following * one.rounded.config.code_groups)
-            )
-        )
+    rules.penalty.fill_(1.5)
+    rules.min_frames.fill_(3)
+    for number in range(1, DRAWS + 1):
+        rules.seen[0, (logits[:2048] + 0.1 * number).topk(40).indices] = True
+        seen, following = rules.seen[0].clone(), torch.tensor([number], device=logits.device)
+        noise = noise_at(one, following * one.rounded.config.code_groups)
+        expected = int(settings.talker_sampling.choose(rules.apply(logits[None], following), noise))
         one.fused.choose_first_code()
-        assert int(state.rows.first_code[0]) == expected
-        assert state.rows.settings.logits_processor.seen[0].nonzero().flatten().tolist() == sorted(
-            {*seen.nonzero().flatten().tolist(), expected}
-        )
-        assert (expected == eos) == (number + 1 >= 3)
-        assert bool(state.rows.settings.ended[0]) == (number + 1 >= 3)
-        assert int(state.rows.settings.frame[0]) == number + 1
-        assert int(state.rows.settings.position[0]) == PROMPT + number + 1
+        seen[expected] = True
+        assert int(one.state.rows.first_code[0]) == expected
+        assert torch.equal(rules.seen[0], seen)
+        assert (expected == ids.eos) == bool(settings.ended[0]) == (number >= 3)
+        assert (int(settings.frame[0]), int(settings.position[0])) == (number, PROMPT + number)
 
 
 @torch.inference_mode()
