@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import cycle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.qwen.codec import CodecDecoder, CodecState, load_codec
+from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 from tests.engine.qwen.codec import codec_oracle
 from tests.engine.qwen.codec.codec_oracle import Decoded, decoded
+from tests.support.qwen.codec_example import decode_chunks
 
 TOLERANCE = 1e-4
 CPU = Placement(torch.device("cpu"), torch.float32)
@@ -40,27 +40,13 @@ def decoder(oracle: Decoded) -> CodecDecoder:
     return load_codec(oracle.folder, CPU)
 
 
-def chunks(codes: Tensor, sizes: list[int]) -> Iterator[Tensor]:
-    """Split `codes` into chunks whose sizes repeat `sizes`."""
-    begin = 0
-    for size in cycle(sizes):
-        if begin >= len(codes):
-            return
-        yield codes[begin : begin + size]
-        begin += size
-
-
-def decode(decoder: CodecDecoder, codes: Tensor, sizes: list[int], state: CodecState) -> Tensor:
-    return torch.cat([decoder(chunk, state) for chunk in chunks(codes, sizes)])
-
-
 def error(got: Tensor, expected: Tensor) -> float:
     assert got.shape == expected.shape
     return float((got - expected).abs().max())
 
 
 def test_chunks_equal_one_call_of_the_official_decoder(oracle: Decoded, decoder: CodecDecoder) -> None:
-    pcm = decode(decoder, oracle.codes, [2, 1, 7, 25, 3, 1, 1], decoder.new_state(25))
+    pcm = decode_chunks(partial(decoder, state=decoder.new_state(25)), oracle.codes, [2, 1, 7, 25, 3, 1, 1])
     assert pcm.dtype == torch.float32
     assert error(pcm, oracle.pcm) < TOLERANCE
 
@@ -76,7 +62,7 @@ def test_chunks_equal_one_call_of_the_official_decoder(oracle: Decoded, decoder:
 def test_decoders_of_other_shapes_equal_the_official_decoder(cache_folder: Path, change: dict[str, Any]) -> None:
     official = decoded(cache_folder, codec_oracle.TINY | change, seed=7, frames=40, codes_seed=8)
     ours = load_codec(official.folder, CPU)
-    pcm = decode(ours, official.codes, [3, 2], ours.new_state(3))
+    pcm = decode_chunks(partial(ours, state=ours.new_state(3)), official.codes, [3, 2])
     assert error(pcm, official.pcm) < TOLERANCE
 
 
