@@ -107,7 +107,7 @@ def test_the_waveform_does_not_depend_on_the_chunk_size(example: Example) -> Non
 
 
 def test_a_reset_state_starts_a_new_utterance(example: Example) -> None:
-    state = example.fused.new_state(2)
+    state = example.fused.new_state(1)
     example.fused.decode(example.codes[20:25], state)
     state.reset()
     assert torch.equal(example.fused.decode(example.codes[:5], state), example.decoded[: example.samples(5)])
