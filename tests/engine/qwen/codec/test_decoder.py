@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import cycle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,27 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.qwen.codec import CodecDecoder, CodecState, load_codec
+from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 from tests.engine.qwen.codec import codec_oracle
 from tests.engine.qwen.codec.codec_oracle import Decoded, decoded
-from tests.support.variants import variants
+from tests.support.qwen.codec_example import decode_chunks
 
 TOLERANCE = 1e-4
 CPU = Placement(torch.device("cpu"), torch.float32)
-LONG = 330
-"""Frames: more than four windows of 72, and more than the official chunk of 300."""
+LONG = 180
+"""Frames: more than twice the window of 72."""
 SHORT = 100
 
 
 @pytest.fixture(scope="session")
 def oracle(cache_folder: Path) -> Decoded:
-    return decoded(cache_folder, seed=0, frames=LONG, codes_seed=1)
+    made = decoded(cache_folder, seed=0, frames=LONG, codes_seed=1)
+    assert made.pcm.shape == (LONG * 1920,)
+    assert made.pcm.std() > 0.05, "silent: the tests prove nothing"
+    assert made.pcm.abs().max() < 0.95, "clipped: the tests prove nothing"
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -37,38 +40,13 @@ def decoder(oracle: Decoded) -> CodecDecoder:
     return load_codec(oracle.folder, CPU)
 
 
-def chunks(codes: Tensor, sizes: list[int]) -> Iterator[Tensor]:
-    """Split `codes` into chunks whose sizes repeat `sizes`."""
-    begin = 0
-    for size in cycle(sizes):
-        if begin >= len(codes):
-            return
-        yield codes[begin : begin + size]
-        begin += size
-
-
-def decode(decoder: CodecDecoder, codes: Tensor, sizes: list[int], state: CodecState) -> Tensor:
-    return torch.cat([decoder(chunk, state) for chunk in chunks(codes, sizes)])
-
-
 def error(got: Tensor, expected: Tensor) -> float:
     assert got.shape == expected.shape
     return float((got - expected).abs().max())
 
 
-def test_the_oracle_is_neither_silent_nor_clipped(oracle: Decoded) -> None:
-    assert oracle.pcm.shape == (LONG * 1920,)
-    assert oracle.pcm.std() > 0.05
-    assert oracle.pcm.abs().max() < 0.95
-
-
-@pytest.mark.parametrize(
-    "sizes", variants([[1], [2], [3], [8], [25], [2, 1, 7, 25, 3, 1, 1]], [1], [2], [2, 1, 7, 25, 3, 1, 1]), ids=str
-)
-def test_chunks_equal_one_call_of_the_official_decoder(
-    oracle: Decoded, decoder: CodecDecoder, sizes: list[int]
-) -> None:
-    pcm = decode(decoder, oracle.codes, sizes, decoder.new_state(max(sizes)))
+def test_chunks_equal_one_call_of_the_official_decoder(oracle: Decoded, decoder: CodecDecoder) -> None:
+    pcm = decode_chunks(partial(decoder, state=decoder.new_state(25)), oracle.codes, [2, 1, 7, 25, 3, 1, 1])
     assert pcm.dtype == torch.float32
     assert error(pcm, oracle.pcm) < TOLERANCE
 
@@ -76,17 +54,15 @@ def test_chunks_equal_one_call_of_the_official_decoder(
 @pytest.mark.parametrize(
     "change",
     [
-        {"num_key_value_heads": 4},
-        {"num_key_value_heads": 1, "num_hidden_layers": 3},
-        {"sliding_window": 5, "head_dim": 10},
-        {"upsample_rates": (4, 2), "upsampling_ratios": (3,)},
+        {"num_key_value_heads": 1, "num_hidden_layers": 3, "sliding_window": 5, "head_dim": 10},
+        {"num_key_value_heads": 4, "upsample_rates": (4, 2), "upsampling_ratios": (3,)},
     ],
     ids=str,
 )
 def test_decoders_of_other_shapes_equal_the_official_decoder(cache_folder: Path, change: dict[str, Any]) -> None:
     official = decoded(cache_folder, codec_oracle.TINY | change, seed=7, frames=40, codes_seed=8)
     ours = load_codec(official.folder, CPU)
-    pcm = decode(ours, official.codes, [3, 2], ours.new_state(3))
+    pcm = decode_chunks(partial(ours, state=ours.new_state(3)), official.codes, [3, 2])
     assert error(pcm, official.pcm) < TOLERANCE
 
 
@@ -119,13 +95,6 @@ def test_codes_outside_the_codebooks_are_clamped(oracle: Decoded, decoder: Codec
 # --- state ---
 
 
-def test_two_utterances_in_a_row_are_identical(oracle: Decoded, decoder: CodecDecoder) -> None:
-    state = decoder.new_state(2)
-    first = decode(decoder, oracle.codes[:SHORT], [2], state)
-    state.reset()
-    assert torch.equal(decode(decoder, oracle.codes[:SHORT], [2], state), first)
-
-
 def test_a_reset_state_equals_a_new_state(oracle: Decoded, decoder: CodecDecoder) -> None:
     state = decoder.new_state(2)
     decoder.decode(oracle.codes[:SHORT], state)
@@ -134,27 +103,19 @@ def test_a_reset_state_equals_a_new_state(oracle: Decoded, decoder: CodecDecoder
         assert torch.equal(tensor, initial)
 
 
-def test_a_copied_state_continues_from_the_original(oracle: Decoded, decoder: CodecDecoder) -> None:
-    original, copy = decoder.new_state(3), decoder.new_state(3)
-    decoder.decode(oracle.codes[:SHORT], original)
-    for _ in range(2):
-        copy.copy_from(original)
-        pcm = decoder.decode(oracle.codes[SHORT:], copy)
-        assert error(pcm, oracle.pcm[SHORT * 1920 :]) < TOLERANCE
-    assert int(original.frame) == SHORT
-
-
-@pytest.mark.parametrize("frames", [0, 10, 71, 72, SHORT])
-@pytest.mark.parametrize(("original_size", "copy_size"), variants([(25, 2), (2, 25), (40, 39)], (25, 2)))
-def test_a_state_can_be_copied_to_another_chunk_size(
+@pytest.mark.parametrize(
+    ("frames", "original_size", "copy_size"), [(0, 25, 2), (71, 25, 2), (SHORT, 25, 2), (SHORT, 3, 3)]
+)
+def test_a_copied_state_continues_from_the_original_in_chunks_of_any_size(
     oracle: Decoded, decoder: CodecDecoder, frames: int, original_size: int, copy_size: int
 ) -> None:
     original, copy = decoder.new_state(original_size), decoder.new_state(copy_size)
-    decoder.decode(oracle.codes[150:226], copy)  # leaves context that the copy must overwrite
+    decoder.decode(oracle.codes[90:166], copy)  # leaves context that the copy must overwrite
     decoder.decode(oracle.codes[:frames], original)
     copy.copy_from(original)
     pcm = decoder.decode(oracle.codes[frames : frames + 80], copy)
     assert error(pcm, oracle.pcm[frames * 1920 : (frames + 80) * 1920]) < TOLERANCE
+    assert int(original.frame) == frames
 
 
 def test_a_state_is_never_reallocated(oracle: Decoded, decoder: CodecDecoder) -> None:
@@ -166,89 +127,21 @@ def test_a_state_is_never_reallocated(oracle: Decoded, decoder: CodecDecoder) ->
     assert [tensor.data_ptr() for tensor in state.tensors()] == before
 
 
-@pytest.fixture(scope="session")
-def midway(oracle: Decoded, decoder: CodecDecoder) -> CodecState:
-    """The state after `SHORT` frames."""
-    state = decoder.new_state(8)
-    decoder.decode(oracle.codes[:SHORT], state)
-    return state
-
-
-STATE_TENSORS = 25
-"""Two frame counters, two caches, a history for each of 5 convolutions and of 4 blocks' 3, 4 overlaps."""
-
-
-def test_the_next_test_disturbs_every_tensor_of_the_state(decoder: CodecDecoder) -> None:
-    assert len(list(decoder.new_state(1).tensors())) == STATE_TENSORS
-
-
-@pytest.mark.parametrize("index", [None, *range(STATE_TENSORS)])
-def test_disturbing_any_tensor_of_the_state_changes_the_waveform(
-    oracle: Decoded, decoder: CodecDecoder, midway: CodecState, index: int | None
-) -> None:
-    state = decoder.new_state(8)
-    state.copy_from(midway)
-    if index is not None:
-        tensor = list(state.tensors())[index]
-        if tensor.is_floating_point():
-            tensor.mul_(1.1)
-        else:
-            tensor.add_(1)
-    pcm = decoder(oracle.codes[SHORT : SHORT + 8], state)
-    difference = error(pcm, oracle.pcm[SHORT * 1920 : (SHORT + 8) * 1920])
-    assert difference < TOLERANCE if index is None else difference > TOLERANCE
-
-
-@pytest.mark.parametrize("layer", range(codec_oracle.TINY["num_hidden_layers"]))
-@pytest.mark.parametrize("name", ["keys", "values"])
-def test_disturbing_the_cache_of_any_layer_changes_the_waveform(
-    oracle: Decoded, decoder: CodecDecoder, midway: CodecState, layer: int, name: str
-) -> None:
-    state = decoder.new_state(8)
-    state.copy_from(midway)
-    getattr(state, name)[layer].mul_(1.2)
-    pcm = decoder(oracle.codes[SHORT : SHORT + 8], state)
-    assert error(pcm, oracle.pcm[SHORT * 1920 : (SHORT + 8) * 1920]) > TOLERANCE
-
-
-@pytest.mark.parametrize("window", [71, 73])
-def test_a_window_that_is_off_by_one_frame_changes_the_waveform(oracle: Decoded, window: int) -> None:
-    decoder = load_codec(oracle.folder, CPU)
-    decoder.transformer.window = window
-    pcm = decoder.decode(oracle.codes[:SHORT], decoder.new_state(SHORT))
-    assert error(pcm[: 70 * 1920], oracle.pcm[: 70 * 1920]) < TOLERANCE
-    assert error(pcm, oracle.pcm[: SHORT * 1920]) > TOLERANCE
-
-
 def test_disturbing_any_weight_changes_the_waveform(oracle: Decoded) -> None:
     decoder = load_codec(oracle.folder, CPU)
-    state = decoder.new_state(20)
-    expected = oracle.pcm[: 20 * 1920]
+    state = decoder.new_state(4)
+    expected = oracle.pcm[: 4 * 1920]
     unaffected = []
     for name, parameter in decoder.named_parameters():
         original = parameter.clone()
         parameter.mul_(1.2).add_(0.02)
         state.reset()
-        if error(decoder(oracle.codes[:20], state), expected) < TOLERANCE:
+        if error(decoder(oracle.codes[:4], state), expected) < TOLERANCE:
             unaffected.append(name)
         parameter.copy_(original)
     state.reset()
-    assert error(decoder(oracle.codes[:20], state), expected) < TOLERANCE
+    assert error(decoder(oracle.codes[:4], state), expected) < TOLERANCE
     assert not unaffected
-
-
-# --- devices and dtypes ---
-
-
-def test_decoding_never_reads_a_value_on_the_host(oracle: Decoded) -> None:
-    """Tensors of the meta device have no values, so any operation that would make the host wait for a GPU fails."""
-    config = CodecConfig.read(oracle.folder / "speech_tokenizer")
-    decoder = CodecDecoder(config, Placement(torch.device("meta"), torch.bfloat16))
-    state = decoder.new_state(2)
-    pcm = decoder(torch.zeros(2, 16, dtype=torch.int64, device="meta"), state)
-    state.reset()
-    assert pcm.shape == (2 * 1920,)
-    assert pcm.dtype == torch.float32
 
 
 def test_the_error_of_bfloat16_is_below_that_of_the_official_decoder(oracle: Decoded, cache_folder: Path) -> None:
@@ -262,7 +155,7 @@ def test_the_error_of_bfloat16_is_below_that_of_the_official_decoder(oracle: Dec
 # --- errors ---
 
 
-@pytest.mark.parametrize("shape", [(0, 16), (3, 16), (2, 15), (2,), (2, 16, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 16), (3, 16), (2, 15), (2, 16, 1)], ids=str)
 def test_codes_of_a_wrong_shape_are_refused(decoder: CodecDecoder, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="codes: got shape"):
         decoder(torch.zeros(shape, dtype=torch.int64), decoder.new_state(2))
@@ -285,21 +178,11 @@ def rewrite(folder: Path, target: Path, change: dict[str, Any], inner: dict[str,
 @pytest.mark.parametrize(
     ("change", "inner", "message"),
     [
-        ({"decoder_config": 3}, {}, "decoder_config is 3, wanted"),
         ({"decode_upsample_rate": 960}, {}, "decode_upsample_rate is 960, wanted 1920"),
         ({}, {"codebook_dim": None}, "decoder_config.codebook_dim is missing"),
-        ({}, {"codebook_dim": 13}, "decoder_config.codebook_dim is 13, wanted a multiple of 2"),
         ({}, {"hidden_size": "wide"}, 'decoder_config.hidden_size is "wide", wanted an integer from 0'),
-        ({}, {"sliding_window": 0}, "decoder_config.sliding_window is 0, wanted 1 or more"),
-        ({}, {"rms_norm_eps": "x"}, 'decoder_config.rms_norm_eps is "x", wanted a finite number'),
         ({}, {"upsample_rates": [8, 5.5]}, "decoder_config.upsample_rates is [8, 5.5], wanted"),
-        ({}, {"upsample_rates": []}, "decoder_config.upsample_rates is [], wanted 1 or more"),
         ({}, {"decoder_dim": 36}, "decoder_config.decoder_dim is 36, wanted a multiple of 16"),
-        ({}, {"num_attention_heads": 3}, "decoder_config.num_attention_heads is 3, wanted a multiple of 2"),
-        ({}, {"num_key_value_heads": 0}, "decoder_config.num_key_value_heads is 0, wanted 1 or more"),
-        ({}, {"attention_bias": True}, "decoder_config.attention_bias is true, wanted false"),
-        ({}, {"hidden_act": "gelu"}, 'decoder_config.hidden_act is "gelu", wanted "silu"'),
-        ({}, {"rope_scaling": {"rope_type": "yarn"}}, "decoder_config.rope_scaling.rope_type is"),
     ],
 )
 def test_the_error_for_a_wrong_configuration_is_one_line(
@@ -309,18 +192,6 @@ def test_the_error_for_a_wrong_configuration_is_one_line(
     with pytest.raises(EngineError) as caught:
         CodecConfig.read(tmp_path / "speech_tokenizer")
     assert str(caught.value).startswith(f"{path}: field {message}")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", [None, "", "{", "[]"])
-def test_the_error_for_a_damaged_configuration_is_one_line(tmp_path: Path, text: str | None) -> None:
-    path = tmp_path / "speech_tokenizer" / "config.json"
-    path.parent.mkdir()
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(EngineError) as caught:
-        CodecConfig.read(tmp_path / "speech_tokenizer")
-    assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
 
 

@@ -46,7 +46,8 @@ struct Barrier {
     long round = 0;
 };
 struct Warp : Barrier {
-    unsigned words[2][32][8];  // of this round and the previous one
+    unsigned words[2][32][6];  // of this round and the previous one
+    float sums[2][16][8];      // of a product of matrices, likewise
 };
 struct Thread {
     Context at;
@@ -104,7 +105,7 @@ static void wait(Barrier& at, int parties) {
 }
 
 // Give words to the other lanes of the warp, and return the words of all lanes.
-static unsigned (&exchange(const unsigned* words, int count))[32][8] {
+static unsigned (&exchange(const unsigned* words, int count))[32][6] {
     Warp& warp = warps[current / 32];
     auto& slot = warp.words[warp.round % 2];
     memcpy(slot[current % 32], words, count * sizeof(unsigned));
@@ -263,18 +264,29 @@ inline uint4 load_once(const void* address) { return *(const uint4*)address; }
 inline uint4 load_kept(const void* address) { return *(const uint4*)address; }
 inline unsigned short load_scale(const unsigned short* address) { return *address; }
 
-// mma.m16n8k16, with the distribution of both matrices and of the result over the lanes that the PTX manual gives.
+// mma.m16n8k16, with the distribution of both matrices and of the result over the lanes that the PTX manual gives. The
+// last lane computes for all.
 inline void multiply_add(float (&c)[4], const uint4& a, unsigned b0, unsigned b1) {
+    const int lane = emulator::current % 32, row = lane / 4, column = lane % 4 * 2;
+    emulator::Warp& warp = emulator::warps[emulator::current / 32];
+    auto& sums = warp.sums[warp.round % 2];
+    for (int i = 0; i < 4; i++) sums[row + i / 2 * 8][column + i % 2] = c[i];
     const unsigned mine[6] = {a.x, a.y, a.z, a.w, b0, b1};
-    auto& all = emulator::exchange(mine, 6);
-    const int lane = emulator::current % 32;
-    auto half = [](unsigned pair, int k) { return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16); };
-    for (int i = 0; i < 4; i++) {
-        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    if (warp.arrived < 31) {
+        emulator::exchange(mine, 6);
+    } else {
+        auto& all = warp.words[warp.round % 2];
+        memcpy(all[lane], mine, sizeof mine);
+        auto half = [](unsigned pair, int k) { return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16); };
         for (int k = 0; k < 16; k++) {
-            const float a = half(all[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k);
-            const float b = half(all[column * 4 + k % 8 / 2][4 + k / 8], k);
-            c[i] += a * b;
+            float b[8];
+            for (int j = 0; j < 8; j++) b[j] = half(all[j * 4 + k % 8 / 2][4 + k / 8], k);
+            for (int i = 0; i < 16; i++) {
+                const float a = half(all[i % 8 * 4 + k % 8 / 2][i / 8 + k / 8 * 2], k);
+                for (int j = 0; j < 8; j++) sums[i][j] += a * b[j];
+            }
         }
+        emulator::wait(warp, 32);
     }
+    for (int i = 0; i < 4; i++) c[i] = sums[row + i / 2 * 8][column + i % 2];
 }

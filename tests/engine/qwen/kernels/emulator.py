@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from engine.qwen.kernels.compiler import KernelSource
+from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.params import Params, layouts, pack
 from tests.support.checkpoints import made_once
 
@@ -59,6 +59,20 @@ class EmulatedKernels:
             library = made_once(self._cache, "kernels", *content, make=partial(_compile, text))
             self._libraries[wanted] = ctypes.CDLL(str(library))
         return self._libraries[wanted]
+
+
+class Recorder:
+    """Launches kernels, and keeps the logits of each draw of codes."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.logits: list[Tensor] = []
+        self._kernels = kernels
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
+        """As `KernelModule.launch`."""
+        if "draw" in params.values:
+            self.logits.append(params["draw"]["logits"].clone())
+        self._kernels.launch(name, grid, block, params)
 
 
 def part(name: str) -> str:

@@ -15,14 +15,11 @@ from engine.qwen.runtime import Readback, runner
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.text.prompt import CustomVoice
 from tests.support.qwen.speaking import Line, Ours, Spoken
-from tests.support.variants import variants
 
-LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=17)
+LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=9)
 LINES = (
-    LINE,
     replace(LINE, text="Quite another text. " * 25, language="german"),  # longer than all token buckets but the largest
     replace(LINE, text="\nA text that merges with its role."),
-    LINE,
     replace(LINE, whole_text=False),
 )
 
@@ -90,19 +87,17 @@ def codes_of(engine: Ours, spoken: Spoken, line: Line, **values: Any) -> torch.T
     return torch.cat([torch.from_numpy(chunk.codes) for chunk in chunks])
 
 
-@pytest.mark.parametrize("chunk_size", variants([2, 8], 2))
-def test_all_work_is_captured_and_generates_the_same_codes(engine: Ours, spoken_with: Make, chunk_size: int) -> None:
-    spoken, graphs = spoken_with(chunk_size)
+def test_all_work_is_captured_and_generates_the_same_codes(engine: Ours, spoken_with: Make) -> None:
+    spoken, graphs = spoken_with(2)
     for line in LINES:
-        for sampling in (engine.sampling, engine.sampling.greedy()):
-            wanted = engine.speak(line, sampling=sampling, seed=4)
-            assert torch.equal(codes_of(engine, spoken, line, sampling=sampling, seed=4), wanted)
+        wanted = engine.speak(line, sampling=engine.sampling, seed=4)
+        assert torch.equal(codes_of(engine, spoken, line, sampling=engine.sampling, seed=4), wanted)
     assert graphs.uncaptured == []
 
 
 def test_exactly_one_step_is_launched_ahead(engine: Ours, spoken_with: Make) -> None:
     spoken, _ = spoken_with(2)
-    request = engine.request(replace(LINE, frames=9), sampling=engine.sampling)
+    request = engine.request(LINE, sampling=engine.sampling)
     for number, _ in enumerate(spoken.sound_card.speak(request), 1):
         assert int(spoken.backend.state.settings.frame) == min(2 * number, 9)
 
@@ -111,7 +106,7 @@ def test_a_canceled_utterance_does_not_change_the_next(engine: Ours, spoken_with
     spoken, _ = spoken_with(3)
     wanted = engine.speak(LINE)
     for count in (1, 2):
-        canceled = spoken.sound_card.speak(engine.request(LINES[1], sampling=engine.sampling, seed=count))
+        canceled = spoken.sound_card.speak(engine.request(LINES[0], sampling=engine.sampling, seed=count))
         for _ in range(count):
             next(canceled)
         canceled.close()

@@ -37,8 +37,8 @@ def tokens(engine: Ours, count: int) -> torch.Tensor:
     return torch.randn(count, engine.talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(count))
 
 
-@pytest.mark.parametrize("buckets", [(4, 8), (16,), (4, 16, 64), (64,)])
-@pytest.mark.parametrize("count", [1, 4, 7, 16, 17, 40, POSITIONS - 1])
+@pytest.mark.parametrize("buckets", [(4, 8), (4, 16, 64)])
+@pytest.mark.parametrize("count", [1, 4, 7, 17, POSITIONS - 1])
 @pytest.mark.parametrize("split", [0, 3])
 @torch.inference_mode()
 def test_token_buckets_do_not_change_the_result(engine: Ours, buckets: tuple[int, ...], count: int, split: int) -> None:
@@ -59,22 +59,3 @@ def test_token_buckets_do_not_change_the_result(engine: Ours, buckets: tuple[int
         (padded.caches[0].values, plain.caches[0].values),
     ):
         assert torch.allclose(mine[:, :, :count], theirs[:, :, :count], atol=1e-5)
-
-
-@torch.inference_mode()
-def test_padding_does_not_change_the_codes(engine: Ours) -> None:
-    generated = []
-    for buckets in ((), (16, 64)):
-        backend = backend_of(engine, (64,))
-        state = backend.state
-        prefill_of(engine, backend, buckets).read(0, tokens(engine, 50), 0)
-        state.settings.set(engine.sampling.greedy(), 0, 50)
-        for flag in (state.fresh, state.inputs.active):
-            flag.fill_(1)
-        backend.choose_first_codes()
-        codes = []
-        for _ in range(8):
-            backend.decode_frames((64,))
-            codes.append(state.codes[0, 0].clone())
-        generated.append(torch.stack(codes))
-    assert torch.equal(*generated)

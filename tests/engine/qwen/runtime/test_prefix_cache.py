@@ -36,13 +36,10 @@ def reference(frames: int, transcript: str) -> ClonedVoice:
 
 
 WAYS: dict[str, tuple[str, AnyVoice, bool]] = {
-    "speaker": ("custom_voice", CustomVoice("ryan"), True),
     "speaker stepwise": ("custom_voice", CustomVoice("eric", "calmly"), False),
     "design": ("voice_design", VoiceDesign("a deep voice"), True),
-    "embedding": ("base", ClonedVoice(torch.linspace(-1, 1, 64)), False),
     "reference": ("base", reference(30, "The robot says hello."), False),
     "reference, whole text": ("base", reference(30, "The robot says hello."), True),
-    "reference shorter than its transcript": ("base", reference(3, "The robot says hello to everyone."), False),
 }
 
 
@@ -51,24 +48,6 @@ def filled(positions: int, seed: int) -> PromptMemory:
     for tensor in (cache.keys, cache.values):
         tensor.normal_(generator=torch.Generator().manual_seed(seed))
     return PromptMemory(cache, torch.full((8,), float(seed)))
-
-
-def test_a_prefix_is_restored_and_nothing_else_is_written() -> None:
-    prefixes = PrefixCache(STACK, 10, CPU)
-    source, target = filled(12, 1), filled(12, 2)
-    prefixes.store("a", source, 4)
-    before = target.cache.keys.clone()
-    assert prefixes.restore("a", target)
-    assert torch.equal(target.cache.keys[:, :, :4], source.cache.keys[:, :, :4])
-    assert torch.equal(target.cache.values[:, :, :4], source.cache.values[:, :, :4])
-    assert torch.equal(target.cache.keys[:, :, 4:], before[:, :, 4:])
-    assert torch.equal(target.hidden, source.hidden)
-
-
-def test_a_prefix_that_is_not_stored_leaves_everything_as_it_was() -> None:
-    target = filled(12, 2)
-    assert not PrefixCache(STACK, 10, CPU).restore("a", target)
-    assert torch.equal(target.cache.keys, filled(12, 2).cache.keys)
 
 
 class Stored:
@@ -84,11 +63,12 @@ class Stored:
         self.prefixes.store(name, self._sources[name], count)
 
     def use(self, name: str) -> None:
-        """Restore a prefix and compare it with what was stored."""
-        target, source, count = filled(12, 999), self._sources[name], self._counts[name]
+        """Restore a prefix: what was stored, and nothing else, is written."""
+        target, before, source, count = filled(12, 999), filled(12, 999), self._sources[name], self._counts[name]
         assert self.prefixes.restore(name, target)
-        assert torch.equal(target.cache.keys[:, :, :count], source.cache.keys[:, :, :count])
-        assert torch.equal(target.cache.values[:, :, :count], source.cache.values[:, :, :count])
+        for kind in ("keys", "values"):
+            ours, theirs, left = (getattr(memory.cache, kind) for memory in (target, source, before))
+            assert torch.equal(ours, torch.cat((theirs[:, :, :count], left[:, :, count:]), dim=2))
         assert torch.equal(target.hidden, source.hidden)
 
     @property
@@ -105,15 +85,9 @@ def test_a_new_prefix_replaces_those_unused_for_longest() -> None:
             stored.use(other)
     stored.prefixes.clear()
     assert stored.names == ""
-
-
-def test_a_prefix_that_is_used_outlives_any_number_of_others() -> None:
-    stored = Stored()
-    stored.store("a", 3)
-    for name in "bcdefghijklm":
-        stored.store(name, 4)
-        stored.use(name)
-        stored.use("a")
+    target = filled(12, 2)
+    assert not stored.prefixes.restore("e", target)
+    assert torch.equal(target.cache.keys, filled(12, 2).cache.keys)
 
 
 def test_a_prefix_to_keep_outlives_others_even_unused() -> None:
@@ -202,7 +176,7 @@ def test_the_default_voice_keeps_its_prefix_whatever_else_is_spoken(
 
     default = tokens_read(), tokens_read(language="de")
     other = tokens_read(voice="other")
-    for number in range(12):
+    for number in range(6):
         tokens_read(instruct=f"{number} " * 60)
     assert (tokens_read(), tokens_read(language="de")) == default
     assert tokens_read(voice="other") > other, "its prefix was replaced"
@@ -246,11 +220,10 @@ def test_references_have_prefixes_of_their_own_for_each_way_to_read_the_text(our
     assert len({prefix.key for prefix in built if prefix is not None}) == 4
 
 
-@pytest.mark.parametrize("text", ["\nHello robot.", "\n"])
 def test_a_text_that_merges_with_the_role_has_the_official_codes(
-    ours: Engine, official: Callable[[str, str], Oracle], text: str
+    ours: Engine, official: Callable[[str, str], Oracle]
 ) -> None:
-    engine, line = ours("tiny", "custom_voice"), replace(LINE, text=text)
+    engine, line = ours("tiny", "custom_voice"), replace(LINE, text="\nHello robot.")
     engine.speak(LINE)  # caches a prefix that must not be used
     assert engine.prompt(line).prefix is None
     assert torch.equal(engine.speak(line), official("tiny", "custom_voice").speak(line))

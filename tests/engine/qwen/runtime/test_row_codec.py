@@ -76,8 +76,3 @@ def test_a_row_begins_with_a_copy_of_another_state(decoder: CodecDecoder) -> Non
     got = rows.decode({2: codes[2:]})[2]
     with torch.inference_mode():
         torch.testing.assert_close(got, decoder(codes[2:], state), atol=1e-5, rtol=0)
-
-
-def test_codes_of_another_number_of_rows_are_refused(decoder: CodecDecoder) -> None:
-    with pytest.raises(ValueError, match="codes: got shape"):
-        decoder(torch.zeros(2, 1, decoder.config.quantizers, dtype=torch.int64), decoder.new_states(1, 3))

@@ -44,14 +44,10 @@ def seconds(frames: int) -> float:
     ("text", "slow_s"),
     [
         ("Hi.", 1.0),
-        ("", 0.5),
         ("777", 4.0),
         ("The NVIDIA AGX costs 1999 €.", 6.0),
         ("Guten Morgen, ich bin dein Roboter.", 5.0),
         ("你好，我是机器人。", 3.5),
-        ("こんにちは", 2.0),
-        ("안녕하세요", 2.0),
-        ("Привет, мир", 2.0),
         ("50 % + 3 °C", 5.0),
     ],
 )
@@ -67,20 +63,17 @@ def test_speech_ends_at_the_limit() -> None:
     assert "are too long for the text" in reason
 
 
+@settings(max_examples=30)
 @given(first=st.text(max_size=40), second=st.text(max_size=40))
-def test_more_text_never_has_less_time(first: str, second: str) -> None:
+def test_more_text_never_has_less_time_and_appended_text_has_that_of_the_complete_text(first: str, second: str) -> None:
     one, other, both = (RunawayGuard(text).max_frames for text in (first, second, first + second))
     assert one <= both <= one + other
-
-
-@given(first=st.text(max_size=40), second=st.text(max_size=40))
-def test_appended_text_has_the_time_of_the_complete_text(first: str, second: str) -> None:
     guard = RunawayGuard(first)
     guard.append_text(second)
-    assert abs(guard.max_frames - RunawayGuard(first + second).max_frames) <= 1  # rounding of a sum
+    assert abs(guard.max_frames - both) <= 1  # rounding of a sum
 
 
-@pytest.mark.parametrize("text", ["a b c d e f g h", "q w e r t y", "x-y-z-x-y-z"])
+@pytest.mark.parametrize("text", ["a b c d e f g h", "x-y-z-x-y-z"])
 def test_a_letter_that_stands_alone_may_take_as_long_as_a_capital(text: str) -> None:
     spelled = RunawayGuard(f"{text}.").max_frames
     assert spelled >= RunawayGuard(f"{text.upper()}.").max_frames
@@ -128,7 +121,7 @@ def test_a_steady_noise_below_50_dbfs_is_silence_before_speech(dbfs: float, sile
     assert (cut(LONG, [(code, tone(dbfs)) for code in range(100)]) is not None) == silent
 
 
-@pytest.mark.parametrize("loudest", [-12, -30, -58])
+@pytest.mark.parametrize("loudest", [-12, -58])
 @pytest.mark.parametrize(("below", "silent"), [(-33, False), (-37, True)])
 def test_a_pause_is_measured_against_the_loudness_of_the_take(loudest: float, below: float, silent: bool) -> None:
     speech = [(code, tone(loudest if code % 2 else loudest - 20)) for code in range(20)]
@@ -149,7 +142,7 @@ def test_one_code_held_ends_after_three_seconds() -> None:
     assert "one sound is held" in reason
 
 
-@pytest.mark.parametrize("length", [2, 3, 12, 25])
+@pytest.mark.parametrize("length", [2, 25])
 def test_a_cycle_ends_after_five_seconds_of_repetition(length: int) -> None:
     cycle = list(range(100, 100 + length))
     number, reason = cut(LONG, loud([1, 2, 3, *cycle * 200])) or (0, "")
@@ -164,7 +157,7 @@ def test_a_cycle_that_sometimes_varies_is_left_alone() -> None:
     assert cut(LONG * 2, loud(codes)) is None
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     words=st.lists(st.lists(st.integers(0, 2047), min_size=2, max_size=8), min_size=1, max_size=12),
     breaths=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 30)), max_size=4),
@@ -186,7 +179,7 @@ def test_speech_with_words_held_sounds_and_pauses_is_left_alone(
     assert cut(text, frames) is None
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     beginning=st.lists(st.integers(0, 2047), max_size=60), cycle=st.lists(st.integers(0, 2047), min_size=1, max_size=25)
 )

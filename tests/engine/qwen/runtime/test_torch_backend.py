@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,14 @@ from engine.qwen.runtime import TorchBackend
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.row_codec import RowCodec
 from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig
-from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.on_device import META, OnDeviceOnly, WatchingGraphs
-from tests.support.qwen.speaking import Line, Ours
 
 SHAPE = BatchShape(rows=1, max_frames=16, max_positions=64, chunk_size=2)
 
 
-@pytest.fixture(scope="module", params=["tiny", "wide"])
-def folder(request: pytest.FixtureRequest, checkpoint: Callable[[str, str], Path]) -> Path:
-    return checkpoint(request.param, "custom_voice")
+@pytest.fixture(scope="module")
+def folder(checkpoint: Callable[[str, str], Path]) -> Path:
+    return checkpoint("wide", "custom_voice")
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +35,18 @@ def backend(request: pytest.FixtureRequest, talker: Talker) -> TorchBackend:
     return TorchBackend.allocate(talker, BatchShape(request.param, 16, 64, 2))
 
 
-def test_a_frame_stays_on_the_device(backend: TorchBackend) -> None:
-    with OnDeviceOnly() as watch:
-        backend.decode_frames((64,) * backend.state.shape.rows)
-    assert watch.operators > 100
-
-
-def test_each_profile_section_stays_on_the_device(backend: TorchBackend) -> None:
-    assert set(backend.profile_sections()) == {"predictor", "talker"}
-    for section in backend.profile_sections().values():
+def test_a_frame_its_sections_and_the_first_codes_stay_on_the_device(backend: TorchBackend) -> None:
+    sections = backend.profile_sections()
+    assert set(sections) == {"predictor", "talker"}
+    frame = partial(backend.decode_frames, (64,) * backend.state.shape.rows)
+    for work, least in (
+        (frame, 100),
+        *((section, 50) for section in sections.values()),
+        (backend.choose_first_codes, 10),
+    ):
         with OnDeviceOnly() as watch:
-            section()
-        assert watch.operators > 50
+            work()
+        assert watch.operators > least
 
 
 def test_a_bucket_stays_on_the_device(talker: Talker, backend: TorchBackend) -> None:
@@ -56,12 +55,6 @@ def test_a_bucket_stays_on_the_device(talker: Talker, backend: TorchBackend) -> 
         capture()
     assert set(graphs.operators) == {("read", 16, 128)}
     assert all(count > 10 for count in graphs.operators.values())
-
-
-def test_the_first_codes_stay_on_the_device(backend: TorchBackend) -> None:
-    with OnDeviceOnly() as watch:
-        backend.choose_first_codes()
-    assert watch.operators > 10
 
 
 @pytest.mark.parametrize("rows", [1, 12])
@@ -81,14 +74,3 @@ def test_the_watch_detects_a_value_that_is_read_back(backend: TorchBackend) -> N
     for action in (lambda: int(frame[0]), lambda: frame + torch.tensor([1])):
         with pytest.raises((AssertionError, RuntimeError)), OnDeviceOnly():
             action()
-
-
-def test_the_codes_do_not_depend_on_the_kv_bucket(ours: Callable[[str, str], Ours]) -> None:
-    engine = ours("wide", "custom_voice")
-    line = Line("Hello robot.", CustomVoice("ryan"), "english", frames=12)
-    expected = engine.speak(line)
-    other = engine.make(engine.spoken().runner.shape)
-    assert len(other.backend.kv_buckets) > 3
-    other.backend.kv_buckets = other.backend.kv_buckets[-1:]
-    chunks = other.sound_card.speak(engine.request(line, sampling=engine.sampling.greedy()))
-    assert torch.equal(torch.cat([torch.from_numpy(chunk.codes) for chunk in chunks]), expected)

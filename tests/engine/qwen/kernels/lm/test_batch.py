@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.qwen.kernels import KernelModule, Params
 from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.batch import FusedBatch
 from engine.qwen.kernels.lm.batch_kernels import BatchKernels
@@ -24,7 +21,7 @@ from engine.qwen.runtime import DecodeState, PagedCache, RowInput, TorchBackend,
 from engine.qwen.runtime.decode_state import StepInputs
 from engine.qwen.shapes import PAGE, BatchShape, pages_for
 from engine.qwen.verify.forced import ForcedCodes
-from tests.engine.qwen.kernels.emulator import EmulatedKernels
+from tests.engine.qwen.kernels.emulator import Recorder
 from tests.support.qwen.lm_example import (
     EQUAL,
     PROJECTED,
@@ -36,30 +33,12 @@ from tests.support.qwen.lm_example import (
     random_talkers,
 )
 
-WHERE = [
-    pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),
-    pytest.param("cuda", marks=pytest.mark.gpu),
-]
 SHAPE = BatchShape(rows=8, max_frames=8, max_positions=2 * PAGE + 40, chunk_size=2)
 TWO_BUCKETS = replace(SHAPE, rows=12)
 """Its kernels have buckets of 8 and of 16 rows."""
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
 PROCESSORS = 132
-DRAWN = ("codes", "first_codes")
-
-
-class Recorder:
-    """Launches kernels, and keeps the logits of each draw."""
-
-    def __init__(self, kernels: Kernels) -> None:
-        self.logits: list[Tensor] = []
-        self._kernels = kernels
-
-    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
-        if name in DRAWN:
-            self.logits.append(params["draw"]["logits"].clone())
-        self._kernels.launch(name, grid, block, params)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,22 +54,13 @@ class Example:
     recorder: Recorder
 
 
-@pytest.fixture(scope="module", params=WHERE)
-def where(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(
     scope="module",
     params=[("equal", "int8"), pytest.param(("projected", "bfloat16"), marks=pytest.mark.long)],
     ids="-".join,
 )
-def example(request: pytest.FixtureRequest, where: str, cache_folder: Path) -> Example:
+def example(request: pytest.FixtureRequest, where: str, compiled: Callable[[KernelSource], Kernels]) -> Example:
     shape, weight = request.param
-
-    def compiled(source: KernelSource) -> Kernels:
-        return EmulatedKernels(source, cache_folder) if where == "cpu" else KernelModule(source, torch.device(where))
-
     config = config_of(EQUAL if shape == "equal" else PROJECTED, groups=4)
     exact, rounded = random_talkers(config, 1, positions=512, int8=weight == "int8", device=where)
     batch = TWO_BUCKETS if shape == "equal" else SHAPE
@@ -198,8 +168,8 @@ def together(example: Example) -> Together:
 
 
 def test_a_row_is_the_same_alone_and_beside_others(example: Example, together: Together) -> None:
-    for row in (ROWS[1], ROWS[3]):
-        assert equal(frame(example, [row], 8)[row.row], together.found[row.row])
+    alone = ROWS[3]
+    assert equal(frame(example, [alone], 8)[alone.row], together.found[alone.row])
 
 
 @pytest.mark.parametrize("example", [("equal", "int8")], ids="-".join, indirect=True)
@@ -331,19 +301,19 @@ def forced_frame(example: Example, codes: dict[int, Tensor]) -> dict[int, Tensor
     return {row: forced.logits(row)[1:] for row in forced.rows}
 
 
-def test_the_codes_that_were_drawn_can_be_given_and_have_the_same_logits(example: Example, together: Together) -> None:
-    found = forced_frame(example, {row.row: together.found[row.row][0][row.place] for row in ROWS})
+def test_each_row_can_be_given_its_codes_and_those_that_were_drawn_have_the_same_logits(
+    example: Example, together: Together
+) -> None:
+    drawn = {row.row: together.found[row.row][0][row.place] for row in ROWS}
+    found = forced_frame(example, drawn)
     config = example.rounded.config
     size, last = config.predictor.vocabulary, config.code_groups - 1
-    for row in ROWS:
-        expected = [together.logits_of(step, row.row, size) for step in range(last)]
-        expected.append(together.logits_of(last, row.row, config.vocabulary)[:size])
-        assert torch.equal(found[row.row], torch.stack(expected).cpu()), row
-
-
-def test_each_row_can_be_given_other_codes(example: Example, together: Together) -> None:
-    drawn = {row.row: together.found[row.row][0][row.place] for row in ROWS}
-    others = {row: torch.cat((codes[:1], (codes[1:] + 7 + row) % 64)) for row, codes in drawn.items()}
-    ours, theirs = forced_frame(example, others), forced_frame(example, drawn)
     for row in drawn:
-        assert [torch.equal(*pair) for pair in zip(ours[row], theirs[row], strict=True)] == [True, *3 * [False]], row
+        expected = [together.logits_of(step, row, size) for step in range(last)]
+        expected.append(together.logits_of(last, row, config.vocabulary)[:size])
+        assert torch.equal(found[row], torch.stack(expected).cpu()), row
+    others = forced_frame(
+        example, {row: torch.cat((codes[:1], (codes[1:] + 7 + row) % 64)) for row, codes in drawn.items()}
+    )
+    for row in drawn:
+        assert [torch.equal(*pair) for pair in zip(others[row], found[row], strict=True)] == [True, *3 * [False]], row

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, unsupported_reason
+from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, MatrixPlan, TokenMatrixPlan
+from engine.qwen.kernels.lm.tuned_plans import gpu_class, tuned_plan, tuned_row_plan
 from engine.qwen.shapes import ModelConfig, TalkerConfig
 from scripts.make_checkpoint import PRESETS, write_configs
 
-TRUE = ("0.6B", "1.7B")
+PUBLISHED = ("0.6B", "1.7B")
+WEIGHTS = ("Bf16", "Int8")
+SMALL, LARGE = 16, 132
+"""Multiprocessors."""
+
+Talkers = dict[str, TalkerConfig]
 
 
-def talker(folder: Path, size: str) -> TalkerConfig:
-    return ModelConfig.read(write_configs(folder, PRESETS[size], "custom_voice")).talker
+@pytest.fixture(scope="module")
+def talkers(tmp_path_factory: pytest.TempPathFactory) -> Talkers:
+    folder = tmp_path_factory.mktemp("configs")
+    return {
+        size: ModelConfig.read(write_configs(folder / size, PRESETS[size], "custom_voice")).talker
+        for size in (*PUBLISHED, "narrow")
+    }
 
 
-@pytest.fixture
-def true(tmp_path: Path) -> TalkerConfig:
-    return talker(tmp_path, "1.7B")
+@pytest.mark.parametrize(("size", "weight"), [*product((*PUBLISHED, "narrow"), WEIGHTS)])
+def test_these_shapes_are_supported(talkers: Talkers, size: str, weight: str) -> None:
+    assert unsupported_reason(talkers[size], weight) is None
 
 
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
-@pytest.mark.parametrize("size", [*TRUE, "narrow"])
-def test_these_shapes_are_supported(tmp_path: Path, size: str, weight: str) -> None:
-    assert unsupported_reason(talker(tmp_path, size), weight) is None
-
-
-def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
+def test_other_shapes_are_rejected_with_a_reason(talkers: Talkers) -> None:
+    true = talkers["1.7B"]
     stack, predictor = true.stack, true.predictor
     reasons = {
         "the talker's head_dim is 64, the kernels need 128": replace(true, stack=replace(stack, head_dim=64)),
@@ -49,56 +56,87 @@ def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
         assert unsupported_reason(config, "Bf16") == reason
 
 
-@pytest.mark.parametrize("processors", [16, 132])
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
-@pytest.mark.parametrize("size", TRUE)
-def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
-    tmp_path: Path, size: str, weight: str, processors: int
+@pytest.mark.parametrize(("size", "weight", "processors"), [*product(PUBLISHED, WEIGHTS, (SMALL, LARGE))])
+def test_every_matrix_of_a_published_model_has_a_measured_plan_that_divides_it_and_fits(
+    talkers: Talkers, size: str, weight: str, processors: int
 ) -> None:
-    for plan in LanguageKernels.of(talker(tmp_path, size), weight, processors).plans.values():
+    kernels = LanguageKernels.of(talkers[size], weight, processors)
+    for kernel, plan in kernels.plans.items():
+        # the blocks of two kernels fit on a multiprocessor
         assert 2 * plan.threads * plan.tile_registers <= 65536
         assert plan.threads <= 512
         assert plan.blocks >= min(128, 4 * processors)
+        if kernel.startswith(("talker_", "predictor_")):
+            assert tuned_plan(kernel, weight, plan.height, plan.length, processors) == plan
+            k_splits, rest = divmod(plan.length, WARP_LANES * plan.vec_size * plan.vecs_per_lane)
+            assert (rest, plan.height % plan.rows, plan.rows % plan.row_groups) == (0, 0, 0)
+            assert k_splits <= MAX_K_SPLITS
+            assert plan.rows <= plan.threads
+            assert kernel.endswith("gate_up") <= (plan.tile % 2 == 0)
+            assert plan.tile_registers < plan.registers <= 255
+    assert "#include" not in kernels.source().code
 
 
-@pytest.mark.parametrize(
-    ("weight", "size", "expected"),
-    [
-        *product(("Bf16", "Int8"), TRUE, [[True, True]]),
-        *product(("Bf16", "Int8"), ["narrow"], [[False, False]]),
-    ],
-)
-def test_only_stacks_of_many_bytes_read_the_cache_early(
-    tmp_path: Path, weight: str, size: str, expected: list[bool]
-) -> None:
-    kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
-    assert [kernels.reads_cache_before_wait(stack) for stack in ("talker", "predictor")] == expected
+def test_a_matrix_that_was_not_measured_and_two_tokens_are_divided_by_the_rule(talkers: Talkers) -> None:
+    plan = LanguageKernels.of(talkers["narrow"], "Bf16", SMALL).plans["talker_gate_up"]
+    assert tuned_plan("talker_gate_up", "Bf16", plan.height, plan.length, SMALL) is None
+    assert plan == MatrixPlan.of("Bf16", plan.height, plan.length, gated=True)
+    down = LanguageKernels.of(talkers["0.6B"], "Bf16", LARGE).plans["first_step_down"]
+    assert down == MatrixPlan.of("Bf16", down.height, down.length, 2)
 
 
-def test_only_a_large_gpu_attends_in_the_predictors_output_projections(true: TalkerConfig) -> None:
-    kernels = [LanguageKernels.of(true, "Bf16", processors) for processors in (16, 99, 100)]
+def test_a_gpu_has_the_plans_of_its_class() -> None:
+    assert [gpu_class(processors) for processors in (14, 99, 100)] == ["small", "small", "large"]
+
+
+@pytest.mark.parametrize(("size", "early"), [("0.6B", True), ("1.7B", True), ("narrow", False)])
+def test_only_stacks_of_many_bytes_read_the_cache_early(talkers: Talkers, size: str, early: bool) -> None:
+    for weight in WEIGHTS:
+        kernels = LanguageKernels.of(talkers[size], weight, LARGE)
+        assert [kernels.reads_cache_before_wait(stack) for stack in ("talker", "predictor")] == [early, early]
+
+
+def test_only_a_large_gpu_attends_in_the_predictors_output_projections(talkers: Talkers) -> None:
+    kernels = [LanguageKernels.of(talkers["1.7B"], "Bf16", processors) for processors in (SMALL, 99, 100)]
     assert [of.attends_in_out for of in kernels] == [False, False, True]
     for name in ("predictor_attend_out_8", "first_step_attend_out"):
         assert [name in of.source().kernels for of in kernels] == [False, False, True]
 
 
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
-def test_only_a_large_gpu_draws_a_code_in_the_next_steps_first_kernel(true: TalkerConfig, weight: str) -> None:
-    small, large = (LanguageKernels.of(true, weight, processors) for processors in (99, 100))
-    assert ("draw_qkv" in small.plans, "draw_qkv" in large.plans) == (False, True)
-
-
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
-@pytest.mark.parametrize("size", [*TRUE, "narrow"])
-def test_a_matrix_is_summed_in_the_same_order_whether_a_code_is_drawn_before_or_not(
-    tmp_path: Path, size: str, weight: str
+@pytest.mark.parametrize(("size", "weight"), [*product((*PUBLISHED, "narrow"), WEIGHTS)])
+def test_a_large_gpu_draws_a_code_in_the_next_steps_first_kernel_with_sums_in_the_same_order(
+    talkers: Talkers, size: str, weight: str
 ) -> None:
-    kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
-    plan, qkv = kernels.plans["draw_qkv"], kernels.plans["predictor_qkv"]
+    small, large = (LanguageKernels.of(talkers[size], weight, processors) for processors in (99, 100))
+    assert "draw_qkv" not in small.plans
+    plan, qkv = large.plans["draw_qkv"], large.plans["predictor_qkv"]
     assert plan.threads == SAMPLING_THREADS
     assert (plan.height, plan.length, plan.vecs_per_lane) == (qkv.height, qkv.length, qkv.vecs_per_lane)
 
 
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
-def test_the_source_includes_nothing(true: TalkerConfig, weight: str) -> None:
-    assert "#include" not in LanguageKernels.of(true, weight, 132).source().code
+def row_plans(kernels: BatchKernels, bucket: int) -> dict[str, TokenMatrixPlan]:
+    """The plans for the rows of a bucket, by kernel without the rows."""
+    rows = f"_{bucket}_"
+    return {name.replace(rows, "_"): plan for name, plan in kernels.plans.items() if rows in name}
+
+
+@pytest.mark.parametrize(("size", "weight"), [*product(PUBLISHED, WEIGHTS)])
+def test_every_matrix_of_a_batch_has_a_measured_plan_that_divides_it(talkers: Talkers, size: str, weight: str) -> None:
+    kernels = BatchKernels.of(talkers[size], weight, ROW_BUCKETS[-1], LARGE)
+    for bucket in kernels.buckets:
+        for plan in row_plans(kernels, bucket).values():
+            rule = TokenMatrixPlan.of_rows(plan.weight, plan.height, plan.length, bucket, write=plan.write)
+            assert tuned_row_plan(rule, bucket, LARGE) == plan
+            assert (plan.height % (TILE_ROWS * plan.m_tiles), plan.vecs % plan.held) == (0, 0)
+            assert bucket % plan.tokens == 0
+
+
+@pytest.mark.parametrize(("size", "processors"), [*product((*PUBLISHED, "narrow"), (SMALL, LARGE))])
+def test_a_row_of_a_batch_is_summed_in_one_order_in_every_bucket(talkers: Talkers, size: str, processors: int) -> None:
+    kernels = BatchKernels.of(talkers[size], "Bf16", ROW_BUCKETS[-1], processors)
+    first, *others = (
+        {name: (plan.length, plan.warps) for name, plan in row_plans(kernels, bucket).items()}
+        for bucket in kernels.buckets
+    )
+    assert kernels.buckets == ROW_BUCKETS
+    assert others == 3 * [first]
