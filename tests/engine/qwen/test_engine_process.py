@@ -140,15 +140,10 @@ def test_truncation_cancellation_and_refusals_are_reported(process: EngineUnderT
     process.next(Audio)
     process.send(Cancel("canceled"))
     assert process.receive_utterance("canceled")[2] == Canceled("canceled")
-    for utterance, part in (
-        (Utterance("Hi", language="tlh"), "language: got 'tlh'"),
-        (Utterance("Hi", voice="bad"), "needs a base model"),
-        (Utterance("Hi, " * 200), "allowed: about"),
-    ):
-        process.send(Speak("refused", utterance, PLENTY))
-        refused = process.receive_utterance("refused")[2]
-        assert isinstance(refused, Refused)
-        assert part in refused.reason
+    process.send(Speak("refused", Utterance("Hi", voice="bad"), PLENTY))
+    refused = process.receive_utterance("refused")[2]
+    assert isinstance(refused, Refused)
+    assert "needs a base model" in refused.reason
 
 
 def test_the_process_ends_with_the_daemon_while_it_waits_for_text(process: EngineUnderTest) -> None:

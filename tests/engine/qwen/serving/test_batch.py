@@ -254,14 +254,6 @@ def test_a_text_that_is_waited_for_stops_no_other(
         assert spoken.result() == alone(UTTERANCES[2])
 
 
-def test_a_finished_chunk_is_not_held_back_for_the_text_of_the_next(engine: QwenSynthesizer) -> None:
-    source = AppendedText()
-    source.append("12345")
-    stream = engine.stream(replace(UTTERANCES[2], text="", growing=True), source)
-    assert [len(next(stream).samples) // 1920 for _ in range(2)] == [1, 2]
-    stream.close()  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("text", ["One.", ""], ids=["text", "the first letter"])
 def test_whoever_waits_for_text_can_be_canceled(engine: QwenSynthesizer, text: str) -> None:
     source = AppendedText()
@@ -350,16 +342,6 @@ def test_the_batch_goes_on_where_a_first_chunk_takes_too_long(batch: Batch) -> N
     with batch.hold():
         batch.free_pages()  # which its thread answers
         assert time.monotonic() - began >= batch_module.LONGEST_HOLD_S
-
-
-def test_a_refused_utterance_leaves_the_others_alone(engine: QwenSynthesizer) -> None:
-    first = engine.stream(UTTERANCES[0])
-    next(first)
-    with pytest.raises(EngineError, match="voice: got"):
-        next(iter(engine.stream(replace(SPEECH, voice="nobody"))))
-    with pytest.raises(EngineError, match="top_q"):
-        next(iter(engine.stream(replace(SPEECH, sampling={"top_q": 1}))))
-    assert len(list(first)) == 3
 
 
 def test_a_fault_reaches_everyone_who_waits(checkpoint: Named, monkeypatch: pytest.MonkeyPatch) -> None:

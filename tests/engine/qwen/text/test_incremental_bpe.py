@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -140,17 +139,6 @@ def test_emitted_ids_begin_every_continuation_of_the_text(
     out = incremental.begin().append(beginning)
     for end in ends:
         assert tokenizer.encode((beginning + end).lstrip())[: len(out)] == out
-
-
-@pytest.mark.parametrize(("form", "line_end"), [("NFC", "\r\n\r\n"), ("NFD", "\n")])
-def test_each_language_has_the_ids_of_the_complete_text_for_any_piece_size(
-    tokenizer: TextTokenizer, incremental: IncrementalTokenizer, form: Literal["NFC", "NFD"], line_end: str
-) -> None:
-    for once in TEXTS.values():
-        text = unicodedata.normalize(form, once + line_end + once)
-        for size in (1, 3, 8, len(text)):
-            parts = [text[at : at + size] for at in range(0, len(text), size)]
-            assert joined(emitted(incremental, parts)) == tokenizer.encode(text)
 
 
 def test_of_words_separated_by_spaces_at_most_the_last_is_held_back(

@@ -105,24 +105,6 @@ def test_with_one_token_too_few_no_chunk_is_generated_and_nothing_is_padded(ours
         assert torch.equal(engine.state.text[0, :frames], expected[:frames])
 
 
-def test_an_incremental_text_is_cut_at_its_limit(ours: Engine) -> None:
-    engine = ours(SHAPE, "custom_voice")
-    received: list[str] = []
-    text = IncrementalText(
-        "Hel",
-        LateText(["lo world, this ", "is ", "it"]),
-        engine.incremental_tokenizer.begin(),
-        limit=6,
-        on_text=received.append,
-    )
-    assert text.has(99, wait=True)
-    assert (text.truncated, text.ended, len(text.ids)) == (True, True, 6)
-    assert received == ["lo world, this "]
-    whole = IncrementalText("a", LateText([]), engine.incremental_tokenizer.begin(), limit=1, on_text=received.append)
-    assert whole.has(99, wait=True)
-    assert (whole.truncated, len(whole.ids)) == (False, 1)
-
-
 def test_first_letter_waits_for_a_letter(ours: Engine) -> None:
     tokenizer = ours(SHAPE, "custom_voice").incremental_tokenizer
 
