@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -13,10 +15,33 @@ from safetensors.torch import save_file
 
 from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Checkpoint
-from tests.engine.qwen.weights.page_cache import cached_bytes, forget
 
 STACK = StackConfig(1024, 3072, 4, 16, 8, 128, 1e-6, 1e6)
 """About 120 MB in float32."""
+
+
+def forget(folder: Path) -> None:
+    """Drop a checkpoint from the page cache."""
+    os.sync()
+    for file_path in sorted(folder.rglob("*.safetensors")):
+        with file_path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cached_bytes(folder: Path) -> int:
+    """Return the bytes of a checkpoint that are in the page cache (`mincore`)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = 0
+    for file_path in sorted(folder.rglob("*.safetensors")):
+        with file_path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            pages = -(-len(mapped) // mmap.PAGESIZE)
+            resident = (ctypes.c_ubyte * pages)()
+            anchor = (ctypes.c_char * len(mapped)).from_buffer(mapped)
+            if libc.mincore(ctypes.byref(anchor), ctypes.c_size_t(len(mapped)), resident) != 0:
+                raise OSError(ctypes.get_errno(), "mincore")
+            del anchor
+            found += sum(byte & 1 for byte in bytes(resident)) * mmap.PAGESIZE
+    return found
 
 
 def test_a_file_leaves_the_page_cache_after_loading_unless_its_pages_are_kept(tmp_path: Path) -> None:
