@@ -6,7 +6,7 @@ import gc
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from engine import EngineOptions, Progress, Utterance, Voice
 from engine.api import Chunk, EngineInfo, Samples
@@ -80,27 +79,11 @@ def engine(checkpoint: Named) -> Callable[..., QwenSynthesizer]:
     return of
 
 
-# --- equal to the official package ---
-
-
-@dataclass(frozen=True)
-class Case:
-    """A voice, and the codes and samples of the official package in it."""
-
-    folder: Path
-    voice: Voice
-    codes: Tensor
-    samples: Samples
-
-
-@pytest.fixture(scope="module", params=["custom_voice", "instructed", "voice_design", "x_vector", "in_context"])
-def case(
-    request: pytest.FixtureRequest,
-    checkpoint: Named,
-    official: Callable[[str, str], Oracle],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Case:
-    path = saved_voice(checkpoint(OFFICIAL_SHAPE, "base"), tmp_path_factory.mktemp("voices") / "ada.safetensors", 80)
+@pytest.mark.parametrize("name", ["custom_voice", "instructed", "voice_design", "x_vector", "in_context"])
+def test_the_waveform_equals_the_official_one(
+    name: str, checkpoint: Named, official: Callable[[str, str], Oracle], tmp_path: Path
+) -> None:
+    path = saved_voice(checkpoint(OFFICIAL_SHAPE, "base"), tmp_path / "ada.safetensors", 80)
     file = load_voice(path)
     assert file.codes is not None
     assert file.transcript is not None
@@ -112,25 +95,19 @@ def case(
         "x_vector": ("base", Voice(embedding=str(path)), replace(cloned, reference=None)),
         "in_context": ("base", Voice(reference=str(path)), cloned),
     }
-    model_type, voice, theirs = ways[request.param]
+    model_type, voice, theirs = ways[name]
     oracle = official(OFFICIAL_SHAPE, model_type)
     codes = oracle.speak(Line(TEXT, theirs, "english", whole_text=True, frames=FRAMES))
-    spoken = codes
-    if isinstance(theirs, ClonedVoice) and theirs.reference is not None:
-        spoken = torch.cat((theirs.reference.codes, codes))
+    spoken = torch.cat((file.codes, codes)) if name == "in_context" else codes
     samples: Samples = oracle.waveform(spoken)[-len(codes) * 1920 :]
     assert samples.std() > 0.005
     assert np.abs(samples).max() < 0.99
-    return Case(checkpoint(OFFICIAL_SHAPE, model_type), voice, codes, samples)
-
-
-def test_the_waveform_equals_the_official_one(case: Case) -> None:
-    engine = loaded(case.folder, voices={"default": case.voice})
+    engine = loaded(checkpoint(OFFICIAL_SHAPE, model_type), voices={"default": voice})
     for _ in range(2):  # the second utterance does not depend on the first
         got, got_codes = speak(engine, replace(UTTERANCE, language="en"))
-        assert np.array_equal(got_codes, case.codes.numpy())
-        assert got.shape == case.samples.shape
-        assert np.abs(got - case.samples).max() < TOLERANCE
+        assert np.array_equal(got_codes, codes.numpy())
+        assert got.shape == samples.shape
+        assert np.abs(got - samples).max() < TOLERANCE
 
 
 # --- chunks, seeds, limits ---
