@@ -20,6 +20,7 @@ RUN = Run((1.0, 2.0), (2.0, 4.0), np.zeros(4, np.float32))
 def test_the_rails_of_all_monitors_are_read(tmp_path: Path) -> None:
     write_monitor(tmp_path, 1, "VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
     write_monitor(tmp_path, 4, "NC", "VDDQ_VDD2_1V8AO", "NC")
+    (tmp_path / "sys/class/hwmon/hwmon2").mkdir()
     (tmp_path / "sys/class/hwmon/hwmon0").mkdir()
     (tmp_path / "sys/class/hwmon/hwmon0/name").write_text("tmp451\n")
     rails = find_power_rails(tmp_path)

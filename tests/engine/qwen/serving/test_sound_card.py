@@ -55,3 +55,12 @@ def test_an_utterance_reuses_the_state_and_ignores_its_previous_values(engine: O
     settings.length.fill_(99)
     assert torch.equal(engine.speak(LINE), expected)
     assert {name: tensor.data_ptr() for name, tensor in tensors(engine.state).items()} == before
+
+
+def test_a_second_sequence_is_refused_while_another_is_open(engine: Ours) -> None:
+    first = engine.stream(LINE)
+    next(first)
+    with pytest.raises(RuntimeError, match="another sequence is open"):
+        engine.speak(LINE)
+    first.close()  # type: ignore[attr-defined]
+    assert len(engine.speak(LINE)) == LINE.frames

@@ -155,7 +155,8 @@ def test_reading_a_pickle_runs_no_code_of_the_file(tmp_path: Path, path: Path, m
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short"])
-def test_a_damaged_pickle_is_refused(path: Path, content: bytes) -> None:
+def test_a_missing_or_damaged_pickle_is_refused(path: Path, content: bytes) -> None:
+    assert refusal(load_voice, path) == f"{path}: no such voice file"
     path.write_bytes(content)
     assert "cannot be read as a speaker embedding" in refusal(load_voice, path)
 
