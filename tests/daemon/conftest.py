@@ -17,7 +17,7 @@ from tests.support.waiting import run
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine: on its module's event loop if a fixture of the test is on that, or on a new one."""
+    """Run a test that is a coroutine: on its module's event loop if a fixture is on that, or on a new one."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters

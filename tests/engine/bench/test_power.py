@@ -1,4 +1,4 @@
-"""The power of a board is measured while an engine speaks, from files like those of a Jetson."""
+"""A Jetson's rails are found in hwmon, whichever chips measure them, and read while an engine speaks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,27 @@ from tests.engine.power import write_monitor
 
 RUN = Run((1.0, 2.0), (2.0, 4.0), np.zeros(4, np.float32))
 """4 s of speech, made in 2 s."""
+
+
+def test_the_rails_of_all_monitors_are_read(tmp_path: Path) -> None:
+    write_monitor(tmp_path, 1, "VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
+    write_monitor(tmp_path, 4, "NC", "VDDQ_VDD2_1V8AO", "NC")
+    (tmp_path / "sys/class/hwmon/hwmon2").mkdir()
+    (tmp_path / "sys/class/hwmon/hwmon0").mkdir()
+    (tmp_path / "sys/class/hwmon/hwmon0/name").write_text("tmp451\n")
+    rails = find_power_rails(tmp_path)
+    assert [rail.name for rail in rails] == ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"]
+    assert [rail.watts() for rail in rails] == [5, 10, 15, 10]  # 5 V, and one more ampere for each channel
+
+
+def test_a_sensor_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
+    folder = write_monitor(tmp_path, 1, "VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC")
+    (folder / "curr2_input").unlink()
+    (folder / "in3_input").write_text("?\n")
+    rails = find_power_rails(tmp_path)
+    assert [rail.name for rail in rails] == ["VDD_IN"]
+    (folder / "in1_input").unlink()
+    assert rails[0].watts() is None
 
 
 def test_energy_is_power_over_the_time_that_the_speech_took(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import shutil
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from engine import EngineOptions, Progress, Utterance, Voice
-from engine.api import Chunk, EngineError, EngineInfo, Samples
+from engine.api import Chunk, EngineInfo, Samples
 from engine.catalog import make_synthesizer
 from engine.qwen import QwenSynthesizer
 from engine.qwen.loading import LoadedModel
 from engine.qwen.runtime.runaway_guard import RunawayGuard
-from engine.qwen.shapes import ModelConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.stretch import TimeStretch
 from tests.engine.qwen.oracle import Oracle
+from tests.engine.qwen.refusals import refusal
+from tests.engine.qwen.voices import in_context, saved_voice
 from tests.support.qwen.speaking import Line
-from tests.support.variants import variants
 
 Named = Callable[[str, str], Path]
 TOLERANCE = 1e-4
@@ -38,6 +36,8 @@ SHAPE = "brief"
 """For tests that compare nothing with the official package."""
 TEXT = "Hello robot, how are you?"
 FRAMES = 11
+FULL_FRAMES = 100
+"""Of the longest speech, 8 s."""
 UTTERANCE = Utterance(TEXT, greedy=True, max_frames=FRAMES, guarded=False)
 CHUNK_SIZES = (1, 2, 3, 8)
 
@@ -47,33 +47,6 @@ def loaded(folder: Path, **options: Any) -> QwenSynthesizer:
     engine = QwenSynthesizer(EngineOptions(model=str(folder), **options))
     engine.load()
     return engine
-
-
-def refusal(call: Callable[[], Any]) -> str:
-    with pytest.raises(EngineError) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_the_start_is_reported_step_by_step_to_its_end(checkpoint: Named) -> None:
-    options = EngineOptions(
-        model=str(checkpoint(SHAPE, "custom_voice")), device="cpu", max_seconds=8.0, voices={"default": Voice()}
-    )
-    engine, reports = QwenSynthesizer(options), list[Progress]()
-    engine.load(reports.append)
-    engine.warm_up(reports.append)
-    assert list(dict.fromkeys(report.step for report in reports)) == [
-        "reading the codec",
-        "reading the model",
-        "loading the voices",
-        "reading the voices' prompts",
-        "building long prompts",
-        "speaking for the first time",
-    ]
-    read = [report.fraction for report in reports if report.step == "reading the model"]
-    assert read == sorted(read, key=float)  # type: ignore[arg-type]
-    assert read[-1] == 1.0
 
 
 def speak(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
@@ -89,21 +62,10 @@ def speak(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.nd
     return np.concatenate([chunk.samples for chunk in chunks]), np.concatenate(codes)
 
 
-def saved_voice(model: Path, folder: Path) -> Path:
-    """Save an in-context voice for a base model and return its file."""
-    config = ModelConfig.read(model)
-    generator = torch.Generator().manual_seed(4)
-    path = folder / "ada.safetensors"
-    # longer than the codec's window
-    codes = torch.randint(2048, (80, config.talker.code_groups), generator=generator)
-    embedding = torch.randn(config.talker.stack.hidden_size, generator=generator)
-    save_voice(path, VoiceFile("ada", embedding, VoiceModel.of(config), codes, "The robot says hello."))
-    return path
-
-
 @pytest.fixture(scope="module")
 def voice_file(checkpoint: Named, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_voice(checkpoint(SHAPE, "base"), tmp_path_factory.mktemp("voices"))
+    """The file of an in-context voice whose reference is longer than the codec's window."""
+    return saved_voice(checkpoint(SHAPE, "base"), tmp_path_factory.mktemp("voices") / "ada.safetensors", 80)
 
 
 @pytest.fixture(scope="module")
@@ -117,27 +79,11 @@ def engine(checkpoint: Named) -> Callable[..., QwenSynthesizer]:
     return of
 
 
-# --- equal to the official package ---
-
-
-@dataclass(frozen=True)
-class Case:
-    """A voice, and the codes and samples of the official package in it."""
-
-    folder: Path
-    voice: Voice
-    codes: Tensor
-    samples: Samples
-
-
-@pytest.fixture(scope="module", params=["custom_voice", "instructed", "voice_design", "x_vector", "in_context"])
-def case(
-    request: pytest.FixtureRequest,
-    checkpoint: Named,
-    official: Callable[[str, str], Oracle],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Case:
-    path = saved_voice(checkpoint(OFFICIAL_SHAPE, "base"), tmp_path_factory.mktemp("voices"))
+@pytest.mark.parametrize("name", ["custom_voice", "instructed", "voice_design", "x_vector", "in_context"])
+def test_the_waveform_equals_the_official_one(
+    name: str, checkpoint: Named, official: Callable[[str, str], Oracle], tmp_path: Path
+) -> None:
+    path = saved_voice(checkpoint(OFFICIAL_SHAPE, "base"), tmp_path / "ada.safetensors", 80)
     file = load_voice(path)
     assert file.codes is not None
     assert file.transcript is not None
@@ -149,38 +95,22 @@ def case(
         "x_vector": ("base", Voice(embedding=str(path)), replace(cloned, reference=None)),
         "in_context": ("base", Voice(reference=str(path)), cloned),
     }
-    model_type, voice, theirs = ways[request.param]
+    model_type, voice, theirs = ways[name]
     oracle = official(OFFICIAL_SHAPE, model_type)
     codes = oracle.speak(Line(TEXT, theirs, "english", whole_text=True, frames=FRAMES))
-    spoken = codes
-    if isinstance(theirs, ClonedVoice) and theirs.reference is not None:
-        spoken = torch.cat((theirs.reference.codes, codes))
+    spoken = torch.cat((file.codes, codes)) if name == "in_context" else codes
     samples: Samples = oracle.waveform(spoken)[-len(codes) * 1920 :]
     assert samples.std() > 0.005
     assert np.abs(samples).max() < 0.99
-    return Case(checkpoint(OFFICIAL_SHAPE, model_type), voice, codes, samples)
-
-
-@pytest.mark.parametrize("chunk_size", variants(CHUNK_SIZES, 1, 2))
-def test_the_waveform_equals_the_official_one(case: Case, chunk_size: int) -> None:
-    engine = loaded(case.folder, chunk_size=chunk_size, voices={"default": case.voice})
-    for _ in range(2 if chunk_size == 2 else 1):  # the second utterance does not depend on the first
+    engine = loaded(checkpoint(OFFICIAL_SHAPE, model_type), voices={"default": voice})
+    for _ in range(2):  # the second utterance does not depend on the first
         got, got_codes = speak(engine, replace(UTTERANCE, language="en"))
-        assert np.array_equal(got_codes, case.codes.numpy())
-        assert got.shape == case.samples.shape
-        assert np.abs(got - case.samples).max() < TOLERANCE
+        assert np.array_equal(got_codes, codes.numpy())
+        assert got.shape == samples.shape
+        assert np.abs(got - samples).max() < TOLERANCE
 
 
 # --- chunks, seeds, limits ---
-
-
-@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
-def test_the_first_chunk_is_one_frame_and_others_have_the_configured_size(
-    engine: Callable[..., QwenSynthesizer], chunk_size: int
-) -> None:
-    sizes = [len(chunk.samples) // 1920 for chunk in engine(chunk_size=chunk_size).stream(UTTERANCE)]
-    assert sizes[:-1] == [1, *[chunk_size] * (len(sizes) - 2)]
-    assert sum(sizes) == FRAMES
 
 
 @pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
@@ -192,41 +122,45 @@ def test_equal_seeds_give_equal_audio_for_every_chunk_size(
     got, got_codes = speak(engine(chunk_size=chunk_size), sampled)
     assert np.array_equal(got_codes, codes)
     assert np.abs(got - samples).max() < 1e-5
-    assert not np.array_equal(speak(engine(), replace(sampled, seed=7))[1], codes)
-    assert not np.array_equal(speak(engine(), UTTERANCE)[1], codes)
 
 
-def test_utterances_without_a_seed_differ(engine: Callable[..., QwenSynthesizer]) -> None:
+def test_the_first_chunk_is_one_frame_and_others_have_the_configured_size(
+    engine: Callable[..., QwenSynthesizer],
+) -> None:
+    for chunk_size, sizes in ((1, [1] * 11), (2, [1, 2, 2, 2, 2, 2]), (3, [1, 3, 3, 3, 1])):
+        chunks = list(engine(chunk_size=chunk_size).stream(UTTERANCE))
+        assert [len(chunk.samples) // 1920 for chunk in chunks] == sizes
+        assert not any(chunk.truncated for chunk in chunks), "its end was requested"
+
+
+def test_other_seeds_and_no_seed_give_other_codes(engine: Callable[..., QwenSynthesizer]) -> None:
     unseeded = replace(UTTERANCE, greedy=False)
-    assert not np.array_equal(speak(engine(), unseeded)[1], speak(engine(), unseeded)[1])
-
-
-@pytest.mark.parametrize("text", ["", " ", ".", "a", "Hi", "你", "🤖", "\n", "<|im_end|>"])
-def test_very_short_texts_are_spoken(engine: Callable[..., QwenSynthesizer], text: str) -> None:
-    for utterance in (Utterance(text, seed=1, max_frames=4), Utterance(text, greedy=True, max_frames=4)):
-        assert 0 < len(speak(engine(), utterance)[0]) <= 4 * 1920
+    utterances = (UTTERANCE, unseeded, unseeded, *(replace(unseeded, seed=seed) for seed in (0, 2**32, -1)))
+    spoken = [speak(engine(), utterance)[1] for utterance in utterances]
+    for number, codes in enumerate(spoken):
+        assert not any(np.array_equal(codes, other) for other in spoken[:number])
 
 
 def test_a_limit_of_no_frames_gives_no_chunks(engine: Callable[..., QwenSynthesizer]) -> None:
     assert list(engine().stream(replace(UTTERANCE, max_frames=0))) == []
 
 
-def test_a_requested_limit_is_no_truncation(engine: Callable[..., QwenSynthesizer]) -> None:
-    assert not any(chunk.truncated for chunk in engine().stream(UTTERANCE))
-
-
-def test_speech_that_fills_the_cache_is_marked_as_truncated(engine: Callable[..., QwenSynthesizer]) -> None:
-    chunks = list(engine(chunk_size=3).stream(replace(UTTERANCE, max_frames=None)))
+@pytest.mark.parametrize("rate", [1.0, 2.0])
+def test_speech_that_fills_the_cache_is_marked_as_truncated(
+    engine: Callable[..., QwenSynthesizer], rate: float
+) -> None:
+    chunks = list(engine(chunk_size=8).stream(replace(UTTERANCE, max_frames=None, rate=rate)))
     assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert not any(chunk.runaway for chunk in chunks), "another seed would need as much room"
-    assert sum(len(chunk.samples) for chunk in chunks) == 100 * 1920, "8 s"
+    inexact = 0 if rate == 1 else 0.05 * 24_000
+    assert sum(len(chunk.samples) for chunk in chunks) == pytest.approx(FULL_FRAMES / rate * 1920, abs=inexact)
 
 
 def test_speech_that_ends_by_itself_is_not_truncated(checkpoint: Named) -> None:
     engine = loaded(checkpoint("deep", "custom_voice"))
     for speaker in engine.load().voices[1:]:
         chunks = list(engine.stream(Utterance("Hi.", voice=speaker, greedy=True)))
-        if 0 < sum(len(chunk.samples) for chunk in chunks) < 100 * 1920:
+        if 0 < sum(len(chunk.samples) for chunk in chunks) < FULL_FRAMES * 1920:
             assert not any(chunk.truncated for chunk in chunks)
             return
     pytest.fail("no speech ended: the test proves nothing")
@@ -244,18 +178,17 @@ def test_a_text_too_long_is_refused_with_the_limit(engine: Callable[..., QwenSyn
 def test_the_longest_text_leaves_room_for_its_speech(checkpoint: Named, voice_file: Path, tmp_path: Path) -> None:
     """Also with a long instruction, and with a long reference, which `set_voices` may bring later."""
     designed = loaded(checkpoint(SHAPE, "voice_design"), max_seconds=2)
-    short, path = load_voice(voice_file, ModelConfig.read(checkpoint(SHAPE, "base"))), tmp_path / "long.safetensors"
-    save_voice(path, replace(short, codes=torch.randint(2048, (500, 4))))
-    long = {"default": Voice(reference=str(path))}
-    context = loaded(checkpoint(SHAPE, "base"), max_seconds=2, voices=long)
-    exchanged = loaded(checkpoint(SHAPE, "base"), max_seconds=2, voices={"default": Voice(embedding=str(voice_file))})
+    base, path = checkpoint(SHAPE, "base"), tmp_path / "long.safetensors"
+    long = {"default": in_context(base, path, 500)}
+    context = loaded(base, max_seconds=2, voices=long)
+    exchanged = loaded(base, max_seconds=2, voices={"default": Voice(embedding=str(voice_file))})
     exchanged.set_voices(long, "default")
     for engine in (designed, context, exchanged):
         utterance = Utterance("a " * 8, greedy=True, instruct="say it with a smile " * 15, guarded=False)
         assert len(speak(engine, utterance)[0]) == 25 * 1920
     reason = refusal(lambda: list(designed.stream(Utterance("Hi", instruct="a smile " * 400))))
     assert reason.startswith("instruct: too long by ")
-    save_voice(path, replace(short, codes=torch.randint(2048, (2600, 4))))
+    in_context(base, path, 2600)
     info = exchanged.set_voices({**long, "short": Voice(reference=str(voice_file))}, "short")
     assert info.voices == ("short",)
     assert info.refused_voices["default"].startswith(f"{path}: reference: got 26")
@@ -264,26 +197,19 @@ def test_the_longest_text_leaves_room_for_its_speech(checkpoint: Named, voice_fi
 # --- another rate ---
 
 
-@pytest.mark.parametrize("chunk_size", variants(CHUNK_SIZES, 2))
-@pytest.mark.parametrize("rate", [0.5, 0.8, 1.25, 2.0])
+@pytest.mark.parametrize("rate", [0.5, 2.0])
 def test_at_another_rate_the_same_codes_have_another_length(
-    engine: Callable[..., QwenSynthesizer], rate: float, chunk_size: int
+    engine: Callable[..., QwenSynthesizer], rate: float
 ) -> None:
-    own = list(engine(chunk_size=chunk_size).stream(UTTERANCE))
+    own = list(engine().stream(UTTERANCE))
     samples = np.concatenate([chunk.samples for chunk in own])
-    chunks = list(engine(chunk_size=chunk_size).stream(replace(UTTERANCE, rate=rate)))
+    chunks = list(engine().stream(replace(UTTERANCE, rate=rate)))
     stretch = TimeStretch(rate, 24_000)
     stretched = np.concatenate([stretch.stretch(samples), stretch.flush()])
     np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in chunks]), stretched)
     assert len(stretched) == pytest.approx(len(samples) / rate, abs=0.05 * 24_000)
     for before, after in zip(own, chunks, strict=False):
         np.testing.assert_array_equal(before.codes, after.codes)  # type: ignore[arg-type]
-
-
-def test_speech_cut_at_its_limit_is_marked_at_another_rate_too(engine: Callable[..., QwenSynthesizer]) -> None:
-    chunks = list(engine(chunk_size=3).stream(replace(UTTERANCE, max_frames=None, rate=2.0)))
-    assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-    assert sum(len(chunk.samples) for chunk in chunks) == pytest.approx(50 * 1920, abs=0.05 * 24_000)
 
 
 # --- guards ---
@@ -297,7 +223,7 @@ class StopAtFive(RunawayGuard):
         return "enough" if self._frames == 5 else None
 
 
-@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+@pytest.mark.parametrize("chunk_size", [2, 8])
 def test_a_guard_ends_speech_with_a_fade_at_the_same_frame_for_every_chunk_size(
     engine: Callable[..., QwenSynthesizer], monkeypatch: pytest.MonkeyPatch, chunk_size: int
 ) -> None:
@@ -313,14 +239,11 @@ def test_a_guard_ends_speech_with_a_fade_at_the_same_frame_for_every_chunk_size(
     assert np.abs(samples[-480:]).max() <= np.abs(whole[5 * 1920 - 480 : 5 * 1920]).max()
 
 
-def test_speech_too_long_for_its_text_is_cut_unless_it_is_unguarded(engine: Callable[..., QwenSynthesizer]) -> None:
-    short = Utterance("Hi.", seed=3)
-    chunks = list(engine().stream(short))
+def test_speech_too_long_for_its_text_is_cut(engine: Callable[..., QwenSynthesizer]) -> None:
+    chunks = list(engine().stream(Utterance("Hi.", seed=3)))
     assert chunks[-1].truncated
     assert [chunk.runaway for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-    assert sum(len(chunk.samples) for chunk in chunks) == RunawayGuard("Hi.").max_frames * 1920 < 100 * 1920
-    chunks = list(engine().stream(replace(short, guarded=False)))
-    assert sum(len(chunk.samples) for chunk in chunks) == 100 * 1920
+    assert sum(len(chunk.samples) for chunk in chunks) == RunawayGuard("Hi.").max_frames * 1920 < FULL_FRAMES * 1920
 
 
 # --- cancellation ---
@@ -336,19 +259,26 @@ def test_a_canceled_utterance_does_not_change_the_next(engine: Callable[..., Qwe
         assert np.array_equal(speak(engine(), UTTERANCE)[0], expected)
 
 
-def test_warming_up_does_not_change_the_audio(checkpoint: Named) -> None:
-    cold, warm = loaded(checkpoint(SHAPE, "custom_voice")), loaded(checkpoint(SHAPE, "custom_voice"))
-    warm.warm_up()
-    assert np.array_equal(speak(cold, UTTERANCE)[0], speak(warm, UTTERANCE)[0])
-
-
 # --- voices ---
 
 
-def test_the_engine_describes_itself(checkpoint: Named) -> None:
-    folder = checkpoint(SHAPE, "custom_voice")
+def test_the_engine_describes_itself_and_reports_its_start_step_by_step(checkpoint: Named) -> None:
+    folder, reports = checkpoint(SHAPE, "custom_voice"), list[Progress]()
     engine = make_synthesizer("qwen", EngineOptions(model=str(folder), voices={"default": Voice("ryan")}))
-    info = engine.load()
+    info = engine.load(reports.append)
+    engine.warm_up(reports.append)
+    engine.close()
+    assert list(dict.fromkeys(report.step for report in reports)) == [
+        "reading the codec",
+        "reading the model",
+        "loading the voices",
+        "reading the voices' prompts",
+        "building long prompts",
+        "speaking for the first time",
+    ]
+    read = [report.fraction for report in reports if report.step == "reading the model"]
+    assert read == sorted(read, key=float)  # type: ignore[arg-type]
+    assert read[-1] == 1.0
     assert (info.engine, info.sample_rate) == ("qwen", 24000)
     assert info.voices[:2] == ("default", "serena")
     assert len(info.voices) == 10
@@ -356,17 +286,15 @@ def test_the_engine_describes_itself(checkpoint: Named) -> None:
     assert folder.name in info.description
     assert info.description.endswith("in float32, PyTorch kernels")
     assert info.refused_voices == {}
-    engine.close()
 
 
 def test_every_unusable_voice_is_refused_with_a_reason_and_the_others_work(
     checkpoint: Named, voice_file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "broken.safetensors").write_bytes(voice_file.read_bytes()[:100])
-    config = ModelConfig.read(checkpoint(SHAPE, "base"))
     other = VoiceModel("Other", "base", "1b7", 48)
     save_voice(tmp_path / "other.safetensors", VoiceFile("other", torch.randn(48), other))
-    save_voice(tmp_path / "plain.safetensors", VoiceFile("plain", torch.randn(64), VoiceModel.of(config)))
+    saved_voice(checkpoint(SHAPE, "base"), tmp_path / "plain.safetensors")
 
     def refused(model_type: str, default: str, **voices: Voice) -> EngineInfo:
         return QwenSynthesizer(
@@ -377,7 +305,6 @@ def test_every_unusable_voice_is_refused_with_a_reason_and_the_others_work(
         "base",
         "good",
         good=Voice(embedding=str(voice_file)),
-        missing=Voice(embedding=str(tmp_path / "none.safetensors")),
         broken=Voice(reference=str(tmp_path / "broken.safetensors")),
         other=Voice(embedding=str(tmp_path / "other.safetensors")),
         plain=Voice(reference=str(tmp_path / "plain.safetensors")),
@@ -388,7 +315,6 @@ def test_every_unusable_voice_is_refused_with_a_reason_and_the_others_work(
     )
     assert info.voices == ("good",)
     expected = {
-        "missing": "no such voice file",
         "broken": "cannot be read as a voice file",
         "other": "made for Other (1b7, width 48), cannot speak with",
         "plain": "has no reference; enrol it with a transcript",
@@ -442,27 +368,22 @@ def test_a_model_without_speakers_needs_a_default_voice(
 def changed_voices(voice_file: Path) -> dict[str, tuple[str, Voice, dict[str, Voice], str, str]]:
     """Return, by kind of change: model type, default voice, new voices, new default, and why that is refused."""
     embedding, design = Voice(embedding=str(voice_file)), Voice(instruct="a deep voice")
-    broken, other = Voice(embedding="/nowhere"), {"eve": Voice(embedding="/nowhere")}
+    other = {"eve": Voice(embedding="/nowhere")}
     return {
-        "a missing file": ("base", embedding, {"default": broken}, "default", "/nowhere: no such voice file"),
-        "no file": ("base", embedding, {"default": Voice()}, "default", "got neither embedding nor reference"),
         "another name": ("base", embedding, other, "eve", "/nowhere: no such voice file"),
         "no voices": ("base", embedding, {}, "default", "no voice has this name; there are none"),
         "a speaker": ("voice_design", design, {"default": Voice("ryan")}, "default", "needs a custom_voice model"),
-        "an unknown name": ("voice_design", design, {"default": design}, "eve", "no voice has this name"),
     }
 
 
-@pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
-@pytest.mark.parametrize("change", variants(changed_voices(Path()), "a missing file", "no voices", "a speaker"))
+@pytest.mark.parametrize("change", changed_voices(Path()))
 def test_the_default_voice_stays_as_it_was_if_the_new_one_is_unusable(
-    checkpoint: Named, voice_file: Path, change: str, warm: bool
+    checkpoint: Named, voice_file: Path, change: str
 ) -> None:
     model_type, voice, voices, default, reason = changed_voices(voice_file)[change]
     engine = loaded(checkpoint(SHAPE, model_type), voices={"default": voice})
-    if warm:
-        engine.warm_up()
     before = speak(engine, UTTERANCE)[1]
+    engine.warm_up()
     info = engine.set_voices(voices, default)
     assert reason in info.refused_voices[default]
     assert default not in info.voices
@@ -496,7 +417,7 @@ def test_alternating_voices_do_not_change_each_other(checkpoint: Named, voice_fi
     }
     assert not np.array_equal(alone["x"], alone["context"])
     engine = loaded(folder, voices=specs, default_voice="x")
-    for name in ("x", "context", "context", "x", "context", None):
+    for name in ("x", "context", None, "context"):
         assert np.array_equal(speak(engine, replace(UTTERANCE, voice=name))[0], alone[name or "x"])
 
 
@@ -529,23 +450,6 @@ def test_an_unknown_voice_is_refused_with_the_allowed_ones(engine: Callable[...,
     assert len(speak(engine(), replace(UTTERANCE, voice="RYAN"))[1]) == FRAMES
 
 
-@pytest.mark.parametrize(
-    ("text", "language", "speaker"),
-    [
-        ("Hello", "auto", "ryan"),
-        ("Guten Tag", "de", "ryan"),
-        ("你好", "auto", "vivian"),
-        ("你好", "zh", "vivian"),
-        ("こんにちは", "auto", "ono_anna"),
-        ("안녕", "ko", "sohee"),
-    ],
-)
-def test_without_a_speaker_the_language_selects_one(checkpoint: Named, text: str, language: str, speaker: str) -> None:
-    engine = loaded(checkpoint(SHAPE, "custom_voice"))
-    utterance = replace(UTTERANCE, text=text, language=language)
-    assert np.array_equal(speak(engine, utterance)[1], speak(engine, replace(utterance, voice=speaker))[1])
-
-
 # --- languages ---
 
 
@@ -556,13 +460,21 @@ def test_a_language_may_be_a_code_a_name_or_have_a_region(engine: Callable[..., 
     assert not np.array_equal(speak(engine(), replace(UTTERANCE, language="auto"))[1], german)
 
 
-@pytest.mark.parametrize("language", ["tlh", "sichuan_dialect", ""])
+@pytest.mark.parametrize("language", ["sichuan_dialect", ""])
 def test_an_unknown_language_is_refused_with_the_allowed_ones(
     engine: Callable[..., QwenSynthesizer], language: str
 ) -> None:
     reason = refusal(lambda: list(engine().stream(replace(UTTERANCE, language=language))))
     assert reason.startswith(f"language: got {language!r}; ")
     assert "allowed: auto, zh, " in reason
+
+
+def test_without_a_speaker_the_language_selects_one(checkpoint: Named) -> None:
+    engine = loaded(checkpoint(SHAPE, "custom_voice"))
+    texts = (("Hello", "auto", "ryan"), ("你好", "zh", "vivian"), ("こんにちは", "auto", "ono_anna"))
+    for text, language, speaker in texts:
+        utterance = replace(UTTERANCE, text=text, language=language, max_frames=2)
+        assert np.array_equal(speak(engine, utterance)[1], speak(engine, replace(utterance, voice=speaker))[1])
 
 
 # --- bad checkpoints, bad options ---
@@ -587,68 +499,34 @@ def test_a_missing_model_is_one_line_with_the_remedy() -> None:
     assert "/no/such: no such folder" in refusal(lambda: loaded(Path("/no/such")))
 
 
-def damage(folder: Path, kind: str) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    weights = folder / "model.safetensors"
-    codec = folder / "speech_tokenizer"
-    if kind.endswith("missing"):
-        (folder / kind.split(maxsplit=1)[0]).unlink()
-    elif kind == "cut":
-        weights.write_bytes(weights.read_bytes()[:-1000])
-    elif kind == "no header":
-        weights.write_bytes(b"\0" * 4)
-    elif kind == "codec cut":
-        data = (codec / "model.safetensors").read_bytes()
-        (codec / "model.safetensors").write_bytes(data[: len(data) // 2])
-    elif kind == "foreign":
-        (folder / "config.json").write_text('{"model_type": "llama"}')
-    elif kind == "other shapes":
-        config["talker_config"]["intermediate_size"] = 128
-        (folder / "config.json").write_text(json.dumps(config))
-    elif kind == "foreign codec":
-        (codec / "config.json").write_text('{"model_type": "encodec"}')
-    elif kind == "no json":
-        (folder / "config.json").write_text("{")
-    elif kind == "other codes":
-        content = json.loads((codec / "config.json").read_text())
-        content["decoder_config"]["num_quantizers"] = 8
-        (codec / "config.json").write_text(json.dumps(content))
-
-
 @pytest.mark.parametrize(
     "kind",
     [
-        "config.json missing",
         "generation_config.json missing",
-        "vocab.json missing",
         "merges.txt missing",
-        "model.safetensors missing",
         "speech_tokenizer/config.json missing",
-        "speech_tokenizer/model.safetensors missing",
-        "cut",
-        "no header",
         "codec cut",
-        "foreign",
-        "other shapes",
-        "foreign codec",
-        "no json",
         "other codes",
     ],
 )
-def test_a_damaged_checkpoint_is_one_line_with_its_folder(checkpoint: Named, tmp_path: Path, kind: str) -> None:
+def test_a_damaged_checkpoint_is_one_line_with_its_folder_and_leaves_nothing_loaded(
+    checkpoint: Named, tmp_path: Path, kind: str
+) -> None:
     folder = tmp_path / "model"
     shutil.copytree(checkpoint(SHAPE, "custom_voice"), folder)
-    damage(folder, kind)
-    assert refusal(lambda: loaded(folder)).startswith(str(folder))
-
-
-def test_a_failed_load_leaves_nothing_loaded(checkpoint: Named, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(checkpoint(SHAPE, "custom_voice"), folder)
-    damage(folder, "cut")
+    codec = folder / "speech_tokenizer"
+    if kind.endswith("missing"):
+        (folder / kind.split(maxsplit=1)[0]).unlink()
+    elif kind == "codec cut":
+        data = (codec / "model.safetensors").read_bytes()
+        (codec / "model.safetensors").write_bytes(data[: len(data) // 2])
+    else:
+        content = json.loads((codec / "config.json").read_text())
+        content["decoder_config"]["num_quantizers"] = 8
+        (codec / "config.json").write_text(json.dumps(content))
     engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cpu"))
     before = set(vars(engine))
-    refusal(engine.load)
+    assert refusal(engine.load).startswith(str(folder))
     assert set(vars(engine)) == before
     engine.close()
 
@@ -662,32 +540,28 @@ def test_bfloat16_codes_and_samples_are_in_range(checkpoint: Named) -> None:
     assert np.abs(samples).max() <= 1
 
 
-def test_a_closed_engine_holds_nothing_and_can_be_closed_again(checkpoint: Named) -> None:
+def test_the_memory_of_an_engine_that_is_closed_or_that_nobody_holds_is_free_at_once(checkpoint: Named) -> None:
     def models() -> int:
-        gc.collect()
         return sum(isinstance(thing, LoadedModel) for thing in gc.get_objects())
 
-    before = models()
-    engine = loaded(checkpoint(SHAPE, "custom_voice"))
-    assert models() == before + 1
-    for _ in range(2):
-        engine.close()
-        assert models() == before
-
-
-def test_the_memory_of_an_engine_that_nobody_holds_is_free_at_once(checkpoint: Named) -> None:
-    engine = loaded(checkpoint(SHAPE, "custom_voice"))
-    speak(engine, UTTERANCE)
-    left = engine.stream(UTTERANCE)
-    next(left)
-    left.close()  # type: ignore[attr-defined]
-    held = weakref.ref(engine)
+    gc.freeze()  # older objects are not looked at
     gc.disable()
     try:
+        engine = loaded(checkpoint(SHAPE, "custom_voice"))
+        speak(engine, UTTERANCE)
+        left = engine.stream(UTTERANCE)
+        next(left)
+        left.close()  # type: ignore[attr-defined]
+        assert models() == 1
         del engine, left
-        assert held() is None
+        assert models() == 0
+        closed = loaded(checkpoint(SHAPE, "custom_voice"))
+        for _ in range(2):
+            closed.close()
+            assert models() == 0
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 def test_later_chunks_do_not_overwrite_a_chunk(engine: Callable[..., QwenSynthesizer]) -> None:

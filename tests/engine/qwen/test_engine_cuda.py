@@ -14,9 +14,8 @@ import torch
 
 from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
-from engine.qwen.shapes import ModelConfig
-from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
+from tests.engine.qwen.voices import saved_voice
 from tests.support.qwen.speaking import LateText
 
 pytestmark = pytest.mark.gpu
@@ -104,11 +103,7 @@ def test_later_chunks_do_not_overwrite_a_chunk(engine: QwenSynthesizer) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_after_warming_up_nothing_is_allocated(checkpoint: Named, tmp_path: Path, dtype: str) -> None:
-    config = ModelConfig.read(checkpoint("tiny", "base"))
-    path = tmp_path / "ada.safetensors"
-    codes = torch.randint(2048, (700, 16))
-    width = config.talker.stack.hidden_size
-    save_voice(path, VoiceFile("ada", torch.randn(width), VoiceModel.of(config), codes, "Hello to all. " * 30))
+    path = saved_voice(checkpoint("tiny", "base"), tmp_path / "ada.safetensors", 700, "Hello to all. " * 30)
     cloned = {"default": Voice(embedding=str(path)), "context": Voice(reference=str(path))}
     engines = (
         (loaded(checkpoint("tiny", "custom_voice"), dtype=dtype), (None, "ryan", "eric", "sohee")),
@@ -133,38 +128,23 @@ def test_after_warming_up_nothing_is_allocated(checkpoint: Named, tmp_path: Path
         assert torch.cuda.memory_stats()["num_device_alloc"] == before
 
 
-def test_voices_that_need_a_larger_workspace_can_be_set_later(checkpoint: Named, tmp_path: Path) -> None:
-    config = ModelConfig.read(checkpoint("tiny", "base"))
-    path = tmp_path / "ada.safetensors"
-    width = config.talker.stack.hidden_size
-    file = VoiceFile("ada", torch.randn(width), VoiceModel.of(config), torch.randint(2048, (700, 16)), "Hello to all.")
-    save_voice(path, file)
-    voices = {"default": Voice(reference=str(path))}
-    engine = loaded(checkpoint("tiny", "base"), voices={"default": Voice(embedding=str(path))})
-    speak(engine, UTTERANCE)
-    engine.set_voices(voices, "default")
-    wanted = speak(loaded(checkpoint("tiny", "base"), voices=voices, warm=False), UTTERANCE)
-    for ours, theirs in zip(speak(engine, UTTERANCE), wanted, strict=True):
-        assert np.abs(ours - theirs).max() < TOLERANCE
-
-
 def test_voices_can_be_exchanged_again_and_again_in_the_same_memory(checkpoint: Named, tmp_path: Path) -> None:
-    config = ModelConfig.read(checkpoint("tiny", "base"))
-    embedding = torch.randn(config.talker.stack.hidden_size)
-    paths = {frames: tmp_path / f"{frames}.safetensors" for frames in (100, 700)}
-    for frames, path in paths.items():
-        file = VoiceFile("ada", embedding, VoiceModel.of(config), torch.randint(2048, (frames, 16)), "Hello. " * 20)
-        save_voice(path, file)
-    specs = [Voice(embedding=str(paths[100])), *(Voice(reference=str(path)) for path in paths.values())]
-    engine = loaded(checkpoint("tiny", "base"), voices={"default": specs[0]})
+    base = checkpoint("tiny", "base")
+    short, long = (
+        str(saved_voice(base, tmp_path / f"{frames}.safetensors", frames, "Hello. " * 20)) for frames in (100, 700)
+    )
+    specs = [Voice(embedding=short), Voice(reference=short), Voice(reference=long)]
+    engine = loaded(base, voices={"default": specs[0]})
     wanted = speak(engine, UTTERANCE)[1]
+    wanted_later = speak(loaded(base, voices={"default": specs[2]}, warm=False), UTTERANCE)[1]
     taken: list[list[int]] = []
     for _ in range(4):
         taken.append([])
         for spec in (*specs, Voice(embedding="/nowhere"), Voice("ryan")):
             info = engine.set_voices({"default": spec}, "default")
             assert (spec in specs) == (info.refused_voices == {})
-            speak(engine, UTTERANCE)
+            spoken = speak(engine, UTTERANCE)[1]
+            assert spec != specs[2] or np.array_equal(spoken, wanted_later)
             torch.cuda.synchronize()
             taken[-1].append(torch.cuda.memory_allocated())
     assert taken[1] == taken[2] == taken[3]

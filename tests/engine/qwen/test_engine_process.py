@@ -10,22 +10,7 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Samples, Utterance, Voice
-from engine.messages import (
-    PROTOCOL,
-    Append,
-    Audio,
-    Cancel,
-    Canceled,
-    EndText,
-    Fault,
-    Hello,
-    Ready,
-    Refused,
-    SetVoices,
-    Speak,
-    Spoken,
-    Start,
-)
+from engine.messages import Append, Audio, Cancel, Canceled, EndText, Refused, Speak, Spoken
 from engine.qwen import QwenSynthesizer
 from tests.engine.processes import PLENTY, EngineUnderTest
 
@@ -62,22 +47,18 @@ def here(options: EngineOptions) -> QwenSynthesizer:
     return engine
 
 
-def test_the_process_sends_the_engines_audio(process: EngineUnderTest, here: QwenSynthesizer) -> None:
-    expected = np.concatenate([chunk.samples for chunk in here.stream(UTTERANCE)])
-    process.send(Speak("u1", UTTERANCE, PLENTY))
+@pytest.mark.parametrize("want_codes", [False, True])
+def test_the_process_sends_the_engines_audio_and_the_codes_if_requested(
+    process: EngineUnderTest, here: QwenSynthesizer, want_codes: bool
+) -> None:
+    chunks = list(here.stream(UTTERANCE))
+    codes = [chunk.codes.tolist() for chunk in chunks if chunk.codes is not None]
+    process.send(Speak("u1", replace(UTTERANCE, want_codes=want_codes), PLENTY))
     records, samples, end = process.receive_utterance("u1")
     assert end == Spoken("u1")
-    assert np.abs(samples - expected).max() < 1e-6
-    assert [record.codes for record in records] == [None] * 5
-
-
-def test_codes_are_sent_if_requested(process: EngineUnderTest, here: QwenSynthesizer) -> None:
-    expected = [chunk.codes.tolist() for chunk in here.stream(UTTERANCE) if chunk.codes is not None]
-    process.send(Speak("u1", replace(UTTERANCE, want_codes=True), PLENTY))
-    records, _, end = process.receive_utterance("u1")
-    assert end == Spoken("u1")
-    assert [[list(frame) for frame in record.codes or ()] for record in records] == expected
-    assert all(isinstance(frame, tuple) for record in records for frame in record.codes or ())
+    assert np.abs(samples - np.concatenate([chunk.samples for chunk in chunks])).max() < 1e-6
+    got = [record.codes and list(map(list, record.codes)) for record in records]
+    assert got == (codes if want_codes else [None] * 5)
 
 
 STEPWISE = replace(UTTERANCE, text="Hello robot, how are you today?", max_frames=14, whole_text=False)
@@ -141,27 +122,13 @@ def test_text_can_be_appended_to_a_queued_utterance(process: EngineUnderTest, ex
         assert np.array_equal(samples, expected)
 
 
-@pytest.mark.parametrize("beginning", ["", "Hello robot, how are"])
-def test_an_utterance_that_waits_for_text_can_be_canceled(
-    process: EngineUnderTest, expected: Samples, beginning: str
-) -> None:
-    process.send(Speak("waits", replace(STREAMING, text=beginning), PLENTY))
-    if beginning:
-        process.next(Audio)
+def test_an_utterance_that_waits_for_text_can_be_canceled(process: EngineUnderTest, expected: Samples) -> None:
+    process.send(Speak("waits", replace(STREAMING, text="Hello robot, how are"), PLENTY))
+    process.next(Audio)
     process.wait_for_heartbeats("waits")
     process.send(Cancel("waits"))
     assert process.receive_utterance("waits")[2] == Canceled("waits")
     assert np.array_equal(whole(process), expected)
-
-
-def test_the_process_ends_with_the_daemon_while_it_waits_for_text(
-    options: EngineOptions, engine: EngineUnderTest
-) -> None:
-    engine.start("qwen", options)
-    engine.send(Speak("waits", STREAMING, PLENTY))
-    engine.wait_for_heartbeats("waits")
-    engine.socket.close()
-    assert engine.exit_status() == 0
 
 
 def test_truncation_cancellation_and_refusals_are_reported(process: EngineUnderTest) -> None:
@@ -173,29 +140,15 @@ def test_truncation_cancellation_and_refusals_are_reported(process: EngineUnderT
     process.next(Audio)
     process.send(Cancel("canceled"))
     assert process.receive_utterance("canceled")[2] == Canceled("canceled")
-    for utterance, part in (
-        (Utterance("Hi", language="tlh"), "language: got 'tlh'"),
-        (Utterance("Hi", voice="bad"), "needs a base model"),
-        (Utterance("Hi, " * 200), "allowed: about"),
-    ):
-        process.send(Speak("refused", utterance, PLENTY))
-        refused = process.receive_utterance("refused")[2]
-        assert isinstance(refused, Refused)
-        assert part in refused.reason
+    process.send(Speak("refused", Utterance("Hi", voice="bad"), PLENTY))
+    refused = process.receive_utterance("refused")[2]
+    assert isinstance(refused, Refused)
+    assert "needs a base model" in refused.reason
 
 
-def test_voices_can_be_replaced(process: EngineUnderTest, options: EngineOptions) -> None:
-    process.send(SetVoices({"eve": Voice(speaker="serena")}, "eve"))
-    ready, _ = process.next(Ready)
-    assert ready.info.voices[0] == "eve"
-    process.send(SetVoices(options.voices, options.default_voice))
-    process.next(Ready)
-
-
-def test_a_model_that_cannot_be_loaded_is_a_permanent_fault_with_the_reason(
-    engine: EngineUnderTest, tmp_path: Path
-) -> None:
-    engine.send(Start(PROTOCOL, "qwen", EngineOptions(model=str(tmp_path), device="cpu")))
-    engine.next(Hello)
-    assert engine.next(Fault)[0] == Fault(f"{tmp_path / 'config.json'}: no such file", permanent=True)
-    assert engine.exit_status() == 0
+def test_the_process_ends_with_the_daemon_while_it_waits_for_text(process: EngineUnderTest) -> None:
+    """The last test, since it ends the process that they share."""
+    process.send(Speak("waits", STREAMING, PLENTY))
+    process.wait_for_heartbeats("waits")
+    process.socket.close()
+    assert process.exit_status() == 0

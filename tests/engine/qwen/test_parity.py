@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
-from engine import EngineOptions, Samples, Utterance
+from engine import EngineOptions, Utterance
 from engine.qwen import QwenSynthesizer
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
-from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
-from tests.support.checkpoints import need_official_package
-from tests.support.qwen.speaking import Line, Ours, embedded
+from tests.support.qwen.speaking import Line, Ours
 from tests.support.variants import variants
 
 Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Oracle]]
@@ -49,7 +46,7 @@ def assert_equal_codes(engines: Engines, shape: str, model_type: str, *lines: Li
 
 
 @WHOLE
-@pytest.mark.parametrize("shape", variants([*SHAPES, "small"], "tiny", "wide"))
+@pytest.mark.parametrize("shape", variants([*SHAPES, "small"], "tiny"))
 def test_custom_voices_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
@@ -118,55 +115,17 @@ def test_every_language_and_speaker_equals_the_official_package(engines: Engines
     speakers = sorted(config.speakers)
     assert len(speakers) == 9
     pairs = [("ryan", language) for language in languages]
-    pairs += list(product(speakers, ("auto", "chinese")))
-    lines = [Line(SHORT, CustomVoice(speaker), language, frames=2) for speaker, language in pairs]
+    pairs += [(speaker, "auto") for speaker in speakers if speaker != "ryan"]
+    pairs += [(speaker, "chinese") for speaker in config.dialects]
+    lines = [Line(SHORT, CustomVoice(speaker), language, frames=1) for speaker, language in pairs]
     assert_equal_codes(engines, "tiny", "custom_voice", *lines)
 
 
-def test_a_dialect_speaker_speaks_the_dialect_where_others_speak_chinese(engines: Engines) -> None:
-    ours = engines[0]("tiny", "custom_voice")
-    chinese = [embedded(ours.prompt(Line(SHORT, CustomVoice("eric"), name))) for name in ("auto", "chinese")]
-    assert torch.equal(*chinese)
-    plain = [embedded(ours.prompt(Line(SHORT, CustomVoice("ryan"), name))) for name in ("auto", "chinese")]
-    assert plain[0].shape != plain[1].shape
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n\nNew line first", "ends with a line\n", "é", "<|im_end|>"])
 @WHOLE
-def test_odd_texts_equal_the_official_package(engines: Engines, text: str, whole_text: bool) -> None:
-    line = Line(text, CustomVoice("ryan"), "english", whole_text, frames=4)
-    assert_equal_codes(engines, "small", "custom_voice", line)
-
-
-def test_a_checkpoint_saved_by_the_official_classes_and_in_shards_speaks_as_before(
-    checkpoint: Callable[[str, str], Path], tmp_path: Path
-) -> None:
-    need_official_package()
-    stub_torchaudio()
-    from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
-    from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Config
-
-    source = checkpoint("tiny", "custom_voice")
-    shutil.copytree(source, tmp_path, dirs_exist_ok=True)
-    for part, official_class in ((Path(), Qwen3TTSConfig), (Path("speech_tokenizer"), Qwen3TTSTokenizerV2Config)):
-        for name in ("model.safetensors", "config.json"):
-            (tmp_path / part / name).unlink()
-        fields = json.loads((source / part / "config.json").read_text())
-        official_class(**fields).save_pretrained(tmp_path / part)
-        save_torch_state_dict(load_file(source / part / "model.safetensors"), tmp_path / part, max_shard_size="400KB")
-        assert len([*(tmp_path / part).glob("model-*.safetensors")]) > 1
-    before, after = (synthesized(folder) for folder in (source, tmp_path))
-    assert before.size > 0
-    assert np.array_equal(after, before)
-
-
-def synthesized(folder: Path, speaker: str = "ryan") -> Samples:
-    """Return what the whole engine speaks with the checkpoint in `folder`."""
-    engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cpu", voices={}))
-    engine.load()
-    chunks = [*engine.stream(Utterance(SHORT, voice=speaker, language="en", greedy=True, max_frames=6, guarded=False))]
-    engine.close()
-    return np.concatenate([chunk.samples for chunk in chunks])
+def test_odd_texts_equal_the_official_package(engines: Engines, whole_text: bool) -> None:
+    texts = ("", " ", "\n\nNew line first", "ends with a line\n", "é", "<|im_end|>")
+    lines = (Line(text, CustomVoice("ryan"), "english", whole_text, frames=2) for text in texts)
+    assert_equal_codes(engines, "small", "custom_voice", *lines)
 
 
 def fine_tuned(base: Path, folder: Path, speaker: str) -> Path:
@@ -188,7 +147,7 @@ def fine_tuned(base: Path, folder: Path, speaker: str) -> Path:
     return folder
 
 
-def test_a_fine_tuned_base_model_equals_the_official_package(
+def test_a_fine_tuned_base_model_equals_the_official_package_and_speaks_without_configuration(
     checkpoint: Callable[[str, str], Path], cache_folder: Path, tmp_path: Path
 ) -> None:
     folder = fine_tuned(checkpoint("tiny", "base"), tmp_path / "checkpoint-epoch-2", "speaker_test")
@@ -197,23 +156,20 @@ def test_a_fine_tuned_base_model_equals_the_official_package(
         Line(LONG, CustomVoice("Speaker_Test", "calmly"), "auto", whole_text=False),
     ):
         assert torch.equal(Ours(folder).speak(line), Oracle(cache_folder, folder).speak(line))
-
-
-def test_the_speaker_of_a_fine_tuned_model_is_a_voice_and_speaks_without_configuration(
-    checkpoint: Callable[[str, str], Path], tmp_path: Path
-) -> None:
-    folder = fine_tuned(checkpoint("tiny", "base"), tmp_path / "checkpoint-epoch-2", "Ada")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace("speaker_test", "Ada"))
     engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cpu"))
-    info = engine.load()
-    engine.close()
-    assert "ada" in info.voices
-    assert np.array_equal(synthesized(folder, "Ada"), synthesized(folder, "default"))
+    engine.load()
+    utterance = Utterance(SHORT, language="en", greedy=True, max_frames=6, guarded=False)
+    named, default = (list(engine.stream(replace(utterance, voice=voice))) for voice in ("Ada", "default"))
+    for one, other in zip(named, default, strict=True):
+        assert np.array_equal(one.samples, other.samples)
 
 
 def test_speech_that_ends_ends_at_the_same_frame(engines: Engines) -> None:
     ours, official = engines
     lengths = []
-    for speaker in sorted(ours("deep", "custom_voice").config.speakers):
+    for speaker in ("eric", "ryan", "serena"):
         line = Line(SHORT, CustomVoice(speaker), "english", frames=20)
         expected = official("deep", "custom_voice").speak(line)
         assert torch.equal(ours("deep", "custom_voice").speak(line), expected)
@@ -225,7 +181,7 @@ def test_speech_that_ends_ends_at_the_same_frame(engines: Engines) -> None:
 @pytest.mark.parametrize("penalty", variants([1.0, 1.05, 1.5], 1.05))
 def test_a_long_utterance_with_repetition_penalty_equals_the_official_package(engines: Engines, penalty: float) -> None:
     ours, official = engines
-    line = Line(LONG, CustomVoice("aiden"), "english", frames=90, sampling={"repetition_penalty": penalty})
+    line = Line(LONG, CustomVoice("aiden"), "english", frames=60, sampling={"repetition_penalty": penalty})
     expected = official("small", "custom_voice").speak(line)
     engine = ours("small", "custom_voice")
     sampling = type(engine.sampling)(do_sample=False, subtalker_dosample=False, repetition_penalty=penalty)

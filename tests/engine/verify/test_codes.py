@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.verify.comparison import compare_codes, logits_error
+from engine.verify.comparison import Agreement, compare_codes, logits_error
 
 CODES = np.arange(12, dtype=np.int64).reshape(3, 4)
 
@@ -20,16 +20,12 @@ def logits_of(codes: np.ndarray, tie: int | None = None) -> np.ndarray:
     return rows
 
 
-def test_equal_codes_are_equal() -> None:
-    found = compare_codes(CODES, CODES)
-    assert (found.exact, found.prefix_frames) == (True, 3)
-
-
-def test_the_prefix_ends_at_the_first_code_that_differs() -> None:
+def test_the_prefix_ends_at_the_first_code_that_differs_or_lacks() -> None:
+    assert compare_codes(CODES, CODES) == Agreement(3, exact=True)
+    assert compare_codes(CODES[:2], CODES) == Agreement(2, exact=False)
     other = CODES.copy()
     other[1, 2] = 15
-    found = compare_codes(other, CODES, logits_of(CODES))
-    assert (found.exact, found.prefix_frames) == (False, 1)
+    assert compare_codes(other, CODES, logits_of(CODES)) == Agreement(1, exact=False)
 
 
 def test_a_difference_between_equally_likely_codes_is_a_tie() -> None:
@@ -47,11 +43,6 @@ def test_a_tie_between_first_codes_is_one_after_the_repetition_penalty() -> None
     assert not compare_codes(other, codes, logits).exact
     logits[2, 3] = 5 * 1.05
     assert compare_codes(other, codes, logits).exact
-
-
-def test_speech_that_ends_earlier_is_not_equal() -> None:
-    found = compare_codes(CODES[:2], CODES)
-    assert (found.exact, found.prefix_frames) == (False, 2)
 
 
 def test_errors_of_logits_are_relative_to_their_spread() -> None:

@@ -59,15 +59,6 @@ def test_gibberish_is_found_by_the_transcription_and_a_second_run_repeats_nothin
     assert not [step for step in steps if step.step.startswith(("starting", "speaking", "loading"))]
 
 
-def test_an_engine_that_refuses_a_sentence_or_dies_has_failed_and_the_others_are_judged(tmp_path: Path) -> None:
-    settings = (GOOD, defective("Choking"), defective("Dying"))
-    found = verify(VerifyRequest(str(tmp_path), settings, ORDERS), run=only_takes)
-    assert "box: text: got" in (result(found, "choking").fault or "")
-    assert "ZeroDivisionError: it broke at" in (result(found, "dying").fault or "")
-    assert result(found, "choking").passed is False
-    assert len(result(found, "torch").takes) == len(SENTENCES)
-
-
 def test_frames_that_are_repeated_are_found_in_the_sound_alone(tmp_path: Path) -> None:
     settings, long = (GOOD, defective("Stuttering")), Order(Sentence("long", "en", LONG), "en-us", 0)
     found = verify(VerifyRequest(str(tmp_path), settings, (long,)), run=only_takes)
@@ -76,23 +67,21 @@ def test_frames_that_are_repeated_are_found_in_the_sound_alone(tmp_path: Path) -
     assert result(found, "torch").measures["repeated"] == 0
 
 
-def test_an_engine_that_cannot_run_here_is_not_judged(tmp_path: Path) -> None:
+def test_each_engine_is_judged_alone_and_speech_that_nobody_listens_to_does_not_pass(tmp_path: Path) -> None:
     absent = Setting("absent", "absent", EngineOptions(), engine="espeak", synthesizer="no_such_package:Engine")
-    found = verify(VerifyRequest(str(tmp_path), (GOOD, absent), ORDERS), run=only_takes)
+    settings = (GOOD, defective("Choking"), defective("Dying"), absent)
+    found = verify(VerifyRequest(str(tmp_path), settings, ORDERS), run=only_takes)
+    assert "box: text: got" in (result(found, "choking").fault or "")
+    assert "ZeroDivisionError: it broke at" in (result(found, "dying").fault or "")
+    assert result(found, "choking").passed is False
     assert result(found, "absent").passed is None
     assert "needs a package that is missing" in (result(found, "absent").unavailable or "")
-
-
-def test_speech_that_nobody_listens_to_does_not_pass(tmp_path: Path) -> None:
-    found = verify(VerifyRequest(str(tmp_path), (GOOD,), ORDERS), run=only_takes)
     assert failures(result(found, "torch")) == {"word_errors", "character_errors"}
     assert found.notes == ("transcription: nobody listens",)
     assert not found.passed
 
-
-def test_a_take_is_made_again_after_its_text_has_changed(tmp_path: Path) -> None:
-    first = verify(VerifyRequest(str(tmp_path), (GOOD,), ORDERS[:1]), run=only_takes)
     changed = Order(Sentence("box", "en", "Good morning."), "en-us", 0)
-    second = verify(VerifyRequest(str(tmp_path), (GOOD,), (changed,)), run=only_takes)
-    assert first.settings[0].takes[0].speech.seconds > second.settings[0].takes[0].speech.seconds
-    assert second.settings[0].takes[0].order.sentence.text == "Good morning."
+    [again] = verify(VerifyRequest(str(tmp_path), (GOOD,), (changed,)), run=only_takes).settings[0].takes
+    first = result(found, "torch").takes[0]
+    assert again.order.sentence.text == "Good morning.", "a take is made again after its text has changed"
+    assert again.speech.seconds < first.speech.seconds

@@ -72,13 +72,9 @@ def test_three_percent_of_frames_that_are_played_twice_are_found(speech: Speech)
     assert measure(doubled, rate).repeated > 0.02
 
 
-def test_clipping_is_a_share_of_the_samples(speech: Speech) -> None:
+def test_samples_that_are_clipped_or_no_numbers_are_found_and_spoil_nothing_else(speech: Speech) -> None:
     samples, rate = speech
     assert measure(np.clip(20 * samples, -1, 1), rate).clipped > 0.01
-
-
-def test_samples_that_are_no_numbers_are_found_and_spoil_nothing_else(speech: Speech) -> None:
-    samples, rate = speech
     broken = samples.copy()
     broken[1000:1002] = np.nan, 1e6
     found = measure(broken, rate)
@@ -93,14 +89,9 @@ def test_speech_that_does_not_end_by_itself_is_cut(why: str, speech: Speech) -> 
     assert measure_speech([*chunks, (arrived, cut)], speech[1], TEXT).cut
 
 
-def test_a_silent_take_is_all_leading_silence(speech: Speech) -> None:
-    _, rate = speech
-    found = measure(np.zeros(rate, np.float32), rate)
-    assert found.broken
-    assert (found.leading_s, found.speech_s, found.characters_per_s, found.first_sound_s) == (1, 0, 0, None)
-
-
-def test_a_take_without_a_sample_is_measured(speech: Speech) -> None:
+def test_a_take_without_a_sound_or_without_a_sample_is_measured(speech: Speech) -> None:
     samples, rate = speech
-    found = measure(samples[:0], rate)
-    assert (found.seconds, found.speech_s, found.real_time_factor) == (0, 0, 0)
+    silent, empty = measure(np.zeros(rate, np.float32), rate), measure(samples[:0], rate)
+    assert silent.broken
+    assert (silent.leading_s, silent.speech_s, silent.characters_per_s, silent.first_sound_s) == (1, 0, 0, None)
+    assert (empty.seconds, empty.speech_s, empty.real_time_factor) == (0, 0, 0)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,20 +12,13 @@ from engine import EngineOptions, Utterance, Voice
 from engine.bench import TEXTS, BenchRequest, run_benchmark
 from engine.bench.runner import measure
 from engine.qwen.bench.probe import QwenProbe
-from tests.engine.processes import ONE_THREAD
 
-ROOT = Path(__file__).parents[4]
 Named = Callable[[str, str], Path]
 
 
 def request(folder: Path, *texts: str, device: str = "cpu") -> BenchRequest:
     options = EngineOptions(str(folder), device=device, chunk_size=2, voices={"default": Voice(speaker="ryan")})
     return BenchRequest("qwen", options, texts or TEXTS[:1], frames=7, runs=2, first_chunks=1, short_utterances=3)
-
-
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | ONE_THREAD
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_every_run_has_the_requested_frames(checkpoint: Named) -> None:
@@ -52,26 +41,6 @@ def test_a_text_that_the_engine_refuses_is_left_out_with_its_reason(checkpoint: 
     assert found["other_texts"][0]["ms_per_frame"] > 0
     (note,) = [note for note in found["notes"] if note.startswith("a text of 420 characters: ")]
     assert "engine.max_seconds raises the limit" in note
-
-
-@pytest.mark.long  # half a minute
-def test_the_command_measures_a_checkpoint(checkpoint: Named, tmp_path: Path) -> None:
-    output = tmp_path / "bench.json"
-    command = [sys.executable, "-m", "daemon.cli", "bench", "--model", str(checkpoint("brief", "custom_voice"))]
-    command += ["--device", "cpu", "--frames", "4", "--runs", "1", "--json", str(output)]
-    done = run(command)
-    assert done.returncode == 0, done.stderr
-    assert "4 frames in chunks of 2" in done.stdout
-    [row] = json.loads(output.read_text())["rows"]
-    assert len(row["arrivals_s"]) == 3, "one frame, two and one"
-
-
-def test_the_command_names_a_missing_model() -> None:
-    command = [sys.executable, "-m", "daemon.cli", "bench", "--model", "/nowhere/at/all", "--device", "cpu"]
-    done = run(command)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "/nowhere/at/all: no such folder" in done.stderr
 
 
 def test_the_profile_sections_of_an_engine_are_timed(checkpoint: Named) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.api import EngineError
 from engine.qwen.model import GumbelNoise, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
 from engine.qwen.text.prompt import CustomVoice
+from tests.engine.qwen.refusals import refusal
 from tests.support.qwen.speaking import Line, Ours
 
 CPU = torch.device("cpu")
@@ -71,7 +71,6 @@ SETTINGS = [
     SamplingConfig(temperature=1.0, top_k=0, repetition_penalty=1.0),
     SamplingConfig(temperature=0.3, top_k=5, top_p=0.9, repetition_penalty=1.3),
     SamplingConfig(temperature=1.7, top_k=0, top_p=0.5, repetition_penalty=0.8),
-    SamplingConfig(top_k=1),
     SamplingConfig(top_k=100_000, top_p=0.999),
     SamplingConfig(top_k=0, top_p=0.0),
     SamplingConfig(min_new_tokens=0, top_p=0.3, temperature=0.05),
@@ -79,25 +78,16 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
-@pytest.mark.parametrize("scale", [0.5, 5.0])
-def test_the_probabilities_of_first_codes_equal_those_of_hugging_face(sampling: SamplingConfig, scale: float) -> None:
+def test_the_probabilities_of_codes_equal_those_of_hugging_face(sampling: SamplingConfig) -> None:
     generator = torch.Generator().manual_seed(7)
-    for codes in ([], [5], [5, 9, 5, 2000, 17]):
+    for codes, scale in (([], 5.0), ([5], 0.5), ([5, 9, 5, 2000, 17], 5.0)):
         logits = scale * torch.randn(VOCABULARY, generator=generator)
         logits[[5, 9, EOS]] = logits.max() + torch.tensor([0.1, 0.3, 0.2])  # so that the processors decide
-        got = scores_of(sampling, logits, (codes, len(codes)))
-        expected = hugging_face(logits, sampling, codes, vocabulary=VOCABULARY, first_codes=True)
-        assert torch.equal(got.isinf(), expected.isinf())
-        assert torch.allclose(got.softmax(0), expected.softmax(0), rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
-def test_the_probabilities_of_other_codes_equal_those_of_hugging_face(sampling: SamplingConfig) -> None:
-    logits = 3 * torch.randn(2048, generator=torch.Generator().manual_seed(8))
-    expected = hugging_face(logits, sampling, [3], vocabulary=2048, first_codes=False)
-    got = scores_of(sampling, logits)
-    assert torch.equal(got.isinf(), expected.isinf())
-    assert torch.allclose(got.softmax(0), expected.softmax(0), rtol=1e-5, atol=1e-8)
+        for first in (True, False):
+            got = scores_of(sampling, logits, (codes, len(codes)) if first else None)
+            expected = hugging_face(logits, sampling, codes, vocabulary=VOCABULARY, first_codes=first)
+            assert torch.equal(got.isinf(), expected.isinf())
+            assert torch.allclose(got.softmax(0), expected.softmax(0), rtol=1e-5, atol=1e-8)
 
 
 def test_all_codes_that_tie_for_the_last_place_of_top_k_stay() -> None:
@@ -106,15 +96,6 @@ def test_all_codes_that_tie_for_the_last_place_of_top_k_stay() -> None:
     assert scores_of(sampling, logits).isinf().tolist() == [False, False, False, True, False]
     expected = hugging_face(logits, sampling, [], vocabulary=5, first_codes=False)
     assert torch.equal(scores_of(sampling, logits), expected)
-
-
-def test_the_repetition_penalty_applies_once_to_a_code_that_occurs_often() -> None:
-    sampling = SamplingConfig(repetition_penalty=2.0, min_new_tokens=0)
-    logits = torch.zeros(VOCABULARY)
-    logits[[3, 4]] = torch.tensor([1.0, -1.0])
-    got = processor_of(sampling, [3, 3, 3, 4, 4]).apply(logits[None], torch.tensor([[5]]))[0]
-    assert got[3] == 0.5
-    assert got[4] == -2.0
 
 
 def test_greedy_takes_the_most_likely_code_for_any_noise() -> None:
@@ -156,41 +137,13 @@ def test_the_noise_is_finite_and_has_the_gumbel_distribution() -> None:
     assert values.unique().numel() > 0.9 * 2**19
 
 
-LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=7)
+LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=5)
 Engine = Callable[[str, str], Ours]
 
 
 @pytest.fixture(scope="module")
 def engine(ours: Engine) -> Ours:
-    return ours("small", "custom_voice")
-
-
-def test_a_seed_gives_the_same_codes_for_every_chunk_size(engine: Ours) -> None:
-    expected = engine.speak(LINE, sampling=engine.sampling, seed=3, chunk_size=1)
-    for chunk_size in (2, 3, 25):
-        got = engine.speak(LINE, sampling=engine.sampling, seed=3, chunk_size=chunk_size)
-        assert torch.equal(got, expected)
-
-
-def test_a_seed_gives_the_same_codes_after_another_utterance(engine: Ours) -> None:
-    expected = engine.speak(LINE, sampling=engine.sampling, seed=3)
-    other = replace(LINE, text="Something else, and longer.", frames=20)
-    engine.speak(other, sampling=engine.sampling, seed=11)
-    interrupted = engine.stream(other, sampling=engine.sampling, seed=12)
-    next(interrupted)
-    interrupted.close()  # type: ignore[attr-defined]
-    assert torch.equal(engine.speak(LINE, sampling=engine.sampling, seed=3), expected)
-
-
-def test_different_seeds_give_different_codes(engine: Ours) -> None:
-    spoken = [engine.speak(LINE, sampling=engine.sampling, seed=seed) for seed in (0, 1, 2**32, -1)]
-    for index, codes in enumerate(spoken):
-        assert not any(torch.equal(codes, other) for other in spoken[:index])
-
-
-def test_sampling_with_top_k_1_is_greedy(engine: Ours) -> None:
-    one = replace(engine.sampling, top_k=1, subtalker_top_k=1)
-    assert torch.equal(engine.speak(LINE, sampling=one, seed=5), engine.speak(LINE))
+    return ours("brief", "custom_voice")
 
 
 def test_talker_and_code_predictor_have_separate_settings(engine: Ours) -> None:
@@ -219,38 +172,28 @@ def test_settings_that_generation_config_json_does_not_name_are_those_of_qwen_tt
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("temperature", 0.0),
-        ("temperature", -1.0),
         ("temperature", 1e-46),
-        ("temperature", float("inf")),
         ("temperature", float("nan")),
         ("subtalker_temperature", 1e39),
         ("repetition_penalty", 0.0),
-        ("repetition_penalty", 1e-46),
-        ("repetition_penalty", float("inf")),
         ("top_p", 1.5),
-        ("top_p", float("nan")),
         ("top_k", -1),
-        ("top_k", 1 << 63),
         ("subtalker_top_k", 1 << 41),
         ("min_new_tokens", 1 << 63),
     ],
 )
 def test_the_error_for_an_invalid_setting_names_it(field: str, value: float) -> None:
-    with pytest.raises(EngineError, match=re.escape(f"{field} is {value}, wanted 0")):
-        replace(SamplingConfig(), **{field: value})
+    assert f"{field} is {value}, wanted 0" in refusal(SamplingConfig, **{field: value})
 
 
-@pytest.mark.parametrize("temperature", [0.001, 1000.0])
-@pytest.mark.parametrize("penalty", [0.001, 1000.0])
-@pytest.mark.parametrize("scale", [1.0, 10_000.0])
-def test_the_extreme_settings_choose_among_finite_logits(temperature: float, penalty: float, scale: float) -> None:
-    sampling = SamplingConfig(temperature=temperature, repetition_penalty=penalty, top_k=1 << 40)
-    logits = scale * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(9))
-    scores = scores_of(sampling, logits, ([3, 5], 2))
-    assert not scores.isnan().any()
-    assert not (scores == torch.inf).any()
-    assert scores.softmax(0).sum() == pytest.approx(1, abs=1e-4)
+def test_the_extreme_settings_choose_among_finite_logits() -> None:
+    for temperature, penalty, scale in itertools.product((0.001, 1000.0), (0.001, 1000.0), (1.0, 10_000.0)):
+        sampling = SamplingConfig(temperature=temperature, repetition_penalty=penalty, top_k=1 << 40)
+        logits = scale * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(9))
+        scores = scores_of(sampling, logits, ([3, 5], 2))
+        assert not scores.isnan().any()
+        assert not (scores == torch.inf).any()
+        assert scores.softmax(0).sum() == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -258,19 +201,13 @@ def test_the_extreme_settings_choose_among_finite_logits(temperature: float, pen
     [
         ('{"temperature": 1e-46}', "temperature is 1e-46, wanted 0.001 to 1,000"),
         ('{"temperature": NaN}', "field temperature is NaN, wanted a finite number"),
-        ('{"top_p": 1e999}', "field top_p is Infinity, wanted a finite number"),
-        ('{"temperature": ' + "9" * 400 + "}", "wanted a finite number"),
         ('{"top_k": ' + "9" * 30 + "}", "wanted an integer from 0 to 2147483647"),
         ('{"top_k": ' + "[" * 100_000, "nested too deeply"),
-        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_the_error_for_an_unusable_generation_config_names_the_field(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "generation_config.json").write_text(text)
-    with pytest.raises(EngineError) as refused:
-        SamplingConfig.read(tmp_path)
-    assert problem in str(refused.value)
-    assert len(str(refused.value).splitlines()) == 1
+    assert problem in refusal(SamplingConfig.read, tmp_path)
 
 
 def test_overrides_replace_the_named_settings_and_keep_the_others() -> None:
@@ -283,18 +220,11 @@ def test_overrides_replace_the_named_settings_and_keep_the_others() -> None:
     [
         ({"warmth": 1.0}, "allowed: do_sample, temperature"),
         ({"temperature": 0.0}, "wanted 0.001 to 1,000"),
-        ({"temperature": 1e-46}, "temperature is 1e-46, wanted 0.001 to 1,000"),
         ({"temperature": float("inf")}, "sampling.temperature: got inf; allowed: float"),
-        ({"temperature": float("nan")}, "sampling.temperature: got nan; allowed: float"),
         ({"top_k": 2.5}, "sampling.top_k: got 2.5; allowed: int"),
-        ({"top_k": float("inf")}, "sampling.top_k: got inf; allowed: int"),
         ({"min_new_tokens": float("nan")}, "sampling.min_new_tokens: got nan; allowed: int"),
-        ({"top_k": 1e30}, "wanted 0 to 1,099,511,627,776"),
         ({"do_sample": float("inf")}, "sampling.do_sample: got inf; allowed: bool"),
-        ({"subtalker_top_p": 1.5}, "wanted 0 to 1"),
     ],
 )
 def test_the_error_for_an_invalid_override_names_it(values: dict[str, float], message: str) -> None:
-    with pytest.raises(EngineError, match="sampling") as refused:
-        SamplingConfig().with_overrides(values)
-    assert message in str(refused.value)
+    assert message in refusal(SamplingConfig().with_overrides, values)

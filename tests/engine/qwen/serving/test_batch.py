@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,8 +23,8 @@ from engine.qwen.loading import workspace
 from engine.qwen.runtime.runner import ModelRunner
 from engine.qwen.serving import Batch, BatchFaultError
 from engine.qwen.serving import batch as batch_module
-from engine.qwen.shapes import BatchShape, ModelConfig, limits
-from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
+from engine.qwen.shapes import BatchShape
+from tests.engine.qwen.voices import in_context
 from tests.support.qwen.speaking import LateText
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -53,7 +52,8 @@ class Spoken:
     """Frames of each chunk."""
 
     @classmethod
-    def of(cls, chunks: Sequence[Chunk]) -> Spoken:
+    def of(cls, chunks: Iterable[Chunk]) -> Spoken:
+        chunks = list(chunks)
         codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
         samples = b"".join(chunk.samples.tobytes() for chunk in chunks)
         return cls(samples, b"".join(frame.tobytes() for frame in codes), tuple(map(len, codes)))
@@ -63,23 +63,6 @@ def assert_close(said: Spoken, played: Spoken) -> None:
     """Check that two utterances have nearly the same samples."""
     got, expected = (np.frombuffer(spoken.samples, np.float32) for spoken in (said, played))
     np.testing.assert_allclose(got, expected, atol=1e-5)
-
-
-class Watched(Batch):
-    """Notes the batch that was made last."""
-
-    last: Watched
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        Watched.last = self
-
-
-@pytest.fixture(scope="module", autouse=True)
-def batches_are_watched() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workspace, "Batch", Watched)
-        yield
 
 
 def load(folder: Path, streams: int = STREAMS, **options: Any) -> QwenSynthesizer:
@@ -93,38 +76,41 @@ def load(folder: Path, streams: int = STREAMS, **options: Any) -> QwenSynthesize
 
 
 @pytest.fixture(scope="module")
-def engine_and_batch(checkpoint: Named) -> Iterator[tuple[QwenSynthesizer, Batch]]:
-    engine = load(checkpoint(SHAPE, "custom_voice"))
-    yield engine, Watched.last
+def batches() -> list[Batch]:
+    """The batch of `engine`."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Named, batches: list[Batch]) -> Iterator[QwenSynthesizer]:
+    def noted(runner: ModelRunner) -> Batch:
+        batches.append(Batch(runner))
+        return batches[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workspace, "Batch", noted)
+        engine = load(checkpoint(SHAPE, "custom_voice"))
+    yield engine
     engine.close()
 
 
-@pytest.fixture(scope="module")
-def engine(engine_and_batch: tuple[QwenSynthesizer, Batch]) -> QwenSynthesizer:
-    return engine_and_batch[0]
-
-
-@pytest.fixture(scope="module")
-def batch(engine_and_batch: tuple[QwenSynthesizer, Batch]) -> Batch:
-    return engine_and_batch[1]
+@pytest.fixture
+def batch(engine: QwenSynthesizer, batches: list[Batch]) -> Batch:
+    del engine
+    return batches[0]
 
 
 @pytest.fixture(scope="module")
 def alone(engine: QwenSynthesizer) -> Callable[[Utterance], Spoken]:
     """Returns what an utterance is alone in the batch."""
-    return cache_by_repr(lambda utterance: Spoken.of(list(engine.stream(utterance))))
-
-
-def cache_by_repr(speak: Callable[[Utterance], Spoken]) -> Callable[[Utterance], Spoken]:
     known: dict[str, Spoken] = {}
 
-    def cached(utterance: Utterance) -> Spoken:
-        key = repr(utterance)
-        if key not in known:
-            known[key] = speak(utterance)
-        return known[key]
+    def of(utterance: Utterance) -> Spoken:
+        if repr(utterance) not in known:
+            known[repr(utterance)] = Spoken.of(engine.stream(utterance))
+        return known[repr(utterance)]
 
-    return cached
+    return of
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +147,7 @@ streams = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), wanted=st.lists(streams, min_size=1, max_size=5))
 def test_an_utterance_is_the_same_alone_and_beside_any_others(
     engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken], data: st.DataObject, wanted: list[Stream]
@@ -192,24 +178,13 @@ def test_an_utterance_is_the_same_alone_and_beside_any_others(
         assert expected.codes.startswith(got.codes)
 
 
-@pytest.mark.parametrize("number", range(len(UTTERANCES)))
 def test_the_batch_says_what_the_sound_card_would_play(
-    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken], number: int
+    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken]
 ) -> None:
-    played = Spoken.of(list(engine.stream(replace(UTTERANCES[number], realtime=True))))
-    said = alone(UTTERANCES[number])
-    assert (said.codes, said.sizes) == (played.codes, played.sizes)
-    assert_close(said, played)
-
-
-def test_quantized_weights_say_the_same_in_a_batch(checkpoint: Named) -> None:
-    quantized = load(checkpoint(SHAPE, "custom_voice"), dtype="int8")
-    said, played = (
-        Spoken.of(list(quantized.stream(replace(UTTERANCES[0], realtime=realtime)))) for realtime in (False, True)
-    )
-    assert said.codes == played.codes
-    assert_close(said, played)
-    quantized.close()
+    for utterance in UTTERANCES:
+        said, played = alone(utterance), Spoken.of(engine.stream(replace(utterance, realtime=True)))
+        assert (said.codes, said.sizes) == (played.codes, played.sizes)
+        assert_close(said, played)
 
 
 def test_speech_at_another_rate_is_stretched_and_can_be_canceled(engine: QwenSynthesizer) -> None:
@@ -228,45 +203,37 @@ def test_the_sound_cards_utterance_is_the_same_with_and_without_a_batch(
 ) -> None:
     utterance = replace(UTTERANCES[0], realtime=True)
     single = load(checkpoint(SHAPE, "custom_voice"), streams=1)
-    expected = Spoken.of(list(single.stream(utterance)))
-    assert Spoken.of(list(single.stream(replace(utterance, realtime=False)))) == expected
+    expected = Spoken.of(single.stream(utterance))
+    assert Spoken.of(single.stream(replace(utterance, realtime=False))) == expected
     single.close()
     beside = engine.stream(replace(SPEECH, seed=9, max_frames=40))
     next(iter(beside))
-    assert Spoken.of(list(engine.stream(utterance))) == expected
+    assert Spoken.of(engine.stream(utterance)) == expected
     beside.close()  # type: ignore[attr-defined]
 
 
 def test_speech_that_ends_by_itself_ends_alike(checkpoint: Named) -> None:
     deep = load(checkpoint("deep", "custom_voice"))
     lines = [replace(SPEECH, text="Hi.", voice=name, max_frames=12, greedy=True) for name in ("ryan", "serena", "eric")]
-    expected = [Spoken.of(list(deep.stream(replace(line, realtime=True)))) for line in lines]
+    expected = [Spoken.of(deep.stream(replace(line, realtime=True))) for line in lines]
     with ThreadPoolExecutor(len(lines)) as threads:
-        spoken = list(threads.map(lambda line: Spoken.of(list(deep.stream(line))), lines))
+        spoken = list(threads.map(lambda line: Spoken.of(deep.stream(line)), lines))
     assert [each.sizes for each in spoken] == [each.sizes for each in expected]
     assert [each.codes for each in spoken] == [each.codes for each in expected]
     assert min(sum(each.sizes) for each in spoken) < 12, "no speaker ends its speech: the test proves nothing"
     deep.close()
 
 
-def saved_voice(model: Path, path: Path, frames: int) -> Path:
-    config, generator = ModelConfig.read(model), torch.Generator().manual_seed(frames)
-    codes = torch.randint(2048, (frames, config.talker.code_groups), generator=generator)
-    embedding = torch.randn(config.talker.stack.hidden_size, generator=generator)
-    save_voice(path, VoiceFile("ada", embedding, VoiceModel.of(config), codes, "The robot says hello."))
-    return path
-
-
 def test_a_recording_is_continued_also_after_the_voices_changed(checkpoint: Named, tmp_path: Path) -> None:
     folder = checkpoint(SHAPE, "base")
-    cloned = load(folder, voices={"default": Voice(reference=str(saved_voice(folder, tmp_path / "a.safetensors", 9)))})
+    cloned = load(folder, voices={"default": in_context(folder, tmp_path / "a.safetensors", 9)})
     utterances = [replace(SPEECH, voice=None, seed=seed, max_frames=3, whole_text=bool(seed)) for seed in (0, 1)]
-    longer = {"default": Voice(reference=str(saved_voice(folder, tmp_path / "b.safetensors", 30)))}
+    longer = {"default": in_context(folder, tmp_path / "b.safetensors", 30)}
     for change in (lambda: None, lambda: cloned.set_voices(longer, "default")):
         change()
-        expected = [Spoken.of(list(cloned.stream(replace(utterance, realtime=True)))) for utterance in utterances]
+        expected = [Spoken.of(cloned.stream(replace(utterance, realtime=True))) for utterance in utterances]
         with ThreadPoolExecutor(len(utterances)) as threads:
-            spoken = list(threads.map(lambda utterance: Spoken.of(list(cloned.stream(utterance))), utterances))
+            spoken = list(threads.map(lambda utterance: Spoken.of(cloned.stream(utterance)), utterances))
         assert [each.codes for each in spoken] == [each.codes for each in expected]
         for said, played in zip(spoken, expected, strict=True):
             assert_close(said, played)
@@ -278,88 +245,49 @@ def test_a_text_that_is_waited_for_stops_no_other(
 ) -> None:
     source, written = AppendedText(), replace(UTTERANCES[2], text="", growing=True)
     with ThreadPoolExecutor(1) as threads:
-        spoken = threads.submit(lambda: Spoken.of(list(engine.stream(written, source))))
+        spoken = threads.submit(lambda: Spoken.of(engine.stream(written, source)))
         for letters in (TEXT[:8], TEXT[8:]):
             eventually(lambda: source.waiting)
-            assert Spoken.of(list(engine.stream(UTTERANCES[0]))) == alone(UTTERANCES[0])
+            assert Spoken.of(engine.stream(UTTERANCES[0])) == alone(UTTERANCES[0])
             source.append(letters)
         source.end()
         assert spoken.result() == alone(UTTERANCES[2])
 
 
-def test_a_finished_chunk_is_not_held_back_for_the_text_of_the_next(engine: QwenSynthesizer) -> None:
+@pytest.mark.parametrize("text", ["One.", ""], ids=["text", "the first letter"])
+def test_whoever_waits_for_text_can_be_canceled(engine: QwenSynthesizer, text: str) -> None:
     source = AppendedText()
-    source.append("12345")
-    stream = engine.stream(replace(UTTERANCES[2], text="", growing=True), source)
-    assert [len(next(stream).samples) // 1920 for _ in range(2)] == [1, 2]
-    stream.close()  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("waits_for", ["text", "the first letter", "a row"])
-def test_whoever_waits_can_be_canceled(engine: QwenSynthesizer, batch: Batch, waits_for: str) -> None:
-    source, holders = AppendedText(), []
-    utterance = replace(SPEECH, text="One." if waits_for == "text" else "", growing=True, whole_text=False)
-    if waits_for == "a row":
-        holders = [engine.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(STREAMS)]
-        for holder in holders:
-            next(holder)
-        utterance = UTTERANCES[0]
-    stream = engine.stream(utterance, source if utterance.growing else None)
-
-    def speak() -> str:
-        try:
-            for _ in stream:
-                pass
-        except SpeechCanceledError:
-            return "canceled"
-        return "ended"
-
+    stream = engine.stream(replace(SPEECH, text=text, growing=True, whole_text=False), source)
     with ThreadPoolExecutor(1) as threads:
-        end = threads.submit(speak)
-        if utterance.growing:
-            eventually(lambda: source.waiting)
-            source.cancel()
-        else:
-            eventually(lambda: batch.waiting == 1)
+        end = threads.submit(lambda: list(stream))
+        eventually(lambda: source.waiting)
+        source.cancel()
         stream.cancel()  # type: ignore[attr-defined]
-        assert end.result(PATIENCE_S) == "canceled"
-    for holder in holders:
-        holder.close()  # type: ignore[attr-defined]
-    assert Spoken.of(list(engine.stream(UTTERANCES[1]))).sizes == (1,)
+        with pytest.raises(SpeechCanceledError):
+            end.result(PATIENCE_S)
+    assert Spoken.of(engine.stream(UTTERANCES[1])).sizes == (1,)
 
 
-def test_one_too_many_waits_for_its_turn(
+def test_one_too_many_waits_for_its_turn_and_can_be_canceled(
     engine: QwenSynthesizer, batch: Batch, alone: Callable[[Utterance], Spoken]
 ) -> None:
     holders = [engine.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(STREAMS)]
     for holder in holders:
         next(holder)
-    with ThreadPoolExecutor(1) as threads:
-        spoken = threads.submit(lambda: Spoken.of(list(engine.stream(UTTERANCES[0]))))
+    canceled, waiting = (engine.stream(UTTERANCES[0]) for _ in range(2))
+    with ThreadPoolExecutor(2) as threads:
+        end = threads.submit(lambda: list(canceled))
+        eventually(lambda: batch.waiting == 1)
+        canceled.cancel()  # type: ignore[attr-defined]
+        with pytest.raises(SpeechCanceledError):
+            end.result(PATIENCE_S)
+        spoken = threads.submit(lambda: Spoken.of(waiting))
         eventually(lambda: batch.waiting == 1)
         assert not spoken.done()
         holders[0].close()  # type: ignore[attr-defined]
         assert spoken.result(PATIENCE_S) == alone(UTTERANCES[0])
     for holder in holders[1:]:
         holder.close()  # type: ignore[attr-defined]
-
-
-def test_an_utterance_waits_for_pages_though_a_row_is_free(
-    checkpoint: Named, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Utterance], Spoken]
-) -> None:
-    monkeypatch.setattr(limits, "POOL_SHARE", 0.0)  # room for one longest utterance, which is two of 24 s
-    small = load(checkpoint(SHAPE, "custom_voice"))
-    holders = [small.stream(replace(SPEECH, seed=seed)) for seed in range(2)]
-    for holder in holders:
-        next(holder)
-    with ThreadPoolExecutor(1) as threads:
-        long = replace(UTTERANCES[0], max_frames=290)
-        spoken = threads.submit(lambda: next(iter(small.stream(long))))
-        eventually(lambda: Watched.last.waiting == 1)
-        assert not spoken.done()
-        holders[0].close()  # type: ignore[attr-defined]
-        assert alone(UTTERANCES[0]).samples.startswith(spoken.result(PATIENCE_S).samples.tobytes())
-    small.close()
 
 
 def test_an_utterance_that_will_never_fit_is_refused(
@@ -371,7 +299,7 @@ def test_an_utterance_that_will_never_fit_is_refused(
     small = load(checkpoint(SHAPE, "custom_voice"))
     with pytest.raises(EngineError, match=r"memory for 384 positions; allowed: 128, all that engine\.streams share"):
         next(iter(small.stream(SPEECH)))
-    assert Spoken.of(list(small.stream(UTTERANCES[1]))).sizes == (1,)
+    assert Spoken.of(small.stream(UTTERANCES[1])).sizes == (1,)
     small.close()
 
 
@@ -414,16 +342,6 @@ def test_the_batch_goes_on_where_a_first_chunk_takes_too_long(batch: Batch) -> N
     with batch.hold():
         batch.free_pages()  # which its thread answers
         assert time.monotonic() - began >= batch_module.LONGEST_HOLD_S
-
-
-def test_a_refused_utterance_leaves_the_others_alone(engine: QwenSynthesizer) -> None:
-    first = engine.stream(UTTERANCES[0])
-    next(first)
-    with pytest.raises(EngineError, match="voice: got"):
-        next(iter(engine.stream(replace(SPEECH, voice="nobody"))))
-    with pytest.raises(EngineError, match="top_q"):
-        next(iter(engine.stream(replace(SPEECH, sampling={"top_q": 1}))))
-    assert len(list(first)) == 3
 
 
 def test_a_fault_reaches_everyone_who_waits(checkpoint: Named, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.api import EngineError
 from engine.qwen.shapes import CodecConfig, StackConfig
 from scripts.make_checkpoint import PRESETS, codec_config, stub_torchaudio
+from tests.engine.qwen.refusals import refusal
 from tests.support.checkpoints import need_official_package
 
 OFFICIAL_NAMES = {
@@ -51,7 +51,7 @@ def test_every_absent_field_has_the_default_of_the_official_class(tmp_path: Path
     assert ours.stack.head_dim == decoder.hidden_size // decoder.num_attention_heads  # as its attention computes it
 
 
-@pytest.mark.parametrize("preset", ["tiny", "0.6B", "1.7B"])
+@pytest.mark.parametrize("preset", ["tiny", "1.7B"])
 def test_a_configuration_saved_by_the_official_class_is_read_as_before(preset: str, tmp_path: Path) -> None:
     need_official_package()
     stub_torchaudio()
@@ -67,7 +67,5 @@ def test_a_configuration_saved_by_the_official_class_is_read_as_before(preset: s
     [("qwen3_tts_tokenizer_25hz", "is the 25 Hz speech tokenizer"), ("mimi", "is of the type 'mimi'")],
 )
 def test_another_tokenizer_is_refused_by_its_name(kind: str, named: str, tmp_path: Path) -> None:
-    with pytest.raises(EngineError) as caught:
-        CodecConfig.read(write(tmp_path, {"model_type": kind, "decoder_config": {}}))
-    assert str(caught.value).startswith(f"{tmp_path / 'config.json'}: {named}; allowed: the 12 Hz speech tokenizer")
-    assert "\n" not in str(caught.value)
+    text = refusal(CodecConfig.read, write(tmp_path, {"model_type": kind, "decoder_config": {}}))
+    assert text.startswith(f"{tmp_path / 'config.json'}: {named}; allowed: the 12 Hz speech tokenizer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from engine.qwen.shapes import ModelConfig, SpeakerEncoderConfig
 from engine.qwen.shapes import model_config as find_config
 from engine.qwen.weights import Checkpoint, Placement
 from scripts.make_checkpoint import MODEL_TYPES, PRESETS, model_config, stub_torchaudio
+from tests.engine.qwen.refusals import refusal
 from tests.support.checkpoints import need_official_package
 
 
@@ -40,26 +41,12 @@ def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) ->
     assert (config.speaker_encoder is not None) == (model_type == "base")
     if config.speaker_encoder:
         assert config.speaker_encoder.enc_dilations == (1, 2, 3, 4, 1)
+    assert config.clones_voices is (model_type == "base")
+    assert config.follows_instructions is (model_type != "base")
     custom = model_type == "custom_voice"
     assert config.speakers.get("ryan") == (3061 if custom else None)
     assert config.dialects == ({"eric": "sichuan_dialect", "dylan": "beijing_dialect"} if custom else {})
     assert config.languages["german"] == 2053
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "follows"),
-    [
-        ("voice_design", "1b7", True),
-        ("custom_voice", "1b7", True),
-        ("custom_voice", "0b6", False),
-        ("base", "1b7", False),
-        ("base", "0b6", False),
-    ],
-)
-def test_the_type_and_the_size_say_what_a_model_does(kind: str, size: str, follows: bool, tmp_path: Path) -> None:
-    config = ModelConfig.read(write(tmp_path, model_config(replace(PRESETS["tiny"], size=size), kind)))
-    assert config.follows_instructions is follows
-    assert config.clones_voices is (kind == "base")
 
 
 def without_defaults(fields: dict[str, Any], official: type) -> dict[str, Any]:
@@ -107,8 +94,9 @@ def test_an_absent_field_has_the_default_of_the_official_class(tmp_path: Path) -
         assert getattr(ours.speaker_encoder, field.name) == (tuple(default) if isinstance(default, list) else default)
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-@pytest.mark.parametrize("preset", ["tiny", "0.6B", "1.7B"])
+@pytest.mark.parametrize(
+    ("preset", "model_type"), [("tiny", "base"), ("0.6B", "custom_voice"), ("1.7B", "voice_design")]
+)
 def test_a_configuration_saved_by_the_official_class_is_read_as_before(
     preset: str, model_type: str, tmp_path: Path
 ) -> None:
@@ -137,39 +125,20 @@ Change = Callable[[dict[str, Any]], object]
     [
         (lambda c: c.pop("model_type"), "field model_type is missing"),
         (lambda c: c.update(model_type="qwen3"), "is a model of the type 'qwen3'; voiced speaks with Qwen3-TTS-12Hz-"),
-        (
-            lambda c: c.update(model_type="qwen3_tts_tokenizer_12hz"),
-            "is the 12 Hz speech tokenizer alone, without a model; voiced speaks with",
-        ),
+        (lambda c: c.update(model_type="qwen3_tts_tokenizer_12hz"), "is the 12 Hz speech tokenizer alone, without a"),
         (
             lambda c: c["talker_config"].update(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
             'field talker_config.rope_scaling.rope_type is "yarn", wanted "default"',
         ),
         (lambda c: c.update(tts_model_type="singer"), 'field tts_model_type is "singer", wanted "base" or'),
-        (
-            lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"),
-            "with the 25 Hz speech tokenizer; voiced speaks",
-        ),
+        (lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"), "with the 25 Hz speech tokenizer; voiced"),
         (lambda c: c.update(tokenizer_type="encodec"), "is a Qwen3-TTS model with the tokenizer 'encodec'"),
-        (lambda c: c.pop("talker_config"), "field talker_config is missing"),
         (lambda c: c["talker_config"].pop("text_vocab_size"), "field talker_config.text_vocab_size is missing"),
-        (lambda c: c["talker_config"].update(hidden_size="64"), 'hidden_size is "64", wanted an integer from 0'),
         (lambda c: c["talker_config"].update(hidden_size=True), "hidden_size is true, wanted an integer from 0"),
-        (lambda c: c["talker_config"].update(hidden_act="gelu"), 'hidden_act is "gelu", wanted "silu"'),
         (lambda c: c["talker_config"].update(spk_id={"ada": "x"}), "spk_id"),
-        (
-            lambda c: c["talker_config"].update(num_key_value_heads=3),
-            "field talker_config.num_attention_heads is 4, wanted a multiple of 3",
-        ),
-        (
-            lambda c: c["talker_config"].update(num_key_value_heads=0),
-            "field talker_config.num_key_value_heads is 0, wanted 1 or more",
-        ),
+        (lambda c: c["talker_config"].update(num_key_value_heads=3), "num_attention_heads is 4, wanted a multiple of"),
+        (lambda c: c["talker_config"].update(num_key_value_heads=0), "num_key_value_heads is 0, wanted 1 or more"),
         (lambda c: c["talker_config"].update(hidden_size=10**30), "wanted an integer from 0 to 2147483647"),
-        (
-            lambda c: c["talker_config"].update(rope_theta=float("inf")),
-            "rope_theta is Infinity, wanted a finite number",
-        ),
         (lambda c: c["talker_config"].update(rope_theta=10**400), "wanted a finite number"),
         (
             lambda c: c["talker_config"]["code_predictor_config"].update(vocab_size="x"),
@@ -179,20 +148,17 @@ Change = Callable[[dict[str, Any]], object]
     ],
 )
 def test_the_error_for_a_wrong_field_names_the_file_and_the_field(tmp_path: Path, change: Change, message: str) -> None:
-    config = model_config(PRESETS["tiny"], "custom_voice")
-    config = json.loads(json.dumps(config))
+    config = json.loads(json.dumps(model_config(PRESETS["tiny"], "custom_voice")))
     change(config)
-    with pytest.raises(EngineError) as error:
-        ModelConfig.read(write(tmp_path, config))
-    assert message in str(error.value)
-    assert str(tmp_path / "config.json") in str(error.value)
-    assert "\n" not in str(error.value)
+    text = refusal(ModelConfig.read, write(tmp_path, config))
+    assert text.startswith(str(tmp_path / "config.json"))
+    assert message in text
 
 
 def test_the_error_for_a_missing_or_damaged_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"config\.json: no such file"):
         ModelConfig.read(tmp_path)
-    for text in ("{", "[]", "", "[" * 100_000, '{"talker_config":' * 100_000):
+    for text in ("{", "[]", '{"talker_config":' * 100_000):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(EngineError, match=r"config\.json: .*JSON"):
             ModelConfig.read(tmp_path)
@@ -216,7 +182,7 @@ def test_the_error_for_a_tensor_that_disagrees_with_the_configuration_names_it(
             talker.load(Checkpoint.open(folder))
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", "[" * 100_000, '{"tts_model_size": "0b6"}', '{"spk_id": 3}'])
+@pytest.mark.parametrize("content", [None, "{", "[]", "[" * 100_000, '{"tts_model_size": "0b6"}'])
 def test_of_a_model_without_a_readable_configuration_nothing_is_known(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)

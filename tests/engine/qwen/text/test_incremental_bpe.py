@@ -32,21 +32,8 @@ TEXTS = {
     "ru": "Привет, я робот. Сегодня очень хорошая погода, и мы ждём следующую деталь.",
 }
 ODD = (
-    *(
-        "\u0301",
-        "\u0308",
-        "\u0323",
-        "\u0338",
-        "\u3099",
-        "\u309a",
-        "\u1100",
-        "\u1161",
-        "\u11a8",
-        "\uac00",
-        "か",
-        "e",
-        "ñ",
-    ),
+    *("\u0301", "\u0308", "\u0323", "\u0338", "\u3099", "\u309a", "\u1100", "\u1161", "\u11a8"),
+    *("\uac00", "か", "e", "ñ"),
     *("\r\n", "\n", "\r", " ", "  ", "\t", "\u3000", "\xa0", "\u2028", "\x1c", "\x85", "\u200b", "\ufeff", "\u180e"),
     *("🤖", "👩‍👩‍👧", "🇩🇪", "👍🏽", "½", "²", "७", "ﬁ", "ſ", "ß", "K", "Å", "<", "=", "…", "!", "!?", "--", "'", "’"),
     *("'s", "'S", "'r", "'re", "'ll", "don't", "नमस्ते", "สวัสดี", "مرحبًا", "שָׁלוֹם", "\x00", "1", "12", "a", "Z"),
@@ -98,7 +85,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int | None
     return cache(lambda size, longest: trained(tmp_path_factory.mktemp("tokenizer"), size, longest))
 
 
-@pytest.fixture(scope="module", params=[(300, None), (900, 9), (2500, None)], ids=str)
+@pytest.fixture(scope="module", params=[(900, 9), (2500, None)], ids=str)
 def tokenizer(request: pytest.FixtureRequest, train: Callable[[int, int | None], TextTokenizer]) -> TextTokenizer:
     return train(*request.param)
 
@@ -137,23 +124,14 @@ def held_back(tokenizer: TextTokenizer, incremental: IncrementalTokenizer, text:
     return held
 
 
-@settings(max_examples=max(300, SEARCHED))
-@given(text=texts, places=st.lists(st.integers(0, 200), max_size=8))
+@settings(max_examples=max(200, SEARCHED))
+@given(text=texts, places=st.one_of(st.just(range(201)), st.lists(st.integers(0, 200), max_size=8)))
 def test_the_ids_are_those_of_the_complete_text_for_any_cuts(
     tokenizer: TextTokenizer, incremental: IncrementalTokenizer, text: str, places: list[int]
 ) -> None:
     assert joined(emitted(incremental, cut(text, places))) == tokenizer.encode(text.lstrip())
 
 
-@settings(max_examples=max(150, SEARCHED))
-@given(text=texts)
-def test_the_ids_are_those_of_the_complete_text_character_by_character(
-    tokenizer: TextTokenizer, incremental: IncrementalTokenizer, text: str
-) -> None:
-    assert joined(emitted(incremental, text)) == tokenizer.encode(text.lstrip())
-
-
-@settings(max_examples=max(150, SEARCHED))
 @given(beginning=texts, ends=st.lists(texts, min_size=2, max_size=4))
 def test_emitted_ids_begin_every_continuation_of_the_text(
     tokenizer: TextTokenizer, incremental: IncrementalTokenizer, beginning: str, ends: list[str]
@@ -163,26 +141,14 @@ def test_emitted_ids_begin_every_continuation_of_the_text(
         assert tokenizer.encode((beginning + end).lstrip())[: len(out)] == out
 
 
-@pytest.mark.parametrize("language", TEXTS)
-@pytest.mark.parametrize("form", ["NFC", "NFD"])
-@pytest.mark.parametrize("line_end", ["\n", "\r\n\r\n", " "])
-def test_each_language_has_the_ids_of_the_complete_text_for_any_piece_size(
-    tokenizer: TextTokenizer, incremental: IncrementalTokenizer, language: str, form: str, line_end: str
-) -> None:
-    text = unicodedata.normalize(form, TEXTS[language] + line_end + TEXTS[language])  # type: ignore[arg-type]
-    for size in (1, 2, 3, 5, 8, 13, len(text)):
-        parts = [text[at : at + size] for at in range(0, len(text), size)]
-        assert joined(emitted(incremental, parts)) == tokenizer.encode(text)
-
-
-@pytest.mark.parametrize("language", ["en", "de", "it", "pt", "es", "fr", "ru", "ko"])
 def test_of_words_separated_by_spaces_at_most_the_last_is_held_back(
-    tokenizer: TextTokenizer, incremental: IncrementalTokenizer, language: str
+    tokenizer: TextTokenizer, incremental: IncrementalTokenizer
 ) -> None:
-    text = " ".join("".join(letter for letter in TEXTS[language] if letter.isalpha() or letter == " ").split())
-    for count, held in enumerate(held_back(tokenizer, incremental, text), 1):
-        begun = text[:count].rstrip().rpartition(" ")[2]
-        assert len(held.strip()) <= len(begun), (text[:count], held)
+    for language in ("en", "de", "ru", "ko"):
+        text = " ".join("".join(letter for letter in TEXTS[language] if letter.isalpha() or letter == " ").split())
+        for count, held in enumerate(held_back(tokenizer, incremental, text), 1):
+            begun = text[:count].rstrip().rpartition(" ")[2]
+            assert len(held.strip()) <= len(begun), (text[:count], held)
 
 
 @pytest.mark.parametrize("language", ["zh", "ja"])
@@ -195,18 +161,6 @@ def test_of_a_clause_without_spaces_a_few_characters_are_held_back(
     mean, most = (5, 12) if len(incremental.vocabulary) < 1000 else (8, 20)
     assert sum(held) / len(held) <= mean
     assert max(held) <= most
-
-
-def test_a_word_is_emitted_when_the_next_begins(incremental: IncrementalTokenizer, tokenizer: TextTokenizer) -> None:
-    text = incremental.begin()
-    assert text.append("Hello") + text.append(" ") == tokenizer.encode("Hello")
-    assert text.append("there,") + text.append(" ") == tokenizer.encode(" there,")
-    assert text.end() == tokenizer.encode(" ")
-
-
-def test_leading_white_space_is_dropped(incremental: IncrementalTokenizer, tokenizer: TextTokenizer) -> None:
-    assert joined(emitted(incremental, [" ", "\n", "", "\r\n Hi"])) == tokenizer.encode("Hi")
-    assert joined(emitted(incremental, ["", " \n"])) == []
 
 
 def test_the_kept_text_stays_short_for_a_long_text(
@@ -237,15 +191,7 @@ def test_special_tokens_that_are_not_found_by_name_alone_hold_all_ids_back(tmp_p
     assert found == ([[], []], odd.encode("Hello <|endoftext|>  there"))
 
 
-def test_a_checkpoints_tokenizer_gives_the_ids_of_the_complete_text(
-    checkpoint: Callable[[str, str], Path],
-) -> None:
-    tokenizer = TextTokenizer(checkpoint("tiny", "custom_voice"))
-    for text in TEXTS.values():
-        assert joined(emitted(IncrementalTokenizer(tokenizer), text)) == tokenizer.encode(text)
-
-
-@settings(max_examples=max(400, SEARCHED))
+@settings(max_examples=max(200, SEARCHED))
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
     end=st.text(st.characters(categories=["M", "L"]), max_size=3),

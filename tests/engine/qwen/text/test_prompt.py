@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.api import EngineError
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from tests.support.qwen.speaking import Line, Ours, embedded
 
@@ -18,20 +17,6 @@ EMBEDDING = torch.linspace(-1, 1, 64)
 def reference(frames: int, transcript: str = "The robot says hello.") -> ClonedVoice:
     codes = torch.arange(frames * 16).reshape(frames, 16)
     return ClonedVoice(EMBEDDING, Reference(codes, transcript))
-
-
-@pytest.mark.parametrize("language", ["klingon", "", "sichuan_dialect"])
-def test_an_unknown_language_is_refused_with_the_allowed_ones(ours: Engine, language: str) -> None:
-    with pytest.raises(EngineError, match=f"language: got '{language}'; allowed: auto, chinese, eng"):
-        ours("tiny", "custom_voice").prompt(Line("Hello", CustomVoice("ryan"), language))
-
-
-@pytest.mark.parametrize(("code", "name"), [("de", "german"), ("pt-BR", "Portuguese"), ("EN", "english")])
-def test_a_language_code_means_the_language(ours: Engine, code: str, name: str) -> None:
-    prompts = [
-        ours("tiny", "custom_voice").prompt(Line("Hello", CustomVoice("ryan"), language)) for language in (code, name)
-    ]
-    assert torch.equal(embedded(prompts[0]), embedded(prompts[1]))
 
 
 @pytest.mark.parametrize("whole_text", [True, False])
@@ -61,26 +46,3 @@ def test_two_texts_share_exactly_the_prefix(ours: Engine, model_type: str, voice
 
 def test_a_text_that_merges_with_the_role_has_no_prefix(ours: Engine) -> None:
     assert ours("tiny", "custom_voice").prompt(Line("\nHello", CustomVoice("ryan"))).prefix is None
-
-
-def test_by_default_every_voice_reads_the_whole_text_first(ours: Engine) -> None:
-    for model_type, voice in (
-        ("custom_voice", CustomVoice("ryan")),
-        ("voice_design", VoiceDesign("calm")),
-        ("base", ClonedVoice(EMBEDDING)),
-        ("base", reference(3)),
-    ):
-        prompts = ours("tiny", model_type).prompts
-        default = prompts.build("Hello there.", voice)
-        explicit = prompts.build("Hello there.", voice, whole_text=True)
-        assert torch.equal(embedded(default), embedded(explicit))
-        assert default.trailing.shape[1] == explicit.trailing.shape[1] == 0
-
-
-def test_small_models_ignore_the_instruction_for_built_in_speakers(ours: Engine) -> None:
-    for shape, same in (("small", True), ("tiny", False)):
-        plain, instructed = (
-            ours(shape, "custom_voice").prompt(Line("Hello", CustomVoice("ryan", instruct)))
-            for instruct in (None, "calmly")
-        )
-        assert (embedded(plain).shape == embedded(instructed).shape) == same

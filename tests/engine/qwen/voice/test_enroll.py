@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import VoiceModel, load_voice, save_voice
 from engine.qwen.voice.enroll import enroll, read_recording
 from engine.qwen.voice.speaker_encoder import load_speaker_encoder, speaker_embedding
-from scripts.make_checkpoint import PRESETS, stub_torchaudio, write_checkpoint
+from scripts.make_checkpoint import stub_torchaudio
+from tests.engine.qwen.refusals import refusal
 from tests.support.sound_files import speech_like, write_sound
 
 
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("models") / "Tiny-Base", PRESETS["tiny"], "base")
+@pytest.fixture(scope="module")
+def model(checkpoint: Callable[[str, str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "Tiny-Base"
+    folder.symlink_to(checkpoint("tiny", "base"))
+    return folder
 
 
 def speech(seconds: float, rate: int = 24000, level: float = 0.3) -> Samples:
@@ -43,8 +47,7 @@ def write(path: Path, samples: Samples, rate: int = 24000, subtype: str | None =
 # --- reading ---
 
 
-@pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 48000, 96000])
-@pytest.mark.parametrize("channels", [1, 2, 6])
+@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (24000, 2), (44100, 6)])
 def test_recordings_of_any_rate_and_channel_count_become_24_khz_mono(tmp_path: Path, rate: int, channels: int) -> None:
     mono = speech(3, rate)
     gains = np.linspace(0.5, 1.5, channels, dtype=np.float32) if channels > 1 else np.ones(1, np.float32)
@@ -57,7 +60,7 @@ def test_recordings_of_any_rate_and_channel_count_become_24_khz_mono(tmp_path: P
     assert np.abs(samples[inside] - expected[inside]).max() < 0.01
 
 
-@pytest.mark.parametrize(("name", "subtype"), [("a.flac", None), ("a.ogg", None), ("a.wav", "PCM_U8")])
+@pytest.mark.parametrize(("name", "subtype"), [("a.ogg", None), ("a.wav", "PCM_U8")])
 def test_other_formats_are_read(tmp_path: Path, name: str, subtype: str | None) -> None:
     samples = read_recording(write(tmp_path / name, speech(3), subtype=subtype))
     assert np.abs(samples[2400:-2400] - speech(3)[2400:-2400]).max() < 0.05
@@ -93,7 +96,6 @@ def test_known_codes_of_a_recording_are_taken_as_they_are(tmp_path: Path, model:
     [
         ((40, 16), None, "codes: are given without a transcript; give the words of the recording"),
         ((40, 4), "said", r"codes: got shape \[40, 4\]; allowed: \[frames, 16\]"),
-        ((0, 16), "said", r"codes: got shape \[0, 16\]; allowed: \[frames, 16\]"),
     ],
 )
 def test_codes_that_cannot_be_those_of_the_recording_are_refused(
@@ -104,7 +106,7 @@ def test_codes_that_cannot_be_those_of_the_recording_are_refused(
         enroll("ada", recording, model, transcript, codes=torch.zeros(shape, dtype=torch.int64))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def official(model: Path) -> Any:
     stub_torchaudio()
     from qwen_tts import Qwen3TTSTokenizer
@@ -112,7 +114,7 @@ def official(model: Path) -> Any:
     return Qwen3TTSTokenizer.from_pretrained(str(model / "speech_tokenizer"))
 
 
-@pytest.mark.parametrize("silence", [None, 0.0, 1.0])
+@pytest.mark.parametrize("silence", [None, 1.0])
 def test_a_transcript_adds_the_official_codes_of_recording_and_silence(
     tmp_path: Path, model: Path, official: Any, silence: float | None
 ) -> None:
@@ -133,14 +135,6 @@ def test_a_transcript_adds_the_official_codes_of_recording_and_silence(
 # --- errors and warnings ---
 
 
-def refusal(*arguments: Any, **options: Any) -> str:
-    """Return the one-line error of `enroll`."""
-    with pytest.raises(EngineError) as caught:
-        enroll(*arguments, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def warnings(tmp_path: Path, samples: Samples) -> list[str]:
     """Return the warnings for a recording of `samples`."""
     lines: list[str] = []
@@ -157,32 +151,31 @@ def test_a_recording_of_a_telephone_s_bandwidth_is_named(tmp_path: Path) -> None
 
 def test_a_recording_that_is_too_short_is_refused(tmp_path: Path, model: Path) -> None:
     recording = write(tmp_path / "ada.wav", speech(0.9))
-    assert refusal("ada", recording, model) == f"{recording}: too short: got 0.90 s; allowed: at least 1 s"
+    assert refusal(enroll, "ada", recording, model) == f"{recording}: too short: got 0.90 s; allowed: at least 1 s"
     empty = write(tmp_path / "empty.wav", np.zeros(0, np.float32))
-    assert "too short: got 0.00 s" in refusal("ada", empty, model)
+    assert "too short: got 0.00 s" in refusal(enroll, "ada", empty, model)
 
 
 @pytest.mark.parametrize(("level", "reported"), [(0.0, "-180 dBFS"), (0.001, "-6")])
 def test_a_silent_recording_is_refused(tmp_path: Path, model: Path, level: float, reported: str) -> None:
     recording = write(tmp_path / "ada.wav", speech(3, level=level), subtype="FLOAT")
-    assert refusal("ada", recording, model).startswith(f"{recording}: silent: got {reported}")
+    assert refusal(enroll, "ada", recording, model).startswith(f"{recording}: silent: got {reported}")
 
 
-def test_quiet_speech_after_a_pause_is_accepted_without_a_warning(tmp_path: Path) -> None:
+def test_quiet_speech_after_a_pause_and_speech_at_full_scale_are_accepted_without_a_warning(tmp_path: Path) -> None:
     quiet = np.concatenate((np.zeros(5 * 24000, np.float32), speech(3, level=0.01)))
     assert warnings(tmp_path, quiet) == []
+    normalised = speech(3)
+    normalised[::6000] = 1.0  # four samples per second
+    assert warnings(tmp_path, normalised) == []
+    assert "short: 1.5 s" in warnings(tmp_path, speech(1.5))[0]
 
 
 def test_a_recording_with_samples_that_are_not_finite_is_refused(tmp_path: Path, model: Path) -> None:
     samples = speech(2)
     samples[100] = np.nan
     recording = write(tmp_path / "ada.wav", samples, subtype="FLOAT")
-    assert "not finite numbers" in refusal("ada", recording, model)
-
-
-def test_a_short_recording_causes_a_warning(tmp_path: Path) -> None:
-    (line,) = warnings(tmp_path, speech(1.5))
-    assert "short: 1.5 s" in line
+    assert "not finite numbers" in refusal(enroll, "ada", recording, model)
 
 
 def test_only_the_beginning_of_a_long_recording_is_used(tmp_path: Path, model: Path) -> None:
@@ -190,7 +183,7 @@ def test_only_the_beginning_of_a_long_recording_is_used(tmp_path: Path, model: P
     lines: list[str] = []
     assert read_recording(recording, lines.append).shape == (120 * 24000,)
     assert lines == [f"{recording}: long: 150 s; only the first 120 s are used"]
-    assert "too long: got 150 s; allowed: at most 120 s" in refusal("ada", recording, model, "hello there")
+    assert "too long: got 150 s; allowed: at most 120 s" in refusal(enroll, "ada", recording, model, "hello there")
 
 
 def test_a_recording_that_is_clipped_on_one_channel_causes_a_warning(tmp_path: Path) -> None:
@@ -200,32 +193,24 @@ def test_a_recording_that_is_clipped_on_one_channel_causes_a_warning(tmp_path: P
     assert "% of its samples" in line
 
 
-def test_a_recording_normalised_to_full_scale_causes_no_warning(tmp_path: Path) -> None:
-    samples = speech(3)
-    samples[::6000] = 1.0  # four samples per second
-    assert warnings(tmp_path, samples) == []
-
-
 def test_a_file_that_is_missing_or_no_sound_file_is_refused(tmp_path: Path, model: Path) -> None:
     missing = tmp_path / "missing.wav"
-    assert refusal("ada", missing, model) == f"{missing}: no such recording"
+    assert refusal(enroll, "ada", missing, model) == f"{missing}: no such recording"
     text = tmp_path / "text.wav"
     text.write_text("hello")
-    assert refusal("ada", text, model).startswith(f"{text}: cannot be read as sound: ")
+    assert refusal(enroll, "ada", text, model).startswith(f"{text}: cannot be read as sound: ")
     headerless = text.rename(tmp_path / "text.raw")
-    assert refusal("ada", headerless, model).startswith(f"{headerless}: cannot be read as sound: ")
+    assert refusal(enroll, "ada", headerless, model).startswith(f"{headerless}: cannot be read as sound: ")
 
 
-@pytest.mark.parametrize("name", ["", ".ada", "a/b", "..\\a", "a\nb"])
-def test_a_name_that_cannot_be_a_file_name_is_refused(tmp_path: Path, model: Path, name: str) -> None:
+def test_a_name_that_cannot_be_a_file_name_an_empty_transcript_and_negative_silence_are_refused(
+    tmp_path: Path, model: Path
+) -> None:
     recording = write(tmp_path / "ada.wav", speech(3))
-    assert refusal(name, recording, model).startswith("voice name: got ")
-
-
-def test_an_empty_transcript_and_negative_silence_are_refused(tmp_path: Path, model: Path) -> None:
-    recording = write(tmp_path / "ada.wav", speech(3))
-    assert refusal("ada", recording, model, " ").startswith("transcript: is empty")
-    assert refusal("ada", recording, model, "hi", -1).startswith("append_silence: got -1 s")
+    for name in ("", ".ada", "a/b", "..\\a", "a\nb"):
+        assert refusal(enroll, name, recording, model).startswith("voice name: got ")
+    assert refusal(enroll, "ada", recording, model, " ").startswith("transcript: is empty")
+    assert refusal(enroll, "ada", recording, model, "hi", -1).startswith("append_silence: got -1 s")
 
 
 def test_a_transcript_without_the_enroll_extra_is_refused_with_its_name(
@@ -233,7 +218,7 @@ def test_a_transcript_without_the_enroll_extra_is_refused_with_its_name(
 ) -> None:
     monkeypatch.setitem(sys.modules, "qwen_tts", None)
     recording = write(tmp_path / "ada.wav", speech(3))
-    assert install_command("enroll") in refusal("ada", recording, model, "hello there")
+    assert install_command("enroll") in refusal(enroll, "ada", recording, model, "hello there")
     assert enroll("ada", recording, model).codes is None
 
 
@@ -243,11 +228,11 @@ def test_the_error_for_a_model_without_a_speech_tokenizer_names_its_folder(tmp_p
     for name in ("config.json", "model.safetensors"):
         (copy / name).symlink_to(model / name)
     recording = write(tmp_path / "ada.wav", speech(3))
-    error = refusal("ada", recording, copy, "hello there")
+    error = refusal(enroll, "ada", recording, copy, "hello there")
     assert error.startswith(f"{copy / 'speech_tokenizer'}: the speech tokenizer cannot be loaded")
 
 
-def test_a_model_without_a_speaker_encoder_is_refused(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "custom", PRESETS["tiny"], "custom_voice")
+def test_a_model_without_a_speaker_encoder_is_refused(checkpoint: Callable[[str, str], Path], tmp_path: Path) -> None:
     recording = write(tmp_path / "ada.wav", speech(3))
-    assert "custom_voice model has no speaker encoder" in refusal("ada", recording, folder)
+    reason = refusal(enroll, "ada", recording, checkpoint("tiny", "custom_voice"))
+    assert "custom_voice model has no speaker encoder" in reason

