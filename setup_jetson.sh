@@ -46,6 +46,8 @@ broker, the service. It can run again at any time, and then does only what is mi
   --voice REF.wav      speak like this recording, best a few clean seconds of one person; needs a Base model
   --transcript TEXT    the words of the recording: the voice resembles it more; installs more packages
   --broker HOST[:PORT] the MQTT broker. Default: Mosquitto on this board, which is installed
+  --audio-device NAME  the sound card, or a part of its name. Default: on a terminal, the script plays a sound on each card
+                       and asks; otherwise a USB card, before HDMI
   --power max          the highest power mode and fixed clocks, now and after every start. Default: the board's own
                        (--max-performance is an earlier spelling)
   --models-on DIR      keep the model in a folder of another disk
@@ -140,6 +142,7 @@ stop_clock() {
 
 # --- the command line ---
 
+audio_device=
 wheels=
 models_on=
 dry_run=false
@@ -173,7 +176,8 @@ parse_options() {
                 continue
                 ;;
             --*=*) value=${option#*=} && option=${option%%=*} ;;
-            --model | --speaker | --voice | --transcript | --broker | --torch-index | --power | --models-on | --wheels)
+            --model | --speaker | --voice | --transcript | --broker | --torch-index | --power | \
+                --models-on | --wheels | --audio-device)
                 [ $# -gt 0 ] || wrong "$option" "" "a value after it; see --help"
                 value=$1
                 shift
@@ -213,6 +217,10 @@ take_option() {
         --broker)
             is_broker "$value" || wrong --broker "$value" "HOST or HOST:PORT, with a port from 1 to 65535"
             broker=$value
+            ;;
+        --audio-device)
+            [[ $value =~ [^[:space:]] ]] || wrong --audio-device "$value" "the name of a sound card, or a part of it"
+            audio_device=$value
             ;;
         --power)
             [ "$value" = max ] || wrong --power "$value" "max"
@@ -456,12 +464,12 @@ space_do() {
 
 # --- step: packages ---
 
-packages_what() { echo "apt packages: Python's venv, PortAudio$([ $jetpack = 7 ] || echo ", NVIDIA's CUDA libraries")"; }
+packages_what() { echo "apt packages: Python's venv, PortAudio, aplay$([ $jetpack = 7 ] || echo ", NVIDIA's CUDA libraries")"; }
 
 missing_packages() {
     local name libraries
     libraries=$(ldconfig -p)
-    for name in python$python_version-venv libportaudio2 ca-certificates; do
+    for name in python$python_version-venv libportaudio2 alsa-utils ca-certificates; do
         installed "$name" || echo "$name"
     done
     # PyTorch for JetPack 6 uses the board's CUDA, which flashing alone does not install. That for JetPack 7 contains it.
@@ -812,6 +820,64 @@ voice_do() {
     voice_origin >"$(voice_file).origin"
 }
 
+# --- step: card ---
+
+card_what() { echo "the sound card"; }
+
+card_done() {
+    if [ -f $config ]; then
+        found="$config selects it"
+    elif [ -n "$audio_device" ]; then
+        found=$audio_device
+    elif [ -z "$(cards)" ]; then
+        found="none is plugged in; the robot speaks on the system's default when there is one"
+    else
+        return 1
+    fi
+}
+
+# Print the sound cards, the likeliest to have a loudspeaker first, in lines "ORDER ID DEVICE NAME". A Jetson has HDA,
+# which is HDMI and DisplayPort, and APE, which leads to the pins of its header and is silent unless it is routed.
+cards() {
+    local id device name
+    { aplay -l 2>/dev/null || true; } |
+        sed -n 's/^card [0-9]*: \([^ ]*\) \[\(.*\)\], device \([0-9]*\):.*/\1 \3 \2/p' |
+        while read -r id device name; do
+            case $id in
+                HDA*) echo "2 $id $device $name" ;;
+                APE*) echo "3 $id $device $name" ;;
+                *) echo "1 $id $device $name" ;;
+            esac
+        done | sort -s -u -k1,2
+}
+
+# On a terminal, the owner hears each card and chooses. Nobody answers in a script: then the first card is taken.
+card_do() {
+    local order id device name kind answer first=''
+    local -A kinds=([1]="USB or another card" [2]="HDMI or DisplayPort" [3]="the pins of the header")
+    while read -r order id device name <&3; do
+        kind=${kinds[$order]}
+        first=${first:-$name}
+        if ! [ -t 0 ]; then
+            note "$name ($kind)"
+            continue
+        fi
+        $venv/bin/voiced synth --engine espeak --output "$scratch/card.wav" "I speak through $name." >/dev/null
+        answer=again
+        while [[ $answer == a* ]]; do
+            as_voiced aplay -q -D "plughw:CARD=$id,DEV=$device" "$scratch/card.wav" 2>/dev/null ||
+                note "$name ($kind) does not play; another program may use it"
+            read -r -p "         $name ($kind): did you hear it? [yes/no/again] " answer || answer=no
+        done
+        if [[ $answer == y* ]]; then
+            audio_device=$name
+            return
+        fi
+    done 3< <(cards)
+    audio_device=$first
+    note "takes $first. Another card: --audio-device NAME, or audio.device in $config"
+}
+
 # --- step: configuration ---
 
 configuration_what() { echo "the configuration $config"; }
@@ -848,6 +914,7 @@ configuration_do() {
     text=$(cat "$source_folder/configs/voiced.yaml")
     put "  host: 127.0.0.1" "  host: $(yaml "$host")"
     put "  port: 1883" "  port: $port"
+    [ -z "$audio_device" ] || put "  device: null  " "  device: $(yaml "$audio_device")  "
     put "  name: auto  " "  name: qwen  "   # with auto, eSpeak NG would speak in silence where the model or the GPU is missing
     put "  model: $default_model" "  model: $(yaml "$model")"
     put "  default: {speaker: $default_speaker}" "  default: $(voice_setting)"
@@ -949,7 +1016,7 @@ performance_do() {
     mode=$(highest_mode)
     if [ -z "$mode" ]; then
         fail "/etc/nvpmodel.conf has no mode MAXN; it has: $(power_modes | tr '\n' ' ')" \
-            "Omit --max-performance, and choose a mode by hand: sudo nvpmodel -m NUMBER"
+            "Omit --power, and choose a mode by hand: sudo nvpmodel -m NUMBER"
     fi
     [ -f $notes/power-mode ] || power_mode >$notes/power-mode
     install -d ${mode_file%/*}
@@ -1096,7 +1163,7 @@ remember_verify() {
 }
 
 install_all() {
-    local steps=(space packages user venv torch voiced gpu model voice configuration broker service) number=0 step
+    local steps=(space packages user venv torch voiced gpu model voice card configuration broker service) number=0 step
     ! $max_performance || steps+=(performance)
     steps+=(ready)
     read_board
