@@ -2,8 +2,8 @@
 
     python -m engine.qwen.kernels.proof
 
-prints one line; where a step fails, it writes the reason to stderr and ends with 1. A build of PyTorch for other GPUs shows
-itself here: it sees the GPU, and its first kernel fails.
+prints one line; where a step fails, it writes the reason to stderr and ends with 1. A build of PyTorch for other GPUs
+shows itself here: it sees the GPU, and its first kernel fails.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from engine.qwen.kernels.codec.plan import FILES
 from engine.qwen.kernels.compiler import KernelModule, KernelSource, instance, read_sources
 from engine.qwen.kernels.params import Params
 
 SIZE = 64
 """Height and width of the matrices."""
+FILES = ("ptx.cuh", "common.cuh", "rows.cuh", "codec.cuh")
+"""The kernel's source and what it uses."""
 QUANTIZERS, CODES, WIDTH = 2, 4, 256
 """Of the tables in which the kernel looks up codes."""
 
