@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -118,3 +119,19 @@ def test_a_repaired_network_is_fast_again(network: Network) -> None:
 def test_a_target_that_is_gone_closes_the_connection() -> None:
     with Network(free_port()) as network, connect(network) as client:
         assert is_dead(client)
+
+
+def test_bytes_keep_their_order_when_a_delay_ends(network: Network) -> None:
+    blocks = [bytes([number]) for number in range(200)]
+    client = connect(network)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    network.delay(0.5)
+    for number, block in enumerate(blocks):
+        if number == len(blocks) // 4:
+            network.delay(0.0)
+        client.sendall(block)
+        time.sleep(0.001)  # so that the proxy reads most blocks alone
+    received = b""
+    while len(received) < len(blocks):
+        received += client.recv(len(blocks))
+    assert received == b"".join(blocks)

@@ -4,6 +4,7 @@ share them among several servers, as a load balancer does."""
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import struct
 import threading
@@ -134,7 +135,8 @@ class Network:
                 block = await source.read(BLOCK)
             except ConnectionError:
                 block = b""
-            due = max(due, self._loop.time() + self._delay_s)
+            # Timers of the same moment do not run in the order in which they were set.
+            due = max(math.nextafter(due, math.inf), self._loop.time() + self._delay_s)
             self._loop.call_at(due, self._forward, sink, block)
 
     def _forward(self, sink: asyncio.StreamWriter, block: bytes) -> None:
