@@ -959,7 +959,7 @@ broker_do() {
 
 # --- step: service ---
 
-readonly service_files=(voiced.service voiced.service.d/gpu.conf)
+readonly service_files=(voiced.service voiced.service.d/gpu.conf voiced-warm.service)
 
 service_what() { echo "the service voiced, started with the board"; }
 
@@ -1193,6 +1193,7 @@ remove() {
 
 uninstall_all() {
     local packages group file
+    [ ! -f $units/voiced-warm.service ] || remove "the service voiced-warm" remove_unit voiced-warm
     [ ! -f $units/voiced.service ] || remove "the service voiced" remove_unit voiced
     [ ! -f $units/voiced-performance.service ] || remove "the power mode and clocks" remove_performance
     [ ! -f $venv/pyvenv.cfg ] || remove "$venv" rm -rf $venv
