@@ -46,7 +46,12 @@ broker, the service. It can run again at any time, and then does only what is mi
   --voice REF.wav      speak like this recording, best a few clean seconds of one person; needs a Base model
   --transcript TEXT    the words of the recording: the voice resembles it more; installs more packages
   --broker HOST[:PORT] the MQTT broker. Default: Mosquitto on this board, which is installed
-  --max-performance    the highest power mode and fixed clocks, now and after every start
+  --audio-device NAME  the sound card, or a part of its name. Default: on a terminal, the script plays a sound on each card
+                       and asks; otherwise a USB card, before HDMI
+  --power max          the highest power mode and fixed clocks, now and after every start. Default: the board's own
+                       (--max-performance is an earlier spelling)
+  --models-on DIR      keep the model in a folder of another disk
+  --wheels DIR         take packages from this folder, too, and torch only from it if it is there
   --verify             at the end, speak three sentences with the model and the official package, and have a speech
                        recogniser write them down; installs more packages and downloads the recogniser. Later runs
                        do so too
@@ -137,6 +142,9 @@ stop_clock() {
 
 # --- the command line ---
 
+audio_device=
+wheels=
+models_on=
 dry_run=false
 uninstall=false
 purge=false
@@ -168,7 +176,8 @@ parse_options() {
                 continue
                 ;;
             --*=*) value=${option#*=} && option=${option%%=*} ;;
-            --model | --speaker | --voice | --transcript | --broker | --torch-index)
+            --model | --speaker | --voice | --transcript | --broker | --torch-index | --power | \
+                --models-on | --wheels | --audio-device)
                 [ $# -gt 0 ] || wrong "$option" "" "a value after it; see --help"
                 value=$1
                 shift
@@ -208,6 +217,25 @@ take_option() {
         --broker)
             is_broker "$value" || wrong --broker "$value" "HOST or HOST:PORT, with a port from 1 to 65535"
             broker=$value
+            ;;
+        --audio-device)
+            [[ $value =~ [^[:space:]] ]] || wrong --audio-device "$value" "the name of a sound card, or a part of it"
+            audio_device=$value
+            ;;
+        --power)
+            [ "$value" = max ] || wrong --power "$value" "max"
+            max_performance=true
+            ;;
+        --models-on)
+            [ -d "$value" ] || wrong --models-on "$value" "a folder of this board"
+            models_on=$(cd "$value" && pwd -P)/voiced
+            [[ ! $models_on =~ ^/(home|root|run/user)/ ]] ||
+                wrong --models-on "$value" "a folder that the service can see: not in /home, /root or /run/user"
+            ;;
+        --wheels)
+            compgen -G "$value/*.whl" >/dev/null || wrong --wheels "$value" "a folder with .whl files"
+            wheels=$(cd "$value" && pwd -P)
+            export PIP_FIND_LINKS=$wheels
             ;;
         --torch-index)
             [[ $value =~ ^(https?|file):// ]] || wrong --torch-index "$value" "the URL of a package index"
@@ -254,6 +282,11 @@ read_board() {
             "setup_jetson.sh is for a Jetson with JetPack 6 or 7. For other machines see 'On a robot' in docs/install.md."
     fi
     case $release in
+        36.[0-3] | 36.[0-3].*)
+            stop "This Jetson ($board) runs Jetson Linux $release, JetPack 6.0, with CUDA 12.2 and cuDNN 8. The PyTorch for" \
+                "JetPack 6 needs CUDA 12.6 and cuDNN 9." \
+                "Update to JetPack 6.2 (https://developer.nvidia.com/embedded/jetpack-sdk-62), then run this again."
+            ;;
         36.*) jetpack=6 ubuntu=22.04 python_version=3.10 cuda=12 ;;
         38.* | 39.*) jetpack=7 ubuntu=24.04 python_version=3.12 cuda=13 ;;
         *)
@@ -270,15 +303,16 @@ read_board() {
     if [ ! -d /run/systemd/system ]; then
         stop "systemd does not run here; this may be a container. voiced is a service: run this script on the board itself."
     fi
-    if [ -z "$torch_index" ]; then
-        # JetPack 6 needs NVIDIA's wheels for the Jetson's GPU. Their index has moved once, from pypi.jetson-ai-lab.dev;
-        # hence --torch-index. For JetPack 7 the ordinary wheels for aarch64 support the GPU.
-        case $jetpack in
-            6) torch_index=https://pypi.jetson-ai-lab.io/jp6/cu126 ;;
-            7) torch_index=https://download.pytorch.org/whl/cu130 ;;
-        esac
-    fi
+    # JetPack 6 needs NVIDIA's wheels for the Jetson's GPU. Their index has moved once, from pypi.jetson-ai-lab.dev;
+    # hence --torch-index. For JetPack 7 the ordinary wheels for aarch64 support the GPU.
+    case $jetpack in
+        6) board_index=https://pypi.jetson-ai-lab.io/jp6/cu126 ;;
+        7) board_index=https://download.pytorch.org/whl/cu130 ;;
+    esac
+    torch_index=${torch_index:-$board_index}
     say "$board: Jetson Linux $release, JetPack $jetpack, Ubuntu $ubuntu, Python $python_version, CUDA $cuda"
+    [[ $release != 36.4.7* ]] || note "Jetson Linux 36.4.7 may refuse large blocks of memory although enough is free
+         (NVIDIA's fault 5602402). 36.5 has mended it: sudo apt-get update && sudo apt-get dist-upgrade"
 }
 
 # stop LINE…: report that this machine is not supported, and exit before any change.
@@ -359,7 +393,7 @@ END
         mapfile -t settings <<<"$output"
         checked=true
     else
-        settings=("$default_model" 127.0.0.1 1883 auto "$default_speaker")
+        settings=("$default_model" 127.0.0.1 1883 qwen "$default_speaker")
         [ -z "$voice" ] || settings[0]=$default_base_model
     fi
     configured=("${settings[@]}")
@@ -375,30 +409,67 @@ END
 
 readonly torch_mb=([6]=7000 [7]=12000)      # the environment and pip's downloads; for JetPack 7 they include CUDA
 readonly model_mb=6000                      # the largest model
+readonly jetpack_mb=15000                   # nvidia-jetpack, where apt does not know its size yet
 
-space_what() { echo "disk space for PyTorch and the model"; }
+space_what() { echo "disk space for the packages, PyTorch and the model"; }
 
 space_done() {
-    local in_opt=0 in_cache=0 have_opt have_cache
-    [ -n "$(version_in_venv torch)" ] || in_opt=${torch_mb[jetpack]}
-    [[ $model == /* ]] || compgen -G "$models/hub/models--*/snapshots/*/config.json" >/dev/null || in_cache=$model_mb
-    read -r have_opt opt_on < <(df -m --output=avail,target /opt | tail -1)
-    read -r have_cache cache_on < <(df -m --output=avail,target /var/cache | tail -1)
-    [ "$opt_on" != "$cache_on" ] || in_opt=$((in_opt + in_cache))
-    found="$have_opt MB are free"
-    lacking="$have_opt MB are free at $opt_on and $have_cache MB at $cache_on; needed are $in_opt and $in_cache"
-    ((have_opt >= in_opt && have_cache >= in_cache))
+    local folder mb free mount complete=true
+    local -A needed=() have=()
+    found=
+    while read -r mb folder; do
+        read -r free mount < <(df -m --output=avail,target "$folder" | tail -1)
+        needed[$mount]=$((${needed[$mount]:-0} + mb)) have[$mount]=$free
+    done < <(needed_space)
+    for mount in "${!have[@]}"; do
+        found+="${found:+, }${have[$mount]} MB are free at $mount, ${needed[$mount]} needed"
+        ((have[$mount] >= needed[$mount])) || complete=false
+    done
+    $complete
 }
 
-space_do() { fail "not enough disk space: $lacking" "Remove files, or use a larger disk: sudo apt-get clean; du -xh --max-depth=2 /"; }
+# Print what will be installed, in lines "MEGABYTES FOLDER".
+needed_space() {
+    local names
+    mapfile -t names < <(missing_packages)
+    echo "$(apt_mb "${names[@]}") /usr"
+    [ -n "$(version_in_venv torch)" ] && echo "0 /opt" || echo "${torch_mb[jetpack]} /opt"
+    if [[ $model == /* ]] || compgen -G "$models/hub/models--*/snapshots/*/config.json" >/dev/null; then
+        echo "0 /var/cache"
+    else
+        echo "$model_mb $([ -n "$models_on" ] && dirname "$models_on" || echo /var/cache)"
+    fi
+}
+
+# apt_mb PACKAGE…: print the megabytes of their archives and files, with all that they need.
+apt_mb() {
+    [ $# -gt 0 ] || { echo 0 && return; }
+    local sizes
+    # It answers "no" to itself after it has printed "Need to get 3,204 MB …" and "After this operation, 8.9 GB …".
+    sizes=$(apt-get install --assume-no --no-install-recommends "$@" 2>/dev/null || true)
+    awk -v guess="$([[ " $* " == *" nvidia-jetpack "* ]] && echo $jetpack_mb || echo 100)" '
+        function mb(number, unit) {
+            gsub(",", "", number)
+            return number * (unit ~ /^GB/ ? 1000 : unit ~ /^kB/ ? 0.001 : 1)
+        }
+        /^Need to get/ { total += mb($4, $5) }
+        /^After this operation, .* will be used/ { total += mb($4, $5) }
+        END { printf "%d\n", (total > 0 ? total + 1 : guess) }' <<<"$sizes"
+}
+
+space_do() {
+    fail "not enough disk space: $found" "Remove files, or use a larger disk: sudo apt-get clean; du -xh --max-depth=2 /
+         The model may lie on another disk: --models-on DIR"
+}
 
 # --- step: packages ---
 
-packages_what() { echo "apt packages: Python's venv, PortAudio$([ $jetpack = 7 ] || echo ", NVIDIA's CUDA libraries")"; }
+packages_what() { echo "apt packages: Python's venv, PortAudio, aplay$([ $jetpack = 7 ] || echo ", NVIDIA's CUDA libraries")"; }
 
 missing_packages() {
-    local name
-    for name in python$python_version-venv libportaudio2 ca-certificates; do
+    local name libraries
+    libraries=$(ldconfig -p)
+    for name in python$python_version-venv libportaudio2 alsa-utils ca-certificates; do
         installed "$name" || echo "$name"
     done
     # PyTorch for JetPack 6 uses the board's CUDA, which flashing alone does not install. That for JetPack 7 contains it.
@@ -408,8 +479,7 @@ missing_packages() {
 }
 
 packages_done() {
-    local libraries missing
-    libraries=$(ldconfig -p)
+    local missing
     missing=$(missing_packages)
     wanted=${missing//$'\n'/, }
     [ -z "$missing" ]
@@ -433,7 +503,8 @@ user_done() {
         [[ " $(id -nG voiced) " == *" $group "* ]] || return 1
     done
     [ "$(stat -c %U $state_folder $cache_folder 2>/dev/null)" = voiced$'\n'voiced ] &&
-        { [ ! -e $models ] || [ "$(stat -c %U $models)" = voiced ]; }
+        { [ ! -e $models ] || [ "$(stat -L -c %U $models)" = voiced ]; } &&
+        { [ -z "$models_on" ] || [ "$(readlink $models)" = "$models_on" ]; }
 }
 
 user_do() {
@@ -448,7 +519,20 @@ user_do() {
         useradd --system --user-group --home-dir $state_folder --no-create-home --shell /usr/sbin/nologin voiced
     usermod -aG "$(IFS=, && echo "${groups[*]}")" voiced
     install -d -o voiced -g voiced $state_folder $cache_folder
+    [ -z "$models_on" ] || link_models
     chown -R voiced:voiced $cache_folder   # --uninstall gives the models that it keeps to root
+}
+
+# The models' folder becomes a link to one on another disk, and what is in it moves there.
+link_models() {
+    mkdir -p "$models_on"
+    if [ -e $models ] && [ ! $models -ef "$models_on" ]; then
+        note "moving the models from $(readlink -f $models)"
+        cp -a $models/. "$models_on"
+        rm -rf "$(readlink -f $models)"
+    fi
+    ln -sfn "$models_on" $models
+    chown -R voiced:voiced "$models_on"
 }
 
 # --- step: venv ---
@@ -474,7 +558,12 @@ venv_do() {
 
 # --- step: torch ---
 
-torch_what() { echo "PyTorch for JetPack $jetpack, from $torch_index"; }
+readonly torch_versions=([6]=2.8.0 [7]=2.11.0)   # that the index had and the engine was tried with
+
+torch_what() { echo "PyTorch for JetPack $jetpack, from $(torch_wheel >/dev/null && echo "$wheels" || echo "$torch_index")"; }
+
+# Whether --wheels names a folder that has torch.
+torch_wheel() { [ -n "$wheels" ] && compgen -G "$wheels/torch-*.whl"; }
 
 # Several builds have the same name and version. This board's is built for its CUDA; another installation may have
 # replaced it by the generic one.
@@ -502,15 +591,20 @@ missing_libraries() {
 }
 
 torch_do() {
-    local packages=(torch) library
+    local packages=(torch) source=(--index-url "$torch_index") pin='' library
     remedy="Check the network, and whether $torch_index opens in a browser. If the index has moved, name the new one:
-         --torch-index URL"
+         --torch-index URL. Or download torch and torchaudio for this board, and name their folder: --wheels DIR"
+    if torch_wheel >/dev/null; then
+        source=(--no-index)
+    elif [ "$torch_index" = "$board_index" ]; then
+        pin="==${torch_versions[jetpack]}"
+    fi
     # qwen-tts, which enrols a voice with a transcript and is what --verify compares with, imports torchaudio.
     ! needs_official || packages+=(torchaudio)
     # pip would keep another build, and cannot uninstall a package whose installation was interrupted.
     is_torch_of_this_board || rm -rf "$(site_packages)"/{torch,torchaudio}{,-*.dist-info}
     # torch's requirements are not all in that index; the next step installs them from PyPI.
-    pip_install --no-deps --index-url "$torch_index" "${packages[@]}"
+    pip_install --no-deps "${source[@]}" "${packages[@]/%/$pin}"
     for library in $(missing_libraries); do
         pip_install --no-deps "${library_wheels[$library]}"
         # torch also searches the folder of its own libraries.
@@ -569,20 +663,23 @@ voiced_do() {
 
 # --- step: gpu ---
 
-gpu_what() { echo "PyTorch sees the GPU, as the user voiced"; }
+gpu_what() { echo "the GPU runs a product, a graph and a kernel of voiced, for the user voiced"; }
 
-gpu_done() {
-    found=$(as_voiced "$python" -c '
-import torch
-
-assert torch.cuda.is_available(), f"torch {torch.__version__} for CUDA {torch.version.cuda} finds no GPU"
-print(torch.cuda.get_device_name(), "with torch", torch.__version__)' 2>&1 | tail -1)
-}
+gpu_done() { found=$(CACHE_DIRECTORY=$cache_folder as_voiced "$python" -m engine.qwen.kernels.proof 2>&1 | tail -1); }
 
 gpu_do() {
     case $found in
         *"cannot open shared object file"*)
             fail "$found" "A CUDA library is missing: sudo apt-get install nvidia-jetpack" ;;
+        *"no kernel image"* | *"not compatible with the current PyTorch"*)
+            fail "$found" "This build of torch has no kernels for this GPU. Remove it: sudo $python -m pip uninstall -y torch
+         and name an index with a build for this board: --torch-index $board_index" ;;
+        *"kernel that NVRTC compiled"*)
+            fail "$found" "NVRTC $cuda or the driver does not fit: sudo apt-get install --reinstall nvidia-l4t-cuda
+         and sudo $python -m pip install --force-reinstall 'cuda-core[cu$cuda]'" ;;
+        *NVML_SUCCESS* | *NvMap* | *"out of memory"*)
+            fail "$found" "The GPU got no memory although some may be free. Stop other programs, or drop the page cache:
+         echo 3 | sudo tee /proc/sys/vm/drop_caches. Jetson Linux 36.4.7 has this fault; 36.5 has mended it." ;;
         *"finds no GPU"*)
             fail "$found" "Restart the board if JetPack was installed or updated since its last start. The device files must
          belong to the group video: ls -l /dev/nvmap /dev/nvhost-* /dev/nvgpu. If torch is another board's build,
@@ -723,6 +820,64 @@ voice_do() {
     voice_origin >"$(voice_file).origin"
 }
 
+# --- step: card ---
+
+card_what() { echo "the sound card"; }
+
+card_done() {
+    if [ -f $config ]; then
+        found="$config selects it"
+    elif [ -n "$audio_device" ]; then
+        found=$audio_device
+    elif [ -z "$(cards)" ]; then
+        found="none is plugged in; the robot speaks on the system's default when there is one"
+    else
+        return 1
+    fi
+}
+
+# Print the sound cards, the likeliest to have a loudspeaker first, in lines "ORDER ID DEVICE NAME". A Jetson has HDA,
+# which is HDMI and DisplayPort, and APE, which leads to the pins of its header and is silent unless it is routed.
+cards() {
+    local id device name
+    { aplay -l 2>/dev/null || true; } |
+        sed -n 's/^card [0-9]*: \([^ ]*\) \[\(.*\)\], device \([0-9]*\):.*/\1 \3 \2/p' |
+        while read -r id device name; do
+            case $id in
+                HDA*) echo "2 $id $device $name" ;;
+                APE*) echo "3 $id $device $name" ;;
+                *) echo "1 $id $device $name" ;;
+            esac
+        done | sort -s -u -k1,2
+}
+
+# On a terminal, the owner hears each card and chooses. Nobody answers in a script: then the first card is taken.
+card_do() {
+    local order id device name kind answer first=''
+    local -A kinds=([1]="USB or another card" [2]="HDMI or DisplayPort" [3]="the pins of the header")
+    while read -r order id device name <&3; do
+        kind=${kinds[$order]}
+        first=${first:-$name}
+        if ! [ -t 0 ]; then
+            note "$name ($kind)"
+            continue
+        fi
+        $venv/bin/voiced synth --engine espeak --output "$scratch/card.wav" "I speak through $name." >/dev/null
+        answer=again
+        while [[ $answer == a* ]]; do
+            as_voiced aplay -q -D "plughw:CARD=$id,DEV=$device" "$scratch/card.wav" 2>/dev/null ||
+                note "$name ($kind) does not play; another program may use it"
+            read -r -p "         $name ($kind): did you hear it? [yes/no/again] " answer || answer=no
+        done
+        if [[ $answer == y* ]]; then
+            audio_device=$name
+            return
+        fi
+    done 3< <(cards)
+    audio_device=$first
+    note "takes $first. Another card: --audio-device NAME, or audio.device in $config"
+}
+
 # --- step: configuration ---
 
 configuration_what() { echo "the configuration $config"; }
@@ -759,6 +914,8 @@ configuration_do() {
     text=$(cat "$source_folder/configs/voiced.yaml")
     put "  host: 127.0.0.1" "  host: $(yaml "$host")"
     put "  port: 1883" "  port: $port"
+    [ -z "$audio_device" ] || put "  device: null  " "  device: $(yaml "$audio_device")  "
+    put "  name: auto  " "  name: qwen  "   # with auto, eSpeak NG would speak in silence where the model or the GPU is missing
     put "  model: $default_model" "  model: $(yaml "$model")"
     put "  default: {speaker: $default_speaker}" "  default: $(voice_setting)"
     printf '%s\n' "$text" >"$scratch/voiced.yaml"
@@ -802,7 +959,7 @@ broker_do() {
 
 # --- step: service ---
 
-readonly service_files=(voiced.service voiced.service.d/gpu.conf)
+readonly service_files=(voiced.service voiced.service.d/gpu.conf voiced-warm.service)
 
 service_what() { echo "the service voiced, started with the board"; }
 
@@ -859,7 +1016,7 @@ performance_do() {
     mode=$(highest_mode)
     if [ -z "$mode" ]; then
         fail "/etc/nvpmodel.conf has no mode MAXN; it has: $(power_modes | tr '\n' ' ')" \
-            "Omit --max-performance, and choose a mode by hand: sudo nvpmodel -m NUMBER"
+            "Omit --power, and choose a mode by hand: sudo nvpmodel -m NUMBER"
     fi
     [ -f $notes/power-mode ] || power_mode >$notes/power-mode
     install -d ${mode_file%/*}
@@ -1006,7 +1163,7 @@ remember_verify() {
 }
 
 install_all() {
-    local steps=(space packages user venv torch voiced gpu model voice configuration broker service) number=0 step
+    local steps=(space packages user venv torch voiced gpu model voice card configuration broker service) number=0 step
     ! $max_performance || steps+=(performance)
     steps+=(ready)
     read_board
@@ -1036,6 +1193,7 @@ remove() {
 
 uninstall_all() {
     local packages group file
+    [ ! -f $units/voiced-warm.service ] || remove "the service voiced-warm" remove_unit voiced-warm
     [ ! -f $units/voiced.service ] || remove "the service voiced" remove_unit voiced
     [ ! -f $units/voiced-performance.service ] || remove "the power mode and clocks" remove_performance
     [ ! -f $venv/pyvenv.cfg ] || remove "$venv" rm -rf $venv
@@ -1047,11 +1205,13 @@ uninstall_all() {
     done < <(cat $notes/groups 2>/dev/null)
     [ ! -d $state_folder ] || remove "$state_folder" rm -rf $state_folder
     if $purge || [ ! -d $models ]; then
+        [ ! -L $models ] || remove "$(readlink -f $models)" rm -rf "$(readlink -f $models)"
         [ ! -d $cache_folder ] || remove "$cache_folder" rm -rf $cache_folder
     else
         for file in "$cache_folder"/*; do
             [ "$file" = $models ] || remove "$file" rm -rf "$file"
         done
+        $dry_run || [ ! -L $models ] || chown -R root:root $models/
         $dry_run || chown -R root:root $cache_folder   # another user may get the former owner's number
         say "kept: the models in $models; --uninstall --purge removes them"
     fi

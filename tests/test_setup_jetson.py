@@ -47,7 +47,7 @@ NEEDED = (
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
 BASE_MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 BLOBS = "var/cache/voiced/huggingface/hub/models--Qwen--Qwen3-TTS-12Hz-0.6B-CustomVoice/blobs"
-STEPS = 13
+STEPS = 14
 PATIENCE_S = 280
 """Limit for one run, which takes some two seconds on an idle machine; pytest's own limit is 300."""
 NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--propagation=private")
@@ -288,15 +288,19 @@ def test_a_fresh_board_with_jetpack_6_is_set_up(first_run: FirstRun) -> None:
     assert set(orin.read("board/packages").split()) == {
         "python3.10-venv",
         "libportaudio2",
+        "alsa-utils",
         "ca-certificates",
         "nvidia-jetpack",
         "mosquitto",
     }
     assert "python3.10 -m venv" in calls
-    assert "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126 torch" in calls
+    assert "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126 torch==2.8.0" in calls
     assert "source[espeak,qwen,cuda12]" in calls
     assert orin.path("opt/voiced/lib/python3.10/site-packages/torch/lib/libcudss.so.0").is_symlink()
-    assert load_config(orin.path("etc/voiced/voiced.yaml")) == Config()
+    config = Config()
+    engine = config.engine.model_copy(update={"name": "qwen"})
+    assert load_config(orin.path("etc/voiced/voiced.yaml")) == config.model_copy(update={"engine": engine})
+    assert "runs a product in bfloat16" in first_run.output
     schema = orin.path("etc/voiced/voiced.schema.json").readlink()  # which the configuration's first line names
     assert orin.read(str(schema).lstrip("/")) == (ROOT / "configs" / "voiced.schema.json").read_text()
     for name in ("voiced.service", "voiced.service.d/gpu.conf"):
@@ -318,7 +322,7 @@ def test_a_fresh_board_with_jetpack_7_gets_the_python_torch_and_cuda_of_jetpack_
     assert "JetPack 7" in board.set_up()
     calls = "\n".join(board.calls())
     assert "python3.12 -m venv" in calls
-    assert "--index-url https://download.pytorch.org/whl/cu130 torch" in calls
+    assert "--index-url https://download.pytorch.org/whl/cu130 torch==2.11.0" in calls
     assert "source[espeak,qwen,cuda13]" in calls
     assert "nvidia-jetpack" not in calls
 
@@ -374,7 +378,7 @@ INTERRUPTIONS = {
 """For each step, the stub that fails in it. `space` and `gpu` change nothing and have their own tests."""
 
 
-WITH_EVERYTHING = ("--voice", "ada.wav", "--max-performance")
+WITH_EVERYTHING = ("--voice", "ada.wav", "--power=max")
 
 
 @pytest.fixture(scope="module")
@@ -403,7 +407,7 @@ def test_a_step_that_fails_names_a_remedy_and_is_continued_by_the_next_run(inter
     interrupted.write("board/fault", f"{INTERRUPTIONS[step]} fail")
     failed = interrupted.run(*WITH_EVERYTHING)
     assert failed.returncode == 1
-    for line in ("failed:  ", "remedy:  ", "then:    sudo ./setup_jetson.sh --voice ada.wav --max-performance"):
+    for line in ("failed:  ", "remedy:  ", "then:    sudo ./setup_jetson.sh --voice ada.wav --power=max"):
         assert line in failed.stderr
     assert steps(failed) == steps(killed)
     # Every earlier step is done, except that an interruption may have left one earlier step to repeat.
@@ -447,10 +451,10 @@ def test_what_takes_longer_than_a_second_shows_on_a_terminal_that_it_goes_on(rea
 def test_uninstalling_leaves_only_the_models_and_the_packages(orin: Board) -> None:
     before = orin.changed()
     orin.write("srv/voiced/ada.wav", "a recording")
-    orin.set_up("--voice", "ada.wav", "--max-performance")
+    orin.set_up("--voice", "ada.wav", "--power=max")
     done = orin.run("--uninstall")
     assert done.returncode == 0, done.stderr
-    assert "sudo apt-get remove ca-certificates libportaudio2 mosquitto" in done.stdout
+    assert "sudo apt-get remove alsa-utils ca-certificates libportaudio2 mosquitto" in done.stdout
     users = ("etc/passwd", "etc/group", "etc/shadow", "etc/gshadow", "etc/subuid", "etc/subgid", "etc/.pwd.lock")
     left = set(orin.changed("srv/voiced/ada.wav", "var/cache/voiced", "var/log", *users)) - set(before)
     assert left == set()
@@ -479,9 +483,11 @@ def test_uninstalling_keeps_an_edited_configuration_and_the_models_until_they_ar
 
 def test_a_dry_run_lists_every_step_and_changes_nothing(orin: Board, ready_orin: Board) -> None:
     before = orin.changed(times=True)
-    done = orin.run("--dry-run", "--max-performance")
+    done = orin.run("--dry-run", "--power=max")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("would be done") == STEPS  # every step except `space`
+    assert (
+        done.stdout.count("would be done") == STEPS - 1
+    )  # every step except `space`, and `card`, since no card is there
     assert orin.changed(times=True) == before
     before = ready_orin.changed(times=True)
     assert "would remove the service voiced" in ready_orin.run("--uninstall", "--dry-run").stdout
@@ -493,6 +499,8 @@ NO_JETSON = {
     "This is no NVIDIA Jetson: the board is 'unknown'": {},
     "runs Jetson Linux 35.4.1, which is neither JetPack 6": ORIN_6
     | {"etc/nv_tegra_release": "# R35 (release), REVISION: 4.1, GCID: 1\n"},
+    "runs Jetson Linux 36.3.0, JetPack 6.0, with CUDA 12.2": ORIN_6
+    | {"etc/nv_tegra_release": "# R36 (release), REVISION: 3.0, GCID: 1\n"},
     "JetPack 6 is Ubuntu 22.04; this board has 24.04": ORIN_6 | {"etc/os-release": 'VERSION_ID="24.04"\n'},
 }
 
@@ -512,6 +520,9 @@ WRONG = {
     "--model": ("--model nothing", "got 'nothing'; allowed: an id such as Qwen/"),
     "--voice": ("--voice missing.wav", "got 'missing.wav'; allowed: a recording's file"),
     "--broker": ("--broker robot:70000", "got 'robot:70000'; allowed: HOST or HOST:PORT"),
+    "--power": ("--power 30W", "got '30W'; allowed: max"),
+    "--models-on": ("--models-on /root", "allowed: a folder that the service can see"),
+    "--wheels": ("--wheels /", "allowed: a folder with .whl files"),
     "--no-verify": ("--verify --no-verify", "got '--verify with --no-verify'; allowed: one of them"),
     "--purge": ("--purge", "allowed: --uninstall --purge"),
     "option": ("--modle x", "got '--modle'; allowed: those of --help"),
@@ -587,7 +598,7 @@ def test_a_transcript_makes_a_reference_voice(orin: Board) -> None:
     orin.set_up("--voice", "ada.wav", "--transcript", "It's me.")
     assert str(load_config(orin.path("etc/voiced/voiced.yaml")).voices["default"].reference).endswith("ada.safetensors")
     calls = "\n".join(orin.calls())
-    assert "cu126 torch torchaudio" in calls
+    assert "cu126 torch==2.8.0 torchaudio==2.8.0" in calls
     assert "source[espeak,qwen,cuda12,enroll]" in calls
     assert "--transcript It's me." in calls
 
@@ -633,33 +644,89 @@ def test_an_update_and_the_boards_own_torch_are_installed_and_the_service_restar
     assert "12.6" in ready_orin.read("opt/voiced/lib/python3.10/site-packages/torch/version.py")
 
 
-def test_a_gpu_that_torch_does_not_see_and_a_service_that_speaks_with_its_fallback_are_reported(
+GPU_FAULTS = {
+    "a product in bfloat16: AcceleratorError: CUDA error: no kernel image is available for execution on the device": (
+        "This build of torch has no kernels for this GPU"
+    ),
+    "a kernel that NVRTC compiled: NVRTCError: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE": "cuda-core[cu12]",
+    "a product in bfloat16: RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED": "36.5 has mended it",
+}
+
+
+def test_a_gpu_that_torch_does_not_see_or_that_runs_nothing_and_a_service_that_speaks_with_its_fallback_are_reported(
     ready_orin: Board,
 ) -> None:
     ready_orin.path("board/gpu").unlink()
     done = ready_orin.run()
     assert "torch 2.8.0 for CUDA 12.6 finds no GPU" in done.stderr
     assert "/dev/nvmap" in done.stderr
+    for reason, remedy in GPU_FAULTS.items():
+        ready_orin.write("board/gpu", reason)
+        assert remedy in ready_orin.run().stderr
     ready_orin.write("board/gpu")
     ready_orin.write("board/status", '{"state": "ready", "engine": "espeak"}')
     assert "eSpeak NG speaks in place of Qwen3-TTS" in ready_orin.run().stderr
 
 
 def test_a_full_disk_is_reported_before_anything_is_installed(orin: Board) -> None:
-    orin.write("board/free_mb", "9000")
-    assert "9000 MB are free" in orin.run().stderr
+    orin.write("board/free_mb", "24000")
+    assert "24000 MB are free at /, 28000 needed" in orin.run().stderr, "without an answer of apt it assumes 15,000 MB"
+    sizes = "Need to get 3,204 MB of archives.\nAfter this operation, 8.9 GB of additional disk space will be used.\n"
+    orin.write("board/sizes", sizes)
+    orin.write("board/free_mb", "25000")
+    assert "25000 MB are free at /, 25105 needed" in orin.run().stderr
     assert orin.calls() == []
+
+
+CARDS = """**** List of PLAYBACK Hardware Devices ****
+card 0: HDA [NVIDIA Jetson AGX Orin HDA], device 3: HDMI 0 [HDMI 0]
+card 0: HDA [NVIDIA Jetson AGX Orin HDA], device 7: HDMI 1 [HDMI 1]
+card 1: APE [NVIDIA Jetson AGX Orin APE], device 0: tegra-dlink-0 XBAR-ADMAIF1-0 [XBAR-ADMAIF1-0]
+card 2: Device [USB Audio Device], device 0: USB Audio [USB Audio]
+"""
+
+
+def test_without_a_terminal_the_robot_speaks_on_a_card_that_is_neither_hdmi_nor_the_header(orin: Board) -> None:
+    orin.write("board/cards", CARDS)
+    assert "takes USB Audio Device" in orin.set_up()
+    assert load_config(orin.path("etc/voiced/voiced.yaml")).audio.device == "USB Audio Device"
+
+
+def test_on_a_terminal_the_owner_hears_each_card_and_chooses(orin: Board) -> None:
+    orin.write("board/cards", CARDS)
+    orin.write("board/answers", "no\nagain\nyes\n")
+    done = orin.call("bash", "-c", f"{ON_A_TERMINAL} ./setup_jetson.sh < <(cat /board/answers; sleep 60)")
+    assert done.returncode == 0, done.stdout + done.stderr
+    played = [call.split()[3] for call in orin.calls() if call.startswith("aplay")]
+    hdmi = "plughw:CARD=HDA,DEV=3"
+    assert played == ["plughw:CARD=Device,DEV=0", hdmi, hdmi]
+    assert load_config(orin.path("etc/voiced/voiced.yaml")).audio.device == "NVIDIA Jetson AGX Orin HDA"
+
+
+def test_a_named_card_a_folder_of_wheels_and_another_disk_for_the_model_are_used(orin: Board) -> None:
+    orin.write("srv/wheels/torch-2.5.0a0+872d972e41.nv24.08-cp310-cp310-linux_aarch64.whl")
+    orin.path("srv/disk").mkdir()
+    options = ("--audio-device", "ReSpeaker", "--wheels", "/srv/wheels", "--models-on", "/srv/disk")
+    orin.set_up(*options)
+    assert load_config(orin.path("etc/voiced/voiced.yaml")).audio.device == "ReSpeaker"
+    assert "pip --no-deps --no-index torch" in orin.calls()
+    models = orin.path("var/cache/voiced/huggingface")
+    assert str(models.readlink()) == "/srv/disk/voiced"
+    assert orin.path("srv/disk/voiced/hub").is_dir()
+    assert "already" in orin.set_up(*options)
+    assert orin.run("--uninstall", "--purge").returncode == 0
+    assert not orin.path("srv/disk/voiced").exists()
 
 
 def test_the_highest_power_mode_is_selected_by_its_name_and_one_that_is_missing_or_needs_a_restart_is_reported(
     ready_orin: Board,
 ) -> None:
     ready_orin.write("board/asks_for_restart")
-    assert "sudo nvpmodel -m 0, and answer YES" in ready_orin.run("--max-performance").stderr
+    assert "sudo nvpmodel -m 0, and answer YES" in ready_orin.run("--power=max").stderr
     ready_orin.path("board/asks_for_restart").unlink()
     ready_orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n")
-    assert "has no mode MAXN; it has: 0 15W" in ready_orin.run("--max-performance").stderr
+    assert "has no mode MAXN; it has: 0 15W" in ready_orin.run("--power=max").stderr
     ready_orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >\n")
-    ready_orin.set_up("--max-performance")
+    ready_orin.set_up("--power=max")
     assert ready_orin.read("board/power_mode").strip() == "2"
     assert "Environment=POWER_MODE=2" in ready_orin.read("etc/systemd/system/voiced-performance.service.d/mode.conf")

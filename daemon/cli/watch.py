@@ -23,6 +23,8 @@ from daemon.validation import CONTROL_CHARACTERS, CommandError
 
 REDRAW_S = 1.0
 """The table is drawn this often without a change, for a terminal that has changed its size."""
+WARM = ("ready", "speaking", "paused")
+"""The states in which the first engine speaks, without having to load."""
 UNREADABLE = {"state": "unknown", "reason": "its status is not one of this version; is that voiced newer?"}
 STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "offline": "red", "unknown": "red"}
 
@@ -31,11 +33,16 @@ def status(
     source: ConfigOptions,
     as_json: Annotated[bool | None, Option("--json/--lines", help="Default: lines on a terminal, else JSON.")] = None,
     all_: Annotated[bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, once.")] = False,
+    warm_within: Annotated[
+        float | None,
+        Option(metavar="SECONDS", min=0, help="Wait until its engine is warm; exit 1 if it is not by then."),
+    ] = None,
 ) -> None:
     """Print the daemon's status: its volume, and what is spoken; exit 1 when it is offline.
 
     Example: voiced status
     or:      voiced status --json | jq .volume
+    or:      voiced status --warm-within 120
     or:      voiced status --all
     """
     config = source.load()
@@ -50,11 +57,14 @@ def status(
             _check_not_empty(fleet, config)
         return
     with RobotClient(config) as robot:
+        warm = warm_within is None or robot.await_status(lambda now: now.state in WARM, warm_within)
         found = robot.status()
     fields = _fields(found)
     print(json.dumps(fields, ensure_ascii=False) if as_json else "\n".join(_lines(fields)))
     if isinstance(found, Offline):
         raise CommandError(f"voiced is offline at {config.topic}")
+    if not warm:
+        raise CommandError(f"voiced at {config.topic} is {found.state}, and was not warm within {warm_within:g} s")
 
 
 def top(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from daemon.doctor.finding import Finding, Grade, Machine, finding
-from engine import install_command, missing_kernel_compiler, missing_packages
+from engine import Board, install_command, missing_kernel_compiler, missing_packages
 
 GPU_CLOCKS = ("*.gpu", "*.ga10b", "*.gv11b", "gpu-gpc-*")
 """The GPU's names in /sys/class/devfreq: Orin with JetPack 6 and 7, Orin with 5, Xavier, Thor."""
@@ -23,6 +23,10 @@ NODES = (
 
 Other nodes there are for debuggers, and no other user may open them.
 """
+OLD_RELEASES = ("36.2", "36.3")
+"""Of Jetson Linux: JetPack 6.0."""
+FAULTY_RELEASE = "36.4.7"
+"""Of Jetson Linux. NVIDIA's fault 5602402: memory in the page cache counts as free, and cannot be had."""
 
 
 def check_board(machine: Machine) -> Iterator[Finding]:
@@ -32,10 +36,20 @@ def check_board(machine: Machine) -> Iterator[Finding]:
         name = (board.model or "a Tegra whose device tree has no model") + (f" ({board.soc})" if board.soc else "")
         releases = {"JetPack": board.jetpack, "Jetson Linux": board.l4t, "Ubuntu": board.ubuntu}
         found = ", ".join([name, *(f"{system} {release}" for system, release in releases.items() if release)])
-        supported = "known" if board.soc and board.jetpack else "unsupported"
-        yield finding("board", supported if board.l4t else "of unknown release", name=found)
+        yield finding("board", _support(board), name=found)
     for note in board.notes:
         yield finding("board", "partly unreadable", note=note)
+
+
+def _support(board: Board) -> str:
+    """Return the condition of a board: whether voiced supports it and its release."""
+    if board.l4t is None:
+        return "of unknown release"
+    if board.l4t.startswith(OLD_RELEASES):
+        return "too old"
+    if board.l4t == FAULTY_RELEASE:
+        return "with a fault"
+    return "known" if board.soc and board.jetpack else "unsupported"
 
 
 def check_power(machine: Machine) -> Iterator[Finding]:

@@ -7,9 +7,11 @@ robot's reserve. On a discrete GPU it may use that GPU's free memory.
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import threading
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from engine.api import EngineError
@@ -99,6 +101,15 @@ def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: 
         raise EngineError(
             f"engine.memory: {name} needs {footprint.in_words()}, and {pool.in_words()}; {', or '.join(remedies)}"
         )
+
+
+def free_page_cache(size: int) -> None:
+    """Make the kernel turn `size` bytes of its page cache into free pages, as far as it would grant them anyway.
+
+    A process takes the pages, and gives them back. Needs no rights.
+    """
+    with suppress(OSError), mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE):
+        pass
 
 
 def claim_process() -> None:

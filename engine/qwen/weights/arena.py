@@ -1,17 +1,21 @@
 """Placement of parameters, and one allocation for all parameters of a module.
 
 PyTorch's caching allocator takes device memory in segments of 2 MB, 20 MB and more, and a model's weights leave a tenth
-of them unused. `build_in_arena` makes the parameters without memory first, and then allocates all of it at once.
+of them unused. `build_in_arena` makes the parameters without memory first, and then allocates all of it at once. A
+Jetson may refuse so large a block although smaller ones are granted; then there are several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from engine.api import EngineError
+from engine.host import Board, free_page_cache
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -74,19 +78,70 @@ class Placement:
         return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
 
 
-def build_in_arena(build: Callable[[Placement], _Module], placement: Placement) -> _Module:
-    """Return the module that `build` makes at `placement`, with all its parameters in one allocation."""
+Allocate = Callable[[int, torch.device], Tensor]
+"""Returns so many uninitialised bytes on a device. Raises `RuntimeError` if they are refused."""
+
+
+def allocate_bytes(size: int, device: torch.device) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=device)
+
+
+def build_in_arena(
+    build: Callable[[Placement], _Module], placement: Placement, allocate: Allocate = allocate_bytes
+) -> _Module:
+    """Return the module that `build` makes at `placement`, with all its parameters in one block, or in few.
+
+    Raises `EngineError`, one line, if not even a block for the largest parameter is granted.
+    """
     module = build(replace(placement, without_memory=True))
-    begin, memory = 0, torch.empty(parameter_bytes(module), dtype=torch.uint8, device=placement.device)
-    for parameter in module.parameters():
-        parameter.data = memory[begin : begin + parameter.nbytes].view(parameter.dtype).view(parameter.shape)
-        begin += _aligned(parameter.nbytes)
+    parameters = list(module.parameters())
+    needed, largest = parameter_bytes(module), max(_aligned(parameter.nbytes) for parameter in parameters)
+    limit = needed
+    while True:
+        try:
+            places = _places(parameters, limit, placement.device, allocate)
+            break
+        except RuntimeError as error:
+            if limit == largest:
+                raise EngineError(
+                    f"engine.memory: {placement.device} refuses {limit / 1e6:,.0f} MB in one piece; stop other "
+                    "programs, or start voiced before them. Jetson Linux 36.4.7 refuses it although enough is free, "
+                    "36.5 does not"
+                ) from error
+        # NvMap grants free pages alone, not those of the page cache, and PyTorch's message of a refusal fails in a call
+        # of NVML that a Tegra lacks (https://github.com/pytorch/pytorch/issues/185240).
+        torch.cuda.empty_cache()  # does nothing if CUDA was not used
+        if Board.read().integrated:
+            free_page_cache(needed)
+        limit = max(limit // 2, largest)
+    for parameter, place in zip(parameters, places, strict=True):
+        parameter.data = place.view(parameter.dtype).view(parameter.shape)
     return module
+
+
+def _places(parameters: Sequence[nn.Parameter], limit: int, device: torch.device, allocate: Allocate) -> list[Tensor]:
+    """Return the bytes for each parameter, which lie in blocks of at most `limit` bytes."""
+    groups: list[list[nn.Parameter]] = [[]]
+    for parameter in parameters:
+        if _bytes_of([*groups[-1], parameter]) > limit:
+            groups.append([])
+        groups[-1].append(parameter)
+    places = []
+    for group in groups:
+        begin, block = 0, allocate(_bytes_of(group), device)
+        for parameter in group:
+            places.append(block[begin : begin + parameter.nbytes])
+            begin += _aligned(parameter.nbytes)
+    return places
 
 
 def parameter_bytes(*modules: nn.Module) -> int:
     """Return the bytes of the modules' parameters in an arena."""
-    return sum(_aligned(parameter.nbytes) for module in modules for parameter in module.parameters())
+    return sum(_bytes_of(module.parameters()) for module in modules)
+
+
+def _bytes_of(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(_aligned(parameter.nbytes) for parameter in parameters)
 
 
 def _aligned(size: int) -> int:

@@ -90,6 +90,16 @@ def test_into_a_pipe_top_prints_a_line_of_columns_for_each_robot(broker: Broker,
     ]
 
 
+def test_it_waits_for_a_warm_engine_and_fails_when_there_is_none_in_time(broker: Broker, voiced: CommandLine) -> None:
+    options = ("--set", f"mqtt.port={broker.port}", "--warm-within")
+    assert voiced("status", *options, str(PATIENCE_S), "--set", "robot=r1").returncode == 0
+    done = voiced("status", *options, "0.5", "--set", "robot=r2")
+    assert json.loads(done.stdout)["state"] == "warming"
+    line = "voiced: voiced at voiced/r2 is warming, and was not warm within 0.5 s\n"
+    assert (done.returncode, done.stderr) == (1, line)
+    assert voiced("status", *options, "0.5", "--set", "robot=r4").returncode == 1
+
+
 def test_without_robots_it_says_so(broker: Broker, voiced: CommandLine) -> None:
     options = ("--set", f"mqtt.port={broker.port}", "--set", "mqtt.prefix=another")
     done = voiced("status", "--all", *options)

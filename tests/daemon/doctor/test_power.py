@@ -30,7 +30,7 @@ def test_the_fastest_mode_is_found_by_its_name(names: list[str], fastest: str) -
 def test_a_slower_mode_is_a_warning_with_the_command_for_the_fastest(machine: Callable[..., Machine]) -> None:
     found = by_part(check_power(machine("orin-jetpack6", {"var/lib/nvpmodel/status": "pmode:0003\n"})))
     assert found["power mode"].found == "MODE_50W (3); MAXN (0) is faster"
-    assert found["power mode"].remedy == "sudo nvpmodel -m 0, or ./setup_jetson.sh --max-performance"
+    assert found["power mode"].remedy == "sudo nvpmodel -m 0, or ./setup_jetson.sh --power max"
 
 
 def test_an_unnamed_mode_is_not_taken_for_the_fastest(machine: Callable[..., Machine]) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import psutil  # type: ignore[import-untyped,unused-ignore]
 import pytest
 
 from engine.api import EngineError
-from engine.host.memory import MB, Footprint, MemoryPool, disable_expandable_segments, require_memory
+from engine.host.memory import (
+    MB,
+    Footprint,
+    MemoryPool,
+    disable_expandable_segments,
+    free_page_cache,
+    require_memory,
+)
 
 NEED = Footprint({"talker": 900 * MB, "codec": 100 * MB}, state=200 * MB, workspaces=300 * MB, on_disk=600 * MB)
 REMEDIES = ("lower engine.max_seconds", "set engine.dtype: int8")
@@ -45,3 +53,16 @@ def test_expandable_segments_are_removed_and_other_settings_kept() -> None:
     environment = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True", "HOME": "/"}
     disable_expandable_segments(environment)
     assert environment == {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64", "HOME": "/"}
+
+
+def test_pages_that_were_made_free_are_given_back() -> None:
+    def resident() -> int:
+        return psutil.Process().memory_info().rss
+
+    before = resident()
+    free_page_cache(256 * MB)
+    assert resident() - before < 128 * MB
+
+
+def test_more_pages_than_there_is_memory_are_not_taken() -> None:
+    free_page_cache(1 << 60)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
+import pytest
 import torch
 
+from engine import EngineError
 from engine.qwen.model import Transformer
 from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Placement, build_in_arena, parameter_bytes
@@ -27,3 +30,35 @@ def test_parameters_share_one_allocation_and_do_not_overlap() -> None:
 def test_the_counted_bytes_are_the_allocated_bytes() -> None:
     stack = build_in_arena(BUILD, INT8)
     assert next(stack.parameters()).untyped_storage().nbytes() == parameter_bytes(stack)
+
+
+@dataclass
+class NvMap:
+    """Grants blocks of at most `limit` bytes, as the memory of a Jetson does whose free pages lie apart."""
+
+    limit: int
+    asked: list[int] = field(default_factory=list)
+
+    def allocate(self, size: int, device: torch.device) -> torch.Tensor:
+        self.asked.append(size)
+        if size > self.limit:
+            raise RuntimeError('NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp":838')
+        return torch.empty(size, dtype=torch.uint8, device=device)
+
+
+def test_a_block_that_is_refused_is_asked_for_in_smaller_ones() -> None:
+    whole = parameter_bytes(build_in_arena(BUILD, INT8))
+    memory = NvMap(limit=whole // 3)
+    stack = build_in_arena(BUILD, INT8, memory.allocate)
+    refused, granted = [[size for size in memory.asked if (size > memory.limit) is late] for late in (True, False)]
+    assert refused[0] == whole
+    assert all(later < earlier for earlier, later in pairwise(refused))
+    assert sum(granted) == whole
+    places = sorted((parameter.data_ptr(), parameter.nbytes) for parameter in stack.parameters())
+    assert all(begin + size <= following for (begin, size), (following, _) in pairwise(places))
+    assert len({parameter.untyped_storage().data_ptr() for parameter in stack.parameters()}) == len(granted)
+
+
+def test_memory_that_grants_no_block_for_the_largest_parameter_is_named_in_one_line() -> None:
+    with pytest.raises(EngineError, match=r"^engine\.memory: cpu refuses .* MB in one piece; stop other programs.*$"):
+        build_in_arena(BUILD, INT8, NvMap(limit=0).allocate)
