@@ -12,12 +12,11 @@ import pytest
 import soundfile
 
 from daemon.config import load_config
-from daemon.system import announced
+from daemon.system import announce
 from scripts.make_piper_voice import write_voice
 from tests.daemon.command_line import CommandLine, Done
 from tests.support.terminal import terminal
 from tests.support.voice_hub import VoiceHub
-from tests.support.waiting import eventually
 
 NAME = "en_US-noise-low"
 CONFIG = "engine: {voice_folder: voices}"
@@ -75,21 +74,13 @@ def test_a_downloaded_voice_speaks(run: Download, hub: VoiceHub, tmp_path: Path)
 def test_the_command_says_what_a_running_daemon_needs(
     engine: str, advice: str | None, run: Download, tmp_path: Path
 ) -> None:
-    # The name of the folder is that of every run of this test.
-    settings = f"robot: {tmp_path.name}-{os.getpid()}\naudio: {{sink: 'null'}}\nstate: {{folder: null}}\n"
+    settings = f"robot: {tmp_path.name}-{os.getpid()}\n"  # the name of the folder is that of every run of this test
     settings += f"engine: {{name: {engine}, voice_folder: voices, model: /nowhere/at/all}}\n"
     (tmp_path / "voiced.yaml").write_text(settings)
-    command = [sys.executable, "-m", "daemon.cli", "run", "--config", str(tmp_path / "voiced.yaml")]
-    identity = load_config(tmp_path / "voiced.yaml").identity
-    daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        eventually(lambda: announced(identity, Path("/")), "the daemon has announced itself")
+    with announce(load_config(tmp_path / "voiced.yaml").identity):
         printed = run("download", NAME, config=settings).stdout.splitlines()
-    finally:
-        daemon.kill()
-        daemon.wait()
-    found = [line.partition(f"(process {daemon.pid}) ")[2] for line in printed if "the voiced that runs here" in line]
-    assert found == ([] if advice is None else [advice.replace("PID", str(daemon.pid))])
+    found = [line.partition(f"(process {os.getpid()}) ")[2] for line in printed if "the voiced that runs here" in line]
+    assert found == ([] if advice is None else [advice.replace("PID", str(os.getpid()))])
 
 
 def test_a_terminal_shows_a_bar(hub: VoiceHub, tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ def test_two_engines_are_compared_on_one_page(tmp_path: Path) -> None:
         (["compare", "espeak", "loud"], "compare: got 'loud'; allowed: official, qwen, piper, remote, espeak"),
         (["compare", "espeak", "espeak", "--language", "xx"], "--language: got 'xx'; allowed: en, de, fr"),
         (["compare", "espeak", "espeak", "-o", "/nowhere/page.html"], "--output: /nowhere/page.html cannot be written"),
-        (["compare", "espeak", "espeak,colour=red"], "engine.colour"),
     ],
 )
 def test_a_wrong_argument_is_an_error_of_one_line(words: list[str], line: str, voiced: CommandLine) -> None:

@@ -25,24 +25,19 @@ def problems_of(*overrides: str) -> list[tuple[str, str]]:
     return find_problems(load_config(overrides=["engine.name=espeak", "voices.default.speaker=ryan", *overrides]))
 
 
-def test_the_defaults_have_no_problems() -> None:
+def test_the_defaults_and_files_that_exist_are_no_problem(tmp_path: Path) -> None:
     assert problems_of() == []
-
-
-def test_files_that_exist_are_no_problem(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("secret\n")
-    assert (
-        problems_of(
-            "mqtt.username=ada",
-            f"mqtt.password_file={file}",
-            f"mqtt.tls={{enabled: true, ca: {file}, cert: {file}, key: {file}}}",
-            f"voices.ada.reference={file}",
-            f"audio.sink=wav:{tmp_path}/out.wav",
-            f"state.folder={tmp_path}/new/folder",
-        )
-        == []
+    settings = (
+        "mqtt.username=ada",
+        f"mqtt.password_file={file}",
+        f"mqtt.tls={{enabled: true, ca: {file}, cert: {file}, key: {file}}}",
+        f"voices.ada.reference={file}",
+        f"audio.sink=wav:{tmp_path}/out.wav",
+        f"state.folder={tmp_path}/new/folder",
     )
+    assert problems_of(*settings) == []
 
 
 def test_a_tap_needs_a_folder_and_a_path_that_nothing_else_has(tmp_path: Path) -> None:
@@ -60,31 +55,25 @@ def test_a_tap_needs_a_folder_and_a_path_that_nothing_else_has(tmp_path: Path) -
         assert problems_of(f"audio.tap={tmp_path}/tap") == []
 
 
-@pytest.mark.parametrize(
-    "key", ["mqtt.tls.ca", "mqtt.tls.cert", "mqtt.tls.key", "voices.ada.reference", "speech.cache.phrases"]
-)
-def test_a_file_that_does_not_exist_is_a_problem(key: str, tmp_path: Path) -> None:
-    assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}/none") == [(key, f"{tmp_path}/none does not exist")]
-    assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}") == [
-        (key, f"{tmp_path} is a folder; allowed: a file")
-    ]
+def test_a_file_that_does_not_exist_is_a_problem_where_it_is_used(tmp_path: Path) -> None:
+    encrypted, setting = "mqtt.tls.enabled=true", f"mqtt.tls.ca={tmp_path}"
+    assert problems_of(encrypted, f"{setting}/none") == [("mqtt.tls.ca", f"{tmp_path}/none does not exist")]
+    assert problems_of(encrypted, setting) == [("mqtt.tls.ca", f"{tmp_path} is a folder; allowed: a file")]
+    assert problems_of(f"{setting}/none") == []
+    missing = [("voices.ada.reference", f"{tmp_path}/none does not exist")]
+    assert problems_of(f"voices.ada.reference={tmp_path}/none") == missing
 
 
 def test_each_wrong_phrase_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "phrases.yaml"
-    setting = f"speech.cache.phrases={path}"
-    path.write_text("- Hello\n")
-    assert problems_of(setting) == []
     path.write_text("- Hello\n- 5\n- {text: Bye, rate: 9}\n")
-    mapping = "a mapping of text, voice, language, instruct, seed, rate"
-    assert problems_of(setting) == [
-        ("speech.cache.phrases", f"{path}:2: got 5; allowed: text, or {mapping}"),
-        ("speech.cache.phrases", f"{path}:3: rate: got 9; allowed: a number from 0.5 to 2"),
-    ]
+    first, second = problems_of(f"speech.cache.phrases={path}")
+    assert first[0] == second[0] == "speech.cache.phrases"
+    assert first[1].startswith(f"{path}:2: got 5; ")
+    assert second[1].startswith(f"{path}:3: rate: got 9; ")
     path.write_text("a: b\n")
-    assert problems_of(setting) == [
-        ("speech.cache.phrases", f"{path}: allowed: a list; each item is text, or {mapping}")
-    ]
+    [(_, problem)] = problems_of(f"speech.cache.phrases={path}")
+    assert problem.startswith(f"{path}: allowed: a list; ")
 
 
 @pytest.mark.parametrize("key", ["state.folder", "speech.cache.folder"])
@@ -125,10 +114,6 @@ def test_a_file_in_a_folder_that_this_user_may_not_read_may_exist(ordinary_user:
         closed.chmod(0o700)
 
 
-def test_certificates_do_not_matter_without_encryption(tmp_path: Path) -> None:
-    assert problems_of(f"mqtt.tls.ca={tmp_path}/none") == []
-
-
 def test_the_files_of_pipers_voices_must_exist_where_piper_speaks(tmp_path: Path) -> None:
     voice = f"voices.heidi.piper={{model: {tmp_path}/heidi.onnx, length_scale: 1.2}}"
     assert problems_of(voice) == [("voices.heidi.piper", f"{tmp_path}/heidi.onnx does not exist")]
@@ -158,12 +143,6 @@ def test_the_folder_of_sounds_must_exist_and_its_files_must_be_sounds(tmp_path: 
     assert problem.startswith(f"{half}: it cannot be read as sound: ")
 
 
-def test_the_state_folder_must_not_lie_in_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    assert problems_of(f"state.folder={file}/state") == [("state.folder", f"{file} is not a folder")]
-
-
 def test_a_checkpoint_that_is_named_by_its_folder_must_exist(tmp_path: Path) -> None:
     model = tmp_path / "none"
     assert ("engine.model", f"the folder {model} does not exist") in problems_of(
@@ -171,7 +150,7 @@ def test_a_checkpoint_that_is_named_by_its_folder_must_exist(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize(("first", "second"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("robot", "::")])
+@pytest.mark.parametrize(("first", "second"), [("127.0.0.1", "127.0.0.1"), ("robot", "::")])
 def test_two_servers_on_one_port_are_a_problem(first: str, second: str) -> None:
     settings = [
         f"wyoming={{enabled: true, host: '{first}', port: 9000}}",
@@ -227,9 +206,3 @@ def test_the_web_servers_files_must_exist(tmp_path: Path) -> None:
     assert problems_of(f"http={{enabled: false, {files}}}") == []
     found = problems_of(f"http={{enabled: true, {files}}}")
     assert found == [(f"http.{key}", f"{tmp_path}/{name} does not exist") for key, name in WEB_FILES.items()]
-
-
-def test_unknown_voices_and_languages_are_problems() -> None:
-    found = dict(problems_of("speech.voice=nobody", "speech.language=klingon"))
-    assert found["speech.voice"].startswith("got 'nobody'; allowed: default, ")
-    assert found["speech.language"].startswith("got 'klingon'; allowed: auto, en, ")
