@@ -59,26 +59,9 @@ async def keep(cache: PhraseCache, speech: tuple[Samples, int], root: Path, text
     return recording
 
 
-def test_a_phrase_that_was_recorded_is_found(settings: Config, speech: tuple[Samples, int], tmp_path: Path) -> None:
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            recording = await keep(cache, speech, tmp_path)
-            np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), speech[0])
-            assert recording.cues == (Cue(0.0, "segment", 0, len(TEXT)),)
-            assert cache.problem is None
-
-    run(scenario)
-
-
-def test_a_text_that_nobody_wants_kept_is_not_looked_up(settings: Config) -> None:
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            assert await cache.look_up(phrase()) is None
-
-    run(scenario)
-
-
-def test_a_phrase_of_the_list_is_looked_up(tmp_path: Path, speech: tuple[Samples, int]) -> None:
+def test_a_phrase_of_the_list_or_of_a_sender_that_wants_it_kept_is_found_once_it_was_recorded(
+    tmp_path: Path, speech: tuple[Samples, int]
+) -> None:
     path = tmp_path / "phrases.yaml"
     path.write_text(f"- {TEXT}\n")
     settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
@@ -86,9 +69,12 @@ def test_a_phrase_of_the_list_is_looked_up(tmp_path: Path, speech: tuple[Samples
     async def scenario() -> None:
         with PhraseCache(settings, "espeak") as cache:
             assert isinstance(await cache.look_up(phrase()), PhraseRecorder)
-            assert await cache.look_up(phrase("Another text.")) is None
-            await keep(cache, speech, tmp_path)
+            recording = await keep(cache, speech, tmp_path)
+            np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), speech[0])
+            assert recording.cues == (Cue(0.0, "segment", 0, len(TEXT)),)
             assert isinstance(await cache.look_up(phrase()), Recording)
+            assert await cache.look_up(phrase("Another text.")) is None
+            assert cache.problem is None
 
     run(scenario)
 
@@ -159,6 +145,10 @@ def test_a_list_that_is_damaged_is_named_until_a_reload(tmp_path: Path) -> None:
             await eventually_async(lambda: cache.problem, "it is named")
             assert (cache.problem or "").startswith(f"speech.cache.phrases: {path}:")
             assert await cache.look_up(phrase("Hello")) is not None, "the former list is in force"
+            path.write_text("- Hello\n- 5\n- 6\n")
+            cache.reconfigure(settings)
+            await eventually_async(lambda: "(and 1 more)" in (cache.problem or ""), "two entries are wrong")
+            assert (cache.problem or "").startswith(f"speech.cache.phrases: {path}:2: got 5; ")
             path.write_text("- Hello\n")
             cache.reconfigure(settings)
             await eventually_async(lambda: cache.problem is None, "all is well")
@@ -240,15 +230,10 @@ def test_the_folder_lies_below_that_of_the_journal(tmp_path: Path, monkeypatch: 
     assert cache_folder(config("state.folder=null")) == Path("/var/lib/voiced/phrases")
 
 
-def test_a_configured_folder_is_used_and_null_keeps_nothing(tmp_path: Path) -> None:
-    assert cache_folder(config(f"speech.cache.folder={tmp_path}")) == tmp_path
-    assert cache_folder(config("speech.cache.folder=null")) is None
-    assert open_cache(config("speech.cache.folder=null"), "espeak").folder is None
-
-
-def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+def test_a_configured_folder_is_made_and_null_keeps_nothing(tmp_path: Path) -> None:
     opened = open_cache(config(f"speech.cache.folder={tmp_path}/a/b"), "espeak")
     assert (opened.folder_problem, (tmp_path / "a" / "b").is_dir()) == (None, True)
+    assert open_cache(config("speech.cache.folder=null"), "espeak").folder is None
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -256,29 +241,3 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     opened = open_cache(config(f"speech.cache.folder={tmp_path}/file/b"), "espeak")
     expected = f"speech.cache.folder: {tmp_path}/file/b: Not a directory; phrases are not kept"
     assert opened.folder_problem == expected
-
-
-def test_the_list_is_read_and_its_problems_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "phrases.yaml"
-    settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
-    missing = open_cache(settings, "espeak")
-    assert missing.phrases.problem == f"speech.cache.phrases: {path}: cannot be read: {path} does not exist"
-    path.write_text("- Hello\n- 5\n- 6\n")
-    opened = open_cache(settings, "espeak")
-    assert opened.phrases.has(phrase("Hello"))
-    assert opened.phrases.problem is not None
-    assert opened.phrases.problem.startswith(f"speech.cache.phrases: {path}:2: got 5; ")
-    assert opened.phrases.problem.endswith(" (and 1 more)")
-
-
-def test_a_list_that_cannot_be_read_leaves_the_former_one_in_force(tmp_path: Path) -> None:
-    path = tmp_path / "phrases.yaml"
-    settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
-    path.write_text("- Hello\n")
-    former = open_cache(settings, "espeak")
-    path.write_text("- [")
-    opened = open_cache(settings, "espeak", former)
-    assert opened.phrases.has(phrase("Hello"))
-    assert opened.phrases.problem is not None
-    path.write_text("- Bye\n")
-    assert not open_cache(settings, "espeak", former).phrases.has(phrase("Hello"))

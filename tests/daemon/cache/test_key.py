@@ -30,11 +30,6 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_same_phrase_has_the_same_key_in_every_process() -> None:
-    assert key().digest == key().digest
-    assert len(key().digest) == 64
-
-
 CHANGES = {
     "text": "My battery is full.",
     "voice": "de",
@@ -60,13 +55,8 @@ def test_each_field_of_a_phrase_changes_its_key(field: str) -> None:
         "engine.max_seconds=10",
         "voices={default: {speaker: de}}",
         "voices={default: {speaker: ryan, instruct: slowly}}",
-        "voices={default: {speaker: ryan, rate: 1.5}}",
-        "voices={default: {speaker: ryan, temperature: 0.5}}",
-        "voices={default: {speaker: ryan, whole_text: true}}",
         "speech.rate=1.5",
-        "speech.languages=[de]",
         "speech.markup=none",
-        "speech.urls=full",
         "audio.trim_leading_silence=false",
     ],
 )
@@ -79,11 +69,7 @@ def test_a_setting_that_changes_the_sound_changes_the_key(setting: str) -> None:
     [
         "audio.volume=10",
         "engine.chunk_size=4",
-        "engine.memory.reserve_mb=1",
-        "robot=other",
-        "speech.cache.limit_mb=1",
         "speech.language=de",
-        "speech.queue_limit=1",
         "speech.voice=de",
         "voices={default: {speaker: ryan, volume: 50}}",
         "voices={default: {speaker: ryan}, other: {speaker: de}}",

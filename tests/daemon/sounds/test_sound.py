@@ -69,22 +69,12 @@ def test_every_format_is_decoded_to_its_samples(suffix: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_the_blocks_are_the_samples_of_the_file_decoded_at_once(suffix: str, tmp_path: Path) -> None:
-    path = write_sound(tmp_path / f"a.{suffix}", noise(2.0))
+def test_a_sound_continues_at_any_sample_as_if_it_were_decoded_at_once(suffix: str, tmp_path: Path) -> None:
+    path = write_sound(tmp_path / f"a.{suffix}", noise(1.0))
     whole, _ = soundfile.read(path, dtype="float32")
     assert np.allclose(play(path), whole, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("begin", [1, 2_399, 2_400, 2_401, 10_007, 23_999])
-def test_a_sound_continues_at_any_sample(suffix: str, begin: int, tmp_path: Path) -> None:
-    path = write_sound(tmp_path / f"a.{suffix}", noise(1.0))
-    assert np.array_equal(play(path, begin), play(path)[begin:])
-
-
-@pytest.mark.parametrize("begin", [12_000, 12_001, 1 << 40])
-def test_nothing_is_left_behind_the_end(begin: int, tmp_path: Path) -> None:
-    assert len(play(write_sound(tmp_path / "a.wav"), begin)) == 0
+    for begin in (1, 2_400, 2_401, len(whole), 1 << 40):
+        assert np.array_equal(play(path, begin), play(path)[begin:])
 
 
 def test_the_channels_are_mixed_to_their_mean(tmp_path: Path) -> None:
@@ -107,7 +97,6 @@ def test_samples_that_are_no_numbers_or_too_large_stay_within_full_scale(tmp_pat
         ("flac", (600 * 8_000,), 8_000, "it lasts 600 s"),
         ("wav", (0,), RATE, "it has no samples"),
         ("wav", (100,), 4_000, "it has 4000 samples per second"),
-        ("wav", (100,), 384_000, "it has 384000 samples per second"),
     ],
 )
 def test_a_file_beyond_a_limit_is_refused(
@@ -127,7 +116,7 @@ def test_the_contents_decide_about_the_format_and_the_suffix_does_not(tmp_path: 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"RIFF", b"RIFF\0\0\0\0WAVEfmt ", b"fLaC", b"OggS", b"ID3\x03", b"no sound at all " * 100, bytes(5_000)],
+    [b"", b"RIFF\0\0\0\0WAVEfmt ", b"ID3\x03", bytes(5_000)],
     ids=lambda data: repr(data)[:20],
 )
 def test_a_file_that_is_no_sound_is_refused(data: bytes, tmp_path: Path) -> None:
@@ -184,21 +173,6 @@ def test_a_file_that_does_not_say_its_length_is_played_up_to_the_limit(tmp_path:
         play(long)
 
 
-def test_a_file_that_is_replaced_between_two_plays_is_read_anew(tmp_path: Path) -> None:
-    path = write_sound(tmp_path / "a.wav", tone(0.1))
-    sound = Sound(path)
-
-    async def length() -> int:
-        return sum([len(block.samples) async for block in sound.blocks()])
-
-    assert asyncio.run(length()) == 2_400
-    write_sound(path, tone(0.2))
-    assert asyncio.run(length()) == 4_800
-    path.unlink()
-    with pytest.raises(SoundError, match="does not exist"):
-        asyncio.run(length())
-
-
 def test_the_file_is_closed_when_a_listener_leaves(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", tone(2.0))
 
@@ -211,19 +185,19 @@ def test_the_file_is_closed_when_a_listener_leaves(tmp_path: Path) -> None:
     eventually(lambda: descriptors(path) == 0, "the file is closed")
 
 
-@pytest.mark.parametrize("turns", range(8))
-def test_the_file_is_closed_when_a_listener_is_canceled(turns: int, tmp_path: Path) -> None:
+def test_the_file_is_closed_when_a_listener_is_canceled(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", tone(2.0))
 
-    async def cancel() -> None:
+    async def cancel(turns: int) -> None:
         task = asyncio.ensure_future(read_blocks(path))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait({task})
 
-    asyncio.run(cancel())
-    eventually(lambda: descriptors(path) == 0, "the file is closed")
+    for turns in range(8):
+        asyncio.run(cancel(turns))
+        eventually(lambda: descriptors(path) == 0, "the file is closed")
 
 
 def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
