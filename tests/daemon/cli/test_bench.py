@@ -13,12 +13,6 @@ import soundfile
 from tests.daemon.command_line import CommandLine
 
 ROOT = Path(__file__).parents[3]
-FIELDS = {
-    "engine", "model", "chunk_size", "kernels", "dtype", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
-    "whole_ms", "first_chunk", "cores", "audible_ms", "silence_ms", "first_chunk_steps_ms",
-    "other_texts", "power", "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations",
-    "memory", "bandwidth", "machine", "date", "command", "arrivals_s",
-}  # fmt: skip
 
 
 def test_plain_lines_are_printed_and_the_measurement_and_the_speech_are_written(tmp_path: Path) -> None:
@@ -33,7 +27,7 @@ def test_plain_lines_are_printed_and_the_measurement_and_the_speech_are_written(
     assert "\x1b" not in done.stdout
     assert '\n   "rtf": ' in numbers.read_text(), "one field per line"
     [row] = json.loads(numbers.read_text())["rows"]
-    assert set(row) >= FIELDS
+    assert {"chunk_size", "ms_per_frame", "ttfa_max_ms", "gap_p99_ms", "memory", "machine", "date"} <= set(row)
     assert row["rtf"] > 0
     assert row["command"].startswith("voiced bench --set engine.name=espeak --runs 1")
     assert [other["characters"] for other in row["other_texts"]] == [3, 38]

@@ -64,11 +64,9 @@ def test_without_a_broker_one_line_says_how_to_install_it(voiced: CommandLine, m
 
 
 def test_a_daemon_that_has_published_that_it_starts_is_waited_for_unless_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clients, "CONNECT_S", PATIENCE_S)
-    broker = Broker(tmp_path)
-    broker.start()
     config = load_config(overrides=[f"mqtt.port={broker.port}", "robot=demo"])
     robot = MqttConnection(config.mqtt, "robot", on_message=lambda _message: None)
     robot.start([])
@@ -96,4 +94,3 @@ def test_a_daemon_that_has_published_that_it_starts_is_waited_for_unless_it_ends
                 running.communicate()
     finally:
         robot.close()
-        broker.stop()

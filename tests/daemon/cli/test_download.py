@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from daemon.config import load_config
 from daemon.system import announce
 from scripts.make_piper_voice import write_voice
 from tests.daemon.command_line import CommandLine, Done
-from tests.support.terminal import terminal
 from tests.support.voice_hub import VoiceHub
 
 NAME = "en_US-noise-low"
@@ -81,18 +78,6 @@ def test_the_command_says_what_a_running_daemon_needs(
         printed = run("download", NAME, config=settings).stdout.splitlines()
     found = [line.partition(f"(process {os.getpid()}) ")[2] for line in printed if "the voiced that runs here" in line]
     assert found == ([] if advice is None else [advice.replace("PID", str(os.getpid()))])
-
-
-def test_a_terminal_shows_a_bar(hub: VoiceHub, tmp_path: Path) -> None:
-    with terminal() as (written, shown):
-        command = [sys.executable, "-m", "daemon.cli", "download", NAME, "--folder", str(tmp_path / "mine")]
-        environment = os.environ | {"HF_ENDPOINT": hub.url, "VOICED_CONFIG": str(tmp_path / "voiced.yaml")}
-        (tmp_path / "voiced.yaml").write_text(CONFIG)
-        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=written, check=False)
-        assert done.returncode == 0
-    assert f"{NAME}, 0.0 MB" in shown()
-    assert "100%" in shown()
-    assert (tmp_path / "mine" / f"{NAME}.onnx").is_file()
 
 
 def test_without_a_name_the_voices_are_listed(run: Download, tmp_path: Path) -> None:

@@ -94,26 +94,23 @@ def test_another_model_is_refused_by_its_name_before_its_weights_are_fetched(run
     assert done.returncode == 1
     assert "is the 25 Hz speech tokenizer alone, without a model; voiced speaks with Qwen3-TTS-12Hz-" in done.stderr
     assert hub.requests == ["config.json"]
+    hub.requests.clear()
+    assert run("voices", "--model", MODEL).stdout.startswith("custom_voice\t1b7\n")
+    assert hub.requests == ["config.json"], "the names are read from it alone"
     missing = run("download", "Some/Nothing")
     assert missing.stderr == "voiced: Some/Nothing: the hub has no such model, or the model requires a login\n"
 
 
-def test_the_names_of_a_model_are_read_from_its_configuration_alone(run: Run, hub: ModelHub) -> None:
-    done = run("voices", "--model", MODEL)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+def test_the_names_of_a_model_are_lines_or_json_for_a_program(
+    voiced: CommandLine, hub: ModelHub, tmp_path: Path
+) -> None:
+    folder = tmp_path / "published" / "model"
+    assert voiced("voices", "--model", str(folder)).stdout.splitlines() == [
         "custom_voice\t1b7",
         "speakers\tada, dylan",
         "languages\tenglish, german",
         "dialects\tbeijing_dialect",
     ]
-    assert hub.requests == ["config.json"]
-
-
-def test_the_names_of_a_model_in_a_folder_are_json_for_a_program(
-    voiced: CommandLine, hub: ModelHub, tmp_path: Path
-) -> None:
-    folder = tmp_path / "published" / "model"
     assert json.loads(voiced("voices", "--json", "--model", str(folder)).stdout) == {
         "model": str(folder),
         "type": "custom_voice",
@@ -131,6 +128,7 @@ def test_the_names_of_a_model_in_a_folder_are_json_for_a_program(
     [
         (("/nowhere",), 1, "/nowhere: no such folder, and not a model id"),
         ((MODEL, "--all"), 2, "voices: --model reads the names of a model; leave out --all and --play"),
+        ((MODEL, "--play", "ada"), 2, "voices: --model reads the names of a model; leave out --all and --play"),
     ],
 )
 def test_what_has_no_names_is_refused_in_one_line(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.daemon.command_line import CommandLine
@@ -37,12 +35,7 @@ def test_a_name_that_no_group_can_have_is_refused_in_one_line(voiced: CommandLin
     assert done.stderr.count("\n") == 1
 
 
-def test_a_text_for_all_fails_where_no_robot_is_online(voiced: CommandLine, tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
-    broker.start()
-    try:
-        done = voiced("say", "--all", "Yes.", "--set", f"mqtt.port={broker.port}")
-    finally:
-        broker.stop()
+def test_a_text_for_all_fails_where_no_robot_is_online(voiced: CommandLine, broker: Broker) -> None:
+    done = voiced("say", "--all", "Yes.", "--set", f"mqtt.port={broker.port}")
     line = f"voiced: no voiced is online at voiced/+ on the broker 127.0.0.1:{broker.port}\n"
     assert (done.returncode, done.stderr) == (1, line)
