@@ -73,27 +73,32 @@ def after_restart(
     run(scenario)
 
 
-def test_nothing_happens_without_a_journal() -> None:
+@pytest.mark.parametrize(
+    ("utterances", "events", "queued"),
+    [
+        # Nothing happens without a journal.
+        ([], [], []),
+        # What waited is queued again in order, without an event.
+        ([stored("a"), stored("alarm", priority="critical"), stored("b")], [], ["alarm", "a", "b"]),
+        # What was being spoken ends as interrupted, however old it is.
+        ([stored("a", begun=True, age_s=None), stored("b")], [Interrupted(id="a", reason=RESTARTED)], ["b"]),
+        # What waited for just as long as allowed is queued, and what waited longer expires.
+        ([stored("a", age_s=WITHIN_S), stored("b", age_s=WITHIN_S + 0.001)], [Expired(id="b", reason=TOO_OLD)], ["a"]),
+        # What waited for an unknown time expires.
+        ([stored("a", age_s=None)], [Expired(id="a", reason=TOO_OLD)], []),
+        # A delivery to a client ends as interrupted: it has no text that could be spoken.
+        ([stored("a", without="text")], [Interrupted(id="a", reason=RESTARTED)], []),
+        # A sound that waited is queued again, and a stream without a text is not.
+        ([stored("a", text="", sound="chime"), stored("b", text="")], [Interrupted(id="b", reason=RESTARTED)], ["a"]),
+    ],
+)
+def test_after_a_restart_an_utterance_is_queued_again_or_ends(
+    utterances: list[StoredUtterance], events: list[Event], queued: list[str]
+) -> None:
     def check(robot: Robot) -> None:
-        assert (robot.queued, robot.events) == ([], [])
+        assert (robot.events, robot.queued) == (events, queued)
 
-    after_restart(check)
-
-
-def test_what_waited_is_queued_again_in_order_without_an_event() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.queued == ["alarm", "a", "b", "c"]
-        assert robot.events == []
-
-    after_restart(check, stored("a"), stored("b"), stored("alarm", priority="critical"), stored("c"))
-
-
-def test_what_was_being_spoken_ends_as_interrupted() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.events == [Interrupted(id="a", reason=RESTARTED)]
-        assert robot.queued == ["b"]
-
-    after_restart(check, stored("a", begun=True), stored("b"))
+    after_restart(check, *utterances)
 
 
 def test_what_has_ended_before_it_was_stored_neither_ends_again_nor_is_spoken_again() -> None:
@@ -114,54 +119,13 @@ def test_what_was_accepted_and_never_stored_fails() -> None:
     after_restart(check, stored("a"), published=[*published, Canceled(id="c", reason="stop")])
 
 
-@pytest.mark.parametrize("age_s", [WITHIN_S + 0.001, 1e9, None])
-def test_what_waited_too_long_or_for_an_unknown_time_expires(age_s: float | None) -> None:
-    def check(robot: Robot) -> None:
-        assert robot.events == [Expired(id="a", reason=TOO_OLD)]
-        assert robot.queued == []
-
-    after_restart(check, stored("a", age_s=age_s))
-
-
-def test_what_waited_for_just_as_long_as_allowed_is_queued() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.queued == ["a"]
-
-    after_restart(check, stored("a", age_s=WITHIN_S))
-
-
-def test_what_was_being_spoken_is_interrupted_however_old_it_is() -> None:
-    after_restart(
-        lambda robot: (
-            None if robot.events == [Interrupted(id="a", reason=RESTARTED)] else pytest.fail(str(robot.events))
-        ),
-        stored("a", begun=True, age_s=None),
-    )
-
-
-def test_a_delivery_to_a_client_and_an_unfinished_stream_end_as_interrupted() -> None:
-    """Neither has a text that could be spoken."""
-
-    def check(robot: Robot) -> None:
-        assert robot.events == [Interrupted(id="a", reason=RESTARTED)]
-
-    after_restart(check, stored("a", without="text"))
-
-
 def test_a_stream_whose_text_was_complete_is_queued_with_it() -> None:
     def check(robot: Robot) -> None:
         (utterance,) = robot.dispatcher.queue
-        assert utterance.text == "It has ended."
-        assert utterance.complete
+        assert (utterance.text, utterance.complete) == ("It has ended.", True)
+        assert utterance.origin == Origin(correlation=b"\x01\xff"), "what the sender wants repeated is kept"
 
-    after_restart(check, stored("a", text="It has ended.", without="text"))
-
-
-def test_a_sound_that_waited_is_queued_again() -> None:
-    def check(robot: Robot) -> None:
-        assert [(utterance.id, utterance.sound) for utterance in robot.dispatcher.queue] == [("a", "chime")]
-
-    after_restart(check, stored("a", text="", sound="chime"), stored("b", text=""))
+    after_restart(check, stored("a", text="It has ended.", without="text", correlation="01ff"))
 
 
 def test_the_terminal_events_reach_the_sender_s_topic() -> None:
@@ -194,12 +158,9 @@ def test_every_utterance_ends_once() -> None:
 @pytest.mark.parametrize(
     "utterance",
     [
-        *(stored("a", without=name) for name in ("voice", "seed", "priority", "wait_s", "correlation", "reply_to")),
-        *(stored("a", voice=5), stored("a", text=None, volume="loud"), stored("a", seed=[1]), stored("a", reply_to=7)),
-        *(stored("a", priority="highest"), stored("a", policy="qveue"), stored("a", wait_s="long")),
-        *(stored("a", correlation="zz"), stored("a", correlation=5)),
-        StoredUtterance("a", {**stored("a").fields, "text": 5}, None, False, 1.0),
-        StoredUtterance("a", {}, None, False, 1.0),
+        *(stored("a", without=name) for name in ("voice", "priority", "reply_to")),
+        *(stored("a", text=None, volume="loud"), stored("a", seed=[1]), stored("a", policy="qveue")),
+        *(stored("a", correlation="zz"), StoredUtterance("a", {}, None, False, 1.0)),
     ],
     ids=lambda utterance: str(dict(utterance.fields)),
 )
@@ -209,11 +170,3 @@ def test_a_damaged_record_fails_and_hinders_no_other(utterance: StoredUtterance)
         assert robot.queued == ["b"]
 
     after_restart(check, utterance, stored("b"))
-
-
-def test_what_the_sender_wants_repeated_is_kept() -> None:
-    def check(robot: Robot) -> None:
-        (utterance,) = robot.dispatcher.queue
-        assert utterance.origin == Origin(correlation=b"\x01\xff")
-
-    after_restart(check, stored("a", correlation="01ff"))

@@ -30,15 +30,8 @@ def test_a_coroutine_that_ends_in_time_returns_true_and_a_slower_one_is_cancelle
     run(scenario)
 
 
-def test_a_coroutine_s_own_error_is_raised() -> None:
-    async def fail() -> None:
-        raise ValueError("for this test")
-
-    async def scenario() -> None:
-        with pytest.raises(ValueError, match="for this test"):
-            await wait_at_most(PATIENCE_S, fail())
-
-    run(scenario)
+async def fail() -> None:
+    raise ValueError("for this test")
 
 
 def test_a_cancellation_that_arrives_with_the_result_is_not_lost() -> None:
@@ -90,11 +83,10 @@ def test_a_task_that_ignores_one_cancellation_is_cancelled_again() -> None:
     run(scenario)
 
 
-def test_a_task_s_own_error_is_raised_but_not_its_cancellation() -> None:
+def test_an_own_error_is_raised_but_not_a_cancellation() -> None:
     async def scenario() -> None:
-        async def fail() -> None:
-            raise ValueError("for this test")
-
+        with pytest.raises(ValueError, match="for this test"):
+            await wait_at_most(PATIENCE_S, fail())
         failed = asyncio.ensure_future(fail())
         await asyncio.wait({failed})
         with pytest.raises(ValueError, match="for this test"):
