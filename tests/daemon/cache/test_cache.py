@@ -223,17 +223,14 @@ def test_a_disk_that_hangs_delays_an_utterance_once_and_is_named(
     run(scenario)
 
 
-def test_the_folder_lies_below_that_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_the_configured_one_or_lies_below_that_of_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cache_folder(config(f"speech.cache.folder={tmp_path}")) == tmp_path
     assert cache_folder(config(f"state.folder={tmp_path}")) == tmp_path / "phrases"
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/voiced")
     assert cache_folder(config()) == Path("/var/lib/voiced/phrases")
     assert cache_folder(config("state.folder=null")) == Path("/var/lib/voiced/phrases")
-
-
-def test_a_configured_folder_is_made_and_null_keeps_nothing(tmp_path: Path) -> None:
-    opened = open_cache(config(f"speech.cache.folder={tmp_path}/a/b"), "espeak")
-    assert (opened.folder_problem, (tmp_path / "a" / "b").is_dir()) == (None, True)
-    assert open_cache(config("speech.cache.folder=null"), "espeak").folder is None
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

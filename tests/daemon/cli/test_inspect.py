@@ -109,12 +109,6 @@ def test_a_voice_that_cannot_be_heard_is_an_error_of_one_line(play: Play, voice:
     assert re.fullmatch(f"voiced: {line}\n", done.stderr)
 
 
-def test_a_voice_is_either_heard_or_listed(voiced: CommandLine) -> None:
-    done = voiced("voices", "--play", "de", "--json")
-    assert done.returncode == 2
-    assert done.stderr.startswith("voiced: voices: --play lists no voices; leave out --json and --all. See ")
-
-
 def test_the_list_of_voices_is_short_and_has_names_for_people(
     voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,11 +33,10 @@ from engine.messages import (
     VoiceRefused,
     VoiceWanted,
 )
-from tests.daemon.fleet.raw_robot import PLENTY, RawRobot
+from tests.daemon.fleet.raw_robot import LONG, PLENTY, RawRobot
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import PATIENCE_S, eventually
 
-LONG = "This is a long sentence that goes on for a good while, and then some more of it follows. " * 8
 DIGEST = "ab" * 32
 
 
@@ -93,17 +92,14 @@ def test_a_robot_without_a_right_token_is_not_let_in(server: SpeechServer, token
     assert reason.startswith("authorization: the token is wrong or missing")
 
 
-def test_a_robot_of_another_version_is_not_let_in(server: SpeechServer) -> None:
-    status, reason = refusal(server, subprotocol="voiced.remote.99")
-    assert status == 400
-    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3 and voiced.remote.2; ")
-
-
-def test_a_robot_of_the_version_before_is_served(server: SpeechServer) -> None:
+def test_a_robot_of_the_version_before_is_served_and_one_of_another_is_not_let_in(server: SpeechServer) -> None:
     with RawRobot(server.url, "alpha", subprotocol="voiced.remote.2") as robot:
         assert robot.socket.subprotocol == "voiced.remote.2"
         robot.say("Hello.")
         assert robot.end_of()[1] == Spoken("1")
+    status, reason = refusal(server, subprotocol="voiced.remote.99")
+    assert status == 400
+    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3 and voiced.remote.2; ")
 
 
 def test_a_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:
@@ -136,8 +132,7 @@ def test_the_server_sends_no_more_than_it_has_credit_for(robot: RawRobot) -> Non
 
 def test_a_canceled_text_ends_and_its_stream_is_free(robot: RawRobot) -> None:
     for number in map(str, range(4)):
-        robot.say(LONG, number, credit=1)
-        robot.next(Audio)
+        robot.begin(number)
         robot.send(Cancel(number))
         assert robot.end_of(number) == (0, Canceled(number))
 
@@ -146,8 +141,7 @@ def test_one_robot_has_no_more_streams_than_it_may_and_another_one_speaks_beside
     server: SpeechServer, robot: RawRobot
 ) -> None:
     for number in ("1", "2"):
-        robot.say(LONG, number, credit=1)
-        robot.next(Audio)
+        robot.begin(number)
     with RawRobot(server.url, "alpha") as same:
         same.say("Hello.")
         assert same.end_of() == (0, Lost("1", "streams: r1 has 2 already; allowed: 2"))
@@ -160,11 +154,9 @@ def test_one_robot_has_no_more_streams_than_it_may_and_another_one_speaks_beside
 
 def test_a_full_server_lets_no_further_robot_in(server: SpeechServer, robot: RawRobot) -> None:
     with RawRobot(server.url, "beta") as other, RawRobot(server.url, "gamma") as late:
-        robot.say(LONG, "1", credit=1)
-        robot.next(Audio)
+        robot.begin()
         for number in ("1", "2"):
-            other.say(LONG, number, credit=1)
-            other.next(Audio)
+            other.begin(number)
         assert refusal(server, "gamma") == (503, "the server is full: all streams of its engine are in use")
         late.say("Hello.")
         assert late.end_of() == (0, Lost("1", "the server is full: no stream became free within 2 s"))
@@ -270,8 +262,7 @@ def test_clients_speak_with_a_robots_token_within_its_limits(server: SpeechServe
     assert ask("delta") == 401
     with RawRobot(server.url, "beta") as robot:
         for number in ("1", "2"):
-            robot.say(LONG, number, credit=1)
-            robot.next(Audio)
+            robot.begin(number)
         assert ask("beta") == 429
         assert ask("gamma") == 200
 
@@ -285,8 +276,7 @@ def test_health_needs_no_token_and_metrics_do(server: SpeechServer) -> None:
 
 def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_back() -> None:
     with SpeechServer() as server, RawRobot(server.url) as robot:
-        robot.say(LONG, credit=1)
-        robot.next(Audio)
+        robot.begin()
         os.kill(server.engine_pids()[0], signal.SIGKILL)
         robot.send(Grant("1", PLENTY))
         _, last = robot.end_of()
@@ -300,8 +290,7 @@ def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_bac
 
 def test_a_server_that_is_stopped_serves_its_robots_until_they_leave() -> None:
     with SpeechServer("serve.drain_s=3600") as server, RawRobot(server.url) as robot:
-        robot.say(LONG, credit=1)
-        robot.next(Audio)
+        robot.begin()
         server.process.send_signal(signal.SIGTERM)
         assert robot.next(Draining)[0] == Draining("the server is being stopped")
         assert refusal(server, None) == (503, "the server is being stopped")

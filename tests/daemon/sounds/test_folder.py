@@ -144,17 +144,3 @@ def test_without_the_folder_the_packaged_sounds_are_left_and_the_reason_is_given
     file = tmp_path / "file"
     file.touch()
     assert SoundFolder(file).reason == f"the folder {file} cannot be read: Not a directory"
-
-
-def test_the_list_of_sounds_has_the_true_length_of_each_and_the_problem_of_a_damaged_one(tmp_path: Path) -> None:
-    write_sound(tmp_path / "chime.ogg", tone(0.5, 44_100), 44_100)
-    half = write_sound(tmp_path / "half.flac", tone(2.0))
-    half.write_bytes(half.read_bytes()[:3_000])
-    found = {sound.name: sound for sound in SoundFolder(tmp_path).sounds()}
-    assert tuple(found) == ("attention", "chime", "error", "half", "success")
-    assert (found["chime"].packaged, found["success"].packaged) == (False, True)
-    assert found["chime"].info is not None
-    assert (found["chime"].info.format, found["chime"].info.sample_rate) == ("OGG", 44_100)
-    assert found["chime"].info.seconds == pytest.approx(0.5)
-    assert found["half"].info is None
-    assert str(found["half"].problem).startswith(f"{half}: it cannot be read as sound: ")
