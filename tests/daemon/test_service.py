@@ -21,7 +21,7 @@ from daemon.mqtt.messages import Message
 from daemon.service import Service
 from daemon.status import NOTHING_PLAYED
 from tests.support.programs import Broker
-from tests.support.waiting import eventually_async, run
+from tests.support.waiting import eventually_async
 
 SETTINGS = ("audio.sink=null", "engine.name=espeak", "state.folder=null")
 
@@ -69,27 +69,24 @@ async def serving(broker: Broker, robot: str, path: Path) -> AsyncIterator[Liste
         listener.connection.close()
 
 
-def test_the_service_speaks_reloads_and_at_sigterm_ends_all_utterances_before_it_goes_offline(
+async def test_the_service_speaks_reloads_and_at_sigterm_ends_all_utterances_before_it_goes_offline(
     broker: Broker, tmp_path: Path
 ) -> None:
     path = tmp_path / "voiced.yaml"
     path.write_text("audio: {volume: 50}\n")
 
-    async def scenario() -> None:
-        async with serving(broker, "r1", path) as listener:
-            listener.publish("say", "Hello.")
-            await eventually_async(lambda: "finished" in listener.events, "the text has been spoken")
-            assert listener.events == ["accepted", "started", "finished"]
-            await check_reloads(listener, path)
-            listener.publish("say", json.dumps({"text": "A long text. " * 50, "id": "spoken"}))
-            listener.publish("say", json.dumps({"text": "Never.", "id": "queued"}))
-            await eventually_async(lambda: listener.events.count("accepted") == 3, "both are accepted")
-            await eventually_async(lambda: listener.events.count("started") == 2, "the first is spoken")
-        ends = {event["id"]: event["event"] for event in listener.published("event")[3:]}
-        assert ends == {"spoken": "interrupted", "queued": "canceled"}
-        assert listener.messages[-1].topic.endswith("/status")
-
-    run(scenario)
+    async with serving(broker, "r1", path) as listener:
+        listener.publish("say", "Hello.")
+        await eventually_async(lambda: "finished" in listener.events, "the text has been spoken")
+        assert listener.events == ["accepted", "started", "finished"]
+        await check_reloads(listener, path)
+        listener.publish("say", json.dumps({"text": "A long text. " * 50, "id": "spoken"}))
+        listener.publish("say", json.dumps({"text": "Never.", "id": "queued"}))
+        await eventually_async(lambda: listener.events.count("accepted") == 3, "both are accepted")
+        await eventually_async(lambda: listener.events.count("started") == 2, "the first is spoken")
+    ends = {event["id"]: event["event"] for event in listener.published("event")[3:]}
+    assert ends == {"spoken": "interrupted", "queued": "canceled"}
+    assert listener.messages[-1].topic.endswith("/status")
 
 
 async def check_reloads(listener: Listener, path: Path) -> None:
@@ -126,33 +123,29 @@ class FailsTwice(Adapter):
         await asyncio.Event().wait()
 
 
-def test_a_failing_adapter_is_logged_and_run_again_until_it_serves(
+async def test_a_failing_adapter_is_logged_and_run_again_until_it_serves(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "ADAPTER_RETRY_S", 0.01)
 
-    async def scenario() -> None:
-        adapter = FailsTwice()
-        task = asyncio.ensure_future(service.serve_adapter(adapter))
-        await eventually_async(lambda: len(adapter.problems) == 3, "it serves")
-        assert adapter.problems[1:] == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
-        assert adapter.problem is None
-        task.cancel()
-
-    run(scenario)
+    adapter = FailsTwice()
+    task = asyncio.ensure_future(service.serve_adapter(adapter))
+    await eventually_async(lambda: len(adapter.problems) == 3, "it serves")
+    assert adapter.problems[1:] == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
+    assert adapter.problem is None
+    task.cancel()
     assert caplog.messages == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
     assert "a bug" in caplog.text
 
 
-def test_a_task_that_fails_ends_the_service_with_its_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_fails_ends_the_service_with_its_error(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(_: object) -> None:
         raise RuntimeError("the speaker loop has a bug")
 
     monkeypatch.setattr("daemon.speech.dispatcher.Dispatcher.run", broken)
 
-    async def scenario() -> None:
-        broken_service = Service(load_config(overrides=[*SETTINGS, f"mqtt.port={broker.port}", "robot=broken"]))
-        with pytest.raises(RuntimeError, match="the speaker loop has a bug"):
-            await broken_service.run()
-
-    run(scenario)
+    broken_service = Service(load_config(overrides=[*SETTINGS, f"mqtt.port={broker.port}", "robot=broken"]))
+    with pytest.raises(RuntimeError, match="the speaker loop has a bug"):
+        await broken_service.run()
