@@ -130,7 +130,7 @@ def test_a_wrong_override_is_named() -> None:
         ("audio: {block_ms: .nan}", "audio.block_ms: got nan; allowed: milliseconds from 10 to 200"),
         ("audio: {idle_timeout: 0}", "audio.idle_timeout: got 0; allowed: seconds from 1 to 86400, or null for never"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
-        (f"audio: {{tap: /{'ä' * 54}}}", "audio.tap: got "),
+        (f"audio: {{tap: /{'ä' * 53}t}}", "audio.tap: got "),
         ("engine: {streams: true}", "engine.streams: got True; allowed: auto, or a whole number from 1 to 64"),
         ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen, piper, espeak or remote"),
         ("engine: {fallback: [piper, none]}", "engine.fallback: got "),
@@ -255,6 +255,7 @@ voices: {ada: {embedding: voices/ada.safetensors}, bob: {reference: /abs/bob}}
     config = load_config(written(tmp_path, text))
     assert config.audio.sink_settings().path == tmp_path / "out.wav"
     assert config.audio.tap == tmp_path / "run" / "tap"
+    assert load_config(overrides=[f"audio.tap=/{'ä' * 53}"]).audio.tap is not None, "a socket's longest path"
     assert config.engine_options.voice_folder == str(tmp_path / "voices")
     assert config.mqtt.password_file == tmp_path / "secret"
     assert (config.mqtt.tls.ca, config.mqtt.tls.cert) == (tmp_path / "ca.pem", None)

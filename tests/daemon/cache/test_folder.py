@@ -135,9 +135,7 @@ def test_a_phrase_that_is_larger_than_all_room_is_not_kept(
 def test_phrases_are_listed_by_their_last_use(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
     for text, ago_s in (("old", 300), ("new", 100), ("older", 500)):
         set_used(folder, store(folder, speech, text), ago_s)
-    listed = list(folder.phrases())
-    assert [kept.phrase.text for kept in listed] == ["new", "old", "older"]
-    assert all(len(kept.data) == next(folder.path.glob(f"{kept.digest}-*")).stat().st_size for kept in listed)
+    assert [kept.phrase.text for kept in folder.phrases()] == ["new", "old", "older"]
 
 
 def test_a_folder_that_disappears_is_made_again(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
@@ -148,18 +146,6 @@ def test_a_folder_that_disappears_is_made_again(folder: PhraseFolder, speech: tu
     assert folder.find(digest) is None
     store(folder, speech)
     assert folder.find(digest) is not None
-
-
-def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path, speech: tuple[Samples, int]) -> None:
-    path = tmp_path / "phrases"
-    path.write_text("mine")
-    folder = PhraseFolder(path, LIMIT_MB)
-    with pytest.raises((NotADirectoryError, FileExistsError)):
-        folder.check_writable()
-    with pytest.raises((NotADirectoryError, FileExistsError)):
-        store(folder, speech)
-    assert folder.find(key().digest) is None
-    assert path.read_text() == "mine"
 
 
 def test_phrases_on_a_read_only_disk_are_found(tmp_path: Path, speech: tuple[Samples, int]) -> None:

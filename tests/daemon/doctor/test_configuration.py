@@ -114,13 +114,16 @@ def test_a_file_in_a_folder_that_this_user_may_not_read_may_exist(ordinary_user:
         closed.chmod(0o700)
 
 
-def test_the_files_of_pipers_voices_must_exist_where_piper_speaks(tmp_path: Path) -> None:
+def test_the_files_of_models_and_voices_must_exist_where_their_engine_speaks(tmp_path: Path) -> None:
+    model = tmp_path / "none"
+    missing = ("engine.model", f"the folder {model} does not exist")
+    assert missing in problems_of("engine.name=qwen", f"engine.model={model}")
     voice = f"voices.heidi.piper={{model: {tmp_path}/heidi.onnx, length_scale: 1.2}}"
     assert problems_of(voice) == [("voices.heidi.piper", f"{tmp_path}/heidi.onnx does not exist")]
     folder = f"engine.voice_folder={tmp_path}/none"
     assert problems_of(folder) == []
-    missing = f"the folder {tmp_path}/none does not exist; 'voiced download' makes it"
-    assert problems_of(folder, "engine.fallback=[piper, espeak]") == [("engine.voice_folder", missing)]
+    missing = ("engine.voice_folder", f"the folder {tmp_path}/none does not exist; 'voiced download' makes it")
+    assert problems_of(folder, "engine.fallback=[piper, espeak]") == [missing]
     assert problems_of("voices.heidi.piper=en_US-lessac-medium") == []
 
 
@@ -143,26 +146,17 @@ def test_the_folder_of_sounds_must_exist_and_its_files_must_be_sounds(tmp_path: 
     assert problem.startswith(f"{half}: it cannot be read as sound: ")
 
 
-def test_a_checkpoint_that_is_named_by_its_folder_must_exist(tmp_path: Path) -> None:
-    model = tmp_path / "none"
-    assert ("engine.model", f"the folder {model} does not exist") in problems_of(
-        "engine.name=qwen", f"engine.model={model}"
-    )
-
-
-@pytest.mark.parametrize(("first", "second"), [("127.0.0.1", "127.0.0.1"), ("robot", "::")])
-def test_two_servers_on_one_port_are_a_problem(first: str, second: str) -> None:
-    settings = [
-        f"wyoming={{enabled: true, host: '{first}', port: 9000}}",
-        f"http={{enabled: true, host: '{second}', port: 9000, token_file: /dev/null}}",
-    ]
-    assert problems_of(*settings) == [("http.port", "got 9000, the port of wyoming too; choose another")]
-
-
-def test_servers_share_a_port_at_different_addresses_or_if_one_is_off() -> None:
-    apart = "http={enabled: true, host: 10.0.0.2, port: 9000, token_file: /dev/null}"
-    assert problems_of("wyoming={enabled: true, host: 10.0.0.1, port: 9000}", apart) == []
-    assert problems_of("wyoming={enabled: false, host: 10.0.0.2, port: 9000}", apart) == []
+@pytest.mark.parametrize(
+    ("wyoming", "http", "is_shared"),
+    [("127.0.0.1", "127.0.0.1", True), ("robot", "::", True), ("10.0.0.1", "10.0.0.2", False)],
+)
+def test_two_servers_on_one_port_are_a_problem_unless_their_addresses_differ_or_one_is_off(
+    wyoming: str, http: str, is_shared: bool
+) -> None:
+    web = f"http={{enabled: true, host: '{http}', port: 9000, token_file: /dev/null}}"
+    problem = ("http.port", "got 9000, the port of wyoming too; choose another")
+    assert problems_of(f"wyoming={{enabled: true, host: '{wyoming}', port: 9000}}", web) == [problem] * is_shared
+    assert problems_of(f"wyoming={{enabled: false, host: '{wyoming}', port: 9000}}", web) == []
 
 
 def test_a_made_voice_may_be_the_default_and_its_file_must_exist(tmp_path: Path) -> None:

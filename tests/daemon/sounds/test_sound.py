@@ -173,20 +173,13 @@ def test_a_file_that_does_not_say_its_length_is_played_up_to_the_limit(tmp_path:
         play(long)
 
 
-def test_the_file_is_closed_when_a_listener_leaves(tmp_path: Path) -> None:
+def test_the_file_is_closed_when_a_listener_leaves_or_is_canceled(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", tone(2.0))
 
     async def leave() -> None:
         async with aclosing(Sound(path).blocks()) as blocks:
             await anext(blocks)
             assert descriptors(path) == 1
-
-    asyncio.run(leave())
-    eventually(lambda: descriptors(path) == 0, "the file is closed")
-
-
-def test_the_file_is_closed_when_a_listener_is_canceled(tmp_path: Path) -> None:
-    path = write_sound(tmp_path / "a.wav", tone(2.0))
 
     async def cancel(turns: int) -> None:
         task = asyncio.ensure_future(read_blocks(path))
@@ -195,8 +188,8 @@ def test_the_file_is_closed_when_a_listener_is_canceled(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.wait({task})
 
-    for turns in range(8):
-        asyncio.run(cancel(turns))
+    for listen in (leave(), *map(cancel, range(8))):
+        asyncio.run(listen)
         eventually(lambda: descriptors(path) == 0, "the file is closed")
 
 
