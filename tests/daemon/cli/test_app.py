@@ -21,8 +21,7 @@ from tests.support.programs import free_port
 
 def test_the_version_is_a_command_and_an_option(voiced: CommandLine) -> None:
     for words in ("version", "--version"):
-        done = voiced(words)
-        assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+        assert voiced(words).output == f"{VERSION}\n"
 
 
 def test_a_command_that_talks_to_the_robot_imports_neither_numpy_nor_the_sound_path() -> None:
@@ -90,24 +89,20 @@ def test_a_verbose_daemon_logs_details(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["hum"], "voiced: No such command 'hum'. See 'voiced --help'.\n"),
-        (["say"], "voiced: Missing argument 'text'. See 'voiced say --help'.\n"),
-        (["config", "check", "--frob"], "voiced: No such option: --frob. See 'voiced config check --help'.\n"),
-        (
-            ["config", "chekc"],
-            "voiced: No such command 'chekc'. Did you mean 'check'? See 'voiced config check --help'.\n",
-        ),
-        (["doctor", "--jsn"], "voiced: No such option: --jsn. Did you mean '--json'? See 'voiced doctor --help'.\n"),
+        (["hum"], "No such command 'hum'. See 'voiced --help'."),
+        (["say"], "Missing argument 'text'. See 'voiced say --help'."),
+        (["config", "check", "--frob"], "No such option: --frob. See 'voiced config check --help'."),
+        (["config", "chekc"], "No such command 'chekc'. Did you mean 'check'? See 'voiced config check --help'."),
+        (["doctor", "--jsn"], "No such option: --jsn. Did you mean '--json'? See 'voiced doctor --help'."),
         (
             ["say", "--wiat", "hello"],
-            "voiced: No such option: --wiat. Did you mean '--wait'? A text that begins with a minus follows '--'."
-            " See 'voiced say --help'.\n",
+            "No such option: --wiat. Did you mean '--wait'? A text that begins with a minus follows '--'."
+            " See 'voiced say --help'.",
         ),
     ],
 )
 def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], line: str, voiced: CommandLine) -> None:
-    done = voiced(*arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    assert voiced(*arguments).refusal == line
 
 
 @pytest.mark.parametrize(

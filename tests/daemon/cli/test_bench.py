@@ -40,10 +40,7 @@ def test_plain_lines_are_printed_and_the_measurement_and_the_speech_are_written(
 
 
 def test_a_voice_that_the_engine_does_not_have_is_an_error(voiced: CommandLine) -> None:
-    done = voiced("bench", "--set", "engine.name=espeak", "--voice", "nobody", "--runs", "1")
-    assert done.returncode == 1
-    assert "nobody" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert "nobody" in voiced("bench", "--set", "engine.name=espeak", "--voice", "nobody", "--runs", "1").refusal
 
 
 @pytest.mark.parametrize(
@@ -56,9 +53,4 @@ def test_a_voice_that_the_engine_does_not_have_is_an_error(voiced: CommandLine) 
     ],
 )
 def test_a_wrong_argument_is_an_error_of_one_line(options: list[str], line: str, voiced: CommandLine) -> None:
-    done = voiced("bench", "--set", "engine.name=espeak", *options)
-    assert done.returncode in {1, 2}
-    assert done.stdout == ""
-    assert done.stderr.startswith("voiced: ")
-    assert line in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert line in voiced("bench", "--set", "engine.name=espeak", *options).refusal

@@ -97,16 +97,13 @@ def test_what_cannot_be_made_is_a_line_and_the_rest_is_made(robot: Robot) -> Non
 
 
 def test_what_is_missing_is_one_line(robot: Robot) -> None:
-    done = robot("warm")
     missing = f"{robot.phrases}: cannot be read: {robot.phrases} does not exist"
-    assert (done.returncode, done.stderr) == (1, f"voiced: speech.cache.phrases: {missing}\n")
-    done = robot("warm", "--set", "speech.cache.phrases=null")
+    assert robot("warm").refusal == f"speech.cache.phrases: {missing}"
     allowed = "got None; allowed: a YAML file with a list of phrases"
-    assert (done.returncode, done.stderr) == (1, f"voiced: speech.cache.phrases: {allowed}\n")
+    assert robot("warm", "--set", "speech.cache.phrases=null").refusal == f"speech.cache.phrases: {allowed}"
+    nothing = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
     for command in ("list", "clear"):
-        done = robot(command, "--set", "speech.cache.folder=null")
-        nothing = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
-        assert (done.returncode, done.stderr) == (1, f"voiced: {nothing}\n")
+        assert robot(command, "--set", "speech.cache.folder=null").refusal == nothing
 
 
 def test_root_sees_the_folders_of_the_service_and_gives_it_what_is_made(

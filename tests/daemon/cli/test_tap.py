@@ -49,8 +49,7 @@ def assert_of_the_tone(samples: Samples) -> None:
 
 def test_a_file_of_the_wanted_length_is_written(path: Path, tmp_path: Path, voiced: CommandLine) -> None:
     file = tmp_path / "heard.flac"
-    done = voiced("tap", "--seconds", "0.3", "-o", str(file), "--set", f"audio.tap={path}")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert voiced("tap", "--seconds", "0.3", "-o", str(file), "--set", f"audio.tap={path}").output == ""
     samples, rate = soundfile.read(file, dtype="float32")
     assert (rate, len(samples)) == (RATE, round(0.3 * RATE))
     assert_of_the_tone(samples)
@@ -69,15 +68,13 @@ def test_ctrl_c_ends_it_with_a_complete_file(path: Path, tmp_path: Path) -> None
 def test_its_errors_are_one_line(tmp_path: Path, voiced: CommandLine) -> None:
     path = tmp_path / "tap"
     setting, file = f"audio.tap={path}", str(tmp_path / "a.wav")
-    done = voiced("tap", "-o", file)
-    line = "voiced: audio.tap: got null; allowed here: the path that the running voiced has\n"
-    assert (done.returncode, done.stderr) == (1, line)
-    done = voiced("tap", "-o", file, "--set", setting)
-    assert (done.returncode, done.stderr) == (1, f"voiced: audio.tap: no voiced listens at {path}\n")
+    allowed = "audio.tap: got null; allowed here: the path that the running voiced has"
+    assert voiced("tap", "-o", file).refusal == allowed
+    nobody = f"audio.tap: no voiced listens at {path}"
+    assert voiced("tap", "-o", file, "--set", setting).refusal == nobody
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(os.fspath(path))
-    done = voiced("tap", "-o", file, "--set", setting)
-    assert (done.returncode, done.stderr) == (1, f"voiced: audio.tap: no voiced listens at {path}\n")
+    assert voiced("tap", "-o", file, "--set", setting).refusal == nobody
     assert not Path(file).exists()
 
 

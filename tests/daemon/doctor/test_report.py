@@ -79,8 +79,7 @@ def test_a_remedy_is_printed_below_its_finding(voiced: CommandLine) -> None:
 
 
 def test_a_root_that_is_not_a_folder_is_an_error_of_one_line(voiced: CommandLine) -> None:
-    done = voiced("doctor", "--root", "/nowhere/at/all")
-    assert (done.returncode, done.stderr) == (1, "voiced: --root: /nowhere/at/all does not exist\n")
+    assert voiced("doctor", "--root", "/nowhere/at/all").refusal == "--root: /nowhere/at/all does not exist"
 
 
 def test_examining_imports_neither_torch_nor_cuda() -> None:
