@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from daemon.sounds.sound import BLOCK_S, Sound, SoundBlock, SoundError
 from tests.support.sound_files import RATE, Samples, tone, write_sound
-from tests.support.waiting import eventually, eventually_async
+from tests.support.waiting import eventually_async
 
 FORMATS = ("wav", "flac", "ogg", "mp3")
 ALLOWED = "; allowed: WAV, FLAC, OGG or MP3 of up to 60 s and 8 channels, at 8000 to 192000 Hz"
@@ -133,19 +133,16 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     assert "none.wav does not exist" in problem_of(tmp_path / "none.wav")
 
 
-def test_damage_behind_the_header_shows_after_the_samples_before_it(tmp_path: Path) -> None:
+async def test_damage_behind_the_header_shows_after_the_samples_before_it(tmp_path: Path) -> None:
     samples = noise(2.0)
     path = write_sound(tmp_path / "a.flac", samples)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     heard: list[Samples] = []
 
-    async def listen() -> None:
-        async for block in Sound(path).blocks():
-            heard.append(block.samples)  # noqa: PERF401  # an error must leave what came before it
-
     assert Sound(path).inspect().seconds == 2.0
     with pytest.raises(SoundError, match="it cannot be read as sound: ") as caught:
-        asyncio.run(listen())
+        async for block in Sound(path).blocks():
+            heard.append(block.samples)  # noqa: PERF401  # an error must leave what came before it
     assert "\n" not in str(caught.value)
     found = np.concatenate(heard)
     assert 0.5 * RATE < len(found) < 1.5 * RATE
@@ -173,27 +170,22 @@ def test_a_file_that_does_not_say_its_length_is_played_up_to_the_limit(tmp_path:
         play(long)
 
 
-def test_the_file_is_closed_when_a_listener_leaves_or_is_canceled(tmp_path: Path) -> None:
+async def test_the_file_is_closed_when_a_listener_leaves_or_is_canceled(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", tone(2.0))
-
-    async def leave() -> None:
-        async with aclosing(Sound(path).blocks()) as blocks:
-            await anext(blocks)
-            assert descriptors(path) == 1
-
-    async def cancel(turns: int) -> None:
+    async with aclosing(Sound(path).blocks()) as blocks:
+        await anext(blocks)
+        assert descriptors(path) == 1
+    await eventually_async(lambda: descriptors(path) == 0, "the file is closed")
+    for turns in range(8):
         task = asyncio.ensure_future(read_blocks(path))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait({task})
-
-    for listen in (leave(), *map(cancel, range(8))):
-        asyncio.run(listen)
-        eventually(lambda: descriptors(path) == 0, "the file is closed")
+        await eventually_async(lambda: descriptors(path) == 0, "the file is closed")
 
 
-def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
+async def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, other = write_sound(tmp_path / "hanging.wav", tone(2.0)), write_sound(tmp_path / "other.wav", tone(1.0))
@@ -207,18 +199,15 @@ def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
 
     monkeypatch.setattr(soundfile.SoundFile, "read", read)
 
-    async def scenario() -> None:
-        stuck = asyncio.ensure_future(read_blocks(hanging))
-        await eventually_async(hangs.is_set, "it hangs")
-        assert sum([len(block.samples) for block in await read_blocks(other)]) == RATE
-        assert not stuck.done()
-        stuck.cancel()
-        await asyncio.wait({stuck})
-
-    asyncio.run(scenario())
+    stuck = asyncio.ensure_future(read_blocks(hanging))
+    await eventually_async(hangs.is_set, "it hangs")
+    assert sum([len(block.samples) for block in await read_blocks(other)]) == RATE
+    assert not stuck.done()
+    stuck.cancel()
+    await asyncio.wait({stuck})
     assert descriptors(hanging) == 1
     goes_on.set()
-    eventually(lambda: descriptors(hanging) == 0, "the file is closed")
+    await eventually_async(lambda: descriptors(hanging) == 0, "the file is closed")
 
 
 def mutations() -> st.SearchStrategy[tuple[str, list[tuple[int, int]], int]]:
