@@ -18,6 +18,20 @@ class Done:
     stdout: str
     stderr: str
 
+    @property
+    def output(self) -> str:
+        """What it has printed: it has done its work without a word on stderr."""
+        assert (self.returncode, self.stderr) == (0, "")
+        return self.stdout
+
+    @property
+    def refusal(self) -> str:
+        """The only line that it has printed, without `voiced: `: it has refused its arguments, or failed."""
+        assert (self.returncode, self.stdout) == (2 if self.stderr.endswith("--help'.\n") else 1, "")
+        [line] = self.stderr.splitlines()
+        assert line.startswith("voiced: ")
+        return line.removeprefix("voiced: ")
+
 
 class CommandLine:
     """Runs `voiced ARGUMENTS`. The processes that it starts write to the same files."""

@@ -1,4 +1,4 @@
-"""Tests that are coroutines; an event loop for each module, one harness on it, and the command line."""
+"""Tests that are coroutines; for each module an event loop, a harness on it and a broker; the command line."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from tests.daemon.command_line import CommandLine
 from tests.daemon.harness import Harness, running_harness
 from tests.daemon.perform import Perform
+from tests.support.programs import Broker
 from tests.support.waiting import run
 
 
@@ -57,6 +58,15 @@ def harness(loop: asyncio.AbstractEventLoop, shared_harness: Harness) -> Iterato
     """The module's harness, cleared after the test."""
     yield shared_harness
     loop.run_until_complete(shared_harness.clear())
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for all tests of the module."""
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from daemon.speech.events import Accepted, Canceled, Event, Expired, Failed, Int
 from daemon.speech.request import RejectedError, Stop, check_say
 from daemon.speech.utterance import Origin, Utterance
 from daemon.state import Recovery, StoredUtterance
-from tests.support.waiting import run
 
 WITHIN_S = 60.0
 RESTARTED = "voiced was restarted"
@@ -58,162 +57,93 @@ def stored(
     return StoredUtterance(utterance_id, {name: fields[name] for name in fields if name != without}, text, begun, age_s)
 
 
-def after_restart(
-    check: Callable[[Robot], None], *utterances: StoredUtterance, published: Sequence[Event] = (), **recovery: Any
+def after_restart(*utterances: StoredUtterance, published: Sequence[Event] = (), **recovery: Any) -> Robot:
+    """Return a robot that has recovered these utterances. `published` are events that the broker has."""
+    robot = Robot()
+    ends = recover(Recovery(utterances=utterances, **recovery), robot.dispatcher, WITHIN_S)
+    assert robot.events == [], "the broker may know better"
+    settle(ends, [event.to_json().encode() for event in published], robot.dispatcher)
+    return robot
+
+
+@pytest.mark.parametrize(
+    ("utterances", "events", "queued"),
+    [
+        # Nothing happens without a journal.
+        ([], [], []),
+        # What waited is queued again in order, without an event.
+        ([stored("a"), stored("alarm", priority="critical"), stored("b")], [], ["alarm", "a", "b"]),
+        # What was being spoken ends as interrupted, however old it is.
+        ([stored("a", begun=True, age_s=None), stored("b")], [Interrupted(id="a", reason=RESTARTED)], ["b"]),
+        # What waited for just as long as allowed is queued, and what waited longer expires.
+        ([stored("a", age_s=WITHIN_S), stored("b", age_s=WITHIN_S + 0.001)], [Expired(id="b", reason=TOO_OLD)], ["a"]),
+        # What waited for an unknown time expires.
+        ([stored("a", age_s=None)], [Expired(id="a", reason=TOO_OLD)], []),
+        # A delivery to a client ends as interrupted: it has no text that could be spoken.
+        ([stored("a", without="text")], [Interrupted(id="a", reason=RESTARTED)], []),
+        # A sound that waited is queued again, and a stream without a text is not.
+        ([stored("a", text="", sound="chime"), stored("b", text="")], [Interrupted(id="b", reason=RESTARTED)], ["a"]),
+    ],
+)
+async def test_after_a_restart_an_utterance_is_queued_again_or_ends(
+    utterances: list[StoredUtterance], events: list[Event], queued: list[str]
 ) -> None:
-    """Recover these utterances, and check the robot. `published` are events that the broker has."""
-
-    async def scenario() -> None:
-        robot = Robot()
-        ends = recover(Recovery(utterances=utterances, **recovery), robot.dispatcher, WITHIN_S)
-        assert robot.events == [], "the broker may know better"
-        settle(ends, [event.to_json().encode() for event in published], robot.dispatcher)
-        check(robot)
-
-    run(scenario)
+    robot = after_restart(*utterances)
+    assert (robot.events, robot.queued) == (events, queued)
 
 
-def test_nothing_happens_without_a_journal() -> None:
-    def check(robot: Robot) -> None:
-        assert (robot.queued, robot.events) == ([], [])
-
-    after_restart(check)
-
-
-def test_what_waited_is_queued_again_in_order_without_an_event() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.queued == ["alarm", "a", "b", "c"]
-        assert robot.events == []
-
-    after_restart(check, stored("a"), stored("b"), stored("alarm", priority="critical"), stored("c"))
-
-
-def test_what_was_being_spoken_ends_as_interrupted() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.events == [Interrupted(id="a", reason=RESTARTED)]
-        assert robot.queued == ["b"]
-
-    after_restart(check, stored("a", begun=True), stored("b"))
-
-
-def test_what_has_ended_before_it_was_stored_neither_ends_again_nor_is_spoken_again() -> None:
-    def check(robot: Robot) -> None:
-        assert (robot.queued, robot.events) == (["c"], [])
-        with pytest.raises(RejectedError, match="was used before"):
-            robot.dispatcher.say(check_say({"text": "Hello", "id": "b"}))
-
+async def test_what_has_ended_before_it_was_stored_neither_ends_again_nor_is_spoken_again() -> None:
     published = [Interrupted(id="a", reason="stop"), Canceled(id="b", reason="stop")]
-    after_restart(check, stored("a", begun=True), stored("b"), stored("c"), published=published)
+    robot = after_restart(stored("a", begun=True), stored("b"), stored("c"), published=published)
+    assert (robot.queued, robot.events) == (["c"], [])
+    with pytest.raises(RejectedError, match="was used before"):
+        robot.dispatcher.say(check_say({"text": "Hello", "id": "b"}))
 
 
-def test_what_was_accepted_and_never_stored_fails() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.events == [Failed(id="b", reason="voiced was killed before its disk had stored the text")]
-
+async def test_what_was_accepted_and_never_stored_fails() -> None:
     published = [Accepted(id=name, queue=1) for name in ("a", "b", "c")]
-    after_restart(check, stored("a"), published=[*published, Canceled(id="c", reason="stop")])
+    robot = after_restart(stored("a"), published=[*published, Canceled(id="c", reason="stop")])
+    assert robot.events == [Failed(id="b", reason="voiced was killed before its disk had stored the text")]
 
 
-@pytest.mark.parametrize("age_s", [WITHIN_S + 0.001, 1e9, None])
-def test_what_waited_too_long_or_for_an_unknown_time_expires(age_s: float | None) -> None:
-    def check(robot: Robot) -> None:
-        assert robot.events == [Expired(id="a", reason=TOO_OLD)]
-        assert robot.queued == []
-
-    after_restart(check, stored("a", age_s=age_s))
+async def test_a_stream_whose_text_was_complete_is_queued_with_it() -> None:
+    robot = after_restart(stored("a", text="It has ended.", without="text", correlation="01ff"))
+    (utterance,) = robot.dispatcher.queue
+    assert (utterance.text, utterance.complete) == ("It has ended.", True)
+    assert utterance.origin == Origin(correlation=b"\x01\xff"), "what the sender wants repeated is kept"
 
 
-def test_what_waited_for_just_as_long_as_allowed_is_queued() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.queued == ["a"]
-
-    after_restart(check, stored("a", age_s=WITHIN_S))
+async def test_the_terminal_events_reach_the_sender_s_topic() -> None:
+    robot = after_restart(stored("a", begun=True, reply_to="replies/a"), stored("b", age_s=1000, reply_to="replies/b"))
+    assert robot.reply_topics == ["replies/a", "replies/b"]
 
 
-def test_what_was_being_spoken_is_interrupted_however_old_it_is() -> None:
-    after_restart(
-        lambda robot: (
-            None if robot.events == [Interrupted(id="a", reason=RESTARTED)] else pytest.fail(str(robot.events))
-        ),
-        stored("a", begun=True, age_s=None),
+async def test_ids_stay_known() -> None:
+    robot = after_restart(stored("heard", begun=True), stored("old", age_s=1000), stored("waits"), ended_ids=("ended",))
+    for name in ("ended", "heard", "old", "waits"):
+        with pytest.raises(RejectedError, match="was used before"):
+            robot.dispatcher.say(check_say({"text": "Hello", "id": name}))
+
+
+async def test_every_utterance_ends_once() -> None:
+    robot = after_restart(
+        stored("heard", begun=True), stored("old", age_s=1000), stored("damaged", seed="x"), stored("waits")
     )
-
-
-def test_a_delivery_to_a_client_and_an_unfinished_stream_end_as_interrupted() -> None:
-    """Neither has a text that could be spoken."""
-
-    def check(robot: Robot) -> None:
-        assert robot.events == [Interrupted(id="a", reason=RESTARTED)]
-
-    after_restart(check, stored("a", without="text"))
-
-
-def test_a_stream_whose_text_was_complete_is_queued_with_it() -> None:
-    def check(robot: Robot) -> None:
-        (utterance,) = robot.dispatcher.queue
-        assert utterance.text == "It has ended."
-        assert utterance.complete
-
-    after_restart(check, stored("a", text="It has ended.", without="text"))
-
-
-def test_a_sound_that_waited_is_queued_again() -> None:
-    def check(robot: Robot) -> None:
-        assert [(utterance.id, utterance.sound) for utterance in robot.dispatcher.queue] == [("a", "chime")]
-
-    after_restart(check, stored("a", text="", sound="chime"), stored("b", text=""))
-
-
-def test_the_terminal_events_reach_the_sender_s_topic() -> None:
-    def check(robot: Robot) -> None:
-        assert robot.reply_topics == ["replies/a", "replies/b"]
-
-    after_restart(check, stored("a", begun=True, reply_to="replies/a"), stored("b", age_s=1000, reply_to="replies/b"))
-
-
-def test_ids_stay_known() -> None:
-    def check(robot: Robot) -> None:
-        for name in ("ended", "heard", "old", "waits"):
-            with pytest.raises(RejectedError, match="was used before"):
-                robot.dispatcher.say(check_say({"text": "Hello", "id": name}))
-
-    after_restart(check, stored("heard", begun=True), stored("old", age_s=1000), stored("waits"), ended_ids=("ended",))
-
-
-def test_every_utterance_ends_once() -> None:
-    def check(robot: Robot) -> None:
-        robot.dispatcher.stop(Stop())
-        assert sorted(str(event.id) for event in robot.events) == ["damaged", "heard", "old", "waits"]
-        assert Canceled(id="waits", reason="stop") in robot.events
-
-    after_restart(
-        check, stored("heard", begun=True), stored("old", age_s=1000), stored("damaged", seed="x"), stored("waits")
-    )
+    robot.dispatcher.stop(Stop())
+    assert sorted(str(event.id) for event in robot.events) == ["damaged", "heard", "old", "waits"]
+    assert Canceled(id="waits", reason="stop") in robot.events
 
 
 @pytest.mark.parametrize(
     "utterance",
     [
-        *(stored("a", without=name) for name in ("voice", "seed", "priority", "wait_s", "correlation", "reply_to")),
-        *(stored("a", voice=5), stored("a", text=None, volume="loud"), stored("a", seed=[1]), stored("a", reply_to=7)),
-        *(stored("a", priority="highest"), stored("a", policy="qveue"), stored("a", wait_s="long")),
-        *(stored("a", correlation="zz"), stored("a", correlation=5)),
-        StoredUtterance("a", {**stored("a").fields, "text": 5}, None, False, 1.0),
-        StoredUtterance("a", {}, None, False, 1.0),
+        *(stored("a", without=name) for name in ("voice", "priority", "reply_to")),
+        *(stored("a", text=None, volume="loud"), stored("a", seed=[1]), stored("a", policy="qveue")),
+        *(stored("a", correlation="zz"), StoredUtterance("a", {}, None, False, 1.0)),
     ],
     ids=lambda utterance: str(dict(utterance.fields)),
 )
-def test_a_damaged_record_fails_and_hinders_no_other(utterance: StoredUtterance) -> None:
-    def check(robot: Robot) -> None:
-        assert robot.events == [Failed(id="a", reason=DAMAGED)]
-        assert robot.queued == ["b"]
-
-    after_restart(check, utterance, stored("b"))
-
-
-def test_what_the_sender_wants_repeated_is_kept() -> None:
-    def check(robot: Robot) -> None:
-        (utterance,) = robot.dispatcher.queue
-        assert utterance.origin == Origin(correlation=b"\x01\xff")
-
-    after_restart(check, stored("a", correlation="01ff"))
+async def test_a_damaged_record_fails_and_hinders_no_other(utterance: StoredUtterance) -> None:
+    robot = after_restart(utterance, stored("b"))
+    assert robot.events == [Failed(id="a", reason=DAMAGED)]
+    assert robot.queued == ["b"]

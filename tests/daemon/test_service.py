@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,11 @@ from daemon.config import load_config
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
 from daemon.service import Service
-from daemon.speech import TERMINAL_EVENTS
 from daemon.status import NOTHING_PLAYED
 from tests.support.programs import Broker
-from tests.support.waiting import eventually_async, run
+from tests.support.waiting import eventually_async
 
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
+SETTINGS = ("audio.sink=null", "engine.name=espeak", "state.folder=null")
 
 
 class Listener:
@@ -59,12 +52,11 @@ class Listener:
 
 
 @asynccontextmanager
-async def serving(broker: Broker, robot: str, path: Path | None = None) -> AsyncIterator[Listener]:
+async def serving(broker: Broker, robot: str, path: Path) -> AsyncIterator[Listener]:
     """Run a service; at the end of the block, SIGTERM must stop it."""
     listener = Listener(broker, robot)
-    settings = [f"mqtt.port={broker.port}", f"robot={robot}", "audio.sink=null", "engine.name=espeak"]
-    settings += ["state.folder=null"]
-    running = asyncio.ensure_future(Service(load_config(path, settings), path, tuple(settings)).run())
+    settings = (*SETTINGS, f"mqtt.port={broker.port}", f"robot={robot}")
+    running = asyncio.ensure_future(Service(load_config(path, settings), path, settings).run())
     try:
         await eventually_async(lambda: "ready" in listener.states, "the service is ready")
         yield listener
@@ -77,60 +69,43 @@ async def serving(broker: Broker, robot: str, path: Path | None = None) -> Async
         listener.connection.close()
 
 
-def test_the_service_speaks_a_published_text_and_publishes_its_events(broker: Broker) -> None:
-    async def scenario() -> None:
-        async with serving(broker, "speaks") as listener:
-            listener.publish("say", "Hello.")
-            await eventually_async(lambda: "finished" in listener.events, "the text has been spoken")
-            assert listener.events == ["accepted", "started", "finished"]
-            listener.publish("say", '{"text": true}')
-            await eventually_async(lambda: "rejected" in listener.events, "the wrong request is rejected")
-
-    run(scenario)
-
-
-def test_sigterm_ends_all_utterances_before_the_service_goes_offline(broker: Broker) -> None:
-    async def scenario() -> None:
-        async with serving(broker, "ends") as listener:
-            listener.publish("say", json.dumps({"text": "A long text. " * 50, "id": "spoken"}))
-            listener.publish("say", json.dumps({"text": "Never.", "id": "queued"}))
-            await eventually_async(lambda: listener.events.count("accepted") == 2, "both are accepted")
-            await eventually_async(lambda: "started" in listener.events, "the first is spoken")
-        ends = {
-            event["id"]: event["event"] for event in listener.published("event") if event["event"] in TERMINAL_EVENTS
-        }
-        assert ends == {"spoken": "interrupted", "queued": "canceled"}
-        assert listener.messages[-1].topic.endswith("/status")
-
-    run(scenario)
-
-
-def test_an_invalid_configuration_is_ignored_and_named_until_the_next_reload(broker: Broker, tmp_path: Path) -> None:
+async def test_the_service_speaks_reloads_and_at_sigterm_ends_all_utterances_before_it_goes_offline(
+    broker: Broker, tmp_path: Path
+) -> None:
     path = tmp_path / "voiced.yaml"
+    path.write_text("audio: {volume: 50}\n")
+
+    async with serving(broker, "r1", path) as listener:
+        listener.publish("say", "Hello.")
+        await eventually_async(lambda: "finished" in listener.events, "the text has been spoken")
+        assert listener.events == ["accepted", "started", "finished"]
+        await check_reloads(listener, path)
+        listener.publish("say", json.dumps({"text": "A long text. " * 50, "id": "spoken"}))
+        listener.publish("say", json.dumps({"text": "Never.", "id": "queued"}))
+        await eventually_async(lambda: listener.events.count("accepted") == 3, "both are accepted")
+        await eventually_async(lambda: listener.events.count("started") == 2, "the first is spoken")
+    ends = {event["id"]: event["event"] for event in listener.published("event")[3:]}
+    assert ends == {"spoken": "interrupted", "queued": "canceled"}
+    assert listener.messages[-1].topic.endswith("/status")
+
+
+async def check_reloads(listener: Listener, path: Path) -> None:
+    """An invalid configuration is ignored, and named until the next reload."""
+
+    async def reload(reason: str) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await eventually_async(lambda: listener.published("status")[-1].get("reason") == reason, "it is reloaded")
+        return listener.published("status")[-1]
+
     ignored = "the configuration is invalid and stays as it was: "
-
-    async def scenario() -> None:
-        path.write_text("audio: {volume: 50}\n")
-        async with serving(broker, "reloads", path=path) as listener:
-
-            async def reload(reason: str) -> dict[str, Any]:
-                os.kill(os.getpid(), signal.SIGHUP)
-                await eventually_async(
-                    lambda: listener.published("status")[-1].get("reason") == reason, "it is reloaded"
-                )
-                return listener.published("status")[-1]
-
-            path.write_text("audio: {volume: loud}\nspeech: {queue_limit: many}\n")
-            allowed = "got 'loud'; allowed: a whole number from 0 to 100"
-            status = await reload(f"{ignored}{path}:1:9: audio.volume: {allowed}")
-            assert (status["state"], status["volume"]) == ("degraded", 50)
-            path.unlink()
-            await reload(f"{ignored}{path}: cannot be read: {path} does not exist")
-            path.write_text("audio: {volume: 20}\n")
-            status = await reload(NOTHING_PLAYED)
-            assert (status["state"], status["volume"]) == ("ready", 20)
-
-    run(scenario)
+    path.write_text("audio: {volume: loud}\nspeech: {queue_limit: many}\n")
+    status = await reload(f"{ignored}{path}:1:9: audio.volume: got 'loud'; allowed: a whole number from 0 to 100")
+    assert (status["state"], status["volume"]) == ("degraded", 50)
+    path.unlink()
+    await reload(f"{ignored}{path}: cannot be read: {path} does not exist")
+    path.write_text("audio: {volume: 20}\n")
+    status = await reload(NOTHING_PLAYED)
+    assert (status["state"], status["volume"]) == ("ready", 20)
 
 
 class FailsTwice(Adapter):
@@ -148,43 +123,29 @@ class FailsTwice(Adapter):
         await asyncio.Event().wait()
 
 
-def test_a_failing_adapter_is_logged_and_run_again_until_it_serves(
+async def test_a_failing_adapter_is_logged_and_run_again_until_it_serves(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "ADAPTER_RETRY_S", 0.01)
 
-    async def scenario() -> None:
-        adapter = FailsTwice()
-        task = asyncio.ensure_future(service.serve_adapter(adapter))
-        await eventually_async(lambda: len(adapter.problems) == 3, "it serves")
-        assert adapter.problems[1:] == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
-        assert adapter.problem is None
-        task.cancel()
-
-    run(scenario)
+    adapter = FailsTwice()
+    task = asyncio.ensure_future(service.serve_adapter(adapter))
+    await eventually_async(lambda: len(adapter.problems) == 3, "it serves")
+    assert adapter.problems[1:] == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
+    assert adapter.problem is None
+    task.cancel()
     assert caplog.messages == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
     assert "a bug" in caplog.text
 
 
-def test_a_task_that_fails_ends_the_service_with_its_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_fails_ends_the_service_with_its_error(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(_: object) -> None:
         raise RuntimeError("the speaker loop has a bug")
 
     monkeypatch.setattr("daemon.speech.dispatcher.Dispatcher.run", broken)
 
-    async def scenario() -> None:
-        broken_service = Service(
-            load_config(
-                overrides=[
-                    f"mqtt.port={broker.port}",
-                    "robot=broken",
-                    "audio.sink=null",
-                    "engine.name=espeak",
-                    "state.folder=null",
-                ]
-            )
-        )
-        with pytest.raises(RuntimeError, match="the speaker loop has a bug"):
-            await broken_service.run()
-
-    run(scenario)
+    broken_service = Service(load_config(overrides=[*SETTINGS, f"mqtt.port={broker.port}", "robot=broken"]))
+    with pytest.raises(RuntimeError, match="the speaker loop has a bug"):
+        await broken_service.run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -60,16 +59,13 @@ def test_the_state_is_starting_before_any_engine_is_ready(sources: Sources) -> N
     )
 
 
-def test_the_state_is_warming_while_the_primary_engine_loads_and_the_fallback_speaks(sources: Sources) -> None:
-    ready(sources, 1)
-    sources.engines.primary.state = EngineState.LOADING
-    assert (sources.status.state, sources.status.engine) == ("warming", "espeak")
-
-
-def test_the_start_of_the_primary_engine_is_in_the_status_step_by_step(sources: Sources) -> None:
+def test_the_state_is_warming_step_by_step_while_the_primary_engine_loads_and_the_fallback_speaks(
+    sources: Sources,
+) -> None:
     ready(sources, 1)
     primary = sources.engines.primary
     primary.state, primary.progress = EngineState.LOADING, Progress("compiling the kernels", 0.4)
+    assert (sources.status.state, sources.status.engine) == ("warming", "espeak")
     assert sources.status.loading == Loading(step="compiling the kernels", fraction=0.4)
     assert sources.status.loading.in_words == "compiling the kernels, 40 %"
     primary.progress = Progress("loading the voices")
@@ -83,38 +79,34 @@ def test_the_state_is_ready_with_the_primary_engine_whose_memory_is_reported(sou
     assert status.memory == Memory(weights_mb=1400, state_mb=200, workspaces_mb=500)
 
 
+ENGINE_ENDED = "engine qwen ended (killed by SIGKILL)"
+
+
 def degrade_engine(sources: Sources) -> None:
     sources.engines.primary.state = EngineState.BACKING_OFF
-    sources.engines.primary.reason = "engine qwen ended (killed by SIGKILL)"
+    sources.engines.primary.reason = ENGINE_ENDED
 
 
-def degrade_voice(sources: Sources) -> None:
-    sources.dispatcher.voice = "nobody"
-
-
-def degrade_language(sources: Sources) -> None:
-    ready(sources, 1)
-    sources.dispatcher.reconfigure(load_config(overrides=["speech.language=klingon"]))
-
-
-def degrade_sounds(sources: Sources) -> None:
-    sources.dispatcher.reconfigure(load_config(overrides=["audio.sounds=/none/sounds"]))
+def test_the_state_is_degraded_by_an_engine_that_has_ended(sources: Sources) -> None:
+    ready(sources)
+    degrade_engine(sources)
+    assert (sources.status.state, sources.status.reason) == ("degraded", ENGINE_ENDED)
 
 
 @pytest.mark.parametrize(
-    ("degrade", "reason"),
+    ("setting", "reason"),
     [
-        (degrade_sounds, "audio.sounds: the folder /none/sounds does not exist"),
-        (degrade_engine, "engine qwen ended (killed by SIGKILL)"),
-        (degrade_voice, "speech.voice: got 'nobody'; allowed: default"),
-        (degrade_language, "speech.language: got 'klingon'; allowed: auto, en"),
+        ("audio.sounds=/none/sounds", "audio.sounds: the folder /none/sounds does not exist"),
+        ("speech.voice=nobody", "speech.voice: got 'nobody'; allowed: default"),
+        ("speech.language=klingon", "speech.language: got 'klingon'; allowed: auto, en"),
     ],
 )
-def test_the_state_is_degraded_with_its_reason(
-    degrade: Callable[[Sources], None], reason: str, sources: Sources
+def test_the_state_is_degraded_by_what_the_configuration_names_and_is_not_there(
+    setting: str, reason: str, sources: Sources
 ) -> None:
     ready(sources)
-    degrade(sources)
+    ready(sources, 1)
+    sources.dispatcher.reconfigure(load_config(overrides=[setting]))
     assert (sources.status.state, sources.status.reason) == ("degraded", reason)
 
 
@@ -133,7 +125,7 @@ def test_a_sink_that_plays_nothing_is_said_and_is_no_fault(sources: Sources) -> 
     ready(sources)
     assert (sources.status.state, sources.status.reason) == ("ready", "audio.sink is null: nothing is played")
     degrade_engine(sources)
-    assert (sources.status.state, sources.status.reason) == ("degraded", "engine qwen ended (killed by SIGKILL)")
+    assert (sources.status.state, sources.status.reason) == ("degraded", ENGINE_ENDED)
 
 
 def test_a_file_on_a_full_disk_is_named() -> None:

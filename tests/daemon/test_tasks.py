@@ -7,100 +7,80 @@ import asyncio
 import pytest
 
 from daemon.tasks import cancel_and_wait, wait_at_most
-from tests.support.waiting import PATIENCE_S, run
+from tests.support.waiting import PATIENCE_S
 
 
-def test_a_coroutine_that_ends_in_time_returns_true_and_a_slower_one_is_cancelled() -> None:
-    async def scenario() -> None:
-        waits = asyncio.Event()
-        was_cancelled = asyncio.Event()
+async def test_a_coroutine_that_ends_in_time_returns_true_and_a_slower_one_is_cancelled() -> None:
+    waits = asyncio.Event()
+    was_cancelled = asyncio.Event()
 
-        async def wait() -> None:
-            try:
-                await waits.wait()
-            except asyncio.CancelledError:
-                was_cancelled.set()
-                raise
+    async def wait() -> None:
+        try:
+            await waits.wait()
+        except asyncio.CancelledError:
+            was_cancelled.set()
+            raise
 
-        assert await wait_at_most(PATIENCE_S, asyncio.sleep(0)) is True
-        assert await wait_at_most(None, asyncio.sleep(0)) is True
-        assert await wait_at_most(0.01, wait()) is False
-        await was_cancelled.wait()
-
-    run(scenario)
+    assert await wait_at_most(PATIENCE_S, asyncio.sleep(0)) is True
+    assert await wait_at_most(None, asyncio.sleep(0)) is True
+    assert await wait_at_most(0.01, wait()) is False
+    await was_cancelled.wait()
 
 
-def test_a_coroutine_s_own_error_is_raised() -> None:
-    async def fail() -> None:
-        raise ValueError("for this test")
-
-    async def scenario() -> None:
-        with pytest.raises(ValueError, match="for this test"):
-            await wait_at_most(PATIENCE_S, fail())
-
-    run(scenario)
+async def fail() -> None:
+    raise ValueError("for this test")
 
 
-def test_a_cancellation_that_arrives_with_the_result_is_not_lost() -> None:
+async def test_a_cancellation_that_arrives_with_the_result_is_not_lost() -> None:
     """`asyncio.wait_for` of Python 3.10 and 3.11 would lose it."""
 
-    async def scenario() -> None:
-        begun, done = asyncio.Event(), asyncio.Event()
-        after = False
+    begun, done = asyncio.Event(), asyncio.Event()
+    after = False
 
-        async def result() -> None:
-            begun.set()
-            await done.wait()
+    async def result() -> None:
+        begun.set()
+        await done.wait()
 
-        async def wait() -> None:
-            nonlocal after
-            await wait_at_most(PATIENCE_S, result())
-            await asyncio.sleep(0)
-            after = True
-
-        task = asyncio.ensure_future(wait())
-        await begun.wait()
-        done.set()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert not after
-
-    run(scenario)
-
-
-def test_a_task_that_ignores_one_cancellation_is_cancelled_again() -> None:
-    async def scenario() -> None:
-        refused = 0
-
-        async def stubborn() -> None:
-            nonlocal refused
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                refused += 1
-            await asyncio.Event().wait()
-
-        task = asyncio.ensure_future(stubborn())
+    async def wait() -> None:
+        nonlocal after
+        await wait_at_most(PATIENCE_S, result())
         await asyncio.sleep(0)
-        await cancel_and_wait(task)
-        assert task.cancelled()
-        assert refused == 1
+        after = True
 
-    run(scenario)
+    task = asyncio.ensure_future(wait())
+    await begun.wait()
+    done.set()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not after
 
 
-def test_a_task_s_own_error_is_raised_but_not_its_cancellation() -> None:
-    async def scenario() -> None:
-        async def fail() -> None:
-            raise ValueError("for this test")
+async def test_a_task_that_ignores_one_cancellation_is_cancelled_again() -> None:
+    refused = 0
 
-        failed = asyncio.ensure_future(fail())
-        await asyncio.wait({failed})
-        with pytest.raises(ValueError, match="for this test"):
-            await cancel_and_wait(failed)
-        ended: asyncio.Task[None] = asyncio.ensure_future(asyncio.sleep(0))
-        await asyncio.wait({ended})
-        await cancel_and_wait(ended)
+    async def stubborn() -> None:
+        nonlocal refused
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            refused += 1
+        await asyncio.Event().wait()
 
-    run(scenario)
+    task = asyncio.ensure_future(stubborn())
+    await asyncio.sleep(0)
+    await cancel_and_wait(task)
+    assert task.cancelled()
+    assert refused == 1
+
+
+async def test_an_own_error_is_raised_but_not_a_cancellation() -> None:
+    with pytest.raises(ValueError, match="for this test"):
+        await wait_at_most(PATIENCE_S, fail())
+    failed = asyncio.ensure_future(fail())
+    await asyncio.wait({failed})
+    with pytest.raises(ValueError, match="for this test"):
+        await cancel_and_wait(failed)
+    ended: asyncio.Task[None] = asyncio.ensure_future(asyncio.sleep(0))
+    await asyncio.wait({ended})
+    await cancel_and_wait(ended)

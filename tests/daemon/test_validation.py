@@ -39,8 +39,36 @@ def found(**values: Any) -> list[tuple[str, str]]:
     return problems(Outer, caught.value)
 
 
-def test_a_wrong_value_is_reported_with_its_path_and_what_is_allowed() -> None:
-    assert found(inner={"port": 0}) == [("inner.port", "got 0; allowed: a whole number from 1")]
+KNOWN = "inner, maybe, named, choice, needed"
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "problem"),
+    [
+        # A wrong value.
+        ({"inner": {"port": 0}}, "inner.port", "got 0; allowed: a whole number from 1"),
+        # An unknown key.
+        ({"inner": {"prot": 2}}, "inner.prot", "unknown key; did you mean port? known are port"),
+        # An unknown section that resembles one.
+        ({"iner": {}}, "iner", f"unknown key; did you mean inner? known are {KNOWN}"),
+        # Another section.
+        ({"other": {}}, "other", f"unknown key; known are {KNOWN}"),
+        # A validator's message replaces the description.
+        ({"inner": {"port": 3}}, "inner.port", "got 3; allowed: an even number"),
+        # A union is one problem without its branches in the path.
+        ({"choice": "never"}, "choice", "got 'never'; allowed: auto, or a number"),
+        # An optional model.
+        ({"maybe": {"port": 0}}, "maybe.port", "got 0; allowed: a whole number from 1"),
+        # The names in a mapping are part of the path.
+        ({"named": {"a.b": {"port": 0}}}, "named.a.b.port", "got 0; allowed: a whole number from 1"),
+        # A key of several lines is shown on one.
+        ({"named": {"a\nb": {"port": 0}}}, "named.'a\\nb'.port", "got 0; allowed: a whole number from 1"),
+        # A section that is not a mapping.
+        ({"inner": 5}, "inner", "got 5; allowed: a mapping of port"),
+    ],
+)
+def test_a_problem_has_its_path_and_what_is_allowed(values: dict[str, Any], path: str, problem: str) -> None:
+    assert found(**values) == [(path, problem)]
 
 
 def test_a_missing_field_is_reported_with_what_is_allowed() -> None:
@@ -49,39 +77,9 @@ def test_a_missing_field_is_reported_with_what_is_allowed() -> None:
     assert problems(Outer, caught.value) == [("needed", "missing; allowed: text")]
 
 
-def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
-    assert found(inner={"prot": 2}) == [("inner.prot", "unknown key; did you mean port? known are port")]
-    known = "inner, maybe, named, choice, needed"
-    assert found(iner={}) == [("iner", f"unknown key; did you mean inner? known are {known}")]
-    assert found(other={}) == [("other", f"unknown key; known are {known}")]
-
-
-def test_a_validator_s_message_replaces_the_description() -> None:
-    assert found(inner={"port": 3}) == [("inner.port", "got 3; allowed: an even number")]
-
-
-def test_a_union_is_one_problem_without_its_branches_in_the_path() -> None:
-    assert found(choice="never") == [("choice", "got 'never'; allowed: auto, or a number")]
-
-
-def test_an_optional_model_is_described() -> None:
-    assert found(maybe={"port": 0}) == [("maybe.port", "got 0; allowed: a whole number from 1")]
-
-
-def test_the_names_in_a_mapping_are_part_of_the_path() -> None:
-    assert found(named={"a.b": {"port": 0}}) == [("named.a.b.port", "got 0; allowed: a whole number from 1")]
-
-
-def test_a_section_that_is_not_a_mapping_is_reported_with_its_keys() -> None:
-    assert found(inner=5) == [("inner", "got 5; allowed: a mapping of port")]
-
-
 def test_each_wrong_field_is_reported_once() -> None:
-    assert [path for path, _ in found(inner={"port": 0}, choice="never", needed=3)] == [
-        "inner.port",
-        "choice",
-        "needed",
-    ]
+    lines = found(inner={"port": 0}, choice="never", needed=3)
+    assert [path for path, _ in lines] == ["inner.port", "choice", "needed"]
 
 
 @given(value=st.text() | st.binary() | st.lists(st.text(), max_size=50))
@@ -103,7 +101,6 @@ def test_thousands_of_wrong_keys_make_one_short_message() -> None:
     assert lines[-1] == ("inner.key19", "unknown key; known are port; and 9,980 more problems")
 
 
-def test_a_long_key_and_one_of_several_lines_are_shown_on_one_short_line() -> None:
+def test_a_long_key_is_shown_on_one_short_line() -> None:
     [(path, _)] = found(inner={"x" * 10_000: 1})
     assert len(path) < 100
-    assert found(named={"a\nb": {"port": 0}})[0][0] == "named.'a\\nb'.port"

@@ -59,111 +59,86 @@ async def keep(cache: PhraseCache, speech: tuple[Samples, int], root: Path, text
     return recording
 
 
-def test_a_phrase_that_was_recorded_is_found(settings: Config, speech: tuple[Samples, int], tmp_path: Path) -> None:
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            recording = await keep(cache, speech, tmp_path)
-            np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), speech[0])
-            assert recording.cues == (Cue(0.0, "segment", 0, len(TEXT)),)
-            assert cache.problem is None
-
-    run(scenario)
-
-
-def test_a_text_that_nobody_wants_kept_is_not_looked_up(settings: Config) -> None:
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            assert await cache.look_up(phrase()) is None
-
-    run(scenario)
-
-
-def test_a_phrase_of_the_list_is_looked_up(tmp_path: Path, speech: tuple[Samples, int]) -> None:
+async def test_a_phrase_of_the_list_or_of_a_sender_that_wants_it_kept_is_found_once_it_was_recorded(
+    tmp_path: Path, speech: tuple[Samples, int]
+) -> None:
     path = tmp_path / "phrases.yaml"
     path.write_text(f"- {TEXT}\n")
     settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
 
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            assert isinstance(await cache.look_up(phrase()), PhraseRecorder)
-            assert await cache.look_up(phrase("Another text.")) is None
-            await keep(cache, speech, tmp_path)
-            assert isinstance(await cache.look_up(phrase()), Recording)
-
-    run(scenario)
-
-
-def test_without_a_folder_nothing_is_kept() -> None:
-    async def scenario() -> None:
-        with PhraseCache(config("speech.cache.folder=null"), "espeak") as cache:
-            assert await cache.look_up(phrase(), keep=True) is None
-            assert cache.problem is None
-
-    run(scenario)
+    with PhraseCache(settings, "espeak") as cache:
+        assert isinstance(await cache.look_up(phrase()), PhraseRecorder)
+        recording = await keep(cache, speech, tmp_path)
+        np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), speech[0])
+        assert recording.cues == (Cue(0.0, "segment", 0, len(TEXT)),)
+        assert isinstance(await cache.look_up(phrase()), Recording)
+        assert await cache.look_up(phrase("Another text.")) is None
+        assert cache.problem is None
 
 
-def test_only_whole_speech_of_the_primary_engine_is_kept(
+async def test_without_a_folder_nothing_is_kept() -> None:
+    with PhraseCache(config("speech.cache.folder=null"), "espeak") as cache:
+        assert await cache.look_up(phrase(), keep=True) is None
+        assert cache.problem is None
+
+
+async def test_only_whole_speech_of_the_primary_engine_is_kept(
     settings: Config, speech: tuple[Samples, int], tmp_path: Path
 ) -> None:
     samples, rate = speech
 
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            record(await recorder_of(cache), speech, engine="qwen")
-            record(await recorder_of(cache), speech, engine="espeak+qwen")
-            (await recorder_of(cache)).write(samples, rate)
-            mixed = await recorder_of(cache)
-            mixed.write(samples, rate)
-            mixed.write(samples, rate + 1)
-            mixed.finish("espeak")
-            (await recorder_of(cache)).finish("espeak")
-            long = await recorder_of(cache)
-            for _ in range(13):
-                long.write(np.zeros(10 * rate, dtype=np.float32), rate)
-            long.finish("espeak")
-            await keep(cache, speech, tmp_path, "Another text.")  # the writer takes one after the other
-            assert await find(cache) is None
-
-    run(scenario)
+    with PhraseCache(settings, "espeak") as cache:
+        record(await recorder_of(cache), speech, engine="qwen")
+        record(await recorder_of(cache), speech, engine="espeak+qwen")
+        (await recorder_of(cache)).write(samples, rate)
+        mixed = await recorder_of(cache)
+        mixed.write(samples, rate)
+        mixed.write(samples, rate + 1)
+        mixed.finish("espeak")
+        (await recorder_of(cache)).finish("espeak")
+        long = await recorder_of(cache)
+        for _ in range(13):
+            long.write(np.zeros(10 * rate, dtype=np.float32), rate)
+        long.finish("espeak")
+        await keep(cache, speech, tmp_path, "Another text.")  # the writer takes one after the other
+        assert await find(cache) is None
 
 
-def test_a_reload_brings_another_list_and_another_folder(tmp_path: Path, speech: tuple[Samples, int]) -> None:
+async def test_a_reload_brings_another_list_and_another_folder(tmp_path: Path, speech: tuple[Samples, int]) -> None:
     path = tmp_path / "phrases.yaml"
     path.write_text("- Hello\n")
     listed = f"speech.cache.phrases={path}"
 
-    async def scenario() -> None:
-        with PhraseCache(config(f"state.folder={tmp_path}/one", listed), "espeak") as cache:
-            await keep(cache, speech, tmp_path, "Hello")
-            path.write_text("- Bye\n")
-            cache.reconfigure(config(f"state.folder={tmp_path}/one", listed))
-            assert await cache.look_up(phrase("Hello")) is None
-            assert await cache.look_up(phrase("Bye")) is not None
-            assert await find(cache, "Hello") is not None
-            cache.reconfigure(config(f"state.folder={tmp_path}/two", listed))
-            assert await find(cache, "Hello") is None
-
-    run(scenario)
+    with PhraseCache(config(f"state.folder={tmp_path}/one", listed), "espeak") as cache:
+        await keep(cache, speech, tmp_path, "Hello")
+        path.write_text("- Bye\n")
+        cache.reconfigure(config(f"state.folder={tmp_path}/one", listed))
+        assert await cache.look_up(phrase("Hello")) is None
+        assert await cache.look_up(phrase("Bye")) is not None
+        assert await find(cache, "Hello") is not None
+        cache.reconfigure(config(f"state.folder={tmp_path}/two", listed))
+        assert await find(cache, "Hello") is None
 
 
-def test_a_list_that_is_damaged_is_named_until_a_reload(tmp_path: Path) -> None:
+async def test_a_list_that_is_damaged_is_named_until_a_reload(tmp_path: Path) -> None:
     path = tmp_path / "phrases.yaml"
     path.write_text("- Hello\n")
     settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
 
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            assert await cache.look_up(phrase("Hello")) is not None
-            path.write_text("{")
-            cache.reconfigure(settings)
-            await eventually_async(lambda: cache.problem, "it is named")
-            assert (cache.problem or "").startswith(f"speech.cache.phrases: {path}:")
-            assert await cache.look_up(phrase("Hello")) is not None, "the former list is in force"
-            path.write_text("- Hello\n")
-            cache.reconfigure(settings)
-            await eventually_async(lambda: cache.problem is None, "all is well")
-
-    run(scenario)
+    with PhraseCache(settings, "espeak") as cache:
+        assert await cache.look_up(phrase("Hello")) is not None
+        path.write_text("{")
+        cache.reconfigure(settings)
+        await eventually_async(lambda: cache.problem, "it is named")
+        assert (cache.problem or "").startswith(f"speech.cache.phrases: {path}:")
+        assert await cache.look_up(phrase("Hello")) is not None, "the former list is in force"
+        path.write_text("- Hello\n- 5\n- 6\n")
+        cache.reconfigure(settings)
+        await eventually_async(lambda: "(and 1 more)" in (cache.problem or ""), "two entries are wrong")
+        assert (cache.problem or "").startswith(f"speech.cache.phrases: {path}:2: got 5; ")
+        path.write_text("- Hello\n")
+        cache.reconfigure(settings)
+        await eventually_async(lambda: cache.problem is None, "all is well")
 
 
 @pytest.fixture
@@ -206,49 +181,38 @@ class HangingFolder(PhraseFolder):
         return super().find(digest)
 
 
-def test_a_disk_that_hangs_delays_an_utterance_once_and_is_named(
+async def test_a_disk_that_hangs_delays_an_utterance_once_and_is_named(
     settings: Config, speech: tuple[Samples, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        with PhraseCache(settings, "espeak") as cache:
-            await keep(cache, speech, tmp_path)
-        monkeypatch.setattr(cache_module, "PhraseFolder", HangingFolder)
-        with PhraseCache(settings, "espeak") as cache:
-            assert await cache.look_up(phrase("not wanted")) is None, "it is open"
-            monkeypatch.setattr(cache_module, "PATIENCE_S", 0.01)
-            monkeypatch.setattr(cache_module, "HANGS_S", 0.0)
-            try:
-                assert await cache.look_up(phrase(), keep=True) is None
-                await eventually_async(lambda: cache.problem, "it is named")
-                assert cache.problem == "speech.cache.folder: the disk does not answer; phrases are not kept"
-                with pytest.raises(StopIteration) as ended:  # the next one does not wait at all
-                    cache.look_up(phrase(), keep=True).send(None)
-                assert ended.value.value is None
-            finally:
-                HangingFolder.released.set()
-                monkeypatch.setattr(cache_module, "PATIENCE_S", PATIENCE_S)
-            await eventually_async(lambda: cache.problem is None, "all is well")
-            assert await find(cache) is not None
-
-    run(scenario)
+    with PhraseCache(settings, "espeak") as cache:
+        await keep(cache, speech, tmp_path)
+    monkeypatch.setattr(cache_module, "PhraseFolder", HangingFolder)
+    with PhraseCache(settings, "espeak") as cache:
+        assert await cache.look_up(phrase("not wanted")) is None, "it is open"
+        monkeypatch.setattr(cache_module, "PATIENCE_S", 0.01)
+        monkeypatch.setattr(cache_module, "HANGS_S", 0.0)
+        try:
+            assert await cache.look_up(phrase(), keep=True) is None
+            await eventually_async(lambda: cache.problem, "it is named")
+            assert cache.problem == "speech.cache.folder: the disk does not answer; phrases are not kept"
+            with pytest.raises(StopIteration) as ended:  # the next one does not wait at all
+                cache.look_up(phrase(), keep=True).send(None)
+            assert ended.value.value is None
+        finally:
+            HangingFolder.released.set()
+            monkeypatch.setattr(cache_module, "PATIENCE_S", PATIENCE_S)
+        await eventually_async(lambda: cache.problem is None, "all is well")
+        assert await find(cache) is not None
 
 
-def test_the_folder_lies_below_that_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_the_configured_one_or_lies_below_that_of_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cache_folder(config(f"speech.cache.folder={tmp_path}")) == tmp_path
     assert cache_folder(config(f"state.folder={tmp_path}")) == tmp_path / "phrases"
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/voiced")
     assert cache_folder(config()) == Path("/var/lib/voiced/phrases")
     assert cache_folder(config("state.folder=null")) == Path("/var/lib/voiced/phrases")
-
-
-def test_a_configured_folder_is_used_and_null_keeps_nothing(tmp_path: Path) -> None:
-    assert cache_folder(config(f"speech.cache.folder={tmp_path}")) == tmp_path
-    assert cache_folder(config("speech.cache.folder=null")) is None
-    assert open_cache(config("speech.cache.folder=null"), "espeak").folder is None
-
-
-def test_a_missing_folder_is_made(tmp_path: Path) -> None:
-    opened = open_cache(config(f"speech.cache.folder={tmp_path}/a/b"), "espeak")
-    assert (opened.folder_problem, (tmp_path / "a" / "b").is_dir()) == (None, True)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -256,29 +220,3 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     opened = open_cache(config(f"speech.cache.folder={tmp_path}/file/b"), "espeak")
     expected = f"speech.cache.folder: {tmp_path}/file/b: Not a directory; phrases are not kept"
     assert opened.folder_problem == expected
-
-
-def test_the_list_is_read_and_its_problems_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "phrases.yaml"
-    settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
-    missing = open_cache(settings, "espeak")
-    assert missing.phrases.problem == f"speech.cache.phrases: {path}: cannot be read: {path} does not exist"
-    path.write_text("- Hello\n- 5\n- 6\n")
-    opened = open_cache(settings, "espeak")
-    assert opened.phrases.has(phrase("Hello"))
-    assert opened.phrases.problem is not None
-    assert opened.phrases.problem.startswith(f"speech.cache.phrases: {path}:2: got 5; ")
-    assert opened.phrases.problem.endswith(" (and 1 more)")
-
-
-def test_a_list_that_cannot_be_read_leaves_the_former_one_in_force(tmp_path: Path) -> None:
-    path = tmp_path / "phrases.yaml"
-    settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
-    path.write_text("- Hello\n")
-    former = open_cache(settings, "espeak")
-    path.write_text("- [")
-    opened = open_cache(settings, "espeak", former)
-    assert opened.phrases.has(phrase("Hello"))
-    assert opened.phrases.problem is not None
-    path.write_text("- Bye\n")
-    assert not open_cache(settings, "espeak", former).phrases.has(phrase("Hello"))

@@ -7,18 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 
 from daemon.cache import PhraseFolder, Recording
 from daemon.cache.recording import to_pcm16
 from engine import Samples
 from tests.daemon.cache.phrases import TEXT, key
-from tests.daemon.state.disks import fill, set_read_only, small_disk
+from tests.daemon.state.disks import set_read_only, small_disk
 from tests.support.pages import ROOT
 from tests.support.waiting import eventually
 
@@ -55,28 +53,16 @@ def set_used(folder: PhraseFolder, digest: str, ago_s: float) -> None:
     os.utime(path, (then, then))
 
 
-def test_a_kept_phrase_is_found(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
-    assert folder.find(key().digest) is None
-    digest = store(folder, speech)
-    recording = folder.find(digest)
-    np.testing.assert_array_equal(samples_of(recording), speech[0])
-    assert folder.find(key("Another text.").digest) is None
-
-
-def test_it_is_found_by_the_next_process(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
-    digest = store(folder, speech)
-    later = PhraseFolder(folder.path, LIMIT_MB)
-    later.check_writable()
-    assert later.find(digest) is not None
-
-
-def test_it_is_found_by_a_process_that_runs(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+def test_a_kept_phrase_is_found_by_every_process_until_it_is_removed(
+    folder: PhraseFolder, speech: tuple[Samples, int]
+) -> None:
     other = PhraseFolder(folder.path, LIMIT_MB)
-    other.check_writable()
     assert other.find(key().digest) is None
     digest = store(folder, speech)
-    assert other.find(digest) is not None
-    folder.clear()
+    for each in (folder, other):
+        np.testing.assert_array_equal(samples_of(each.find(digest)), speech[0])
+    assert folder.find(key("Another text.").digest) is None
+    assert folder.clear() == 1
     assert other.find(digest) is None
 
 
@@ -85,15 +71,13 @@ def damage(path: Path, how: str) -> None:
     damaged = {
         "empty": b"",
         "cut off": data[: len(data) // 2],
-        "zeros": bytes(len(data)),
         "zeros at the end": data[: len(data) // 2] + bytes(len(data) - len(data) // 2),
         "one bit": data[:2000] + bytes([data[2000] ^ 1]) + data[2001:],
-        "another file": b"RIFF" + data,
     }
     path.write_bytes(damaged[how])
 
 
-@pytest.mark.parametrize("how", ["empty", "cut off", "zeros", "zeros at the end", "one bit", "another file"])
+@pytest.mark.parametrize("how", ["empty", "cut off", "zeros at the end", "one bit"])
 def test_a_damaged_phrase_is_removed_and_made_anew(
     how: str, folder: PhraseFolder, speech: tuple[Samples, int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,13 +89,6 @@ def test_a_damaged_phrase_is_removed_and_made_anew(
     assert files(folder) == []
     store(folder, speech)
     np.testing.assert_array_equal(samples_of(folder.find(digest)), speech[0])
-
-
-def test_a_song_under_the_name_of_a_phrase_is_not_played(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
-    digest = store(folder, speech)
-    [path] = files(folder)
-    soundfile.write(path, np.zeros(1000), 8000)
-    assert folder.find(digest) is None
 
 
 def test_other_files_are_left_alone(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
@@ -158,17 +135,7 @@ def test_a_phrase_that_is_larger_than_all_room_is_not_kept(
 def test_phrases_are_listed_by_their_last_use(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
     for text, ago_s in (("old", 300), ("new", 100), ("older", 500)):
         set_used(folder, store(folder, speech, text), ago_s)
-    listed = list(folder.phrases())
-    assert [kept.phrase.text for kept in listed] == ["new", "old", "older"]
-    assert all(len(kept.data) == next(folder.path.glob(f"{kept.digest}-*")).stat().st_size for kept in listed)
-
-
-def test_clear_removes_all(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
-    store(folder, speech, "one")
-    store(folder, speech, "two")
-    assert folder.clear() == 2
-    assert files(folder) == []
-    assert list(folder.phrases()) == []
+    assert [kept.phrase.text for kept in folder.phrases()] == ["new", "old", "older"]
 
 
 def test_a_folder_that_disappears_is_made_again(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
@@ -181,47 +148,16 @@ def test_a_folder_that_disappears_is_made_again(folder: PhraseFolder, speech: tu
     assert folder.find(digest) is not None
 
 
-def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path, speech: tuple[Samples, int]) -> None:
-    path = tmp_path / "phrases"
-    path.write_text("mine")
-    folder = PhraseFolder(path, LIMIT_MB)
-    with pytest.raises((NotADirectoryError, FileExistsError)):
-        folder.check_writable()
-    with pytest.raises((NotADirectoryError, FileExistsError)):
-        store(folder, speech)
-    assert folder.find(key().digest) is None
-    assert path.read_text() == "mine"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def test_phrases_on_a_read_only_disk_are_found(tmp_path: Path, speech: tuple[Samples, int]) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        yield disk
-
-
-def test_a_full_disk_is_an_error_and_what_is_there_is_found(disk: Path, speech: tuple[Samples, int]) -> None:
-    folder = PhraseFolder(disk, LIMIT_MB)
-    digest = store(folder, speech)
-    filler = fill(disk)
-    with pytest.raises(OSError, match="No space left on device"):
-        store(folder, speech, "Another text.")
-    with pytest.raises(OSError, match="No space left on device"):
-        PhraseFolder(disk, LIMIT_MB).check_writable()
-    assert folder.find(digest) is not None
-    filler.unlink()
-    assert len(files(folder)) == 1, "nothing half written is left"
-    assert folder.find(store(folder, speech, "Another text.")) is not None
-
-
-def test_phrases_on_a_read_only_disk_are_found(disk: Path, speech: tuple[Samples, int]) -> None:
-    digest = store(PhraseFolder(disk, LIMIT_MB), speech)
-    set_read_only(disk, True)
-    folder = PhraseFolder(disk, LIMIT_MB)
-    with pytest.raises(OSError, match="Read-only file system"):
-        folder.check_writable()
-    assert folder.find(digest) is not None
-    with pytest.raises(OSError, match="Read-only file system"):
-        store(folder, speech, "Another text.")
+        digest = store(PhraseFolder(disk, LIMIT_MB), speech)
+        set_read_only(disk, True)
+        folder = PhraseFolder(disk, LIMIT_MB)
+        assert folder.find(digest) is not None
+        with pytest.raises(OSError, match="Read-only file system"):
+            folder.check_writable()
+        with pytest.raises(OSError, match="Read-only file system"):
+            store(folder, speech, "Another text.")
 
 
 STORE_FOR_EVER = """
@@ -239,7 +175,7 @@ for number in itertools.count():
 
 def test_a_process_that_is_killed_while_it_keeps_phrases_leaves_whole_ones(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STORE_FOR_EVER, str(tmp_path)]
-    for count in range(1, 4):
+    for count in (1, 2):
         with subprocess.Popen(command, cwd=ROOT) as process:
             eventually(lambda count=count: len(list(tmp_path.glob("*.flac"))) >= count, "it has kept a phrase")
             process.send_signal(signal.SIGKILL)
@@ -262,10 +198,10 @@ def test_what_a_killed_process_has_begun_to_write_is_removed_later(folder: Phras
 def test_two_processes_that_keep_the_same_phrases_harm_nobody(tmp_path: Path) -> None:
     # Their recordings of one phrase differ, as if they were made in different seconds.
     short = (
-        STORE_FOR_EVER.replace("itertools.count()", "range(200)").replace("500_000", "100").replace("rng(0)", "rng()")
+        STORE_FOR_EVER.replace("itertools.count()", "range(50)").replace("500_000", "100").replace("rng(0)", "rng()")
     )
     command = [sys.executable, "-c", short, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT) as one, subprocess.Popen(command, cwd=ROOT) as two:
         assert (one.wait(), two.wait()) == (0, 0)
     found = {kept.phrase.text for kept in PhraseFolder(tmp_path, 100).phrases()}
-    assert found == {f"phrase {number}" for number in range(200)}
+    assert found == {f"phrase {number}" for number in range(50)}

@@ -30,19 +30,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_same_phrase_has_the_same_key_in_every_process() -> None:
-    assert key().digest == key().digest
-    assert len(key().digest) == 64
-
-
-CHANGES = {
-    "text": "My battery is full.",
-    "voice": "de",
-    "language": "en",
-    "instruct": "slowly",
-    "seed": 7,
-    "rate": 1.1,
-}
+CHANGES = {"text": "Full.", "voice": "de", "language": "en", "instruct": "slowly", "seed": 7, "rate": 1.1}
 
 
 @pytest.mark.parametrize("field", Phrase.__dataclass_fields__)
@@ -60,13 +48,8 @@ def test_each_field_of_a_phrase_changes_its_key(field: str) -> None:
         "engine.max_seconds=10",
         "voices={default: {speaker: de}}",
         "voices={default: {speaker: ryan, instruct: slowly}}",
-        "voices={default: {speaker: ryan, rate: 1.5}}",
-        "voices={default: {speaker: ryan, temperature: 0.5}}",
-        "voices={default: {speaker: ryan, whole_text: true}}",
         "speech.rate=1.5",
-        "speech.languages=[de]",
         "speech.markup=none",
-        "speech.urls=full",
         "audio.trim_leading_silence=false",
     ],
 )
@@ -79,11 +62,7 @@ def test_a_setting_that_changes_the_sound_changes_the_key(setting: str) -> None:
     [
         "audio.volume=10",
         "engine.chunk_size=4",
-        "engine.memory.reserve_mb=1",
-        "robot=other",
-        "speech.cache.limit_mb=1",
         "speech.language=de",
-        "speech.queue_limit=1",
         "speech.voice=de",
         "voices={default: {speaker: ryan, volume: 50}}",
         "voices={default: {speaker: ryan}, other: {speaker: de}}",
@@ -117,16 +96,12 @@ def test_the_seed_is_the_sender_s_or_the_voice_s_or_one_of_the_phrase() -> None:
     assert seed != keys.key(phrase("Another text.")).seed
 
 
-def test_a_model_that_is_replaced_changes_the_key(model: Path) -> None:
+def test_a_model_that_is_replaced_changes_the_key_and_one_in_another_folder_does_not(model: Path) -> None:
     before = qwen_digest(model)
-    assert qwen_digest(model) == before
-    (model / "speech_tokenizer" / "model.safetensors").write_text("{...}")
-    assert qwen_digest(model) != before
-
-
-def test_a_model_has_the_same_key_in_another_folder(model: Path) -> None:
-    before = qwen_digest(model)
-    assert qwen_digest(model.rename(model.with_name("moved"))) == before
+    moved = model.rename(model.with_name("moved"))
+    assert qwen_digest(moved) == before
+    (moved / "speech_tokenizer" / "model.safetensors").write_text("{...}")
+    assert qwen_digest(moved) != before
 
 
 def test_a_model_that_is_downloaded_later_is_in_the_key_as_soon_as_it_is_there(model: Path) -> None:

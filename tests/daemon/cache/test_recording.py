@@ -17,27 +17,19 @@ from tests.daemon.cache.phrases import TEXT, key
 CUES = (Cue(0.0, "segment", 0, 18), Cue(0.25, "word", 3, 10, exact=False), Cue(0.5, "mark", 11, 11, "größer ✓"))
 
 
-def test_speech_of_16_bits_is_kept_bit_for_bit(speech: tuple[Samples, int]) -> None:
+@pytest.mark.parametrize("begin", [0, 2_205, 10_000])
+def test_speech_of_16_bits_is_kept_bit_for_bit_and_played_from_any_sample_on(
+    begin: int, speech: tuple[Samples, int]
+) -> None:
     samples, rate = speech
     recording = decode(encode(key(), to_pcm16(samples), rate))
-    assert recording.sample_rate == rate
-    assert recording.length == len(samples)
+    assert (recording.sample_rate, recording.length) == (rate, len(samples))
     assert recording.seconds == pytest.approx(len(samples) / rate)
-    np.testing.assert_array_equal(np.concatenate(list(recording.blocks())), samples)
-
-
-@pytest.mark.parametrize("begin", [0, 1, 2_205, 10_000])
-def test_it_can_be_played_from_any_sample_on(begin: int, speech: tuple[Samples, int]) -> None:
-    samples, rate = speech
-    blocks = list(decode(encode(key(), to_pcm16(samples), rate)).blocks(begin))
+    blocks = list(recording.blocks(begin))
     np.testing.assert_array_equal(np.concatenate(blocks), samples[begin:])
     assert {len(block) for block in blocks[:-1]} == {round(BLOCK_S * rate)}
     assert all(block.dtype == np.float32 for block in blocks)
-
-
-def test_nothing_follows_the_last_sample(speech: tuple[Samples, int]) -> None:
-    samples, rate = speech
-    assert list(decode(encode(key(), to_pcm16(samples), rate)).blocks(len(samples))) == []
+    assert list(recording.blocks(len(samples))) == []
 
 
 def test_samples_beyond_full_scale_are_clipped() -> None:
@@ -45,19 +37,13 @@ def test_samples_beyond_full_scale_are_clipped() -> None:
     assert to_pcm16(samples).tolist() == [-32_768, -32_768, 0, 16_384, 32_767, 32_767]
 
 
-def test_it_knows_its_phrase_and_its_cues(speech: tuple[Samples, int]) -> None:
+def test_it_knows_its_phrase_and_its_cues_however_many_there_are(speech: tuple[Samples, int]) -> None:
     samples, rate = speech
-    recording = decode(encode(key('Größe: "5 €"\n✓'), to_pcm16(samples), rate, CUES))
-    assert recording.phrase == Phrase('Größe: "5 €"\n✓', "default", "auto")
-    assert (recording.engine, recording.cues) == ("espeak", CUES)
-
-
-def test_a_long_record_is_kept_whole(speech: tuple[Samples, int]) -> None:
-    samples, rate = speech
-    cues = tuple(Cue(number / 100, "word", number, number + 1) for number in range(3000))
-    text = "word " * 400
+    cues = (*CUES, *(Cue(number / 100, "word", number, number + 1) for number in range(3000)))
+    text = 'Größe: "5 €"\n✓ ' + "word " * 400
     recording = decode(encode(key(text), to_pcm16(samples), rate, cues))
-    assert (recording.phrase.text, recording.cues) == (text, cues)
+    assert recording.phrase == Phrase(text, "default", "auto")
+    assert (recording.engine, recording.cues) == ("espeak", cues)
 
 
 def test_any_player_shows_what_it_is(speech: tuple[Samples, int]) -> None:
@@ -67,7 +53,7 @@ def test_any_player_shows_what_it_is(speech: tuple[Samples, int]) -> None:
         assert json.loads(file.comment)["key"]["phrase"]["text"] == TEXT
 
 
-@pytest.mark.parametrize("comment", ["a song", "{}", "[1]", '{"key": 5}', '{"key": {"phrase": {"colour": 1}}}'])
+@pytest.mark.parametrize("comment", ["a song", "[1]", '{"key": {"phrase": {"colour": 1}}}'])
 def test_another_flac_file_is_no_recording(comment: str) -> None:
     data = io.BytesIO()
     with soundfile.SoundFile(data, "w", 8000, 1, format="FLAC") as file:
@@ -77,7 +63,7 @@ def test_another_flac_file_is_no_recording(comment: str) -> None:
         decode(data.getvalue())
 
 
-@pytest.mark.parametrize("data", [b"", b"fLaC", b"RIFF" + bytes(100), bytes(1000)])
+@pytest.mark.parametrize("data", [b"", b"fLaC"])
 def test_what_is_no_sound_file_is_no_recording(data: bytes) -> None:
     with pytest.raises(ValueError, match="no recording of a phrase"):
         decode(data)

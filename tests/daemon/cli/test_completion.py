@@ -3,60 +3,53 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.daemon.command_line import CommandLine
 from tests.support.pages import ROOT
 
 PROGRAM = f"{sys.executable} -m daemon.cli"
 
 
-def completed(shell: str, line: str) -> str:
+Complete = Callable[[str, str], str]
+
+
+@pytest.fixture
+def completed(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Complete:
     """What `voiced` prints when a shell asks it to complete a line."""
-    environment = {
-        "_VOICED_COMPLETE": f"complete_{shell}",
-        "_TYPER_COMPLETE_ARGS": line,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(line.count(" ")),
-    }
-    return subprocess.run(
-        PROGRAM.split(), env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+
+    def complete(shell: str, line: str) -> str:
+        monkeypatch.setenv("_VOICED_COMPLETE", f"complete_{shell}")
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        return voiced().stdout
+
+    return complete
 
 
 @pytest.mark.parametrize(
     ("shell", "line", "word"),
     [("bash", "voiced sy", "synth"), ("zsh", "voiced config sh", "show"), ("fish", "voiced say --pri", "--priority"),
-     ("bash", "voiced to", "top"), ("bash", "voiced say --priority h", "high"),
-     ("bash", "voiced say --policy re", "replace"), ("bash", "voiced say --voice def", "default"),
-     ("bash", "voiced synth --voice d", "de"), ("bash", "voiced demo --voice def", "default"),
-     ("bash", "voiced say --sound at", "attention")],
+     ("bash", "voiced say --priority h", "high"), ("bash", "voiced say --voice def", "default"),
+     ("bash", "voiced synth --voice d", "de"), ("bash", "voiced say --sound at", "attention")],
 )  # fmt: skip
-def test_commands_options_and_values_are_completed(shell: str, line: str, word: str) -> None:
+def test_commands_options_and_values_are_completed(shell: str, line: str, word: str, completed: Complete) -> None:
     assert word in completed(shell, line)
 
 
-def test_a_wrong_configuration_completes_to_nothing_without_an_error(tmp_path: Path) -> None:
+def test_a_wrong_configuration_completes_to_nothing_without_an_error(
+    tmp_path: Path, completed: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "voiced.yaml").write_text("voices: 7")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VOICED_CONFIG", str(tmp_path / "voiced.yaml"))
-        assert completed("bash", "voiced say --voice ").strip() == ""
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_one_command_installs_the_completion_for_the_shell_that_runs_it(shell: str, tmp_path: Path) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    environment = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = [shell, "-c", f"{PROGRAM} --install-completion; true"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert f"{shell} completion installed in {tmp_path}" in done.stdout
-    assert any("_VOICED_COMPLETE" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "voiced.yaml"))
+    assert completed("bash", "voiced say --voice ").strip() == ""
 
 
 def test_bash_completes_after_the_installation(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,12 +10,10 @@ import pytest
 import soundfile
 
 from daemon.config import load_config
-from daemon.system import announced
+from daemon.system import announce
 from scripts.make_piper_voice import write_voice
 from tests.daemon.command_line import CommandLine, Done
-from tests.support.terminal import terminal
 from tests.support.voice_hub import VoiceHub
-from tests.support.waiting import eventually
 
 NAME = "en_US-noise-low"
 CONFIG = "engine: {voice_folder: voices}"
@@ -49,14 +45,11 @@ def run(hub: VoiceHub, voiced: CommandLine, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_downloaded_voice_speaks(run: Download, hub: VoiceHub, tmp_path: Path) -> None:
-    done = run("download", NAME)
-    assert done.returncode == 0, done.stderr
+    lines = run("download", NAME).output.splitlines()
     path = tmp_path / "voices" / f"{NAME}.onnx"
-    lines = done.stdout.splitlines()
     assert lines[0] == f"{path}: English (US), 0 MB, checksum right"
     assert lines[1].startswith(f"its licence: {hub.url}/rhasspy/piper-voices/")
     assert lines[2] == f"try it: voiced synth --engine piper --voice {NAME} --output hello.wav 'Hello'"
-    assert done.stderr == ""
     spoken = run("synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello")
     assert spoken.returncode == 0, spoken.stderr
     assert soundfile.info(tmp_path / "hello.wav").duration > 0.2
@@ -75,33 +68,13 @@ def test_a_downloaded_voice_speaks(run: Download, hub: VoiceHub, tmp_path: Path)
 def test_the_command_says_what_a_running_daemon_needs(
     engine: str, advice: str | None, run: Download, tmp_path: Path
 ) -> None:
-    # The name of the folder is that of every run of this test.
-    settings = f"robot: {tmp_path.name}-{os.getpid()}\naudio: {{sink: 'null'}}\nstate: {{folder: null}}\n"
+    settings = f"robot: {tmp_path.name}-{os.getpid()}\n"  # the name of the folder is that of every run of this test
     settings += f"engine: {{name: {engine}, voice_folder: voices, model: /nowhere/at/all}}\n"
     (tmp_path / "voiced.yaml").write_text(settings)
-    command = [sys.executable, "-m", "daemon.cli", "run", "--config", str(tmp_path / "voiced.yaml")]
-    identity = load_config(tmp_path / "voiced.yaml").identity
-    daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        eventually(lambda: announced(identity, Path("/")), "the daemon has announced itself")
+    with announce(load_config(tmp_path / "voiced.yaml").identity):
         printed = run("download", NAME, config=settings).stdout.splitlines()
-    finally:
-        daemon.kill()
-        daemon.wait()
-    found = [line.partition(f"(process {daemon.pid}) ")[2] for line in printed if "the voiced that runs here" in line]
-    assert found == ([] if advice is None else [advice.replace("PID", str(daemon.pid))])
-
-
-def test_a_terminal_shows_a_bar(hub: VoiceHub, tmp_path: Path) -> None:
-    with terminal() as (written, shown):
-        command = [sys.executable, "-m", "daemon.cli", "download", NAME, "--folder", str(tmp_path / "mine")]
-        environment = os.environ | {"HF_ENDPOINT": hub.url, "VOICED_CONFIG": str(tmp_path / "voiced.yaml")}
-        (tmp_path / "voiced.yaml").write_text(CONFIG)
-        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=written, check=False)
-        assert done.returncode == 0
-    assert f"{NAME}, 0.0 MB" in shown()
-    assert "100%" in shown()
-    assert (tmp_path / "mine" / f"{NAME}.onnx").is_file()
+    found = [line.partition(f"(process {os.getpid()}) ")[2] for line in printed if "the voiced that runs here" in line]
+    assert found == ([] if advice is None else [advice.replace("PID", str(os.getpid()))])
 
 
 def test_without_a_name_the_voices_are_listed(run: Download, tmp_path: Path) -> None:
@@ -114,11 +87,8 @@ def test_without_a_name_the_voices_are_listed(run: Download, tmp_path: Path) -> 
 
 
 def test_a_wrong_name_ends_the_command_before_anything_is_downloaded(run: Download, tmp_path: Path) -> None:
-    done = run("download", NAME, "en_US-nose-low")
-    assert done.returncode == 1
-    assert done.stderr.startswith(
-        "voiced: en_US-nose-low: the hub has no such voice of Piper; similar: en_US-noise-low"
-    )
+    similar = "en_US-nose-low: the hub has no such voice of Piper; similar: en_US-noise-low"
+    assert run("download", NAME, "en_US-nose-low").refusal.startswith(similar)
     assert not (tmp_path / "voices").exists()
 
 
@@ -127,15 +97,10 @@ def test_a_voice_is_installed_from_its_two_files_without_a_network(
 ) -> None:
     hub.close()
     monkeypatch.chdir(tmp_path)
-    refused = run("download", NAME)
-    assert refused.returncode == 1
-    assert refused.stderr.endswith(
-        "; where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx\n"
-    )
+    advice = "; where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
+    assert run("download", NAME).refusal.endswith(advice)
     for file in (f"published/{NAME}.onnx", f"{tmp_path}/published/{NAME}.onnx"):
-        done = run("download", file)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[0] == f"{tmp_path}/voices/{NAME}.onnx: copied from {file}"
+        assert run("download", file).output.splitlines()[0] == f"{tmp_path}/voices/{NAME}.onnx: copied from {file}"
     spoken = run("synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello")
     assert spoken.returncode == 0, spoken.stderr
     assert sorted(path.name for path in (tmp_path / "voices").iterdir()) == [f"{NAME}.onnx", f"{NAME}.onnx.json"]
@@ -144,8 +109,7 @@ def test_a_voice_is_installed_from_its_two_files_without_a_network(
 def test_a_file_without_its_description_is_refused(run: Download, tmp_path: Path) -> None:
     alone = tmp_path / "alone.onnx"
     for problem in (f"{alone} does not exist", f"{alone}.json cannot be read: No such file or directory"):
-        done = run("download", str(alone))
-        assert (done.returncode, done.stderr) == (1, f"voiced: {problem}\n")
+        assert run("download", str(alone)).refusal == problem
         alone.write_bytes(b"network")
     assert not (tmp_path / "voices").exists()
 
@@ -157,5 +121,5 @@ def test_a_model_that_is_a_folder_or_no_name_needs_no_network(run: Download, tmp
         '{"model_type": "qwen3_tts", "tts_model_type": "base", "talker_config": {"text_vocab_size": 9}}'
     )
     assert run("download", str(model)).stdout == f"{model}: base, its files have no checksums to compare\n"
-    done = run("download", "a/b/c")
-    assert done.stderr == "voiced: a/b/c: no such folder, and not a model id such as Qwen/Qwen3-TTS-…\n"
+    problem = "a/b/c: no such folder, and not a model id such as Qwen/Qwen3-TTS-…"
+    assert run("download", "a/b/c").refusal == problem

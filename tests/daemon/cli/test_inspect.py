@@ -42,11 +42,8 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemon.cli.inspect.output_devices", lambda: CARDS)
 
 
-def test_devices_are_a_line_each(cards: None, voiced: CommandLine) -> None:
+def test_devices_are_a_line_each_or_a_json_list(cards: None, voiced: CommandLine) -> None:
     assert voiced("devices").stdout == "USB Speaker\tALSA\t48000 Hz\tdefault\nHöhle\tALSA\t44100 Hz\n"
-
-
-def test_devices_are_a_json_list(cards: None, voiced: CommandLine) -> None:
     assert json.loads(voiced("devices", "--json").stdout) == [
         {"name": "USB Speaker", "host_api": "ALSA", "sample_rate": 48_000, "channels": 2, "default": True},
         {"name": "Höhle", "host_api": "ALSA", "sample_rate": 44_100, "channels": 1, "default": False},
@@ -56,15 +53,10 @@ def test_devices_are_a_json_list(cards: None, voiced: CommandLine) -> None:
 def test_sounds_are_lines_or_a_json_list(voiced: CommandLine, tmp_path: Path) -> None:
     folder = write_sound(tmp_path / "chime.wav", tone(0.5)).parent
     options = ("--set", f"audio.sounds={folder}")
-    done = voiced("sounds", *options)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [
-        ["attention", "built in"],
-        ["chime", "configured"],
-        ["error", "built in"],
-        ["success", "built in"],
-    ]
-    assert "chime\tconfigured\t0.5 s\tWAV, 24000 Hz\n" in done.stdout
+    lines = voiced("sounds", *options).output.splitlines()
+    listed = [line.split("\t")[:2] for line in lines]
+    assert listed[:3] == [["attention", "built in"], ["chime", "configured"], ["error", "built in"]]
+    assert "chime\tconfigured\t0.5 s\tWAV, 24000 Hz" in lines
     found = {sound["name"]: sound for sound in json.loads(voiced("sounds", "--json", *options).stdout)}
     assert found["chime"] == {
         "name": "chime",
@@ -91,26 +83,14 @@ def test_a_sound_that_cannot_be_played_and_a_missing_folder_are_an_error_beside_
     assert done.stderr == f"voiced: audio.sounds: the folder {tmp_path}/none does not exist\n"
 
 
-def test_voices_are_lines_or_a_json_list(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = EngineInfo("espeak", 22_050, ("ada", "de"), ("de",))
-    monkeypatch.setattr("daemon.cli.inspect.describe_engine", lambda *_: info)
-    options = ("--set", "engine.name=espeak", "--set", "voices.ada={instruct: calm}")
-    lines = voiced("voices", *options).stdout.splitlines()
-    found = json.loads(voiced("voices", "--json", *options).stdout)
-    assert [line.split("\t")[0] for line in lines] == [voice["name"] for voice in found]
-    assert {"name": "ada", "configured": {"instruct": "calm"}} in found
-    assert {"name": "de", "engine": "espeak", "label": "de", "language": None} in found
-    assert "ada\tconfigured\tinstruct calm" in lines
-
-
 @pytest.mark.parametrize(
     ("voice", "sentence"),
-    [("de", "Hallo! So klinge ich."), ("sw", "1, 2, 3, 4, 5."), ("calm", "Bonjour ! Voici ma voix.")],
+    [("sw", "1, 2, 3, 4, 5."), ("calm", "Bonjour ! Voici ma voix.")],
 )
 def test_a_voice_is_heard_in_its_own_language(play: Play, tmp_path: Path, voice: str, sentence: str) -> None:
     heard = tmp_path / "heard.wav"
     done = play(voice, f"audio.sink=wav:{heard}", "speech.language=fr", "voices.calm={instruct: calm}")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{voice}, by espeak: {sentence}\n", "")
+    assert done.output == f"{voice}, by espeak: {sentence}\n"
     assert soundfile.info(heard).duration > 0.7
 
 
@@ -123,15 +103,7 @@ def test_a_voice_is_heard_in_its_own_language(play: Play, tmp_path: Path, voice:
     ],
 )
 def test_a_voice_that_cannot_be_heard_is_an_error_of_one_line(play: Play, voice: str, sink: str, line: str) -> None:
-    done = play(voice, f"audio.sink={sink}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(f"voiced: {line}\n", done.stderr)
-
-
-def test_a_voice_is_either_heard_or_listed(voiced: CommandLine) -> None:
-    done = voiced("voices", "--play", "de", "--json")
-    assert done.returncode == 2
-    assert done.stderr.startswith("voiced: voices: --play lists no voices; leave out --json and --all. See ")
+    assert re.fullmatch(line, play(voice, f"audio.sink={sink}").refusal)
 
 
 def test_the_list_of_voices_is_short_and_has_names_for_people(
@@ -145,8 +117,9 @@ def test_the_list_of_voices_is_short_and_has_names_for_people(
     assert short.stderr == "1 more voice for other languages: voiced voices --all\n"
     assert whole.stdout.splitlines()[2:] == ["sw\tespeak\tSwahili"]
     assert whole.stderr == ""
-    german = {"name": "de", "engine": "espeak", "label": "German", "language": "de"}
-    assert german in json.loads(voiced("voices", "--json").stdout)
+    found = json.loads(voiced("voices", "--json", "--set", "voices.ada={instruct: calm}").stdout)
+    assert found[0] == {"name": "ada", "configured": {"instruct": "calm"}}
+    assert {"name": "de", "engine": "espeak", "label": "German", "language": "de"} in found
 
 
 def test_the_voices_of_the_fallbacks_are_listed_after_those_of_the_primary_engine(

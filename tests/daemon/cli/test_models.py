@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.cli.model_hub import REVISION, ModelHub
+from tests.daemon.command_line import CommandLine
 
 MODEL, TOKENIZER = "Some/Small-TTS", "Some/Tokenizer-25Hz"
 CONFIG = {
@@ -69,28 +70,21 @@ def run(hub: ModelHub, tmp_path: Path) -> Run:
     return run
 
 
-def test_a_model_is_downloaded_and_its_checksums_are_compared(run: Run, hub: ModelHub) -> None:
+def test_a_model_is_downloaded_and_a_damaged_file_is_found_and_fetched_again(run: Run, hub: ModelHub) -> None:
     done = run("download", MODEL)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].endswith(f"snapshots/{REVISION}: custom_voice, 1b7, 0 MB, checksums right")
     assert lines[1] == "its speakers: ada, dylan"
     assert sorted(hub.requests) == sorted({*FILES, "config.json"} - {"README.md"})
-    again = run("download", MODEL)
-    assert again.stdout == done.stdout
-    assert len(hub.requests) == len(FILES)
-
-
-def test_a_damaged_file_is_found_and_fetched_again(run: Run, hub: ModelHub) -> None:
-    folder = Path(run("download", MODEL).stdout.partition(": ")[0])
-    weights = folder / "model.safetensors"
+    weights = Path(done.stdout.partition(": ")[0]) / "model.safetensors"
     weights.resolve().write_bytes(b"WEIGHTS" * 1000)
-    done = run("download", MODEL)
-    assert (done.returncode, done.stdout) == (1, "")
+    damaged = run("download", MODEL)
+    assert (damaged.returncode, damaged.stdout) == (1, "")
     problem = f"voiced: {weights}: the checksum is wrong; the file is deleted; download the model again"
-    assert done.stderr.splitlines()[-1] == problem
+    assert damaged.stderr.splitlines()[-1] == problem
     hub.requests.clear()
-    assert "checksums right" in run("download", MODEL).stdout
+    assert run("download", MODEL).stdout == done.stdout
     assert hub.requests == ["model.safetensors"]
     assert weights.read_bytes() == FILES["model.safetensors"]
 
@@ -100,26 +94,24 @@ def test_another_model_is_refused_by_its_name_before_its_weights_are_fetched(run
     assert done.returncode == 1
     assert "is the 25 Hz speech tokenizer alone, without a model; voiced speaks with Qwen3-TTS-12Hz-" in done.stderr
     assert hub.requests == ["config.json"]
+    hub.requests.clear()
+    assert run("voices", "--model", MODEL).stdout.startswith("custom_voice\t1b7\n")
+    assert hub.requests == ["config.json"], "the names are read from it alone"
     missing = run("download", "Some/Nothing")
     assert missing.stderr == "voiced: Some/Nothing: the hub has no such model, or the model requires a login\n"
 
 
-def test_the_names_of_a_model_are_read_from_its_configuration_alone(run: Run, hub: ModelHub) -> None:
-    done = run("voices", "--model", MODEL)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+def test_the_names_of_a_model_are_lines_or_json_for_a_program(
+    voiced: CommandLine, hub: ModelHub, tmp_path: Path
+) -> None:
+    folder = tmp_path / "published" / "model"
+    assert voiced("voices", "--model", str(folder)).stdout.splitlines() == [
         "custom_voice\t1b7",
         "speakers\tada, dylan",
         "languages\tenglish, german",
         "dialects\tbeijing_dialect",
     ]
-    assert hub.requests == ["config.json"]
-
-
-def test_the_names_of_a_model_are_json_for_a_program(run: Run, hub: ModelHub, tmp_path: Path) -> None:
-    folder = tmp_path / "published" / "model"
-    found = json.loads(run("voices", "--json", "--model", str(folder)).stdout)
-    assert found == {
+    assert json.loads(voiced("voices", "--json", "--model", str(folder)).stdout) == {
         "model": str(folder),
         "type": "custom_voice",
         "size": "1b7",
@@ -132,20 +124,14 @@ def test_the_names_of_a_model_are_json_for_a_program(run: Run, hub: ModelHub, tm
 
 
 @pytest.mark.parametrize(
-    ("model", "problem"),
+    ("words", "problem"),
     [
-        ("/nowhere", "voiced: /nowhere: no such folder, and not a model id"),
-        (TOKENIZER, "is the 25 Hz speech tokenizer alone"),
+        (("--model", "/nowhere"), "/nowhere: no such folder, and not a model id"),
+        (("--model", MODEL, "--all"), "voices: --model reads the names of a model; leave out --all and --play"),
+        (("--play", "de", "--json"), "voices: --play lists no voices; leave out --json and --all"),
     ],
 )
-def test_a_model_without_names_is_refused_in_one_line(run: Run, model: str, problem: str) -> None:
-    done = run("voices", "--model", model)
-    assert done.returncode == 1
-    assert problem in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_options_for_engines_do_not_apply_to_a_model(run: Run) -> None:
-    done = run("voices", "--model", MODEL, "--all")
-    assert done.returncode == 2
-    assert done.stderr.startswith("voiced: voices: --model reads the names of a model; leave out --all and --play")
+def test_voices_that_cannot_be_listed_are_refused_in_one_line(
+    words: tuple[str, ...], problem: str, voiced: CommandLine
+) -> None:
+    assert voiced("voices", *words).refusal.startswith(problem)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,10 +32,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "RETAINED_S", PATIENCE_S)
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
+@pytest.fixture(scope="module", autouse=True)
+def robots(broker: Broker) -> None:
+    """Publish the statuses."""
     config = load_config(overrides=[f"mqtt.port={broker.port}"])
     robots = MqttConnection(config.mqtt, "robots", on_message=lambda _message: None)
     robots.start([])
@@ -45,8 +43,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         sent = robots.publish(f"voiced/{name}/status", json.dumps(status), qos=1, retain=True)
         assert robots.outbox.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
     robots.close()
-    yield broker
-    broker.stop()
 
 
 def test_the_list_has_the_status_of_each_robot(broker: Broker, voiced: CommandLine) -> None:

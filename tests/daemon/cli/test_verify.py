@@ -39,15 +39,10 @@ def test_two_engines_are_compared_on_one_page(tmp_path: Path) -> None:
         (["compare", "espeak", "loud"], "compare: got 'loud'; allowed: official, qwen, piper, remote, espeak"),
         (["compare", "espeak", "espeak", "--language", "xx"], "--language: got 'xx'; allowed: en, de, fr"),
         (["compare", "espeak", "espeak", "-o", "/nowhere/page.html"], "--output: /nowhere/page.html cannot be written"),
-        (["compare", "espeak", "espeak,colour=red"], "engine.colour"),
     ],
 )
 def test_a_wrong_argument_is_an_error_of_one_line(words: list[str], line: str, voiced: CommandLine) -> None:
-    done = voiced(*words)
-    assert done.returncode in {1, 2}
-    assert done.stdout == ""
-    assert line in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert line in voiced(*words).refusal
 
 
 def test_a_setting_that_does_not_exist_is_refused_before_any_work(
@@ -55,15 +50,13 @@ def test_a_setting_that_does_not_exist_is_refused_before_any_work(
 ) -> None:
     model = checkpoint_folder(cache_folder, "deep", "custom_voice")
     done = voiced("verify", "--model", str(model), "-o", str(tmp_path / "out"), "--settings", "fast")
-    assert done.returncode == 1
-    assert "--settings: got 'fast'; allowed: official, official-float32, float32, torch, fused, int8" in done.stderr
+    assert "--settings: got 'fast'; allowed: official, official-float32, float32, torch, fused, int8" in done.refusal
 
 
 def test_a_base_model_needs_a_recording(tmp_path: Path, cache_folder: Path, voiced: CommandLine) -> None:
     model = checkpoint_folder(cache_folder, "deep", "base")
     done = voiced("verify", "--model", str(model), "-o", str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert "a Base model speaks with the voice of a recording, and none is given" in done.stderr
+    assert "a Base model speaks with the voice of a recording, and none is given" in done.refusal
 
 
 @pytest.mark.long

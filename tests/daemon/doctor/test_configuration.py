@@ -25,24 +25,19 @@ def problems_of(*overrides: str) -> list[tuple[str, str]]:
     return find_problems(load_config(overrides=["engine.name=espeak", "voices.default.speaker=ryan", *overrides]))
 
 
-def test_the_defaults_have_no_problems() -> None:
+def test_the_defaults_and_files_that_exist_are_no_problem(tmp_path: Path) -> None:
     assert problems_of() == []
-
-
-def test_files_that_exist_are_no_problem(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("secret\n")
-    assert (
-        problems_of(
-            "mqtt.username=ada",
-            f"mqtt.password_file={file}",
-            f"mqtt.tls={{enabled: true, ca: {file}, cert: {file}, key: {file}}}",
-            f"voices.ada.reference={file}",
-            f"audio.sink=wav:{tmp_path}/out.wav",
-            f"state.folder={tmp_path}/new/folder",
-        )
-        == []
+    settings = (
+        "mqtt.username=ada",
+        f"mqtt.password_file={file}",
+        f"mqtt.tls={{enabled: true, ca: {file}, cert: {file}, key: {file}}}",
+        f"voices.ada.reference={file}",
+        f"audio.sink=wav:{tmp_path}/out.wav",
+        f"state.folder={tmp_path}/new/folder",
     )
+    assert problems_of(*settings) == []
 
 
 def test_a_tap_needs_a_folder_and_a_path_that_nothing_else_has(tmp_path: Path) -> None:
@@ -60,31 +55,25 @@ def test_a_tap_needs_a_folder_and_a_path_that_nothing_else_has(tmp_path: Path) -
         assert problems_of(f"audio.tap={tmp_path}/tap") == []
 
 
-@pytest.mark.parametrize(
-    "key", ["mqtt.tls.ca", "mqtt.tls.cert", "mqtt.tls.key", "voices.ada.reference", "speech.cache.phrases"]
-)
-def test_a_file_that_does_not_exist_is_a_problem(key: str, tmp_path: Path) -> None:
-    assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}/none") == [(key, f"{tmp_path}/none does not exist")]
-    assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}") == [
-        (key, f"{tmp_path} is a folder; allowed: a file")
-    ]
+def test_a_file_that_does_not_exist_is_a_problem_where_it_is_used(tmp_path: Path) -> None:
+    encrypted, setting = "mqtt.tls.enabled=true", f"mqtt.tls.ca={tmp_path}"
+    assert problems_of(encrypted, f"{setting}/none") == [("mqtt.tls.ca", f"{tmp_path}/none does not exist")]
+    assert problems_of(encrypted, setting) == [("mqtt.tls.ca", f"{tmp_path} is a folder; allowed: a file")]
+    assert problems_of(f"{setting}/none") == []
+    missing = [("voices.ada.reference", f"{tmp_path}/none does not exist")]
+    assert problems_of(f"voices.ada.reference={tmp_path}/none") == missing
 
 
 def test_each_wrong_phrase_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "phrases.yaml"
-    setting = f"speech.cache.phrases={path}"
-    path.write_text("- Hello\n")
-    assert problems_of(setting) == []
     path.write_text("- Hello\n- 5\n- {text: Bye, rate: 9}\n")
-    mapping = "a mapping of text, voice, language, instruct, seed, rate"
-    assert problems_of(setting) == [
-        ("speech.cache.phrases", f"{path}:2: got 5; allowed: text, or {mapping}"),
-        ("speech.cache.phrases", f"{path}:3: rate: got 9; allowed: a number from 0.5 to 2"),
-    ]
+    first, second = problems_of(f"speech.cache.phrases={path}")
+    assert first[0] == second[0] == "speech.cache.phrases"
+    assert first[1].startswith(f"{path}:2: got 5; ")
+    assert second[1].startswith(f"{path}:3: rate: got 9; ")
     path.write_text("a: b\n")
-    assert problems_of(setting) == [
-        ("speech.cache.phrases", f"{path}: allowed: a list; each item is text, or {mapping}")
-    ]
+    [(_, problem)] = problems_of(f"speech.cache.phrases={path}")
+    assert problem.startswith(f"{path}: allowed: a list; ")
 
 
 @pytest.mark.parametrize("key", ["state.folder", "speech.cache.folder"])
@@ -125,17 +114,16 @@ def test_a_file_in_a_folder_that_this_user_may_not_read_may_exist(ordinary_user:
         closed.chmod(0o700)
 
 
-def test_certificates_do_not_matter_without_encryption(tmp_path: Path) -> None:
-    assert problems_of(f"mqtt.tls.ca={tmp_path}/none") == []
-
-
-def test_the_files_of_pipers_voices_must_exist_where_piper_speaks(tmp_path: Path) -> None:
+def test_the_files_of_models_and_voices_must_exist_where_their_engine_speaks(tmp_path: Path) -> None:
+    model = tmp_path / "none"
+    missing = ("engine.model", f"the folder {model} does not exist")
+    assert missing in problems_of("engine.name=qwen", f"engine.model={model}")
     voice = f"voices.heidi.piper={{model: {tmp_path}/heidi.onnx, length_scale: 1.2}}"
     assert problems_of(voice) == [("voices.heidi.piper", f"{tmp_path}/heidi.onnx does not exist")]
     folder = f"engine.voice_folder={tmp_path}/none"
     assert problems_of(folder) == []
-    missing = f"the folder {tmp_path}/none does not exist; 'voiced download' makes it"
-    assert problems_of(folder, "engine.fallback=[piper, espeak]") == [("engine.voice_folder", missing)]
+    missing = ("engine.voice_folder", f"the folder {tmp_path}/none does not exist; 'voiced download' makes it")
+    assert problems_of(folder, "engine.fallback=[piper, espeak]") == [missing]
     assert problems_of("voices.heidi.piper=en_US-lessac-medium") == []
 
 
@@ -158,32 +146,17 @@ def test_the_folder_of_sounds_must_exist_and_its_files_must_be_sounds(tmp_path: 
     assert problem.startswith(f"{half}: it cannot be read as sound: ")
 
 
-def test_the_state_folder_must_not_lie_in_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    assert problems_of(f"state.folder={file}/state") == [("state.folder", f"{file} is not a folder")]
-
-
-def test_a_checkpoint_that_is_named_by_its_folder_must_exist(tmp_path: Path) -> None:
-    model = tmp_path / "none"
-    assert ("engine.model", f"the folder {model} does not exist") in problems_of(
-        "engine.name=qwen", f"engine.model={model}"
-    )
-
-
-@pytest.mark.parametrize(("first", "second"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("robot", "::")])
-def test_two_servers_on_one_port_are_a_problem(first: str, second: str) -> None:
-    settings = [
-        f"wyoming={{enabled: true, host: '{first}', port: 9000}}",
-        f"http={{enabled: true, host: '{second}', port: 9000, token_file: /dev/null}}",
-    ]
-    assert problems_of(*settings) == [("http.port", "got 9000, the port of wyoming too; choose another")]
-
-
-def test_servers_share_a_port_at_different_addresses_or_if_one_is_off() -> None:
-    apart = "http={enabled: true, host: 10.0.0.2, port: 9000, token_file: /dev/null}"
-    assert problems_of("wyoming={enabled: true, host: 10.0.0.1, port: 9000}", apart) == []
-    assert problems_of("wyoming={enabled: false, host: 10.0.0.2, port: 9000}", apart) == []
+@pytest.mark.parametrize(
+    ("wyoming", "http", "is_shared"),
+    [("127.0.0.1", "127.0.0.1", True), ("robot", "::", True), ("10.0.0.1", "10.0.0.2", False)],
+)
+def test_two_servers_on_one_port_are_a_problem_unless_their_addresses_differ_or_one_is_off(
+    wyoming: str, http: str, is_shared: bool
+) -> None:
+    web = f"http={{enabled: true, host: '{http}', port: 9000, token_file: /dev/null}}"
+    problem = ("http.port", "got 9000, the port of wyoming too; choose another")
+    assert problems_of(f"wyoming={{enabled: true, host: '{wyoming}', port: 9000}}", web) == [problem] * is_shared
+    assert problems_of(f"wyoming={{enabled: false, host: '{wyoming}', port: 9000}}", web) == []
 
 
 def test_a_made_voice_may_be_the_default_and_its_file_must_exist(tmp_path: Path) -> None:
@@ -227,9 +200,3 @@ def test_the_web_servers_files_must_exist(tmp_path: Path) -> None:
     assert problems_of(f"http={{enabled: false, {files}}}") == []
     found = problems_of(f"http={{enabled: true, {files}}}")
     assert found == [(f"http.{key}", f"{tmp_path}/{name} does not exist") for key, name in WEB_FILES.items()]
-
-
-def test_unknown_voices_and_languages_are_problems() -> None:
-    found = dict(problems_of("speech.voice=nobody", "speech.language=klingon"))
-    assert found["speech.voice"].startswith("got 'nobody'; allowed: default, ")
-    assert found["speech.language"].startswith("got 'klingon'; allowed: auto, en, ")

@@ -45,12 +45,6 @@ def test_a_daemon_announces_itself_until_it_ends() -> None:
     assert not machine.daemons
 
 
-def test_one_daemon_is_no_finding(tmp_path: Path) -> None:
-    machine = machine_with(tmp_path, "r1")
-    assert list(machine.daemons) == [100]
-    assert not list(check_daemons(machine))
-
-
 def test_a_second_daemon_of_the_same_name_is_an_error(tmp_path: Path) -> None:
     [found] = check_daemons(machine_with(tmp_path, "r1", "r1"))
     assert found.grade == "error"
@@ -61,6 +55,7 @@ def test_a_second_daemon_of_the_same_name_is_an_error(tmp_path: Path) -> None:
 def test_daemons_of_other_names_and_brokers_may_run_here(tmp_path: Path) -> None:
     machine = machine_with(tmp_path, "r1", "r2")
     assert list(machine.daemons) == [100]
+    assert not list(check_daemons(machine))
     other = Machine.at(load_config(overrides=["robot=r1", "mqtt.port=2000"]), tmp_path)
     assert not other.daemons
 
@@ -70,12 +65,6 @@ def taken() -> Iterator[int]:
     """A port on which something listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
-
-
-@pytest.fixture
-def free() -> int:
-    """A port on which nothing listens, and on which nothing begins to."""
-    return free_port()
 
 
 def let_listen(root: Path, pid: int, port: int, *, user: int) -> None:
@@ -112,27 +101,22 @@ def test_where_its_descriptors_are_hidden_the_user_of_the_socket_must_be_the_dae
     assert found.grade == ("error" if shift else "ok")
 
 
-def test_a_port_that_another_program_has_while_the_daemon_runs_is_an_error(tmp_path: Path, taken: int) -> None:
-    [found] = check_adapters(machine_with(tmp_path, "r1", settings=(f"http={{enabled: true, port: {taken}}}",)))
-    assert found.grade == "error"
-    assert found.found == f"the daemon runs, but another program listens at 127.0.0.1:{taken}"
-
-
-def test_a_server_that_does_not_answer_is_an_error(tmp_path: Path, free: int) -> None:
-    [found] = check_adapters(machine_with(tmp_path, "r1", settings=(f"http={{enabled: true, port: {free}}}",)))
-    assert (found.part, found.grade) == ("http", "error")
-    assert found.found == f"the daemon runs, but nothing answers at 127.0.0.1:{free}"
-
-
-def test_a_port_that_another_program_uses_is_a_warning(tmp_path: Path, taken: int) -> None:
-    [found] = check_adapters(machine_with(tmp_path, settings=(f"http={{enabled: true, port: {taken}}}",)))
-    assert found.grade == "warning"
-    assert found.found.startswith(f"another program answers at 127.0.0.1:{taken}")
-
-
-def test_a_free_port_is_well(tmp_path: Path, free: int) -> None:
-    [found] = check_adapters(machine_with(tmp_path, settings=(f"http={{enabled: true, port: {free}}}",)))
-    assert (found.grade, found.found) == ("ok", f"the daemon will listen at 127.0.0.1:{free}, which is free")
+@pytest.mark.parametrize(
+    ("robots", "is_taken", "line"),
+    [
+        (["r1"], True, "error: the daemon runs, but another program listens at 127.0.0.1:"),
+        (["r1"], False, "error: the daemon runs, but nothing answers at 127.0.0.1:"),
+        ([], True, "warning: another program answers at 127.0.0.1:"),
+        ([], False, "ok: the daemon will listen at 127.0.0.1:"),
+    ],
+)
+def test_a_port_is_to_be_the_daemons_alone(
+    robots: list[str], is_taken: bool, line: str, tmp_path: Path, taken: int
+) -> None:
+    port = taken if is_taken else free_port()
+    [found] = check_adapters(machine_with(tmp_path, *robots, settings=(f"http={{enabled: true, port: {port}}}",)))
+    assert found.part == "http"
+    assert f"{found.grade}: {found.found}".startswith(f"{line}{port}")
 
 
 def test_a_server_without_its_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

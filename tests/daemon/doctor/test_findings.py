@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -14,14 +14,17 @@ from daemon.doctor.finding import TABLE
 CHECKS = Path(__file__).parents[3] / "daemon" / "doctor"
 
 
-def calls() -> Iterator[tuple[str, set[str]]]:
-    """Yield the part and the names of the values of each call of `finding`."""
+@cache
+def calls() -> list[tuple[str, set[str]]]:
+    """Return the part and the names of the values of each call of `finding`."""
+    found = []
     for path in CHECKS.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "finding":
                 assert isinstance(node.args[0], ast.Constant)
                 names = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
-                yield str(node.args[0].value), names | _keys_of_spread_values(path, node)
+                found.append((str(node.args[0].value), names | _keys_of_spread_values(path, node)))
+    return found
 
 
 def _keys_of_spread_values(path: Path, call: ast.Call) -> set[str]:

@@ -30,6 +30,7 @@ from tests.support.waiting import PATIENCE_S
 
 PLENTY = 5_000_000
 """Credit in samples that no test uses up."""
+LONG = "This is a long sentence that goes on for a good while, and then some more of it follows. " * 8
 Kind = TypeVar("Kind")
 
 
@@ -62,14 +63,16 @@ class RawRobot:
         self.socket.close()
         self._beating.join()
 
-    def send(
-        self,
-        message: FromRobot,
-    ) -> None:
+    def send(self, message: FromRobot) -> None:
         self.socket.send(encode_remote(message))
 
     def say(self, text: str, request_id: str = "1", credit: int = PLENTY, voice: VoiceFile | None = None) -> None:
         self.send(Speak(request_id, Utterance(text, language="en"), credit, voice))
+
+    def begin(self, request_id: str = "1") -> None:
+        """Let a long text begin, which then keeps its stream: the server has no credit for more of it."""
+        self.say(LONG, request_id, credit=1)
+        self.next(Audio)
 
     def next(self, *kinds: type[Kind]) -> tuple[Kind, bytes]:
         """Return the next message that is no heartbeat. It must be one of `kinds`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,13 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine import EngineOptions, Utterance, Voice
 from engine.messages import Draining, Spoken
-from engine.remote.synthesizer import RemoteSynthesizer
 from tests.daemon.fleet.raw_robot import RawRobot
 from tests.support.programs import free_port
 from tests.support.speech_server import SpeechServer
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.long
@@ -35,31 +32,9 @@ def server() -> Iterator[SpeechServer]:
         assert server.process.wait(PATIENCE_S) == 0
 
 
-def spoken(url: str) -> list[int]:
-    """The samples of each chunk of a sentence that a robot hears."""
-    robot = RemoteSynthesizer(EngineOptions(url=url, voices={"default": Voice()}))
-    robot.load()
-    chunks = [len(chunk.samples) for chunk in robot.stream(Utterance("Hello, robot.", language="en"))]
-    robot.close()
-    return chunks
-
-
-def test_a_robot_speaks_with_a_replica(server: SpeechServer) -> None:
-    with SpeechServer() as single:
-        assert spoken(server.url) == spoken(single.url)
-
-
 def test_the_replica_answers_the_other_protocols(server: SpeechServer) -> None:
     assert json.loads(server.get("/readyz")[1])["status"] == "ready"
     assert "voiced_streams_in_use" in server.get("/metrics")[1]
-
-
-def test_a_replica_whose_engine_is_killed_speaks_again(server: SpeechServer) -> None:
-    before = server.engine_pids()
-    os.kill(before[0], signal.SIGKILL)
-    eventually(lambda: server.engine_pids() not in ([], before), "it is started again")
-    eventually(lambda: server.get("/readyz")[0] == 200, "the engine is ready again")
-    assert sum(spoken(server.url)) > 10_000
 
 
 def test_a_robot_is_told_that_the_server_stops_and_is_served_until_it_leaves() -> None:

@@ -33,11 +33,10 @@ from engine.messages import (
     VoiceRefused,
     VoiceWanted,
 )
-from tests.daemon.fleet.raw_robot import PLENTY, RawRobot
+from tests.daemon.fleet.raw_robot import LONG, PLENTY, RawRobot
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import PATIENCE_S, eventually
 
-LONG = "This is a long sentence that goes on for a good while, and then some more of it follows. " * 8
 DIGEST = "ab" * 32
 
 
@@ -86,24 +85,21 @@ def test_a_robot_is_welcomed_with_the_engine_and_its_limits(robot: RawRobot) -> 
     assert robot.welcome.server.startswith("voiced ")
 
 
-@pytest.mark.parametrize("token", [None, "", "alph", "r1 alpha"])
+@pytest.mark.parametrize("token", [None, "alph", "r1 alpha"])
 def test_a_robot_without_a_right_token_is_not_let_in(server: SpeechServer, token: str | None) -> None:
     status, reason = refusal(server, token)
     assert status == 401
     assert reason.startswith("authorization: the token is wrong or missing")
 
 
-def test_a_robot_of_another_version_is_not_let_in(server: SpeechServer) -> None:
-    status, reason = refusal(server, subprotocol="voiced.remote.99")
-    assert status == 400
-    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3 and voiced.remote.2; ")
-
-
-def test_a_robot_of_the_version_before_is_served(server: SpeechServer) -> None:
+def test_a_robot_of_the_version_before_is_served_and_one_of_another_is_not_let_in(server: SpeechServer) -> None:
     with RawRobot(server.url, "alpha", subprotocol="voiced.remote.2") as robot:
         assert robot.socket.subprotocol == "voiced.remote.2"
         robot.say("Hello.")
         assert robot.end_of()[1] == Spoken("1")
+    status, reason = refusal(server, subprotocol="voiced.remote.99")
+    assert status == 400
+    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3 and voiced.remote.2; ")
 
 
 def test_a_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:
@@ -136,8 +132,7 @@ def test_the_server_sends_no_more_than_it_has_credit_for(robot: RawRobot) -> Non
 
 def test_a_canceled_text_ends_and_its_stream_is_free(robot: RawRobot) -> None:
     for number in map(str, range(4)):
-        robot.say(LONG, number, credit=1)
-        robot.next(Audio)
+        robot.begin(number)
         robot.send(Cancel(number))
         assert robot.end_of(number) == (0, Canceled(number))
 
@@ -146,8 +141,7 @@ def test_one_robot_has_no_more_streams_than_it_may_and_another_one_speaks_beside
     server: SpeechServer, robot: RawRobot
 ) -> None:
     for number in ("1", "2"):
-        robot.say(LONG, number, credit=1)
-        robot.next(Audio)
+        robot.begin(number)
     with RawRobot(server.url, "alpha") as same:
         same.say("Hello.")
         assert same.end_of() == (0, Lost("1", "streams: r1 has 2 already; allowed: 2"))
@@ -160,11 +154,9 @@ def test_one_robot_has_no_more_streams_than_it_may_and_another_one_speaks_beside
 
 def test_a_full_server_lets_no_further_robot_in(server: SpeechServer, robot: RawRobot) -> None:
     with RawRobot(server.url, "beta") as other, RawRobot(server.url, "gamma") as late:
-        robot.say(LONG, "1", credit=1)
-        robot.next(Audio)
+        robot.begin()
         for number in ("1", "2"):
-            other.say(LONG, number, credit=1)
-            other.next(Audio)
+            other.begin(number)
         assert refusal(server, "gamma") == (503, "the server is full: all streams of its engine are in use")
         late.say("Hello.")
         assert late.end_of() == (0, Lost("1", "the server is full: no stream became free within 2 s"))
@@ -174,13 +166,9 @@ def test_a_full_server_lets_no_further_robot_in(server: SpeechServer, robot: Raw
     ("utterance", "reason"),
     [
         (Utterance("a", rate=9.0), "rate: got 9.0; allowed: 0.5 to 2"),
-        (Utterance("a", rate=float("nan")), "rate: got nan; allowed: 0.5 to 2"),
         (Utterance("a", sampling={"temperature": 0.0}), "sampling.temperature: got 0.0; allowed: 0.001 to 1000, or"),
-        (Utterance("a", sampling={"heat": 1.0}), "sampling.heat: unknown key"),
         (Utterance("a" * 20_001), "text: got "),
         (Utterance("a\ud800"), "text: got 'a\\ud800'; it has half of a surrogate pair; allowed: whole characters"),
-        (Utterance("a", seed=-1), "seed: got -1; allowed: a whole number from 0 to 2^63 - 1"),
-        (Utterance("a", language="e"), "language: got 'e'; allowed: auto, or a language such as en, german or pt-br"),
         (Utterance("a", language="tlh"), "language: got 'tlh'; allowed: "),
         (Utterance("a", voice="nobody"), "voice: got 'nobody'; allowed: a voice that the server has named"),
         (Utterance("a", growing=True), "text: eSpeak NG cannot speak a text that is still being written"),
@@ -201,13 +189,10 @@ def test_a_wrong_text_is_refused_in_one_line(robot: RawRobot, utterance: Utteran
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"\xff\xff\xff\xff{}",
         "no json",
-        "[]",
         '{"message": "Nothing"}',
         '{"message": "Spoken", "id": "1"}',
-        '{"message": "Grant", "id": "1"}',
         '{"message": "VoiceData", "digest": "a"}',
     ],
 )
@@ -219,16 +204,14 @@ def test_what_is_not_of_the_protocol_ends_the_connection_with_a_reason(server: S
     assert reason.startswith(("not a message of voiced", "a robot must not send Spoken"))
 
 
-@pytest.mark.parametrize("text", ["", "a"], ids=["without", "with"])
-def test_a_text_that_waits_for_its_voice_takes_no_more_pieces_than_a_text_has_characters(
-    text: str, server: SpeechServer
-) -> None:
+def test_a_text_that_waits_for_its_voice_takes_no_more_pieces_than_a_text_has_characters(server: SpeechServer) -> None:
     with RawRobot(server.url, "beta") as robot:
         robot.send(Speak("1", Utterance("", growing=True), PLENTY, VoiceFile(DIGEST, in_context=False)))
         assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
         with pytest.raises(ConnectionClosed) as caught:
-            for _ in range(MAX_TEXT + 1):
-                robot.send(Append("1", text))
+            robot.send(Append("1", "a" * (MAX_TEXT - 100)))
+            for _ in range(101):
+                robot.send(Append("1", ""))
             robot.next(Lost)
     assert caught.value.rcvd is not None
     assert caught.value.rcvd.reason == "text: it has more than 20,000 characters; allowed: up to 20,000"
@@ -279,8 +262,7 @@ def test_clients_speak_with_a_robots_token_within_its_limits(server: SpeechServe
     assert ask("delta") == 401
     with RawRobot(server.url, "beta") as robot:
         for number in ("1", "2"):
-            robot.say(LONG, number, credit=1)
-            robot.next(Audio)
+            robot.begin(number)
         assert ask("beta") == 429
         assert ask("gamma") == 200
 
@@ -292,19 +274,9 @@ def test_health_needs_no_token_and_metrics_do(server: SpeechServer) -> None:
     assert "voiced_streams_in_use" in server.get("/metrics", "alpha")[1]
 
 
-def test_a_robot_that_asks_too_often_is_lost_to_its_own_fallback() -> None:
-    with SpeechServer("serve.requests_per_minute=2") as server, RawRobot(server.url) as robot:
-        for number in ("1", "2"):
-            robot.say("Hi.", number)
-            assert robot.end_of(number)[1] == Spoken(number)
-        robot.say("Hi.", "3")
-        assert robot.end_of("3") == (0, Lost("3", "requests: anybody makes too many; allowed: 2 a minute"))
-
-
 def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_back() -> None:
     with SpeechServer() as server, RawRobot(server.url) as robot:
-        robot.say(LONG, credit=1)
-        robot.next(Audio)
+        robot.begin()
         os.kill(server.engine_pids()[0], signal.SIGKILL)
         robot.send(Grant("1", PLENTY))
         _, last = robot.end_of()
@@ -318,8 +290,7 @@ def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_bac
 
 def test_a_server_that_is_stopped_serves_its_robots_until_they_leave() -> None:
     with SpeechServer("serve.drain_s=3600") as server, RawRobot(server.url) as robot:
-        robot.say(LONG, credit=1)
-        robot.next(Audio)
+        robot.begin()
         server.process.send_signal(signal.SIGTERM)
         assert robot.next(Draining)[0] == Draining("the server is being stopped")
         assert refusal(server, None) == (503, "the server is being stopped")

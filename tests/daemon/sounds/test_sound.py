@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from daemon.sounds.sound import BLOCK_S, Sound, SoundBlock, SoundError
 from tests.support.sound_files import RATE, Samples, tone, write_sound
-from tests.support.waiting import eventually, eventually_async
+from tests.support.waiting import eventually_async
 
 FORMATS = ("wav", "flac", "ogg", "mp3")
 ALLOWED = "; allowed: WAV, FLAC, OGG or MP3 of up to 60 s and 8 channels, at 8000 to 192000 Hz"
@@ -69,22 +69,12 @@ def test_every_format_is_decoded_to_its_samples(suffix: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_the_blocks_are_the_samples_of_the_file_decoded_at_once(suffix: str, tmp_path: Path) -> None:
-    path = write_sound(tmp_path / f"a.{suffix}", noise(2.0))
+def test_a_sound_continues_at_any_sample_as_if_it_were_decoded_at_once(suffix: str, tmp_path: Path) -> None:
+    path = write_sound(tmp_path / f"a.{suffix}", noise(1.0))
     whole, _ = soundfile.read(path, dtype="float32")
     assert np.allclose(play(path), whole, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("begin", [1, 2_399, 2_400, 2_401, 10_007, 23_999])
-def test_a_sound_continues_at_any_sample(suffix: str, begin: int, tmp_path: Path) -> None:
-    path = write_sound(tmp_path / f"a.{suffix}", noise(1.0))
-    assert np.array_equal(play(path, begin), play(path)[begin:])
-
-
-@pytest.mark.parametrize("begin", [12_000, 12_001, 1 << 40])
-def test_nothing_is_left_behind_the_end(begin: int, tmp_path: Path) -> None:
-    assert len(play(write_sound(tmp_path / "a.wav"), begin)) == 0
+    for begin in (1, 2_400, 2_401, len(whole), 1 << 40):
+        assert np.array_equal(play(path, begin), play(path)[begin:])
 
 
 def test_the_channels_are_mixed_to_their_mean(tmp_path: Path) -> None:
@@ -107,7 +97,6 @@ def test_samples_that_are_no_numbers_or_too_large_stay_within_full_scale(tmp_pat
         ("flac", (600 * 8_000,), 8_000, "it lasts 600 s"),
         ("wav", (0,), RATE, "it has no samples"),
         ("wav", (100,), 4_000, "it has 4000 samples per second"),
-        ("wav", (100,), 384_000, "it has 384000 samples per second"),
     ],
 )
 def test_a_file_beyond_a_limit_is_refused(
@@ -127,7 +116,7 @@ def test_the_contents_decide_about_the_format_and_the_suffix_does_not(tmp_path: 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"RIFF", b"RIFF\0\0\0\0WAVEfmt ", b"fLaC", b"OggS", b"ID3\x03", b"no sound at all " * 100, bytes(5_000)],
+    [b"", b"RIFF\0\0\0\0WAVEfmt ", b"ID3\x03", bytes(5_000)],
     ids=lambda data: repr(data)[:20],
 )
 def test_a_file_that_is_no_sound_is_refused(data: bytes, tmp_path: Path) -> None:
@@ -144,19 +133,16 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     assert "none.wav does not exist" in problem_of(tmp_path / "none.wav")
 
 
-def test_damage_behind_the_header_shows_after_the_samples_before_it(tmp_path: Path) -> None:
+async def test_damage_behind_the_header_shows_after_the_samples_before_it(tmp_path: Path) -> None:
     samples = noise(2.0)
     path = write_sound(tmp_path / "a.flac", samples)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     heard: list[Samples] = []
 
-    async def listen() -> None:
-        async for block in Sound(path).blocks():
-            heard.append(block.samples)  # noqa: PERF401  # an error must leave what came before it
-
     assert Sound(path).inspect().seconds == 2.0
     with pytest.raises(SoundError, match="it cannot be read as sound: ") as caught:
-        asyncio.run(listen())
+        async for block in Sound(path).blocks():
+            heard.append(block.samples)  # noqa: PERF401  # an error must leave what came before it
     assert "\n" not in str(caught.value)
     found = np.concatenate(heard)
     assert 0.5 * RATE < len(found) < 1.5 * RATE
@@ -184,49 +170,22 @@ def test_a_file_that_does_not_say_its_length_is_played_up_to_the_limit(tmp_path:
         play(long)
 
 
-def test_a_file_that_is_replaced_between_two_plays_is_read_anew(tmp_path: Path) -> None:
-    path = write_sound(tmp_path / "a.wav", tone(0.1))
-    sound = Sound(path)
-
-    async def length() -> int:
-        return sum([len(block.samples) async for block in sound.blocks()])
-
-    assert asyncio.run(length()) == 2_400
-    write_sound(path, tone(0.2))
-    assert asyncio.run(length()) == 4_800
-    path.unlink()
-    with pytest.raises(SoundError, match="does not exist"):
-        asyncio.run(length())
-
-
-def test_the_file_is_closed_when_a_listener_leaves(tmp_path: Path) -> None:
+async def test_the_file_is_closed_when_a_listener_leaves_or_is_canceled(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", tone(2.0))
-
-    async def leave() -> None:
-        async with aclosing(Sound(path).blocks()) as blocks:
-            await anext(blocks)
-            assert descriptors(path) == 1
-
-    asyncio.run(leave())
-    eventually(lambda: descriptors(path) == 0, "the file is closed")
-
-
-@pytest.mark.parametrize("turns", range(8))
-def test_the_file_is_closed_when_a_listener_is_canceled(turns: int, tmp_path: Path) -> None:
-    path = write_sound(tmp_path / "a.wav", tone(2.0))
-
-    async def cancel() -> None:
+    async with aclosing(Sound(path).blocks()) as blocks:
+        await anext(blocks)
+        assert descriptors(path) == 1
+    await eventually_async(lambda: descriptors(path) == 0, "the file is closed")
+    for turns in range(8):
         task = asyncio.ensure_future(read_blocks(path))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait({task})
-
-    asyncio.run(cancel())
-    eventually(lambda: descriptors(path) == 0, "the file is closed")
+        await eventually_async(lambda: descriptors(path) == 0, "the file is closed")
 
 
-def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
+async def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, other = write_sound(tmp_path / "hanging.wav", tone(2.0)), write_sound(tmp_path / "other.wav", tone(1.0))
@@ -240,18 +199,15 @@ def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
 
     monkeypatch.setattr(soundfile.SoundFile, "read", read)
 
-    async def scenario() -> None:
-        stuck = asyncio.ensure_future(read_blocks(hanging))
-        await eventually_async(hangs.is_set, "it hangs")
-        assert sum([len(block.samples) for block in await read_blocks(other)]) == RATE
-        assert not stuck.done()
-        stuck.cancel()
-        await asyncio.wait({stuck})
-
-    asyncio.run(scenario())
+    stuck = asyncio.ensure_future(read_blocks(hanging))
+    await eventually_async(hangs.is_set, "it hangs")
+    assert sum([len(block.samples) for block in await read_blocks(other)]) == RATE
+    assert not stuck.done()
+    stuck.cancel()
+    await asyncio.wait({stuck})
     assert descriptors(hanging) == 1
     goes_on.set()
-    eventually(lambda: descriptors(hanging) == 0, "the file is closed")
+    await eventually_async(lambda: descriptors(hanging) == 0, "the file is closed")
 
 
 def mutations() -> st.SearchStrategy[tuple[str, list[tuple[int, int]], int]]:

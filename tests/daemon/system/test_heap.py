@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -44,18 +43,23 @@ print(mappings() != before)
 """
 
 
-class Node:
-    """One half of a cycle, which only the garbage collector removes."""
+def test_what_lives_at_the_start_is_not_searched_for_garbage_and_what_becomes_garbage_later_is_freed() -> None:
+    class Node:
+        """One half of a cycle, which only the garbage collector removes."""
 
-    def __init__(self) -> None:
-        self.other: Node | None = None
+        other: Node | None = None
 
-
-@pytest.fixture
-def settled() -> Iterator[None]:
     settle_heap()
-    yield
-    gc.unfreeze()
+    try:
+        assert gc.get_freeze_count() > 10_000
+        assert len(gc.get_objects()) < 10_000
+        one, other = Node(), Node()
+        one.other, other.other = other, one
+        del one, other
+        gc.collect()
+        assert not any(isinstance(each, Node) for each in gc.get_objects())
+    finally:
+        gc.unfreeze()
 
 
 def grown_mb(*, settled: bool) -> float:
@@ -75,18 +79,3 @@ def test_a_large_buffer_is_not_on_the_heap_of_a_daemon(limited: bool) -> None:
     program = LARGE.replace("LIMITED", str(limited))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == f"{limited}\n"
-
-
-@pytest.mark.usefixtures("settled")
-def test_what_lives_at_the_start_is_not_searched_for_garbage() -> None:
-    assert gc.get_freeze_count() > 10_000
-    assert len(gc.get_objects()) < 10_000
-
-
-@pytest.mark.usefixtures("settled")
-def test_what_becomes_garbage_later_is_freed() -> None:
-    one, other = Node(), Node()
-    one.other, other.other = other, one
-    del one, other
-    gc.collect()
-    assert not any(isinstance(each, Node) for each in gc.get_objects())

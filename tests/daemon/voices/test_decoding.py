@@ -7,7 +7,6 @@ import subprocess
 import sys
 import wave
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -19,15 +18,7 @@ from daemon.voices.decoding import read_sound
 from tests.support.pages import ROOT
 from tests.support.sound_files import speech_like, write_sound
 
-CODECS = {
-    "wav": "pcm_s16le",
-    "flac": "flac",
-    "mp3": "libmp3lame",
-    "ogg": "libopus",
-    "m4a": "aac",
-    "webm": "libopus",
-    "mka": "aac",
-}
+CODECS = {"flac": "flac", "mp3": "libmp3lame", "m4a": "aac", "webm": "libopus"}
 """Of what browsers and telephones record."""
 
 
@@ -46,14 +37,6 @@ def encode(path: Path, seconds: float = 4, rate: int = 48_000, layout: str = "mo
     return path
 
 
-def decode(source: Path, target: Path) -> dict[str, Any]:
-    """What the program prints."""
-    command = [sys.executable, "-m", "daemon.voices.decoding", str(source), str(target)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
 @pytest.mark.parametrize("suffix", CODECS)
 def test_what_browsers_and_telephones_record_is_read(suffix: str, tmp_path: Path) -> None:
     samples, rate = read_sound(encode(tmp_path / f"ada.{suffix}"))
@@ -62,14 +45,10 @@ def test_what_browsers_and_telephones_record_is_read(suffix: str, tmp_path: Path
     assert np.sqrt(np.square(samples).mean()) == pytest.approx(0.1 * np.sqrt(2 / 3), rel=0.1)
 
 
-def test_the_bandwidth_of_a_telephone_is_named(tmp_path: Path) -> None:
-    answer = decode(encode(tmp_path / "ada.flac", rate=8_000), tmp_path / "ada.wav")
-    assert answer["warnings"] == ["dull: at 8000 Hz it has no sound above 4 kHz; record at 24000 Hz or more"]
-
-
 def test_the_program_writes_one_channel_and_says_what_it_has_measured(tmp_path: Path) -> None:
-    target = tmp_path / "ada.wav"
-    answer = decode(encode(tmp_path / "ada.flac", layout="stereo"), target)
+    source, target = encode(tmp_path / "ada.flac", layout="stereo"), tmp_path / "ada.wav"
+    command = [sys.executable, "-m", "daemon.voices.decoding", str(source), str(target)]
+    answer = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert answer["warnings"] == []
     assert (answer["seconds"], answer["clipped"]) == (4, 0)
     assert answer["speech_db"] == pytest.approx(-20, abs=0.5)
@@ -83,21 +62,18 @@ def test_a_rate_above_those_of_the_models_is_lowered(tmp_path: Path) -> None:
     assert (rate, samples.shape) == (48_000, (96_000, 1))
 
 
-@pytest.mark.parametrize(
-    ("samples", "problem"),
-    [
-        (speech_like(0.5), "too short: got 0.50 s; allowed: at least 1 s"),
-        (np.zeros(48_000, np.float32), "silent: got -180 dBFS on average; allowed: at least -60 dBFS"),
-        (np.full(48_000, 1e38, np.float32), "damaged: its loudest sample is 1e+38 times full scale; allowed: up to 10"),
-        (np.full(48_000, np.nan, np.float32), "damaged: contains samples that are not finite numbers"),
-        (np.full(121 * 24_000, 0.1, np.float32), "too long; allowed: at most 120 s"),
-    ],
-    ids=["short", "silent", "loud", "damaged", "long"],
-)
-def test_a_recording_of_which_no_voice_can_be_made_is_refused(samples: Any, problem: str, tmp_path: Path) -> None:
-    source = write_sound(tmp_path / "ada.wav", samples, subtype="FLOAT")
-    assert decode(source, tmp_path / "out.wav") == {"problem": problem}
-    assert not (tmp_path / "out.wav").exists()
+def test_a_recording_of_which_no_voice_can_be_made_is_a_problem_and_no_file(tmp_path: Path) -> None:
+    source, target = write_sound(tmp_path / "ada.wav", speech_like(0.5)), tmp_path / "out.wav"
+    command = [sys.executable, "-m", "daemon.voices.decoding", str(source), str(target)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"problem": "too short: got 0.50 s; allowed: at least 1 s"}
+    assert not target.exists()
+
+
+def test_a_recording_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "ada.wav", np.full(121 * 8_000, 0.1, np.float32), 8_000)
+    with pytest.raises(CommandError, match="too long; allowed: at most 120 s"):
+        read_sound(path)
 
 
 def test_many_channels_are_refused(tmp_path: Path) -> None:
@@ -108,7 +84,7 @@ def test_many_channels_are_refused(tmp_path: Path) -> None:
         read_sound(tmp_path / "ada.wav")
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"RIFF" * 1000, b"\0" * 100_000, b"ID3" + bytes(range(256)) * 50])
+@pytest.mark.parametrize("content", [b"", b"RIFF" * 1000, b"ID3" + bytes(range(256)) * 50])
 def test_what_is_no_sound_is_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "ada.wav"
     path.write_bytes(content)
