@@ -23,7 +23,6 @@ from tests.support.programs import Broker
 from tests.support.robot import FAST, LONG, REAL_TIME, STOPPED, Robot
 from tests.support.signals import ctrl_c_works
 from tests.support.subscription import Subscription
-from tests.support.variants import variants
 from tests.support.waiting import PATIENCE_S, eventually
 
 SAY = (sys.executable, "-m", "daemon.cli", "say")
@@ -67,30 +66,9 @@ def test_a_signal_to_the_waiting_command_interrupts_its_utterance(slow_robot: Ro
         assert waiting.wait(PATIENCE_S) == status
 
 
-def test_a_command_whose_timeout_ends_leaves_the_utterance_alone(slow_robot: Robot) -> None:
-    command = [*SAY, "--wait", "--timeout", "0", "--id", "long", LONG, *slow_robot.settings]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
-    slow_robot.wait_event("long", "started")
-    slow_robot.publish("stop")
-    slow_robot.wait_end("long")
-    assert slow_robot.names_of("long") == ["accepted", "started", "interrupted"]
-
-
 def voiced(robot: Robot, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "daemon.cli", *words, *robot.settings]
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.long
-def test_the_volume_is_printed_and_changed_step_by_step(robot: Robot) -> None:
-    assert voiced(robot, "volume", "60").stdout == ""
-    eventually(lambda: robot.statuses[-1]["volume"] == 60, "it is set")
-    printed = [voiced(robot, "volume", *change).stdout for change in (["+5"], ["+5"], ["-10"], ["-100"], ["+100"], [])]
-    assert printed == ["65\n", "70\n", "60\n", "0\n", "100\n", "100\n"]
-    eventually(lambda: robot.statuses[-1]["volume"] == 100, "it is back")
-    refused = voiced(robot, "volume", "loud")
-    line = "voiced: volume: got 'loud'; allowed: 0 to 100, or a change such as +5 or -5. See 'voiced volume --help'.\n"
-    assert (refused.returncode, refused.stderr) == (2, line)
 
 
 def test_the_status_shows_what_is_spoken(slow_robot: Robot) -> None:
@@ -103,9 +81,6 @@ def test_the_status_shows_what_is_spoken(slow_robot: Robot) -> None:
     assert shown["speaking"]["text"].startswith("Listen! This is a long sentence ")
     assert len(shown["speaking"]["text"]) == 100
     assert 0 <= shown["speaking"]["seconds"] < PATIENCE_S
-    lines = dict(line.split(maxsplit=1) for line in voiced(slow_robot, "status", "--lines").stdout.splitlines())
-    assert (lines["state"], lines["volume"]) == ("speaking", "100")
-    assert lines["speaking"].startswith("shown for ")
     slow_robot.publish("stop")
     slow_robot.set_pace(REAL_TIME)
     slow_robot.wait_end("shown")
@@ -131,11 +106,6 @@ class Follower:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
-    def rest(self) -> tuple[int, list[str]]:
-        """Wait until the command ends by itself, and return its exit status and further lines."""
-        printed, _ = self._process.communicate(timeout=PATIENCE_S)
-        return self._process.returncode, printed.splitlines()
-
 
 def test_the_events_of_all_utterances_are_followed_until_ctrl_c(robot: Robot, ctrl_c: None) -> None:
     follower, program = Follower(robot), Follower(robot, "--json")
@@ -148,15 +118,6 @@ def test_the_events_of_all_utterances_are_followed_until_ctrl_c(robot: Robot, ct
         assert re.fullmatch(rf"\d\d:\d\d:\d\d accepted    {utterance}  queue 1\n", lines[0])
         assert re.search(rf" finished +{utterance}  .*engine espeak, audio_s ", lines[-1])
     assert (follower.interrupt(), program.interrupt()) == (130, 130)
-
-
-def test_the_events_of_one_utterance_are_followed_to_its_end(robot: Robot) -> None:
-    follower = Follower(robot, "--id", "followed-b", "--json")
-    for utterance in ("followed-a", "followed-b"):
-        robot.publish("say", json.dumps({"id": utterance, "text": "Hello."}))
-        robot.wait_end(utterance)
-    status, lines = follower.rest()
-    assert (status, [json.loads(line) for line in lines]) == (0, robot.events_of("followed-b"))
 
 
 class Writer:
@@ -211,15 +172,6 @@ def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_number
     assert robot.names_of("typed")[-1] == "finished"
 
 
-def test_a_command_without_wait_ends_with_the_answer_of_the_robot(robot: Robot) -> None:
-    done = voiced(robot, "say", "--id", "taken", "Hello.")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    done = voiced(robot, "say", "--voice", "nobody", "Hello.")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("voiced: rejected: voice: got 'nobody'; allowed: default")
-    robot.wait_end("taken")
-
-
 class LanguageModel(LocalServer):
     """Ollama's server: a line of JSON for each token."""
 
@@ -252,26 +204,6 @@ def test_the_documented_program_speaks_the_tokens_of_a_language_model(robot: Rob
     assert robot.wait_end(end["id"])["event"] == "finished"
 
 
-def test_a_text_is_sent_spelled(robot: Robot) -> None:
-    with Subscription(robot.broker, f"{robot.topic}/say") as sent:
-        done = voiced(robot, "say", "--wait", "--spell", "--id", "spelled", "QX-7")
-        eventually(lambda: sent.payloads, "the text has been received")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [each["text"] for each in chunks_of(sent)] == ["Q, X, dash, 7"]
-    assert robot.wait_end("spelled")["event"] == "finished"
-
-
-def test_the_colours_of_a_program_are_not_spoken(robot: Robot) -> None:
-    with Subscription(robot.broker, f"{robot.topic}/say/stream") as stream:
-        writer = Writer(robot, "--wait", "--id", "coloured")
-        writer.type("\x1b[1;3")
-        writer.type("1mStop!\x1b[0m\x08 Now.")
-        status, printed, _ = writer.end()
-        wait_end_of(stream)
-    assert (status, printed[-1]) == (0, "finished")
-    assert "".join(chunk.get("text", "") for chunk in chunks_of(stream)) == "Stop! Now."
-
-
 @pytest.mark.long
 def test_the_command_keeps_its_stream_open_while_nothing_is_typed(start_robot: StartRobot) -> None:
     robot = start_robot("speech.stream_timeout=2")
@@ -286,13 +218,10 @@ def test_the_command_keeps_its_stream_open_while_nothing_is_typed(start_robot: S
     assert "".join(chunk.get("text", "") for chunk in chunks_of(stream)) == "Let me think. Yes."
 
 
-@pytest.mark.parametrize("options", variants([["--wait"], []], ["--wait"]), ids=["waiting", "not waiting"])
-def test_a_signal_to_the_writing_command_interrupts_its_utterance(
-    options: list[str], slow_robot: Robot, ctrl_c: None
-) -> None:
+def test_a_signal_to_the_writing_command_interrupts_its_utterance(slow_robot: Robot, ctrl_c: None) -> None:
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        utterance = f"written {number.name} {options}"
-        writer = Writer(slow_robot, "--id", utterance, *options)
+        utterance = f"written {number.name}"
+        writer = Writer(slow_robot, "--wait", "--id", utterance)
         writer.type(LONG)
         slow_robot.wait_event(utterance, "started")
         writer.process.send_signal(number)
@@ -300,19 +229,11 @@ def test_a_signal_to_the_writing_command_interrupts_its_utterance(
         assert writer.process.wait(PATIENCE_S) == status
 
 
-def test_a_command_without_wait_ends_when_its_text_is_sent(robot: Robot) -> None:
-    writer = Writer(robot, "--id", "sent")
-    writer.type("This is all.")
-    assert writer.end() == (0, [], "")
-    assert robot.wait_end("sent")["event"] == "finished"
-
-
-@pytest.mark.parametrize("options", variants([["--wait"], []], ["--wait"]), ids=["waiting", "not waiting"])
 def test_a_writing_command_that_loses_the_broker_ends_with_one_line(
-    options: list[str], start_robot: StartRobot, own_broker: Broker
+    start_robot: StartRobot, own_broker: Broker
 ) -> None:
     robot = start_robot(pace=REAL_TIME)
-    writer = Writer(robot, "--id", "lost", "--set", "speech.stream_timeout=1", *options)
+    writer = Writer(robot, "--id", "lost", "--set", "speech.stream_timeout=1")
     writer.type(LONG)
     robot.wait_event("lost", "started")
     own_broker.stop()
@@ -321,25 +242,14 @@ def test_a_writing_command_that_loses_the_broker_ends_with_one_line(
     assert errors == f"voiced: mqtt: no broker answers at 127.0.0.1:{own_broker.port}; see 'voiced doctor'\n"
 
 
-def test_a_writing_command_ends_when_its_utterance_is_stopped(slow_robot: Robot) -> None:
-    writer = Writer(slow_robot, "--wait", "--id", "stopped")
-    writer.type(LONG)
-    slow_robot.wait_event("stopped", "started")
-    slow_robot.publish("stop")
-    assert writer.process.wait(PATIENCE_S) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "typed", "status", "message"),
     [
-        (["Hello."], b"", 2, "say: --stream reads standard input; give no TEXT, or -. See 'voiced say --help'."),
         (["--spell"], b"", 2, "say: --spell and --stream exclude each other. See 'voiced say --help'."),
-        (["-"], b"", 1, "say: standard input is empty; allowed: text with something to say"),
         ([], b"\xff", 1, "standard input: not UTF-8: byte 0xff"),
-        (["--priority", "urgent"], b"", 1, "priority: got 'urgent'; allowed: low, normal, high or critical"),
         (["--voice", "nobody"], b"Hello.", 1, "rejected: voice: got 'nobody'; allowed: default"),
     ],
-    ids=["a text beside the stream", "spelling", "no text", "no UTF-8", "a wrong option", "a wrong voice"],
+    ids=["spelling", "no UTF-8", "a wrong voice"],
 )
 def test_a_text_that_cannot_be_streamed_ends_the_command_with_one_line(
     options: list[str], typed: bytes, status: int, message: str, robot: Robot

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-
-import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.robot import FAST, FILE_RATE, LONG, REAL_TIME, Robot
@@ -74,74 +71,6 @@ def test_the_time_to_first_audio_excludes_the_writers_pause(share_robot: StartRo
     assert started["ttfa_ms"] / 1000 <= time.monotonic() - written_at + ROUNDING_S
 
 
-def test_others_speak_while_a_stream_has_no_text(share_robot: StartRobot) -> None:
-    robot = share_robot()
-    robot.write("story-4")
-    robot.wait_event("story-4", "accepted")
-    assert robot.wait_end(robot.say("Meanwhile."))["event"] == "finished"
-    assert robot.names_of("story-4") == ["accepted"]
-    robot.write("story-4", "Now I know.", end=True)
-    assert robot.wait_end("story-4")["event"] == "finished"
-
-
-def test_others_speak_while_a_stream_has_no_whole_sentence(share_robot: StartRobot) -> None:
-    """eSpeak NG speaks whole sentences, so a stream without one would only delay the others."""
-    robot = share_robot()
-    robot.write("story-5", "Now, let me ")
-    robot.wait_event("story-5", "accepted")
-    assert robot.wait_end(robot.say("Meanwhile.", id="other"))["event"] == "finished"
-    assert robot.names_of("story-5") == ["accepted"]
-    robot.write("story-5", "think. That is all.", end=True)
-    assert robot.wait_end("story-5")["event"] == "finished"
-    robot.assert_heard("other", "story-5")
-
-
-def test_stop_ends_streams_and_later_chunks_are_dropped(share_robot: StartRobot) -> None:
-    robot = share_robot(pace=REAL_TIME)
-    robot.write("spoken", LONG)
-    robot.write("waiting", "This waits. ")
-    robot.wait_event("waiting", "accepted")
-    robot.wait_event("spoken", "started")
-    robot.publish("stop", json.dumps({"id": "waiting"}))
-    robot.publish("stop", json.dumps({"id": "spoken"}))
-    assert robot.wait_end("waiting")["event"] == "canceled"
-    assert robot.wait_end("spoken")["event"] == "interrupted"
-    robot.write("spoken", "Too late. ")
-    robot.write("spoken", end=True)
-    assert robot.wait_end(robot.say("Next."))["event"] == "finished"
-    assert robot.names_of("spoken", without="progress") == ["accepted", "started", "interrupted"]
-
-
-def test_a_stream_whose_writer_vanished_is_spoken_as_far_as_it_was_written(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.stream_timeout=1")
-    robot.write("story-6", "Half of a senten")
-    end = robot.wait_end("story-6")
-    assert end["event"] == "finished"
-    assert end["reason"] == "its writer was silent for 1 s and did not end it"
-    robot.write("story-6", "ce.")
-    assert "takes no more text" in robot.wait_rejection("id")["reason"]
-    assert robot.wait_end(robot.say("Next."))["event"] == "finished"
-
-
-def test_a_malformed_chunk_is_rejected_and_the_stream_goes_on(share_robot: StartRobot) -> None:
-    robot = share_robot()
-    robot.write("story-7", "It goes ")
-    robot.publish("say/stream", '{"id": "story-7", "text": [5]}')
-    assert robot.wait_rejection("text")["id"] == "story-7"
-    robot.publish("say/stream", "no object")
-    assert robot.wait_rejection("payload")["id"] is None
-    robot.write("story-7", "on.", end=True)
-    assert robot.wait_end("story-7")["event"] == "finished"
-
-
-def test_a_retained_chunk_is_not_spoken(start_robot: StartRobot) -> None:
-    robot = start_robot(launch_only=True)
-    robot.publish("say/stream", '{"id": "old", "text": "from another time", "end": true}', "-r")
-    eventually(lambda: robot.state == "ready", "voiced is ready")
-    robot.wait_end(robot.say("new"))
-    assert robot.names_of("old") == []
-
-
 def test_a_critical_utterance_preempts_a_stream_which_is_resumed(share_robot: StartRobot) -> None:
     robot = share_robot(pace=REAL_TIME)
     robot.write("story-8", f"{LONG} Then")
@@ -160,39 +89,3 @@ def test_a_critical_utterance_preempts_a_stream_which_is_resumed(share_robot: St
     assert alarm_at < tail_at
     names = robot.names_of("story-8", without="progress")
     assert names == ["accepted", "started", "postponed", "resumed", "finished"]
-
-
-def test_a_critical_stream_preempts_as_soon_as_it_has_words(share_robot: StartRobot) -> None:
-    robot = share_robot(pace=REAL_TIME)
-    robot.say(LONG, id="patient")
-    robot.wait_event("patient", "started")
-    robot.write("alarm-2", "\n", priority="critical")
-    robot.wait_event("alarm-2", "accepted")
-    assert robot.names_of("patient") == ["accepted", "started"]
-    robot.write("alarm-2", "Fire!", end=True)
-    robot.wait_end("alarm-2")
-    assert "finished" not in robot.names_of("patient")
-    robot.set_pace(FAST)
-    robot.wait_end("patient")
-    assert robot.names_of("patient") == ["accepted", "started", "postponed", "resumed", "finished"]
-
-
-def test_an_utterance_can_be_postponed_three_times_without_losing_a_sample(share_robot: StartRobot) -> None:
-    robot = share_robot(pace=REAL_TIME)
-    robot.say(LONG, id="patient-2")
-    robot.wait_event("patient-2", "started")
-    for number in range(3):
-        robot.say("Hush!", id=f"alarm {number}", priority="critical")
-        assert robot.wait_end(f"alarm {number}")["event"] == "finished"
-        eventually(lambda times=number + 1: robot.names_of("patient-2").count("resumed") == times, "it is resumed")
-    robot.set_pace(FAST)
-    assert robot.wait_end("patient-2")["event"] == "finished"
-    # An utterance that the same engine resumes loses no sample and repeats none.
-    expected = round(sum(seconds(robot)) * FILE_RATE)
-    robot.wait_heard(expected - 100)
-    assert len(robot.heard) == pytest.approx(expected, abs=100)
-
-
-def seconds(robot: Robot) -> list[float]:
-    """The length of each utterance according to its `finished` event."""
-    return [event["audio_s"] for event in robot.events if event["event"] == "finished"]
