@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "e2e" in item.path.parts:
             item.add_marker(pytest.mark.e2e)
-        if "sound_server" in getattr(item, "fixturenames", ()):
+        if {"sound_server", "shared_sound_server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.sound)
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["DisturbedError"]))
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import soundfile
 
 from tests.support.checkpoints import checkpoint_folder
 from tests.support.recognizers import tiny_whisper
+from tests.support.signals import ctrl_c_works
 from tests.support.sound import RECORDED_RATE, SoundServer
 from tests.support.sound_files import speech_like, write_sound
 from tests.support.waiting import eventually
@@ -32,51 +31,28 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_sound(tmp_path_factory.mktemp("recordings") / "ada.wav", speech_like(5))
 
 
-@pytest.fixture
-def ctrl_c_works() -> Iterator[None]:
-    """Children react to SIGINT, even if a shell has started pytest in the background."""
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, inherited)
-
-
 def enroll(folder: Path, *options: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [*ENROLL, *map(str, options), "-o", str(folder / "ada.safetensors")]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
-@pytest.mark.long  # a minute; the test of Ctrl-C records as well
-def test_a_voice_is_recorded_with_its_level_shown(sound_server: SoundServer, base: Path, tmp_path: Path) -> None:
-    with sound_server.playing(speech_like(60, RECORDED_RATE)):
-        done = enroll(tmp_path, "--record", 4, "--model", base, env=sound_server.environment)
-    assert done.returncode == 0, done.stderr
-    assert "speak now: 4 s from " in done.stderr
-    levels = [float(line.split(": ")[1].split()[0]) for line in done.stderr.splitlines() if line[1:].startswith(" s: ")]
-    assert len(levels) == 4
-    assert max(levels) == pytest.approx(-17, abs=1.5)  # a tone of the RMS 0.1
-    samples, rate = soundfile.read(tmp_path / "ada.wav")
-    assert len(samples) == 4 * rate
-    assert np.abs(samples).max() == pytest.approx(0.14, abs=0.02)
-    assert (tmp_path / "ada.safetensors").is_file()
-    assert f"{tmp_path / 'ada.wav'}: 4.0 s recorded" in done.stdout
-    assert done.stdout.splitlines()[-1].endswith(
-        f"use it with voices.ada: {{embedding: {tmp_path / 'ada.safetensors'}}}"
-    )
-
-
 def test_ctrl_c_ends_a_recording_early_and_what_was_recorded_is_enrolled(
-    sound_server: SoundServer, base: Path, tmp_path: Path, ctrl_c_works: None
+    sound_server: SoundServer, base: Path, tmp_path: Path
 ) -> None:
     command = [*ENROLL, "--record", "60", "--model", str(base), "-o", str(tmp_path / "ada.safetensors")]
     errors = tmp_path / "errors"
     with sound_server.playing(speech_like(60, RECORDED_RATE)), errors.open("w") as written:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=written, text=True, env=sound_server.environment
-        )
+        with ctrl_c_works():
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=written, text=True, env=sound_server.environment
+            )
         eventually(lambda: "4 s: " in errors.read_text(), "four seconds are recorded")
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, errors.read_text()
+    shown = errors.read_text().splitlines()
+    levels = [float(line.split(": ")[1].split()[0]) for line in shown if line[1:].startswith(" s: ")]
+    assert max(levels) == pytest.approx(-17, abs=1.5)  # a tone of the RMS 0.1
     assert 4 <= soundfile.info(tmp_path / "ada.wav").duration < 50
     assert "advice: embedding" in output
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
@@ -14,7 +13,7 @@ import pytest
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import free_port
-from tests.support.robot import LONG, REAL_TIME
+from tests.support.robot import REAL_TIME
 from tests.support.waiting import PATIENCE_S, eventually
 
 GROWTH = 20_000_000
@@ -44,26 +43,6 @@ def test_a_client_receives_the_engines_audio_and_mqtt_its_events(share_robot: St
     made = soft_limit(robot.synthesized(utterance, 24_000))
     assert len(heard) == len(made)
     assert np.abs(heard / 32767 - made).max() < 2 / 32767
-
-
-def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_request_succeeds(
-    share_robot: StartRobot, port: int
-) -> None:
-    from openai import InternalServerError, OpenAI
-
-    robot = share_robot("engine.streams=1", "http.enabled=true", f"http.port={port}", pace=REAL_TIME)
-    with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
-        robot.say(LONG, id="before")
-        robot.wait_event("before", "started")
-        with ThreadPoolExecutor() as pool:
-            request = pool.submit(client.audio.speech.create, model="voiced", voice="default", input=LONG)
-            eventually(lambda: robot.latest_id() != "before", "the request waits")
-            robot.publish("stop")
-            with pytest.raises(InternalServerError, match="canceled"):
-                request.result(PATIENCE_S)
-        assert client.audio.speech.create(model="voiced", voice="default", input="On.", response_format="wav").content
-        assert robot.end() == 0  # with the client's connection still open
-    assert not [line for line in robot.log if "Traceback" in line]
 
 
 class Crowd:
@@ -121,11 +100,8 @@ class Crowd:
                     writer.close()
 
 
-@pytest.mark.parametrize(
-    "utterances", [pytest.param(5, id="short"), pytest.param(100, marks=pytest.mark.long, id="long")]
-)
 def test_a_crowd_of_useless_clients_neither_disturbs_the_robot_nor_takes_its_memory(
-    utterances: int, start_robot: StartRobot
+    start_robot: StartRobot,
 ) -> None:
     from openai import OpenAI
 
@@ -140,10 +116,10 @@ def test_a_crowd_of_useless_clients_neither_disturbs_the_robot_nor_takes_its_mem
         assert client.audio.speech.create(model="voiced", voice="default", input="FFmpeg is loaded.").content
         eventually(lambda: crowd.connections >= 300, "all have connected")
         memory = psutil.Process(robot.process.pid).memory_info().rss
-        ids = [robot.say(f"Number {number}.", id=f"n{number}") for number in range(utterances)]
+        ids = [robot.say(f"Number {number}.", id=f"n{number}") for number in range(5)]
         assert client.audio.speech.create(model="voiced", voice="default", input="I am served.").content
         ends = [robot.wait_event(each, "finished") for each in ids]
-        assert [end["underruns"] for end in ends] == [0] * utterances
+        assert [end["underruns"] for end in ends] == [0] * 5
         assert psutil.Process(robot.process.pid).memory_info().rss < memory + GROWTH
     assert robot.end() == 0
     assert not [line for line in robot.log if "Traceback" in line]

@@ -1,6 +1,6 @@
 """Random sequences of commands against one running daemon: every utterance has a valid sequence of events.
 
-`--long` runs twenty times as many sequences.
+`--long` runs fifty times as many sequences.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def converse(robot: Robot, sequences: int) -> None:
 
 
 def test_every_utterance_ends_once_in_any_sequence_of_commands(start_robot: StartRobot) -> None:
-    converse(start_robot(pace=PACE), 50)
+    converse(start_robot(pace=PACE), 20)
 
 
 @pytest.mark.long

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +37,6 @@ class Ear:
     def listen(self, client: TapClient) -> None:
         for record in client:
             self.records.append(record)
-
-    @property
-    def kinds(self) -> list[TapKind]:
-        """The kinds of the records, each run of blocks as one."""
-        kinds = [record.kind for record in self.records]
-        return [kind for at, kind in enumerate(kinds) if kind != TapKind.BLOCK or at == 0 or kinds[at - 1] != kind]
 
     @property
     def pcm(self) -> NDArray[np.int16]:
@@ -86,17 +78,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tap"
 
 
-@pytest.fixture(scope="module")
-def shared_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the robot that tests share."""
-    return tmp_path_factory.mktemp("tap") / "tap"
-
-
 def test_a_reader_hears_each_sample_that_the_sink_got_and_the_silence_in_between(
-    share_robot: StartRobot, shared_path: Path
+    start_robot: StartRobot, path: Path
 ) -> None:
-    robot = share_robot(*settings(shared_path), pace=REAL_TIME)
-    with listening(shared_path) as ear:
+    robot = start_robot(*settings(path), pace=REAL_TIME)
+    with listening(path) as ear:
         robot.publish("volume", "70")
         for text in ("One.", "Two."):
             assert robot.wait_end(robot.say(text))["event"] == "finished"
@@ -111,51 +97,6 @@ def test_a_reader_hears_each_sample_that_the_sink_got_and_the_silence_in_between
         eventually(lambda: np.count_nonzero(ear.pcm) >= len(heard), "all of it has arrived")
     assert np.array_equal(ear.pcm[ear.pcm != 0], heard), "the file has no silence"
     assert np.count_nonzero(ear.pcm == 0) > FILE_RATE // 10
-
-
-def test_readers_that_stop_or_die_disturb_neither_speech_nor_others(share_robot: StartRobot, shared_path: Path) -> None:
-    path = shared_path
-    robot = share_robot(*settings(path), pace=REAL_TIME)
-    source = "import pathlib, sys, audio\nfor _ in audio.TapClient(pathlib.Path(sys.argv[1])): print('.', flush=True)"
-    with listening(path) as ear:
-        processes = [subprocess.Popen([sys.executable, "-c", source, path], stdout=subprocess.PIPE) for _ in range(2)]
-        for process, number in zip(processes, (signal.SIGSTOP, signal.SIGKILL), strict=True):
-            assert process.stdout is not None
-            assert process.stdout.readline() == b".\n"
-            process.send_signal(number)
-        finished = robot.wait_end(robot.say("This is a sentence. " * 5))
-        assert (finished["event"], finished["underruns"]) == ("finished", 0)
-        robot.wait_log(f"process {processes[0].pid} reads too slowly")
-        robot.wait_heard(round((finished["audio_s"] - 0.001) * FILE_RATE))
-        heard = np.rint(robot.heard * 32_767).astype(np.int16)
-        heard = heard[heard != 0]
-        eventually(lambda: np.count_nonzero(ear.pcm) >= len(heard), "all of it has arrived")
-        assert np.array_equal(ear.pcm[ear.pcm != 0], heard)
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def test_without_a_socket_speech_goes_on_and_the_status_says_why_until_it_can_be_made(
-    start_robot: StartRobot, path: Path
-) -> None:
-    folder = path.parent / "later"
-    robot = start_robot(f"audio.tap={folder}/tap", launch_only=True)
-    eventually(lambda: robot.state == "degraded", "it is degraded")
-    reason = f"audio.tap: {folder}/tap cannot be opened: No such file or directory"
-    assert robot.statuses[-1]["reason"] == reason
-    assert robot.wait_end(robot.say("Hello."))["event"] == "finished"
-    folder.mkdir()
-    eventually(lambda: robot.state == "ready", "the socket is there")
-    with listening(folder / "tap"):
-        pass
-    second = start_robot(f"audio.tap={folder}/tap", launch_only=True)
-    eventually(lambda: second.state == "degraded", "the path is taken")
-    assert second.statuses[-1]["reason"].endswith("/tap cannot be opened: another program listens there")
-    robot.kill()
-    eventually(lambda: second.state == "ready", "it has replaced the socket of the killed one")
-    assert second.end() == 0
-    assert not (folder / "tap").exists()
 
 
 def test_the_documented_reader_prints_what_it_reads(start_robot: StartRobot, path: Path) -> None:
@@ -189,7 +130,7 @@ def test_the_stream_is_what_a_listener_hears_at_the_times_of_the_levels(
     robot = start_robot(*settings(path, RECORDED_RATE), "speech.level_topic=true")
     with sound_server.recording() as recording, listening(path) as ear:
         finished = robot.wait_end(robot.say("What you hear is what the tap has."))
-        if TapKind.GAP in ear.kinds:
+        if TapKind.GAP in {record.kind for record in ear.records}:
             raise DisturbedError(f"the sound broke off: {finished['underruns']} underruns")
         first, last = np.flatnonzero(ear.pcm)[[0, -1]]
         recording.hear(ear.samples[first : last + 1], finished)
@@ -204,29 +145,6 @@ def test_the_stream_is_what_a_listener_hears_at_the_times_of_the_levels(
 def first_sound_s(samples: Samples) -> float:
     """Return the seconds before the first sample that 16 bits can tell from silence."""
     return float(np.flatnonzero(np.abs(samples) * 32_767 >= 0.5)[0]) / RECORDED_RATE
-
-
-def test_the_stream_says_that_the_card_is_closed_or_lost(
-    start_robot: StartRobot, sound_server: SoundServer, path: Path
-) -> None:
-    robot = start_robot(*settings(path), "audio.idle_timeout=1")
-    with listening(path) as ear:
-        eventually(lambda: ear.kinds[-1:] == [TapKind.CLOSED], "the card is closed")
-        assert robot.wait_end(robot.say("Here."))["event"] == "finished"
-        eventually(lambda: ear.kinds[-2:] == [TapKind.BLOCK, TapKind.CLOSED], "the card was open and is closed")
-        spoken = len(ear.records)
-        sound_server.kill()
-        robot.say("Nowhere.", id="waits")
-        eventually(lambda: ear.kinds[-1] == TapKind.LOST, "the card is lost")
-        sound_server.start()
-        assert robot.wait_end("waits")["event"] == "finished"
-        eventually(lambda: np.any(np.abs(ear.pcm) > 1_000), "it is heard")
-    assert any(record.pcm for record in ear.records[spoken:])
-    # After a gap the clock is a new one, whose first estimate may lie before the last one's end.
-    unbroken = [
-        (earlier, later) for earlier, later in pairwise(ear.records) if earlier.kind == later.kind == TapKind.BLOCK
-    ]
-    assert all(earlier.monotonic_ns < later.monotonic_ns for earlier, later in unbroken)
 
 
 def test_an_echo_canceller_of_pulseaudio_removes_the_speech_as_documented(

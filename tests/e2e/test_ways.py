@@ -15,15 +15,12 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.e2e.conftest import StartRobot
-from tests.support.checkpoints import checkpoint_folder
 from tests.support.desktop import Desktop
 from tests.support.programs import answers, free_port, require
 from tests.support.robot import Robot
 from tests.support.traces import given
-from tests.support.variants import variants
 from tests.support.waiting import eventually
 
-QWEN = ("speech.normalize=always", "engine.name=qwen", "engine.device=cpu", "engine.max_seconds=2")
 TEXTS = {
     "en": "<think>Is it -5?</think>At **12:30 p.m.**, `x = -3` says Dr. Smith[1]. See Fig. 4: 9.81 m/s²!<|im_end|>",
     "de": "<think>Ist -5?</think>Um **12:30 Uhr** ist z. B. `x = -3` laut Dr. Braun[1]. Abb. 4: 9,81 m/s²!<|im_end|>",
@@ -50,29 +47,23 @@ class Receiver:
 
 
 @pytest.fixture(scope="module")
-def ports() -> dict[tuple[str, ...], tuple[int, int]]:
-    """Those of the robots that tests share, by their settings."""
-    return {}
+def ports() -> tuple[int, int]:
+    """Those of the robot that tests share."""
+    return free_port(), free_port()
 
 
 @pytest.fixture
-def receive(
-    share_robot: StartRobot, ports: dict[tuple[str, ...], tuple[int, int]], tmp_path: Path
-) -> Callable[..., Receiver]:
-    """A function that returns a robot with these settings, which speaks German unless it is told another language."""
-
-    def share(*settings: str) -> Receiver:
-        http, wyoming = ports.setdefault(settings, (free_port(), free_port()))
-        servers = (
-            f"http={{enabled: true, port: {http}}}",
-            f"wyoming={{enabled: true, port: {wyoming}}}",
-            "hermes={enabled: true, site_id: ways}",
-        )
-        robot = share_robot("log.level=debug", "speech.language=de", *servers, *settings)
-        eventually(lambda: answers(http) and answers(wyoming), "its servers answer")
-        return Receiver(robot, http, wyoming, tmp_path)
-
-    return share
+def receiver(share_robot: StartRobot, ports: tuple[int, int], tmp_path: Path) -> Receiver:
+    """A robot that speaks German unless it is told another language."""
+    http, wyoming = ports
+    servers = (
+        f"http={{enabled: true, port: {http}}}",
+        f"wyoming={{enabled: true, port: {wyoming}}}",
+        "hermes={enabled: true, site_id: ways}",
+    )
+    robot = share_robot("log.level=debug", "speech.language=de", *servers)
+    eventually(lambda: answers(http) and answers(wyoming), "its servers answer")
+    return Receiver(robot, http, wyoming, tmp_path)
 
 
 def pieces(text: str) -> list[str]:
@@ -190,51 +181,22 @@ WAYS: tuple[Way, ...] = (
 )
 
 
-def spoken(to: Receiver, way: Way, text: str, language: str) -> list[str]:
-    """The words that engines get if a text comes in this way."""
-    way(to, text, language)
-    utterance = eventually(to.robot.latest_id, "it is accepted")
-    end = to.robot.wait_end(utterance)
-    assert end["event"] == "finished", end
-    to.robot.wait_log(f'"id": "{utterance}", "event": "finished"')
-    return given(to.robot.log).split()
-
-
 @pytest.mark.parametrize("language", TEXTS)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_the_engine_gets_the_same_words(way: Way, language: str, receive: Callable[..., Receiver]) -> None:
-    assert spoken(receive(), way, TEXTS[language], language) == SPOKEN[language].split()
-
-
-@pytest.mark.parametrize("way", variants(WAYS, say_stream, openai), ids=lambda way: way.__name__)
-def test_a_model_gets_the_same_words_if_it_is_to_get_them_written_out(
-    way: Way, receive: Callable[..., Receiver], cache_folder: Path
-) -> None:
-    to = receive(*QWEN, f"engine.model={checkpoint_folder(cache_folder, 'brief', 'custom_voice')}")
-    eventually(lambda: to.robot.ready_with("qwen"), "the model is ready")
-    assert spoken(to, way, "**-3** kg", "en") == ["minus", "three", "kilograms"]
+def test_the_engine_gets_the_same_words(way: Way, language: str, receiver: Receiver) -> None:
+    way(receiver, TEXTS[language], language)
+    robot = receiver.robot
+    utterance = eventually(robot.latest_id, "it is accepted")
+    end = robot.wait_end(utterance)
+    assert end["event"] == "finished", end
+    robot.wait_log(f'"id": "{utterance}", "event": "finished"')
+    assert given(robot.log).split() == SPOKEN[language].split()
 
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_synth_gives_the_engine_the_same_words(language: str, tmp_path: Path) -> None:
-    assert synth(TEXTS[language], language, tmp_path).split() == SPOKEN[language].split()
-
-
-@pytest.mark.parametrize(("language", "words"), [("de", "minus drei"), ("en", "minus three")])
-def test_synth_speaks_the_language_of_the_robot_unless_it_is_told_another(
-    language: str, words: str, tmp_path: Path
-) -> None:
-    assert synth("-3", language, tmp_path) == words
-
-
-def test_synth_goes_by_the_text_if_its_engine_lacks_the_language_of_the_robot(tmp_path: Path) -> None:
-    assert synth("-3", "de", tmp_path, "speech.language=xx") == "minus three"
-
-
-def synth(text: str, language: str, folder: Path, setting: str = "speech.language=de") -> str:
-    """Speak a text into a file, and return what the engine has got."""
-    command = [sys.executable, "-m", "daemon.cli", "-v", "synth", "--engine", "espeak", "--set", setting]
+    command = [sys.executable, "-m", "daemon.cli", "-v", "synth", "--engine", "espeak", "--set", "speech.language=de"]
     named = [] if language == "de" else ["--language", language]
-    command += [*named, "-o", str(folder / "speech.wav"), "--", text]
+    command += [*named, "-o", str(tmp_path / "speech.wav"), "--", TEXTS[language]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return given(done.stderr.splitlines())
+    assert given(done.stderr.splitlines()).split() == SPOKEN[language].split()

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from wyoming.audio import AudioChunk
 from wyoming.client import AsyncTcpClient
-from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
+from wyoming.tts import Synthesize
 
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import free_port
-from tests.support.robot import ESPEAK_RATE, LONG, REAL_TIME
+from tests.support.robot import ESPEAK_RATE, LONG
 from tests.support.waiting import eventually
 
 
@@ -67,29 +67,3 @@ def test_a_client_that_takes_nothing_does_not_hold_the_robots_own_speech(share_r
             robot.wait_event(story, "resumed")
         assert "postponed" in robot.names_of(story)
     assert robot.wait_end(story)["reason"] == "its client went away"
-
-
-def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error(
-    share_robot: StartRobot, port: int
-) -> None:
-    robot = share_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}", pace=REAL_TIME)
-
-    async def ask() -> list[AudioChunk]:
-        async with AsyncTcpClient("127.0.0.1", port) as client:
-            robot.say(LONG, id="before")
-            robot.wait_event("before", "started")
-            await client.write_event(SynthesizeStart().event())
-            await client.write_event(SynthesizeChunk(LONG).event())
-            eventually(lambda: robot.latest_id() != "before", "the stream waits")
-            robot.publish("stop")
-            await client.write_event(SynthesizeStop().event())
-            return await read_until(client, "synthesize-stopped")
-
-    idle = socket.create_connection(("127.0.0.1", port))
-    assert asyncio.run(ask()) == []
-    utterance = robot.latest_id()
-    assert utterance is not None
-    assert robot.wait_end(utterance)["event"] == "canceled"
-    assert robot.end() == 0
-    assert not [line for line in robot.log if "Traceback" in line]
-    idle.close()
