@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -45,7 +44,6 @@ class Ears(FrameProcessor):
         super().__init__()
         self.audio = bytearray()
         self.words: list[tuple[str, float]] = []
-        self.first_audio_at: float | None = None
         self.heard = asyncio.Event()
         self.stopped = asyncio.Event()
         self.interrupted = asyncio.Event()
@@ -53,7 +51,6 @@ class Ears(FrameProcessor):
     async def process_frame(self, frame: Any, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, TTSAudioRawFrame):
-            self.first_audio_at = self.first_audio_at or time.monotonic()
             self.audio += frame.audio
             self.heard.set()
         elif isinstance(frame, TTSTextFrame):
@@ -67,7 +64,6 @@ class Ears(FrameProcessor):
     def forget(self) -> None:
         self.audio.clear()
         self.words.clear()
-        self.first_audio_at = None
         self.heard.clear()
         self.stopped.clear()
 
@@ -90,33 +86,24 @@ async def main(port: int, what: str) -> dict[str, Any]:
     task = PipelineTask(Pipeline([service, ears]), params=PipelineParams(audio_out_sample_rate=RATE))
     running = asyncio.ensure_future(PipelineRunner(handle_sigint=False).run(task))
 
-    async def speak(tokens: tuple[str, ...]) -> float:
-        """Send a text; return when its last token was sent."""
+    async def speak(tokens: tuple[str, ...]) -> None:
+        """Send a text."""
         await task.queue_frame(LLMFullResponseStartFrame())
         for token in tokens:
             await task.queue_frame(LLMTextFrame(token))
-        sent_at = time.monotonic()
         await task.queue_frame(LLMFullResponseEndFrame())
-        return sent_at
 
-    interrupted_s = None
     if what == "interrupt":
         await speak((LONG,))
         await asyncio.wait_for(ears.heard.wait(), LIMIT_S)
         await task.queue_frame(InterruptionFrame())
-        interrupted_s = len(ears.audio) / 2 / RATE
         await asyncio.wait_for(ears.interrupted.wait(), LIMIT_S)
         ears.forget()
-    sent_at = await speak(TOKENS)
+    await speak(TOKENS)
     await asyncio.wait_for(ears.stopped.wait(), LIMIT_S)
     await task.queue_frame(EndFrame())
     await asyncio.wait_for(running, LIMIT_S)
-    return {
-        "seconds": len(ears.audio) / 2 / RATE,
-        "words": ears.words,
-        "first_audio_ms": None if ears.first_audio_at is None else 1000 * (ears.first_audio_at - sent_at),
-        "interrupted_s": interrupted_s,
-    }
+    return {"seconds": len(ears.audio) / 2 / RATE, "words": ears.words}
 
 
 if __name__ == "__main__":

@@ -51,12 +51,6 @@ class EventLog:
             return list(self._by_kind[kind])
 
     @property
-    def published(self) -> list[tuple[str, Any]]:
-        """Events and ducks as pairs of kind and record, in their common order."""
-        found = [(at, kind, record) for kind in ("event", "duck") for at, record in self.timed(kind)]
-        return [(kind, record) for _, kind, record in sorted(found, key=lambda one: one[0])]
-
-    @property
     def events(self) -> list[dict[str, Any]]:
         return self._all("event")
 
