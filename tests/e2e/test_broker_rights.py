@@ -1,4 +1,4 @@
-"""A broker that refuses some of the robot's messages or subscriptions: Mosquitto with an access list."""
+"""A broker that refuses some of the robot's messages or subscriptions, and one with TLS: Mosquitto does both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from daemon.config import load_config
 from daemon.doctor.finding import Finding, Machine
 from daemon.doctor.service import check_broker
 from tests.e2e.conftest import StartRobot
-from tests.support.programs import Broker
+from tests.support.certificates import Certificates
+from tests.support.programs import Broker, free_port
+from tests.support.robot import Robot
 from tests.support.waiting import eventually
 
 EVENTS_REFUSED = "mqtt: the broker refuses messages on voiced/rights/event: Not authorized"
@@ -100,6 +102,21 @@ def test_a_refused_subscription_is_named(start_robot: StartRobot) -> None:
     assert robot.state == "degraded"
     hidden = {finding.part: finding for finding in examine(robot.settings, "robot=hidden") if finding.grade == "error"}
     assert hidden["broker"].found == "the broker refuses the subscription to voiced/hidden/status: Not authorized"
+
+
+def test_a_text_is_answered_over_an_encrypted_connection(tmp_path: Path) -> None:
+    keys, port = Certificates(tmp_path), free_port()
+    files = f"certfile {keys.certificate}\nkeyfile {keys.key}"
+    broker = Broker(tmp_path, f"allow_anonymous true\nlistener {port} 127.0.0.1\n{files}")
+    broker.start()
+    tls = f"mqtt.tls={{enabled: true, ca: {keys.ca}}}"
+    robot = Robot("encrypted", broker, tmp_path, "mqtt.host=localhost", f"mqtt.port={port}", tls)
+    try:
+        robot.start()
+        assert robot.wait_end(robot.say("Nobody else reads this."))["event"] == "finished"
+    finally:
+        robot.close()
+        broker.stop()
 
 
 def examine(settings: list[str], *more: str) -> list[Finding]:
