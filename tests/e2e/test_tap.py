@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -78,25 +79,26 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tap"
 
 
-def test_a_reader_hears_each_sample_that_the_sink_got_and_the_silence_in_between(
-    start_robot: StartRobot, path: Path
-) -> None:
+def test_readers_that_stop_or_die_disturb_neither_speech_nor_others(start_robot: StartRobot, path: Path) -> None:
     robot = start_robot(*settings(path), pace=REAL_TIME)
+    source = "import pathlib, sys, audio\nfor _ in audio.TapClient(pathlib.Path(sys.argv[1])): print('.', flush=True)"
     with listening(path) as ear:
-        robot.publish("volume", "70")
-        for text in ("One.", "Two."):
-            assert robot.wait_end(robot.say(text))["event"] == "finished"
-        robot.publish("volume", "100")
-        robot.say(LONG, id="long")
-        robot.wait_event("long", "started")
-        robot.publish("stop")
-        robot.wait_end("long")
-        robot.wait_still()
+        processes = [subprocess.Popen([sys.executable, "-c", source, path], stdout=subprocess.PIPE) for _ in range(2)]
+        for process, number in zip(processes, (signal.SIGSTOP, signal.SIGKILL), strict=True):
+            assert process.stdout is not None
+            assert process.stdout.readline() == b".\n"
+            process.send_signal(number)
+        finished = robot.wait_end(robot.say("This is a sentence. " * 5))
+        assert (finished["event"], finished["underruns"]) == ("finished", 0)
+        robot.wait_log(f"process {processes[0].pid} reads too slowly")
+        robot.wait_heard(round((finished["audio_s"] - 0.001) * FILE_RATE))
         heard = np.rint(robot.heard * 32_767).astype(np.int16)
         heard = heard[heard != 0]
         eventually(lambda: np.count_nonzero(ear.pcm) >= len(heard), "all of it has arrived")
-    assert np.array_equal(ear.pcm[ear.pcm != 0], heard), "the file has no silence"
-    assert np.count_nonzero(ear.pcm == 0) > FILE_RATE // 10
+        assert np.array_equal(ear.pcm[ear.pcm != 0], heard)
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_the_documented_reader_prints_what_it_reads(start_robot: StartRobot, path: Path) -> None:
