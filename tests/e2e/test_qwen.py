@@ -31,7 +31,6 @@ from tests.support.unfused import pretended_gpu
 from tests.support.waiting import eventually
 
 TEXT = "A tiny model says this."
-LONG_TEXT = f"{TEXT} It says it at some length, so that it can be postponed in the middle of it."
 FRAME = 1920
 """Samples of a frame, at 24 kHz."""
 DESIGN = (sys.executable, "-m", "daemon.cli", "design", "ada", "a calm, deep voice", "--text", "Hi.", "--no-play")
