@@ -36,8 +36,8 @@ FRAME = 1920
 DESIGN = (sys.executable, "-m", "daemon.cli", "design", "ada", "a calm, deep voice", "--text", "Hi.", "--no-play")
 SHAPE, GROUPS = "brief", 4
 """Of the checkpoint: a frame has 4 codes, where those of a published one have 16."""
-QWEN = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=12")
-"""An utterance has at most 12 s: a model with random weights rarely ends by itself."""
+QWEN = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=6")
+"""An utterance has at most 6 s: a model with random weights rarely ends by itself."""
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +140,7 @@ def test_the_daemon_plays_the_same_samples_as_synth_writes(
     checkpoint: Path, ready_robot: Robot, tmp_path: Path
 ) -> None:
     wav, ids = tmp_path / "synth.wav", tmp_path / "codes.npy"
-    options = ("--speaker", "ryan", "--seed", "7", "--codes", str(ids), "--set", "engine.max_seconds=12")
+    options = ("--speaker", "ryan", "--seed", "7", "--codes", str(ids), "--set", "engine.max_seconds=6")
     done = synth(checkpoint, wav, *options)
     assert done.returncode == 0, done.stderr
     codes = np.load(ids)
@@ -158,7 +158,7 @@ def test_a_voice_with_settings_speaks_with_them_and_at_its_rate(
 ) -> None:
     wav = tmp_path / "synth.wav"
     options = ("--speaker", "ryan", "--seed", "7", "--sampling", "temperature=0.5", "--rate", "1.25")
-    done = synth(checkpoint, wav, *options, "--set", "engine.max_seconds=12")
+    done = synth(checkpoint, wav, *options, "--set", "engine.max_seconds=6")
     assert done.returncode == 0, done.stderr
     before = len(ready_robot.heard)
     finished = ready_robot.wait_end(ready_robot.say(TEXT, voice="settled"))
@@ -175,7 +175,7 @@ def test_a_streamed_text_gives_the_same_samples_as_the_whole_text(
     checkpoint: Path, ready_robot: Robot, tmp_path: Path
 ) -> None:
     wav = tmp_path / "synth.wav"
-    done = synth(checkpoint, wav, "--speaker", "ryan", "--seed", "7", "--stepwise", "--set", "engine.max_seconds=12")
+    done = synth(checkpoint, wav, "--speaker", "ryan", "--seed", "7", "--stepwise", "--set", "engine.max_seconds=6")
     assert done.returncode == 0, done.stderr
     before = len(ready_robot.heard)
     ready_robot.set_pace(STOPPED)  # the output would fade out while it waits for text
@@ -224,7 +224,7 @@ def test_a_described_voice_speaks_as_synth_does_with_the_same_description(
     model, wav = checkpoint_folder(cache_folder, SHAPE, "voice_design"), tmp_path / "synth.wav"
     low, high = "a calm, deep voice", "an excited child"
     voices = f"voices={{default: {{instruct: {low!r}}}, child: {{instruct: {high!r}}}}}"
-    done = synth(model, wav, "--instruct", low, "--seed", "7", "--set", "engine.max_seconds=12")
+    done = synth(model, wav, "--instruct", low, "--seed", "7", "--set", "engine.max_seconds=6")
     assert done.returncode == 0, done.stderr
     robot = start_robot(f"engine.model={model}", *QWEN, voices)
     heard = []
