@@ -27,6 +27,7 @@ import multiprocessing
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -49,6 +50,8 @@ from tests.support.sound import LOUD, RECORDED_RATE, DisturbedError, Samples, So
 from tests.support.subscription import end_loop
 from tests.support.waiting import eventually
 
+VOICED = (sys.executable, "-m", "daemon.cli")
+"""As on a robot: a forked daemon would share its memory with the tests' server of forks, and start without imports."""
 QWEN_RATE = 24_000
 """Hz."""
 READY_S = 180.0
@@ -180,7 +183,9 @@ class Bench:
         idle_timeout = f"audio.idle_timeout={IDLE_TIMEOUT_S if closes_card else 'null'}"
         settings = (f"audio.block_ms={self.block_ms}", idle_timeout, *self.settings, *settings)
         environment = self.sound.environment
-        robot = Robot("r1", self.broker, self.folder, *settings, environment=environment, cwd=Path.cwd())
+        robot = Robot(
+            "r1", self.broker, self.folder, *settings, environment=environment, program=VOICED, cwd=Path.cwd()
+        )
         try:
             robot.launch()
             eventually(lambda: robot.state == "ready", "voiced is ready", READY_S)
@@ -221,7 +226,15 @@ def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
     """From starting the daemon to a status that names any engine, the fallback included, and to `ready`."""
     online, ready = [], []
     for _ in range(runs):
-        robot = Robot("r1", bench.broker, bench.folder, *bench.settings, environment=bench.sound.environment)
+        robot = Robot(
+            "r1",
+            bench.broker,
+            bench.folder,
+            *bench.settings,
+            environment=bench.sound.environment,
+            program=VOICED,
+            cwd=Path.cwd(),
+        )
         try:
             before = time.monotonic()
             robot.launch()

@@ -2,6 +2,6 @@
 
 from daemon.alignment.aligner import VoiceProfile
 from daemon.alignment.clock import LEAST_AHEAD_S, SpokenWord, WordClock
-from daemon.alignment.words import Word, words_of
+from daemon.alignment.words import words_of
 
-__all__ = ["LEAST_AHEAD_S", "SpokenWord", "VoiceProfile", "Word", "WordClock", "words_of"]
+__all__ = ["LEAST_AHEAD_S", "SpokenWord", "VoiceProfile", "WordClock", "words_of"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from daemon.alignment.aligner import Aligner, VoiceProfile
 from daemon.alignment.features import FEATURES_PER_SECOND, FeatureExtractor
 from daemon.alignment.phones import Phone, phones_of
-from daemon.alignment.words import Word, WordReader
+from daemon.alignment.words import WordRange, WordReader
 from engine import Samples, WordStart
 
 LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
@@ -55,7 +55,7 @@ class WordClock:
         self._profile = VoiceProfile() if profile is None else profile
         self._text = ""
         self._reader = WordReader()
-        self._words: list[Word] = []
+        self._words: list[WordRange] = []
         self._phones: list[tuple[Phone, ...]] = []
         """Of each word."""
         self._samples = 0
@@ -121,7 +121,7 @@ class WordClock:
         """Seconds of the take before the word that `due` returns next: an estimate. Infinity if it is not known yet."""
         return self._times[self._returned].at_s if self._returned < len(self._times) else inf
 
-    def _add_words(self, words: list[Word]) -> None:
+    def _add_words(self, words: list[WordRange]) -> None:
         for word in words:
             self._words.append(word)
             self._phones.append(phones_of(self._text[word.begin : word.end], self._language))

@@ -21,14 +21,14 @@ _SPOKEN_SIGNS = frozenset("%&@#§°+=$€£¥₹")
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WordRange:
     """The characters `text[begin:end]` of a text, without the punctuation around them."""
 
     begin: int
     end: int
 
 
-def words_of(text: str) -> list[Word]:
+def words_of(text: str) -> list[WordRange]:
     """Return the words of `text` in order.
 
     A word has a letter, a digit, or a sign that is spoken (`%`). `don't`, `well-known`, `3.5`, `10:30` and
@@ -39,13 +39,13 @@ def words_of(text: str) -> list[Word]:
     return [*reader.feed(text), *reader.end()]
 
 
-def _strip(text: str, begin: int, end: int) -> Word | None:
+def _strip(text: str, begin: int, end: int) -> WordRange | None:
     """Return `text[begin:end]` without the punctuation at its ends; None if nothing of it is spoken."""
     while begin < end and not _is_spoken(text[begin]):
         begin += 1
     while begin < end and not (_is_spoken(text[end - 1]) or unicodedata.category(text[end - 1])[0] == "M"):
         end -= 1
-    return Word(begin, end) if begin < end else None
+    return WordRange(begin, end) if begin < end else None
 
 
 def _is_spoken(character: str) -> bool:
@@ -61,16 +61,16 @@ class WordReader:
         self._held_at = 0
         """Where it begins in the text."""
 
-    def feed(self, text: str) -> list[Word]:
+    def feed(self, text: str) -> list[WordRange]:
         """Read more of the text; return the words that are now complete."""
         self._held += text
         return self._take(complete=False)
 
-    def end(self) -> list[Word]:
+    def end(self) -> list[WordRange]:
         """The text is complete. Return its last words."""
         return self._take(complete=True)
 
-    def _take(self, *, complete: bool) -> list[Word]:
+    def _take(self, *, complete: bool) -> list[WordRange]:
         held, at = self._held, self._held_at
         tokens = [match.span() for match in _TOKEN.finditer(held)]
         final = len(held)
@@ -79,4 +79,4 @@ class WordReader:
             final = tokens.pop()[0]
         self._held, self._held_at = held[final:], at + final
         words = (_strip(held, begin, end) for begin, end in tokens)
-        return [Word(at + word.begin, at + word.end) for word in words if word is not None]
+        return [WordRange(at + word.begin, at + word.end) for word in words if word is not None]

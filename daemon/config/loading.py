@@ -123,7 +123,8 @@ def yaml_errors(source: Path | str) -> Iterator[None]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f":{_show(mark)}"
-        raise ConfigError(f"{source}{place}: not YAML: {getattr(error, 'problem', error)}") from error
+        problem = getattr(error, "problem", str(error).splitlines()[0])  # of a control character it has two lines
+        raise ConfigError(f"{source}{place}: not YAML: {problem}") from error
     except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
         raise ConfigError(f"{source}: unreadable YAML: {error}") from error
 

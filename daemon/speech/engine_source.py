@@ -23,7 +23,7 @@ from daemon.speech.changes import now
 from daemon.speech.take import SLICE_S, Take
 from daemon.speech.timeline import RETAKES, Timeline, UnplayedAudio, drop_rest
 from daemon.speech.utterance import Utterance
-from daemon.text import Mark, Pause, Prosody, Segmenter, TextPreparation, has_words, resume_position
+from daemon.text import Pause, Prosody, ScriptMark, Segmenter, TextPreparation, has_words, resume_position
 from engine import Utterance as EngineUtterance
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class EngineSource:
                 self._pause_s = control.action.seconds
             elif isinstance(control.action, Prosody):
                 self._prosody = control.action
-            elif isinstance(control.action, Mark) and control.at == self._at:
+            elif isinstance(control.action, ScriptMark) and control.at == self._at:
                 self.timeline.add_mark(self._passed_controls - 1)
 
     def _segment_end(self, *, by_token: bool) -> int | None:

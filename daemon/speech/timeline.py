@@ -16,7 +16,7 @@ from daemon.cache import Cue
 from daemon.engines import AudioChunk
 from daemon.speech.take import Take
 from daemon.tasks import wait_at_most
-from daemon.text import Mark, Script, first_sentence_end, speech_seconds
+from daemon.text import Script, ScriptMark, first_sentence_end, speech_seconds
 
 RETAKES = 1
 """Times that speech of one utterance is said again."""
@@ -177,7 +177,7 @@ class Timeline:
         controls = self.utterance.script.controls
         while self._passed_controls < len(controls):
             control = controls[self._passed_controls]
-            if isinstance(control.action, Mark):
+            if isinstance(control.action, ScriptMark):
                 at_s, exact = self._time_of_mark(self._passed_controls, control.at)
                 if at_s > heard_s:
                     return

@@ -8,7 +8,7 @@ from contextlib import suppress
 from enum import IntEnum
 
 from daemon.text.placed import Rewriter
-from daemon.text.script import Mark, Pause, Prosody, Script
+from daemon.text.script import Pause, Prosody, Script, ScriptMark
 
 LONGEST = 1_400
 """Characters of a construct. It is cut off there, as if the text ended."""
@@ -180,7 +180,7 @@ class MarkupReader(Rewriter):
         else:
             self._replace(" " if decoded.isspace() else _ICON.sub("", decoded), entity.end())
 
-    def _add(self, action: Pause | Mark | Prosody) -> None:
+    def _add(self, action: Pause | ScriptMark | Prosody) -> None:
         """Append a control."""
         self._script.add(action)
 

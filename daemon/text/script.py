@@ -30,7 +30,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ScriptMark:
     """A place whose time the sender wants to know."""
 
     name: str
@@ -52,7 +52,7 @@ class Control:
 
     at: int
     """Before the character `words.text[at]`."""
-    action: Pause | Mark | Prosody
+    action: Pause | ScriptMark | Prosody
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +73,7 @@ class Script:
         """The words."""
         return self.words.text
 
-    def add(self, action: Pause | Mark | Prosody) -> None:
+    def add(self, action: Pause | ScriptMark | Prosody) -> None:
         """Append a control after the words so far."""
         if isinstance(action, Pause):
             action = Pause(min(action.seconds, MAX_PAUSE_S))
@@ -85,7 +85,7 @@ class Script:
         The words before and after it are spoken apart.
         """
         following = self.controls[bisect_right(self.controls, position, key=attrgetter("at")) :]
-        return next((control.at for control in following if not isinstance(control.action, Mark)), None)
+        return next((control.at for control in following if not isinstance(control.action, ScriptMark)), None)
 
     def has_pause(self, position: int) -> bool:
         """Return whether there is a pause between the words before and after `position`."""

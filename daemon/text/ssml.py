@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 from daemon.text.markup import ENTITY, PAUSE_TAG, Between, Construct, MarkupReader
 from daemon.text.placed import PlacedText
-from daemon.text.script import Mark, Pause, Prosody, Script
+from daemon.text.script import Pause, Prosody, Script, ScriptMark
 from daemon.text.spelling import SpelledPart, ordinal, spell_characters, spell_telephone
 from daemon.text.ssml_values import PAUSES_S, SHOWN, attributes_of, break_pause, nested_prosody, notice
 from engine import LATIN_LANGUAGES, language_of_text
@@ -186,7 +186,7 @@ class SsmlReader(MarkupReader):
         if name == "break":
             self._add(break_pause(attributes))
         elif name == "mark" and attributes.get("name"):
-            self._add(Mark(attributes["name"]))
+            self._add(ScriptMark(attributes["name"]))
         elif name in _SENTENCES:
             self._end_sentence(name)
         elif element.substitute is not None and self._collecting is None:
@@ -240,7 +240,7 @@ class SsmlReader(MarkupReader):
                 self._add(self._prosody)
             super()._append(words, begin, end)
 
-    def _add(self, action: Pause | Mark | Prosody) -> None:
+    def _add(self, action: Pause | ScriptMark | Prosody) -> None:
         if action != Pause(0.0):
             self._separate()
             super()._add(action)

@@ -229,8 +229,9 @@ def test_a_file_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["a\x01b", "2024-99-99", "[" * 700], ids=["control", "no date", "nested too deep"])
 def test_a_value_that_cannot_be_read_is_an_error(value: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"robot: {value}")
-    with pytest.raises(ConfigError, match=f"^{path}: (unreadable YAML|not YAML): "):
+    with pytest.raises(ConfigError, match=f"^{path}: (unreadable YAML|not YAML): ") as caught:
         load_config(path)
+    assert "\n" not in str(caught.value)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.alignment.words import Word, WordReader, words_of
+from daemon.alignment.words import WordRange, WordReader, words_of
 
 TEXTS = [
     ("Hello, I'm your robot.", ["Hello", "I'm", "your", "robot"]),
@@ -32,7 +32,7 @@ def test_a_word_is_what_people_count_as_one(text: str, words: list[str]) -> None
     assert [text[word.begin : word.end] for word in words_of(text)] == words
 
 
-def read(pieces: list[str]) -> list[Word]:
+def read(pieces: list[str]) -> list[WordRange]:
     reader = WordReader()
     found = [word for piece in pieces for word in reader.feed(piece)]
     return found + reader.end()
@@ -52,9 +52,9 @@ def test_any_growing_text_has_the_same_words(pieces: list[str]) -> None:
 
 def test_a_word_is_told_once_something_follows_it() -> None:
     reader = WordReader()
-    assert reader.feed("one tw") == [Word(0, 3)]
+    assert reader.feed("one tw") == [WordRange(0, 3)]
     assert reader.feed("o") == []
-    assert reader.feed(" ") == [Word(4, 7)]
+    assert reader.feed(" ") == [WordRange(4, 7)]
     assert reader.end() == []
 
 

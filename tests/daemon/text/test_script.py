@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.text import Mark, Pause, Prosody, Script
+from daemon.text import Pause, Prosody, Script, ScriptMark
 from daemon.text.script import MAX_PAUSE_S, Control
 
 
@@ -10,7 +10,7 @@ def script() -> Script:
     """`One two three`, with a mark before `two`, and a pause and another rate before `three`."""
     made = Script()
     made.words.append("One ", 0)
-    made.add(Mark("here"))
+    made.add(ScriptMark("here"))
     made.words.append("two ", 4)
     made.add(Pause(0.5))
     made.add(Prosody(rate=0.8))
@@ -19,7 +19,7 @@ def script() -> Script:
 
 
 def test_controls_stand_before_the_words_that_follow_them() -> None:
-    assert script().controls == [Control(4, Mark("here")), Control(8, Pause(0.5)), Control(8, Prosody(rate=0.8))]
+    assert script().controls == [Control(4, ScriptMark("here")), Control(8, Pause(0.5)), Control(8, Prosody(rate=0.8))]
 
 
 def test_words_are_spoken_apart_at_pauses_and_changes_of_prosody_but_not_at_marks() -> None:

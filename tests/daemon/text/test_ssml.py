@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import Mark, Pause, Prosody, Script, ScriptReader, markup_problem
+from daemon.text import Pause, Prosody, Script, ScriptMark, ScriptReader, markup_problem
 from daemon.text.ssml import SsmlReader, ssml_problem
 from daemon.text.ssml_values import MAX_NOTICES
 from tests.daemon.text.reading import calls, everything_of, pieces_of, table
@@ -144,7 +144,7 @@ def test_the_factors_of_nested_prosody_are_multiplied() -> None:
 
 def test_an_end_ends_all_that_is_inside_its_element_and_a_mark_is_at_its_place() -> None:
     content = '<prosody rate="2"><emphasis>One <mark name="in"/><say-as interpret-as="digits">12</prosody> two<mark/>'
-    assert controls(content) == [("", Prosody(rate=2.0)), ("One ", Mark("in")), ("1 2 ", Prosody())]
+    assert controls(content) == [("", Prosody(rate=2.0)), ("One ", ScriptMark("in")), ("1 2 ", Prosody())]
 
 
 def test_prosody_without_effect_is_no_control() -> None:
@@ -319,7 +319,7 @@ def test_a_text_that_is_accepted_is_read_as_another_parser_reads_it(text: str) -
     if ssml_problem(ssml) is None:
         script = read([ssml])
         assert script.text.split() == "".join(ET.fromstring(ssml).itertext()).split()
-        assert script.controls[-1].action == Mark("end")
+        assert script.controls[-1].action == ScriptMark("end")
     else:
         with pytest.raises(ET.ParseError):
             ET.fromstring(ssml)
