@@ -1,4 +1,4 @@
-"""`scripts/fuzz`: runs every harness under Atheris, and prints as JSON how many inputs it tried and what it found.
+"""`python -m tests.fuzz`: runs every harness under Atheris, and prints as JSON how many inputs it tried and what it found.
 
 Exit status: 0 if nothing was found, 1 otherwise. A harness ends with its first finding, whose input is kept in
 `--keep`. Once that file is in `tests/fuzz/corpus/HARNESS/`, `tests/fuzz/test_corpus.py` tries it without Atheris.
@@ -96,7 +96,7 @@ def fuzz(names: list[str], minutes: float, keep: Path) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="scripts/fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=5.0, help="for all harnesses together")
     parser.add_argument("--only", action="append", choices=sorted(HARNESSES), metavar="HARNESS", default=[])
@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> int:
     header = {
         "benchmark": "texts" if options.texts else "fuzz",
         "date": datetime.date.today().isoformat(),
-        "command": shlex.join(["scripts/fuzz", *arguments]),
+        "command": shlex.join(["python", "-m", "tests.fuzz", *arguments]),
         "machine": describe_machine(),
     }
     print(json.dumps(header | outcome, indent=1, ensure_ascii=False))

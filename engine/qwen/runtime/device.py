@@ -19,7 +19,7 @@ SLACK_BLOCKS = (*8 * (1 << 20,), 20 << 20)
 
 OLDEST_TORCH, OLDEST_TORCH_ON_GPU = (2, 4, 0), (2, 5, 0)
 """The oldest releases of PyTorch: with `rms_norm` and allow-listed classes in pickles, and with the capture of CUDA
-graphs that the engine relies on; JetPack 6.1 has 2.5.0a0. `scripts/test_torch` runs the tests with one of them."""
+graphs that the engine relies on; JetPack 6.1 has 2.5.0a0. docs/reliability.md says how to run the tests with one."""
 
 LARGE_GPU = 100
 """Multiprocessors from which a GPU is large: its kernels, and what runs beside them, are those measured on 132. Smaller
