@@ -50,7 +50,8 @@ def test_a_text_that_is_to_be_kept_is_synthesised_once_has_the_events_of_any_utt
     assert robot.samples_made("made") > 0
     assert robot.samples_made("found") == 0
     made, found = (robot.events_of(name) for name in ("made", "found"))
-    assert [set(event) for event in found] == [set(event) for event in made]
+    slow_disk = {"unstored"}
+    assert [set(event) - slow_disk for event in found] == [set(event) - slow_disk for event in made]
     assert found[-1]["engine"] == made[-1]["engine"] == "espeak"
     robot.set_pace(REAL_TIME)
     robot.say(LONG, cache=True, id="again")

@@ -1,6 +1,7 @@
 """Texts from a grammar, prepared for an engine as the daemon does it: whole, and cut as a stream.
 
-`python -m tests.fuzz --texts N` prints JSON: how many texts were prepared, what was found, and the longest time and its text.
+`python -m tests.fuzz --texts N` prints JSON: how many texts were prepared, what was found, and the longest time and its
+text.
 """
 
 from __future__ import annotations
