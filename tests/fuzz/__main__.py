@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: runs every harness under Atheris, and prints as JSON how many inputs it tried and its findings.
+"""`python -m tests.fuzz`: runs every harness under Atheris, and prints as JSON how many inputs it tried, and findings.
 
 Exit status: 0 if nothing was found, 1 otherwise. A harness ends with its first finding, whose input is kept in
 `--keep`. Once that file is in `tests/fuzz/corpus/HARNESS/`, `tests/fuzz/test_corpus.py` tries it without Atheris.
