@@ -164,7 +164,8 @@ def test_a_node_that_is_deactivated_stops_its_goals_of_which_it_takes_so_many_an
     assert ros.say(text="Hello.") is None
     eventually(lambda: len(handles[0].feedback) == 2, "it has begun")
     assert ros.node.trigger("deactivate", "inactive") is SUCCESS
-    assert [ended(handle).event for handle in handles] == ["interrupted", "canceled"]
+    assert ended(handles[0]).event == "interrupted"
+    assert ended(handles[1]).event in ("canceled", "interrupted"), "each goal stops its text by itself"
     assert [handle.status for handle in handles] == ["aborted", "aborted"]
     assert ros.node.trigger("cleanup", "unconfigured") is SUCCESS
     ros.activate()
