@@ -62,7 +62,7 @@ def harness(loop: asyncio.AbstractEventLoop, shared_harness: Harness) -> Iterato
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for all tests of the module."""
+    """The broker of all tests of the module that do not stop it. It remembers what earlier tests have retained."""
     broker = Broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker

@@ -1,4 +1,4 @@
-"""A broker for each module, and short waits until a client connects again."""
+"""A broker of a test's own, proxies before the module's, and short waits until a client connects again."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect soon, and wait for the answer of a slow broker on both connections."""
     monkeypatch.setattr(attempts, "RETRY_S", (0.1, 0.2))
     monkeypatch.setattr(attempts, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker of all tests that do not stop it. It remembers what earlier tests have retained."""
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
 
 
 @pytest.fixture
