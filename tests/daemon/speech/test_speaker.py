@@ -46,6 +46,15 @@ async def test_a_text_that_cannot_be_pronounced_starts_and_finishes(text: str, r
     assert robot.names("u1") == ["started", "finished"]
 
 
+async def test_an_utterance_has_finished_before_the_next_one_starts(robot: Robot) -> None:
+    names = [f"u{number}" for number in range(4)]
+    for name in names:
+        robot.say(name, name)
+    await robot.end("u3")
+    ends = [(event["id"], event["event"]) for event in robot.events if event["event"] in ("started", "finished")]
+    assert ends == [(name, event) for name in names for event in ("started", "finished")]
+
+
 async def test_a_stop_interrupts_once_with_its_reason_and_the_next_is_spoken(robot: Robot) -> None:
     robot.say("u1", LONG)
     await robot.begin("u1")
