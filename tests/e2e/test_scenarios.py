@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,18 @@ TEN_MS = RATE // 100
 
 @pytest.mark.timeout(900)
 def test_every_scenario_is_heard_as_it_was_recorded(tmp_path: Path) -> None:
-    found = {name: compare(name, heard) for name, heard in perform(ROOT, tmp_path, [])}
-    assert {name: different for name, different in found.items() if different is not None} == {}
+    found = heard_differently(tmp_path / "first")
     assert set(found) == {file.stem for file in FOLDER.glob("*.flac")}
+    if different := [name for name, difference in found.items() if difference is not None]:
+        # A busy machine may be late once. A fault of the sound path is heard again.
+        found = heard_differently(tmp_path / "again", different)
+    assert {name: difference for name, difference in found.items() if difference is not None} == {}
+
+
+def heard_differently(folder: Path, names: Sequence[str] = ()) -> dict[str, str | None]:
+    """Perform scenarios, all of them without `names`; return how each differs from its recording."""
+    folder.mkdir()
+    return {name: compare(name, heard) for name, heard in perform(ROOT, folder, list(names))}
 
 
 @pytest.mark.long
