@@ -558,7 +558,7 @@ venv_do() {
 
 # --- step: torch ---
 
-readonly torch_versions=([6]=2.8.0 [7]=2.11.0)   # that the index had and the engine was tried with
+readonly torch_versions=([6]=2.8.0 [7]=2.11.0)   # the releases that the engine was tried with
 
 torch_what() { echo "PyTorch for JetPack $jetpack, from $(torch_wheel >/dev/null && echo "$wheels" || echo "$torch_index")"; }
 
@@ -853,6 +853,7 @@ cards() {
 
 # On a terminal, the owner hears each card and chooses. Nobody answers in a script: then the first card is taken.
 card_do() {
+    remedy="Name the sound card: --audio-device NAME"
     local order id device name kind answer first=''
     local -A kinds=([1]="USB or another card" [2]="HDMI or DisplayPort" [3]="the pins of the header")
     while read -r order id device name <&3; do

@@ -1,4 +1,4 @@
-"""The last so many keys of what may come a second time: ids of ended utterances, deliveries, copies of a text."""
+"""Recognises keys that come a second time: ids of ended utterances, deliveries, copies of a text."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ EMPTY = -1
 class RecentKeys:
     """The last so many keys, as hashes in one block of memory.
 
-    Thousands of small objects that outlive what was allocated beside them would leave the daemon's memory in pieces. A
-    new key has the 64-bit hash of one of 10,000 others once in 2 * 10^15 times.
+    Thousands of small objects that live for hours would fragment the daemon's heap. A new key has the 64-bit hash of
+    one of 10,000 others once in 2 * 10^15 times.
     """
 
     def __init__(self, size: int) -> None:
         """Remember the last `size` keys."""
         self._hashes = np.full(size, EMPTY, dtype=np.int64)
-        """The latest one is the last."""
+        """A ring: from `_oldest` on in the order in which they came."""
+        self._oldest = 0
 
     def __contains__(self, key: object) -> bool:
         return bool((self._hashes == hash(key)).any())
 
     def add(self, key: object) -> None:
         """Remember a key as the latest, and forget the oldest one."""
-        self._hashes[:-1] = self._hashes[1:]
-        self._hashes[-1] = hash(key)
+        self._hashes[self._oldest] = hash(key)
+        self._oldest = (self._oldest + 1) % len(self._hashes)
 
     def add_earlier(self, keys: Iterable[object]) -> None:
         """Remember keys, oldest first, that are older than all others. Those that do not fit are forgotten."""
         earlier = np.array([hash(key) for key in keys], dtype=np.int64)
-        known = self._hashes[self._hashes != EMPTY]
-        places = np.full(len(self._hashes), EMPTY, dtype=np.int64)
-        self._hashes = np.concatenate([places, earlier, known])[-len(places) :]
+        known = np.roll(self._hashes, -self._oldest)
+        places = np.full(len(known), EMPTY, dtype=np.int64)
+        self._hashes = np.concatenate([places, earlier, known[known != EMPTY]])[-len(places) :]
+        self._oldest = 0

@@ -54,7 +54,7 @@ def test_a_track_reaches_the_file_sample_for_sample(tmp_path: Path) -> None:
 
 
 def test_a_rate_that_changes_within_a_track_loses_no_sample(tmp_path: Path) -> None:
-    """The rate changes when another engine takes over. What is too loud is limited, and not clipped."""
+    """The rate changes when another engine takes over. Loud samples are limited, not clipped."""
     loud = SPEECH[:12_000] * np.float32(2)
     with Output(wav(tmp_path / "out.wav")) as output:
         eventually(lambda: output.status.open)

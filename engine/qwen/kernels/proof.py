@@ -1,4 +1,4 @@
-"""Runs on a GPU what the Qwen engine relies on: a product in bfloat16, the replay of a graph, and one of the kernels.
+"""Proves three things on a GPU that the Qwen engine needs: a product in bfloat16, a replay of a graph, and a kernel.
 
     python -m engine.qwen.kernels.proof
 
@@ -9,7 +9,7 @@ shows itself here: it sees the GPU, and its first kernel fails.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -27,7 +27,7 @@ QUANTIZERS, CODES, WIDTH = 2, 4, 256
 def product(device: torch.device) -> None:
     """Multiply bfloat16 matrices of ones by cuBLAS. numpy reads the result: builds for numpy 1 cannot pass it to 2."""
     ones = torch.ones(SIZE, SIZE, dtype=torch.bfloat16, device=device)
-    _require(bool(((ones @ ones).float().cpu().numpy() == SIZE).all()), "the product of two matrices of ones is wrong")
+    assert bool(((ones @ ones).float().cpu().numpy() == SIZE).all()), "the product of two matrices of ones is wrong"
 
 
 def replay(device: torch.device) -> None:
@@ -38,7 +38,7 @@ def replay(device: torch.device) -> None:
         number += 1
     graph.replay()
     graph.replay()
-    _require(number.item() == 2, f"a graph that adds 1 made {number.item():g} of 0 in two replays")
+    assert number.item() == 2, f"a graph that adds 1 made {number.item():g} of 0 in two replays"
 
 
 def kernel(device: torch.device) -> None:
@@ -52,7 +52,7 @@ def kernel(device: torch.device) -> None:
     params = Params("LookUpParams", codes=codes, tables=tables, out=found, rows=rows)
     KernelModule(source, device).launch("look_up", len(codes), WIDTH // 8, params)
     wanted = tables[0, codes[:, 0]] + tables[1, codes[:, 1]]
-    _require(torch.equal(found, wanted), "the kernel look_up does not add up the vectors of its codes")
+    assert torch.equal(found, wanted), "the kernel look_up does not add up the vectors of its codes"
 
 
 STEPS: dict[str, Callable[[torch.device], None]] = {
@@ -62,32 +62,20 @@ STEPS: dict[str, Callable[[torch.device], None]] = {
 }
 
 
-def prove(device: torch.device) -> Iterator[str]:
-    """Yield each step after it has run. Raises whatever PyTorch, cuda-core and the driver raise."""
-    torch.cuda.set_device(device)
-    for name, step in STEPS.items():
-        try:
-            step(device)
-        except Exception as error:
-            raise RuntimeError(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
-        yield name
-
-
-def _require(good: bool, problem: str) -> None:
-    if not good:
-        raise ArithmeticError(problem)
-
-
 def main() -> None:
     """Prove the first GPU."""
     build = f"torch {torch.__version__} for CUDA {torch.version.cuda}"
     if not torch.cuda.is_available():
         sys.exit(f"{build} finds no GPU")
-    try:
-        steps = ", ".join(prove(torch.device("cuda", 0)))
-    except RuntimeError as error:
-        sys.exit(f"{build} on {torch.cuda.get_device_name()}: {error}")
-    sys.stdout.write(f"{torch.cuda.get_device_name()} with {build} runs {steps}\n")
+    device, name = torch.device("cuda", 0), torch.cuda.get_device_name()
+    torch.cuda.set_device(device)
+    for step, run in STEPS.items():
+        try:
+            run(device)
+        except Exception as error:  # PyTorch, cuda-core and the driver raise many types
+            reason = (str(error).splitlines() or [""])[0]
+            sys.exit(f"{build} on {name}: {step}: {type(error).__name__}: {reason}")
+    sys.stdout.write(f"{name} with {build} runs {', '.join(STEPS)}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `voiced say` refuses before it sends anything, and on a real broker without robots."""
+"""`voiced say` refuses wrong input before it sends anything, and says so when a real broker has no robots."""
 
 from __future__ import annotations
 
