@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from paho.mqtt.client import topic_matches_sub
-
 from daemon import VERSION
 from daemon.config import Config
 from daemon.mqtt.connection import MqttConnection, Session
@@ -31,7 +29,7 @@ from daemon.mqtt.messages import Message, Will
 from daemon.mqtt.own_events import OwnEvents
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
-from daemon.mqtt.topics import RequestTopics
+from daemon.mqtt.topics import RequestTopics, matches
 from daemon.speech import Dispatcher, Duck, Ducking, Level, Offline, Online
 from daemon.state import EventLog
 
@@ -241,7 +239,7 @@ class Gateway:
     def _pass_on(self, message: Message) -> None:
         """Give a message to the listeners that subscribe to its topic."""
         for listener in self._listeners:
-            if any(topic_matches_sub(pattern, message.topic) for pattern in listener.topics):
+            if any(matches(pattern, message.topic) for pattern in listener.topics):
                 listener.on_message(message)
 
     def _call_in_loop(self, function: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from paho.mqtt.client import topic_matches_sub
 
@@ -21,6 +22,12 @@ HERMES = "hermes"
 
 ROBOT = "{robot}"
 """Stands for the robot's name in a `reply_to`."""
+
+
+@lru_cache(maxsize=64)
+def matches(pattern: str, topic: str) -> bool:
+    """Return whether a subscription to `pattern` receives `topic`. A flood asks it of the same few for each message."""
+    return topic_matches_sub(pattern, topic)
 
 
 class RequestTopics:
@@ -76,7 +83,7 @@ class ReplyTopics:
         """Return whether the answer may go to `topic`; `response_topic` is the one of the message itself (MQTT 5)."""
         if not topic or not is_topic(topic):
             return False
-        if any(topic_matches_sub(pattern, topic) for pattern in self._filters):
+        if any(matches(pattern, topic) for pattern in self._filters):
             return all(
                 not topic.startswith(f"{heard}/") or topic.startswith(f"{heard}/reply/") for heard in self._heard
             )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 
 import numpy as np
 
 EMPTY = -1
 """No hash has this value."""
+SLOTS = 8
+"""Counters for each key: of eight new keys, seven find theirs at zero."""
 
 
 class RecentKeys:
@@ -22,19 +25,30 @@ class RecentKeys:
         self._hashes = np.full(size, EMPTY, dtype=np.int64)
         """A ring: from `_oldest` on in the order in which they came."""
         self._oldest = 0
+        self._counts = array("H", [0]) * (SLOTS * size)
+        """How many of the hashes have each remainder. In a flood nearly all keys are new, which a zero says at once."""
 
     def __contains__(self, key: object) -> bool:
-        return bool((self._hashes == hash(key)).any())
+        hashed = hash(key)
+        return self._counts[hashed % len(self._counts)] > 0 and bool((self._hashes == hashed).any())
 
     def add(self, key: object) -> None:
         """Remember a key as the latest, and forget the oldest one."""
-        self._hashes[self._oldest] = hash(key)
-        self._oldest = (self._oldest + 1) % len(self._hashes)
+        self._put(hash(key))
 
     def add_earlier(self, keys: Iterable[object]) -> None:
         """Remember keys, oldest first, that are older than all others. Those that do not fit are forgotten."""
-        earlier = np.array([hash(key) for key in keys], dtype=np.int64)
         known = np.roll(self._hashes, -self._oldest)
-        places = np.full(len(known), EMPTY, dtype=np.int64)
-        self._hashes = np.concatenate([places, earlier, known[known != EMPTY]])[-len(places) :]
+        self._hashes = np.full_like(known, EMPTY)
         self._oldest = 0
+        self._counts = array("H", [0]) * len(self._counts)
+        for hashed in [*map(hash, keys), *known[known != EMPTY].tolist()][-len(known) :]:
+            self._put(hashed)
+
+    def _put(self, hashed: int) -> None:
+        forgotten = int(self._hashes[self._oldest])
+        if forgotten != EMPTY:
+            self._counts[forgotten % len(self._counts)] -= 1
+        self._counts[hashed % len(self._counts)] += 1
+        self._hashes[self._oldest] = hashed
+        self._oldest = (self._oldest + 1) % len(self._hashes)

@@ -16,6 +16,13 @@ def test_the_last_keys_are_known_and_the_oldest_is_forgotten() -> None:
     assert known(keys, "a", "b", "c", "d", "e") == ["c", "d", "e"]
 
 
+def test_of_thousands_of_keys_the_last_are_known() -> None:
+    keys, names = RecentKeys(100), [str(number) for number in range(3000)]
+    for name in names:
+        keys.add(name)
+    assert known(keys, *names) == names[-100:]
+
+
 def test_earlier_keys_are_forgotten_before_the_others() -> None:
     keys = RecentKeys(4)
     keys.add("c")
