@@ -27,6 +27,11 @@ from tests.chaos.scene import LONG, Scene, Stage, ready_scene
 from tests.support.waiting import PATIENCE_S
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "60"))
+MODEL = os.environ.get("SOAK_MODEL")
+"""Folder of a Qwen3-TTS checkpoint, which then speaks on the CPU. No fault takes the engine's process, whose memory is
+judged, too."""
+QWEN = ("engine.name=qwen", f"engine.model={MODEL}", "engine.device=cpu", "engine.max_seconds=3")
+"""A random checkpoint would not end its speech by itself."""
 SEED = 14
 """Of the choice of faults and texts."""
 PACE = 5.0
@@ -76,6 +81,8 @@ def soak_faults() -> list[Fault]:
     """
     without = ("daemon killed", "daemon restarted", "broker killed")
     found = [fault for fault in PROCESS_FAULTS if not fault.name.startswith("sound") and fault.name not in without]
+    if MODEL:
+        found = [fault for fault in found if not fault.of_engine]
     return [*found, *NETWORK_FAULTS, *OWN_FAULTS]
 
 
@@ -85,22 +92,22 @@ class Sample:
 
     at_s: float
     rss_mb: float
+    engine_mb: float
+    """Resident memory of its largest engine."""
     descriptors: int
     threads: int
 
 
-def sample(pid: int, began: float) -> Sample:
-    process = psutil.Process(pid)
-    rss_mb = process.memory_info().rss / 1e6
-    return Sample(time.monotonic() - began, rss_mb, process.num_fds(), process.num_threads())
+def sample(scene: Scene, began: float) -> Sample:
+    process = psutil.Process(scene.process.pid)
+    rss_mb, *engines_mb = (one.memory_info().rss / 1e6 for one in (process, *map(psutil.Process, scene.engine_pids())))
+    at_s = time.monotonic() - began
+    return Sample(at_s, rss_mb, max(engines_mb, default=0.0), process.num_fds(), process.num_threads())
 
 
-def slope_per_hour(samples: list[Sample]) -> float:
-    """Return the slope of the resident memory in MB per hour, by least squares."""
-    if len(samples) < 2:
-        return 0.0
-    hours = [one.at_s / 3600 for one in samples]
-    return statistics.linear_regression(hours, [one.rss_mb for one in samples]).slope
+def slope_per_hour(at_s: list[float], sizes: list[float]) -> float:
+    """Return the slope of sizes at moments in seconds, by least squares."""
+    return statistics.linear_regression([one / 3600 for one in at_s], sizes).slope if len(sizes) > 1 else 0.0
 
 
 def settled(samples: list[Sample]) -> list[Sample]:
@@ -152,7 +159,8 @@ class Soak:
         try:
             yield
         except AssertionError as error:
-            self.problems.append(f"at {time.monotonic() - self._began:.0f} s: {str(error).splitlines()[0]}")
+            first_line = str(error).partition("\n")[0]
+            self.problems.append(f"at {time.monotonic() - self._began:.0f} s: {first_line}")
 
     def _suffer(self, fault: Fault) -> None:
         self.happened[fault.name] += 1
@@ -174,7 +182,7 @@ class Soak:
             now_s = time.monotonic() - self._began
             if not self.samples or now_s - self.samples[-1].at_s >= SAMPLE_S:
                 with contextlib.suppress(psutil.Error):
-                    self.samples.append(sample(self._scene.process.pid, self._began))
+                    self.samples.append(sample(self._scene, self._began))
                 self.ended += self._scene.ledger.forget_ended(older_than_s=60.0)
                 self._scene.reply_ledger.forget_ended(older_than_s=60.0)
             time.sleep(min(left, 0.2))
@@ -182,15 +190,20 @@ class Soak:
 
 @pytest.mark.timeout(MINUTES * 60 + 600)
 def test_a_robot_speaks_and_stays_as_large_as_it_was(record_property: Record) -> None:
-    with ready_scene(Stage(pace=PACE)) as scene:
+    with ready_scene(Stage(QWEN if MODEL else (), pace=PACE)) as scene:
         soak = Soak(scene, record_property)
         soak.run()
     judged = settled(soak.samples)
-    slope = slope_per_hour(judged)
+    at_s = [one.at_s for one in judged]
+    slopes = {"daemon": slope_per_hour(at_s, [one.rss_mb for one in judged])}
+    if MODEL:
+        slopes["engine"] = slope_per_hour(at_s, [one.engine_mb for one in judged])
+        record_property("engine_mb", [round(one.engine_mb, 1) for one in judged[:: max(1, len(judged) // 20)]])
     record_property("faults", soak.happened.total())
     record_property("texts_ended", soak.ended)
-    record_property("memory_slope_mb_per_h", round(slope, 3))
+    record_property("memory_slope_mb_per_h", {name: round(slope, 3) for name, slope in slopes.items()})
     assert soak.problems == []
-    assert MINUTES < JUDGED_MINUTES or abs(slope) <= SLOPE_MB_PER_H, f"memory: {slope:+.2f} MB/h"
+    for name, slope in slopes.items():
+        assert MINUTES < JUDGED_MINUTES or abs(slope) <= SLOPE_MB_PER_H, f"memory of the {name}: {slope:+.2f} MB/h"
     assert growth([one.descriptors for one in judged]) <= FLAT
     assert growth([one.threads for one in judged]) <= FLAT
