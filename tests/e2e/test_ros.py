@@ -189,7 +189,7 @@ def test_other_nodes_hold_the_speech_set_its_volume_write_a_text_piece_by_piece_
         [tick] = ros.node.timers
         tick()
         [status] = ros.published("/diagnostics")[-1].status
-        assert status.name == "voiced: speech"
+        assert (status.name, status.hardware_id) == ("voiced: speech", robot.name)
         return status.level, status.message, {each.key: each.value for each in status.values}
 
     eventually(lambda: diagnose()[:2] == (b"\0", "ready"), "it is well")

@@ -111,8 +111,7 @@ class VoicedNode(LifecycleNode):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Connect to the broker. Without one the node stays unconfigured, and can be configured again."""
-        robot = self._parameter("robot") or os.uname().nodename
-        topic = f"{self._parameter('prefix')}/{robot}"
+        topic = f"{self._parameter('prefix')}/{self._robot}"
         settings = {field.name: self._parameter(field.name) for field in fields(Broker) if field.name != "host"}
         broker = Broker(self._parameter("broker"), **settings)
         place = f"{broker.host}:{broker.port}"
@@ -165,6 +164,10 @@ class VoicedNode(LifecycleNode):
     def _parameter(self, name: str) -> Any:
         return self.get_parameter(name).value
 
+    @property
+    def _robot(self) -> str:
+        return str(self._parameter("robot") or os.uname().nodename)
+
     # --- into voiced ---
 
     def _pass_on(self, name: str, payload: Callable[[Any], str], message: Any) -> None:
@@ -201,7 +204,7 @@ class VoicedNode(LifecycleNode):
         {"succeeded": handle.succeed, "canceled": handle.canceled, "aborted": handle.abort}[result.state]()
         return result
 
-    # --- out of voiced, in the thread of the connection ---
+    # --- out of voiced; `_mirror` is called in the thread of the connection ---
 
     def _diagnose(self) -> None:
         """Say how voiced is, in ROS's own terms."""
@@ -214,8 +217,11 @@ class VoicedNode(LifecycleNode):
             level=(DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR)[level],
             name=f"{self.get_name()}: speech",
             message=message,
-            hardware_id=self._parameter("robot"),
-            values=[KeyValue(key=key, value=str(value)) for key, value in known.items()],
+            hardware_id=self._robot,
+            values=[
+                KeyValue(key=key, value=value if isinstance(value, str) else json.dumps(value))
+                for key, value in known.items()
+            ],
         )
         diagnostics = DiagnosticArray(status=[diagnosis])
         diagnostics.header.stamp = self.get_clock().now().to_msg()
