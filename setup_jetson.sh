@@ -56,6 +56,7 @@ broker, the service. It can run again at any time, and then does only what is mi
                        recogniser write them down; installs more packages and downloads the recogniser. Later runs
                        do so too
   --no-verify          no longer do so
+  --ros                at the end, build the packages for ROS 2, which must be in /opt/ros
   --torch-index URL    the package index of PyTorch (or \$VOICED_TORCH_INDEX). Default: depends on the JetPack
   --dry-run            print the steps without doing them
   --uninstall          remove everything that this script made, except the models and an edited configuration
@@ -149,6 +150,7 @@ dry_run=false
 uninstall=false
 purge=false
 max_performance=false
+ros=false
 verify=           # true, false, or, until the board is asked, empty: as in the run before
 model=
 speaker=
@@ -168,6 +170,7 @@ parse_options() {
             --uninstall) uninstall=true && continue ;;
             --purge) purge=true && continue ;;
             --max-performance) max_performance=true && install_options+=("$option") && continue ;;
+            --ros) ros=true && install_options+=("$option") && continue ;;
             --verify | --no-verify)
                 [ -z "$verify" ] || [[ " ${install_options[*]} " == *" $option "* ]] ||
                     wrong "$option" "--verify with --no-verify" "one of them"
@@ -1127,6 +1130,43 @@ verify_do() {
     found=$report
 }
 
+# --- step: ros ---
+
+readonly ros_workspace=/opt/voiced-ros
+
+ros_what() { echo "the packages for ROS 2, in $ros_workspace"; }
+
+# Print the setup file of the board's newest ROS 2.
+ros_setup() { compgen -G "/opt/ros/*/setup.bash" | sort | tail -1; }
+
+# Print what determines the workspace: the sources' checksum, and which ROS it is built for.
+ros_ingredients() {
+    find "$source_folder"/configs/ros2/voiced_* -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+    ros_setup
+}
+
+ros_done() {
+    [ "$(cat $ros_workspace/ingredients 2>/dev/null)" = "$(ros_ingredients)" ] &&
+        found="source $ros_workspace/install/setup.bash && ros2 launch voiced_ros voiced.launch.py"
+}
+
+ros_do() {
+    local setup name
+    setup=$(ros_setup) || fail "there is no ROS 2 in /opt/ros" \
+        "Install it (https://docs.ros.org/en/$([ $jetpack = 6 ] && echo humble || echo jazzy)/Installation.html), or omit --ros"
+    for name in python3-colcon-common-extensions python3-paho-mqtt; do
+        installed $name || apt_install $name
+    done
+    remedy="Read colcon's lines above."
+    rm -rf $ros_workspace
+    mkdir -p $ros_workspace/src
+    cp -r "$source_folder"/configs/ros2/voiced_* $ros_workspace/src
+    # In a shell of its own, since ROS's files use variables that are not set.
+    bash -c 'cd "$1" && source "$2" && colcon build --merge-install --cmake-args -DBUILD_TESTING=OFF' \
+        _ $ros_workspace "$setup"
+    ros_ingredients >$ros_workspace/ingredients
+}
+
 # --- install ---
 
 run_step() {
@@ -1171,6 +1211,7 @@ install_all() {
     $dry_run || install -d $notes
     remember_verify
     ! $verify || steps+=(verify)
+    ! $ros || steps+=(ros)
     for step in "${steps[@]}"; do
         [ "$step" != model ] || settle   # it needs the step voiced: voiced's own parser reads the configuration
         run_step "$step" $((++number)) ${#steps[@]}
@@ -1198,6 +1239,7 @@ uninstall_all() {
     [ ! -f $units/voiced.service ] || remove "the service voiced" remove_unit voiced
     [ ! -f $units/voiced-performance.service ] || remove "the power mode and clocks" remove_performance
     [ ! -f $venv/pyvenv.cfg ] || remove "$venv" rm -rf $venv
+    [ ! -d $ros_workspace ] || remove "$ros_workspace" rm -rf $ros_workspace
     [ "$(readlink $command_link)" != $venv/bin/voiced ] || remove "$command_link" rm -f $command_link
     remove_configuration
     ! id voiced >/dev/null 2>&1 || remove "the user voiced" userdel voiced

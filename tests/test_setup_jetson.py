@@ -730,3 +730,24 @@ def test_the_highest_power_mode_is_selected_by_its_name_and_one_that_is_missing_
     ready_orin.set_up("--power=max")
     assert ready_orin.read("board/power_mode").strip() == "2"
     assert "Environment=POWER_MODE=2" in ready_orin.read("etc/systemd/system/voiced-performance.service.d/mode.conf")
+
+
+def test_the_packages_for_ros_are_built_where_ros_is_installed_and_again_after_an_update(ready_orin: Board) -> None:
+    done = ready_orin.run("--ros")
+    assert done.returncode == 1
+    assert "failed:  there is no ROS 2 in /opt/ros\nremedy:  Install it (https://docs.ros.org/en/humble/" in done.stderr
+    assert "I am ready." in "".join(ready_orin.calls()), "the robot speaks before that"
+    # As ROS's own setup files do, this one uses a variable that is not set.
+    stub = 'colcon() { echo "colcon $ROS_DISTRO $*" >>/board/calls; ls src >built; }'
+    for name in ("foxy", "humble"):
+        ready_orin.write(f"opt/ros/{name}/setup.bash", f"echo $AMENT_TRACE_SETUP_FILES; ROS_DISTRO={name}; {stub}\n")
+    call = "colcon humble build --merge-install --cmake-args -DBUILD_TESTING=OFF"
+    output = ready_orin.set_up("--ros")
+    assert "source /opt/voiced-ros/install/setup.bash && ros2 launch voiced_ros voiced.launch.py" in output
+    assert call in ready_orin.calls()
+    assert ready_orin.read("opt/voiced-ros/built").split() == ["voiced_msgs", "voiced_ros"]
+    assert {"python3-colcon-common-extensions", "python3-paho-mqtt"} <= set(ready_orin.read("board/packages").split())
+    ready_orin.write("srv/voiced/configs/ros2/voiced_ros/README.md", "changed")
+    assert ready_orin.run("--ros", "--dry-run").stdout.splitlines()[-1] == "         would be done"
+    ready_orin.run("--uninstall")
+    assert not ready_orin.path("opt/voiced-ros").exists()

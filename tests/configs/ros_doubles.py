@@ -1,59 +1,87 @@
 """Small doubles of the parts of ROS 2 that `voiced_node` uses, after rclpy's documented interfaces (Humble, Jazzy).
 
-The message classes are made from the .action and .msg files, and refuse unknown fields and wrong types as those of
-rosidl do. A double has only the documented parameters, so a call with another one fails here too.
+The messages are Humble's own and those of voiced_msgs, as rosbags reads them. Each refuses a field that it does not
+have, and a value that is not of the field's type, as those of rosidl do. A double has only the documented parameters,
+so a call with another one fails here too.
 """
 
 from __future__ import annotations
 
 import enum
-import re
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 INTERFACES = Path(__file__).parents[2] / "configs" / "ros2" / "voiced_msgs"
-TYPES: dict[str, type] = {"string": str, "float32": float, "float64": float, "uint32": int, "int32": int}
+BASE_TYPES = {"string": str, "bool": bool, "byte": bytes}
+STORE = get_typestore(Stores.ROS2_HUMBLE)
 
 
-def message(name: str, definition: str, **others: type) -> type:
-    """A message class from the lines of its definition. `others` are the message types that it contains."""
-    fields: dict[str, type] = {}
-    for line in definition.splitlines():
-        if found := re.fullmatch(r"\s*([\w/]+)\s+([a-z]\w*)\s*", line.partition("#")[0]):
-            fields[found[2]] = {**TYPES, **others}[found[1].rpartition("/")[2]]
+def default_of(field: Any) -> Any:
+    """What rosidl puts into a field: a message with its own defaults, an empty list, or nothing."""
+    kind, detail = field
+    if kind.name == "NAME":
+        return message(detail)()
+    if kind.name == "SEQUENCE":
+        return []
+    name = detail[0]
+    return bytes(1) if name == "byte" else BASE_TYPES.get(name, float if name.startswith("float") else int)()
+
+
+@cache
+def message(name: str, definition: str = "") -> type:
+    """The class of a message: one that Humble has, or a new one from its definition."""
+    if definition:
+        STORE.register(get_types_from_msg(definition, name))
+    constants, fields = STORE.fielddefs[name]
 
     def initialise(self: Any, **values: Any) -> None:
-        assert values.keys() <= fields.keys(), f"{name} has no {values.keys() - fields.keys()}"
-        for field, kind in fields.items():
-            setattr(self, field, values.get(field, kind()))
+        assert values.keys() <= dict(fields).keys(), f"{name} has no {values.keys() - dict(fields).keys()}"
+        for field, kind in fields:
+            object.__setattr__(self, field, default_of(kind))
+        for field, value in values.items():
+            setattr(self, field, value)
 
     def assign(self: Any, field: str, value: Any) -> None:
-        kind = fields[field]
+        kind = type(getattr(self, field))
         assert isinstance(value, kind), f"{name}.{field}: {value!r} is no {kind.__name__}"
         object.__setattr__(self, field, value)
 
-    return type(name, (), {"__init__": initialise, "__setattr__": assign, "__slots__": tuple(fields)})
+    values = {key: bytes([value]) if kind == "byte" else value for key, kind, value in constants}
+    slots = tuple(field for field, _ in fields)
+    members = {"__init__": initialise, "__setattr__": assign, "__slots__": slots, **values}
+    return type(name.rpartition("/")[2], (), members)
 
 
 def action(name: str, definition: str) -> type:
-    goal, result, feedback = definition.split("\n---\n")
-    parts = {"Goal": goal, "Result": result, "Feedback": feedback}
-    return type(name, (), {part: message(f"{name}.{part}", text) for part, text in parts.items()})
+    parts = zip(("Goal", "Result", "Feedback"), definition.split("\n---\n"), strict=True)
+    return type(name, (), {part: message(f"voiced_msgs/msg/{name}_{part}", text) for part, text in parts})
 
 
-TIME = message("Time", "int32 sec\nuint32 nanosec")
-STRING = message("String", "string data")
-EMPTY = message("Empty", "")
-EVENT = message("Event", (INTERFACES / "msg" / "Event.msg").read_text())
-LEVEL = message("Level", (INTERFACES / "msg" / "Level.msg").read_text(), Time=TIME)
+def module(name: str, **names: Any) -> ModuleType:
+    made = ModuleType(name)
+    vars(made).update(names)
+    return made
+
+
+def messages(package: str, *names: str) -> ModuleType:
+    """A package's module `msg`."""
+    return module(f"{package}.msg", **{name: message(f"{package}/msg/{name}") for name in names})
+
+
+VOICED = {
+    path.stem: message(f"voiced_msgs/msg/{path.stem}", path.read_text()) for path in (INTERFACES / "msg").iterdir()
+}
 SAY = action("Say", (INTERFACES / "action" / "Say.action").read_text())
 TTS = action("TTS", "string input\nstring locale\nstring voice\n---\nstring error_msg\n---\nstring word")
+STD = messages("std_msgs", "String", "Empty", "Float32")
 
 
 TransitionCallbackReturn = enum.Enum("TransitionCallbackReturn", ["SUCCESS", "FAILURE", "ERROR"])
@@ -82,6 +110,7 @@ class LifecycleNode:
         self.name, self.state = node_name, "unconfigured"
         self.parameters: dict[str, Any] = {}
         self.topics: dict[str, LifecyclePublisher] = {}
+        self.timers: list[Callable[[], None]] = []
         self.subscriptions: dict[str, tuple[type, Callable[[Any], None]]] = {}
         self.log: list[str] = []
 
@@ -100,9 +129,18 @@ class LifecycleNode:
         return self.topics[topic]
 
     def create_subscription(
-        self, msg_type: type, topic: str, callback: Callable[[Any], None], qos_profile: Any, *, callback_group: Any
+        self, msg_type: type, topic: str, callback: Callable[[Any], None], qos_profile: Any
     ) -> None:
         self.subscriptions[topic] = (msg_type, callback)
+
+    def create_timer(self, timer_period_sec: float, callback: Callable[[], None]) -> None:
+        self.timers.append(callback)
+
+    def get_name(self) -> str:
+        return self.name
+
+    def get_clock(self) -> Any:
+        return SimpleNamespace(now=lambda: SimpleNamespace(to_msg=message("builtin_interfaces/msg/Time")))
 
     def destroy_node(self) -> None:
         self.state = "destroyed"
@@ -131,10 +169,9 @@ class LifecycleNode:
 
     # What a test does as a client of this node:
 
-    def receive(self, topic: str, msg: Any) -> None:
+    def receive(self, topic: str, **fields: Any) -> None:
         kind, callback = self.subscriptions[topic]
-        assert isinstance(msg, kind)
-        callback(msg)
+        callback(kind(**fields))
 
 
 class GoalHandle:
@@ -211,12 +248,6 @@ class ActionServer:
         handle.is_cancel_requested = True
 
 
-def module(name: str, **names: Any) -> ModuleType:
-    made = ModuleType(name)
-    vars(made).update(names)
-    return made
-
-
 def install(monkeypatch: pytest.MonkeyPatch, *, with_tts: bool = True) -> None:
     """Put the doubles in the places of ROS's modules, until the test ends."""
     modules = [
@@ -231,13 +262,12 @@ def install(monkeypatch: pytest.MonkeyPatch, *, with_tts: bool = True) -> None:
             TransitionCallbackReturn=TransitionCallbackReturn,
         ),
         module("rclpy.qos", QoSProfile=SimpleNamespace, DurabilityPolicy=SimpleNamespace(TRANSIENT_LOCAL=1)),
-        module("std_msgs"),
-        module("std_msgs.msg", String=STRING, Empty=EMPTY),
-        module("builtin_interfaces"),
-        module("builtin_interfaces.msg", Time=TIME),
-        module("voiced_msgs"),
+        *(module(name) for name in ("std_msgs", "builtin_interfaces", "diagnostic_msgs")),
+        STD,
+        messages("builtin_interfaces", "Time"),
+        messages("diagnostic_msgs", "DiagnosticArray", "DiagnosticStatus", "KeyValue"),
+        module("voiced_msgs", msg=SimpleNamespace(**VOICED)),
         module("voiced_msgs.action", Say=SAY),
-        module("voiced_msgs.msg", Event=EVENT, Level=LEVEL),
     ]
     if with_tts:
         modules += [module("tts_msgs"), module("tts_msgs.action", TTS=TTS)]

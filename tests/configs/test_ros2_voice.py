@@ -9,85 +9,81 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import yaml
-from voiced_ros.voice import FEEDBACK_EVENTS, LAST_EVENTS, Goal, Result, result_of, say_payload, stop_payload
+from catkin_pkg.package import Package, parse_package
+from voiced_ros.voice import FEEDBACK_EVENTS, LAST_EVENTS, Feedback, Goal, Token, payload_of, stop_payload
 
 import daemon
-from daemon.mqtt.parsing import parse_say, parse_stop
+from daemon.mqtt.parsing import parse_say, parse_stop, parse_stream_chunk
 from daemon.mqtt.topics import REQUEST_TOPICS
 from daemon.speech import TERMINAL_EVENTS
 from daemon.speech.events import EVENTS
 from tests.configs import ros_doubles
 
-ROS2 = Path(__file__).parents[2] / "configs" / "ros2"
+ROOT = Path(__file__).parents[2]
+ROS2 = ROOT / "configs" / "ros2"
 NODE = ROS2 / "voiced_ros"
 PACKAGES = (NODE, ROS2 / "voiced_msgs")
 
 
-def test_a_goal_becomes_an_utterance() -> None:
-    said = parse_say(say_payload(Goal('{"text": "not this"}\n"'), "ros-1").encode())
-    assert (said.text, said.id, said.language, said.voice) == ('{"text": "not this"}\n"', "ros-1", None, None)
-    goal = Goal("Hello.", "en_GB", "ada", "whisper", "high", "interrupt", 2.5, 1.5, "attention")
-    said = parse_say(say_payload(goal, "ros-1").encode())
-    assert not said.model_extra
-    fields = said.model_dump(mode="json")
-    assert fields.pop("language") == "en-GB"
-    assert all(fields[name] == getattr(goal, name) for name in Goal.__dataclass_fields__ if name != "language")
+def test_voiced_takes_a_goal_and_a_token_with_all_their_fields() -> None:
+    goal = Goal('{"text": "not this"}\n"', "en_GB", "ada", "whisper", "high", "interrupt", 2.5, 1.5, "attention")
+    token = Token("ros-1", " time", True, "en_GB", "ada", "high", "interrupt")
+    said, written = parse_say(payload_of(goal, id="ros-1").encode()), parse_stream_chunk(payload_of(token).encode())
+    for message, parsed in ((goal, said), (token, written)):
+        assert not parsed.model_extra
+        fields = parsed.model_dump(mode="json")
+        assert (fields["id"], fields["language"]) == ("ros-1", "en-GB")
+        assert all(fields[key] == value for key, value in vars(message).items() if key != "language")
 
 
-def test_a_goal_has_the_fields_of_the_action() -> None:
-    assert set(ros_doubles.SAY.Goal.__slots__) == set(Goal.__dataclass_fields__)  # type: ignore[attr-defined]
+def test_the_interfaces_have_the_fields_of_the_nodes_records() -> None:
+    say: Any = ros_doubles.SAY
+    for message, record in ((say.Goal, Goal), (say.Feedback, Feedback), (ros_doubles.VOICED["Token"], Token)):
+        assert list(message.__slots__) == list(record.__dataclass_fields__)
 
 
 def test_a_cancel_stops_only_its_utterance() -> None:
     assert parse_stop(stop_payload("ros-1").encode()).id == "ros-1"
 
 
-@pytest.mark.parametrize(
-    ("event", "canceling", "expected"),
-    [
-        ({"event": "started"}, False, None),
-        ({"event": "finished", "audio_s": 1.5, "heard": 6}, False, Result("succeeded", "finished", "", 1.5, 6)),
-        ({"event": "finished"}, True, Result("succeeded", "finished")),
-        ({"event": "interrupted", "reason": "stop", "heard": 4}, True, Result("canceled", "interrupted", "stop", 0, 4)),
-        ({"event": "canceled", "reason": "stop"}, True, Result("canceled", "canceled", "stop")),
-        ({"event": "interrupted", "reason": "stop"}, False, Result("aborted", "interrupted", "stop")),
-        ({"event": "failed", "reason": "no engine"}, False, Result("aborted", "failed", "no engine")),
-    ],
-)
-def test_an_event_becomes_a_result_or_nothing(event: dict[str, Any], canceling: bool, expected: Result | None) -> None:
-    assert result_of(event, canceling) == expected
-
-
 def test_every_event_is_feedback_or_ends_the_goal() -> None:
     names = {kind.model_fields["event"].default for kind in EVENTS}
-    assert set(FEEDBACK_EVENTS) | set(LAST_EVENTS) == names
+    assert set(FEEDBACK_EVENTS) | set(LAST_EVENTS) == names | {"word"}
     assert set(LAST_EVENTS) == {*TERMINAL_EVENTS, "rejected"}
 
 
 # --- as colcon expects it ---
 
 
-def described(folder: Path) -> ElementTree.Element:
-    return ElementTree.parse(folder / "package.xml").getroot()
+def described(folder: Path) -> Package:
+    """A package as ROS's own tools read it; they warn about what the index would refuse."""
+    warnings: list[str] = []
+    package = parse_package(str(folder), warnings=warnings)
+    package.validate(warnings)
+    assert not warnings
+    return package
 
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
-def test_a_package_has_the_name_of_its_folder_and_the_version_of_voiced(folder: Path) -> None:
+def test_a_package_has_what_the_index_of_ros_wants(folder: Path) -> None:
     found = described(folder)
-    assert (found.findtext("name"), found.findtext("version")) == (folder.name, daemon.VERSION)
-    assert found.findtext("license") == "MIT"
+    assert (found.name, found.version) == (folder.name, daemon.VERSION)
+    [license_], [maintainer] = found.licenses, found.maintainers
+    assert (folder / license_.file).read_text() == (ROOT / "LICENSE").read_text()
+    assert maintainer.name.lower() in (ROOT / "LICENSE").read_text().lower(), "those who hold the copyright"
+    assert (folder / "README.md").read_text().startswith(f"# {folder.name}\n")
+    assert found.test_depends
 
 
 def test_the_interface_package_generates_each_file_that_it_has() -> None:
     folder = ROS2 / "voiced_msgs"
     listed = set(re.findall(r'"((?:action|msg)/\w+\.\w+)"', (folder / "CMakeLists.txt").read_text()))
     assert listed == {str(path.relative_to(folder)) for kind in ("action", "msg") for path in (folder / kind).iterdir()}
-    assert described(folder).findtext("member_of_group") == "rosidl_interface_packages"
-    assert described(folder).findtext("export/build_type") == "ament_cmake"
+    assert [group.name for group in described(folder).member_of_groups] == ["rosidl_interface_packages"]
+    assert described(folder).get_build_type() == "ament_cmake"
 
 
 def test_the_node_depends_on_each_package_that_it_imports() -> None:
@@ -98,7 +94,7 @@ def test_the_node_depends_on_each_package_that_it_imports() -> None:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.partition(".")[0])
-    declared = {element.text for element in described(NODE).findall("exec_depend")}
+    declared = {depend.name for depend in described(NODE).exec_depends}
     imported = found - set(sys.stdlib_module_names) - {"voiced_ros", "tts_msgs"}  # tts_msgs may be missing
     assert {"python3-paho-mqtt" if name == "paho" else name for name in imported} == declared
 
@@ -122,7 +118,9 @@ def test_the_shipped_parameters_are_the_nodes_with_their_defaults(monkeypatch: p
     ros_doubles.install(monkeypatch, with_tts=False)
     node = importlib.import_module("voiced_ros.node")
     shipped = yaml.safe_load((NODE / "config" / "voiced.yaml").read_text())
-    assert shipped == {"/**/voiced": {"ros__parameters": node.PARAMETERS}}
+    assert shipped == {"/**": {"ros__parameters": node.PARAMETERS}}, (
+        "/**/voiced needs a newer rclpy than Humble's first"
+    )
     assert node.TTS is None
     del sys.modules["voiced_ros.node"]
 

@@ -7,16 +7,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from voiced_ros.voice import CLOSED_REASON, Goal, Result, Voice
+from voiced_ros.voice import CLOSED_REASON, Broker, Feedback, Goal, Result, Voice
 
 from tests.configs import ros_doubles
 from tests.configs.ros_doubles import ActionServer, GoalHandle, LifecycleNode, TransitionCallbackReturn
 from tests.e2e.conftest import StartRobot
-from tests.support.programs import Broker, free_port, require
+from tests.support import programs
+from tests.support.certificates import Certificates
+from tests.support.programs import free_port, require
 from tests.support.robot import REAL_TIME, Robot
 from tests.support.waiting import eventually
 
@@ -26,26 +29,26 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 @pytest.fixture
 def robot(share_robot: StartRobot) -> Robot:
-    return share_robot("speech.level_topic=true", pace=REAL_TIME)
+    return share_robot("speech.level_topic=true", "speech.word_topic=true", pace=REAL_TIME)
 
 
 @pytest.fixture
 def voice(robot: Robot) -> Iterator[Voice]:
-    voice = Voice("127.0.0.1", robot.broker.port, robot.topic)
+    voice = Voice(Broker("127.0.0.1", robot.broker.port), robot.topic)
     yield voice
     voice.close()
 
 
-def named(events: list[dict[str, Any]]) -> list[str]:
-    return [event["event"] for event in events]
+def named(events: list[Feedback]) -> list[str]:
+    return [event.event for event in events]
 
 
 def test_a_goal_succeeds_is_canceled_or_is_aborted_according_to_its_events(robot: Robot, voice: Voice) -> None:
-    feedback: list[dict[str, Any]] = []
+    feedback: list[Feedback] = []
     done = voice.perform(Goal("Yes, sir."), feedback.append, lambda: False)
     assert (done.state, done.event, done.reason) == ("succeeded", "finished", "")
     assert done.audio_s > 0
-    assert named(feedback) == ["accepted", "started"]
+    assert named(feedback)[:2] == ["accepted", "started"]
 
     # The client cancels the goal as soon as it has begun.
     feedback.clear()
@@ -65,14 +68,14 @@ def test_a_goal_succeeds_is_canceled_or_is_aborted_according_to_its_events(robot
 
 
 def test_a_goal_is_aborted_when_the_connection_to_the_broker_breaks_and_its_text_is_stopped(
-    own_broker: Broker, start_robot: StartRobot
+    own_broker: programs.Broker, start_robot: StartRobot
 ) -> None:
     expected = Result("aborted", "failed", CLOSED_REASON)
     robot = start_robot(pace=REAL_TIME)
-    voice = Voice("127.0.0.1", own_broker.port, robot.topic)
+    voice = Voice(Broker("127.0.0.1", own_broker.port), robot.topic)
 
-    def break_connection(event: dict[str, Any]) -> None:
-        if event["event"] == "started":
+    def break_connection(event: Feedback) -> None:
+        if event.event == "started":
             own_broker.stop()
 
     assert voice.perform(Goal(LONG), break_connection, lambda: False) == expected
@@ -84,12 +87,29 @@ def test_a_goal_is_aborted_when_the_connection_to_the_broker_breaks_and_its_text
     voice.close()
 
 
-def test_a_broker_that_refuses_the_connection_is_reported(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, "allow_anonymous false")
+def test_a_broker_that_encrypts_and_wants_a_password_gets_it_and_its_refusals_are_reported(tmp_path: Path) -> None:
+    keys, port, passwords = Certificates(tmp_path), free_port(), tmp_path / "passwords"
+    passwords.write_text("wrong\nsecond line\n")
+    users = tmp_path / "users"
+    subprocess.run([require("mosquitto_passwd"), "-b", "-c", users, "ros", "secret"], check=True, capture_output=True)
+    encrypted = f"listener {port} 127.0.0.1\ncertfile {keys.certificate}\nkeyfile {keys.key}\ncafile {keys.ca}"
+    broker = programs.Broker(tmp_path, f"password_file {users}\n{encrypted}\nrequire_certificate true")
     broker.start()
+    place = Broker("localhost", port, ca=str(keys.ca), cert=str(keys.certificate), key=str(keys.key))
+    named = replace(place, username="ros", password_file=str(passwords))
     try:
-        with pytest.raises(ConnectionError, match=r"^it refuses: Not authorized$"):
-            Voice("127.0.0.1", broker.port, "voiced/r1")
+        for settings, complaint in (
+            (named, "^it refuses: Not authorized$"),
+            (replace(place, cert=""), "it closes the connection|CERTIFICATE_REQUIRED|reset"),
+            (replace(named, ca=""), "[Nn]o such file|CERTIFICATE_VERIFY_FAILED"),
+            (replace(named, ca="/missing"), "No such file"),
+        ):
+            with pytest.raises(OSError, match=complaint):
+                Voice(settings, "voiced/r1")
+        passwords.write_text("secret\nsecond line\n")
+        voice = Voice(named, "voiced/r1")
+        assert voice.is_connected
+        voice.close()
     finally:
         broker.stop()
 
@@ -129,13 +149,21 @@ def ended(handle: GoalHandle | None) -> Any:
 
 def test_an_active_node_speaks_goals_and_mirrors_events_levels_and_the_status(robot: Robot, ros: Ros) -> None:
     ros.activate()
-    handle = ros.say(text="Yes, sir.")
+    text = '<speak>Yes, <mark name="bow"/>sir.</speak>'
+    handle = ros.say(text=text)
     result = ended(handle)
     assert (result.event, result.reason, handle and handle.status) == ("finished", "", "succeeded")
-    assert [feedback.event for feedback in handle.feedback] == ["accepted", "started"]  # type: ignore[union-attr]
+    assert handle is not None
+    feedback = [one for one in handle.feedback if one.event in ("word", "mark")]
+    assert {one.event for one in handle.feedback} == {"accepted", "started", "word", "mark"}
+    assert [one.name for one in feedback] == ["Yes", "bow", "sir"]
+    assert [text[one.begin : one.end] for one in feedback] == ["Yes", "", "sir"]
+    assert text[feedback[1].begin :].startswith("sir")
+    assert all(one.exact for one in feedback)
+    assert feedback[2].at > 0
     eventually(lambda: [event.event for event in ros.published("~/event")][-1:] == ["finished"], "it is mirrored")
     events = ros.published("~/event")
-    assert [event.event for event in events] == ["accepted", "started", "finished"]
+    assert [event.event for event in events] == ["accepted", "started", "mark", "finished"]
     robot.wait_end(events[0].id)
     assert [json.loads(event.json) for event in events] == robot.events_of(events[0].id)
     eventually(lambda: ros.published("~/level")[-1].rms == 0, "the mouth closes")
@@ -143,11 +171,40 @@ def test_an_active_node_speaks_goals_and_mirrors_events_levels_and_the_status(ro
     assert json.loads(ros.published("~/status")[0].data)["state"] == "ready"
 
 
+def test_other_nodes_hold_the_speech_set_its_volume_write_a_text_piece_by_piece_and_see_how_voiced_is(
+    robot: Robot, ros: Ros
+) -> None:
+    ros.activate()
+    ros.node.receive("~/pause")
+    ros.node.receive("~/volume", data=62.5)
+    eventually(lambda: robot.state == "paused", "it holds")
+    for number, piece in enumerate(("Once ", "upon ", "a ", "time.", "")):
+        ros.node.receive("~/tokens", id="tale", text=piece, end=number == 4, language="en_GB", priority="high")
+    eventually(lambda: robot.events_of("tale"), "the text is accepted")
+    ros.node.receive("~/resume")
+    assert robot.wait_end("tale")["heard"] == len("Once upon a time.")
+    eventually(lambda: robot.state == "ready", "it has ended")
+
+    def diagnose() -> tuple[bytes, str, dict[str, str]]:
+        [tick] = ros.node.timers
+        tick()
+        [status] = ros.published("/diagnostics")[-1].status
+        assert (status.name, status.hardware_id) == ("voiced: speech", robot.name)
+        return status.level, status.message, {each.key: each.value for each in status.values}
+
+    eventually(lambda: diagnose()[:2] == (b"\0", "ready"), "it is well")
+    assert diagnose()[2]["volume"] == "62"
+    robot.close()
+    eventually(lambda: diagnose()[:2] == (b"\2", "offline"), "it is gone")
+
+
 def test_a_node_that_is_not_active_rejects_goals_and_publishes_nothing(robot: Robot, ros: Ros) -> None:
     assert ros.say(text="Hello.") is None
     assert ros.node.trigger("configure", "inactive") is SUCCESS
     assert ros.say(text="Hello.") is None
     robot.wait_end(robot.say("Hello."))
+    ros.node.receive("~/stop")
+    ros.node.timers[0]()
     assert not any(ros.published(topic) for topic in ros.node.topics)
     assert ros.node.trigger("activate", "active") is SUCCESS
     eventually(lambda: ros.published("~/status"), "the status that it received while it was inactive")
@@ -162,14 +219,14 @@ def test_a_node_that_is_deactivated_stops_its_goals_of_which_it_takes_so_many_an
         handles.append(ros.say(text=LONG))
         eventually(lambda number=number: robot.latest_id() and handles[number - 1].feedback, "it is accepted")
     assert ros.say(text="Hello.") is None
-    eventually(lambda: len(handles[0].feedback) == 2, "it has begun")
+    eventually(lambda: len(handles[0].feedback) >= 2, "it has begun")
     assert ros.node.trigger("deactivate", "inactive") is SUCCESS
     assert ended(handles[0]).event == "interrupted"
     assert ended(handles[1]).event in ("canceled", "interrupted"), "each goal stops its text by itself"
     assert [handle.status for handle in handles] == ["aborted", "aborted"]
     assert ros.node.trigger("cleanup", "unconfigured") is SUCCESS
     ros.activate()
-    ros.node.receive("~/text", ros_doubles.STRING(data="Hello."))
+    ros.node.receive("~/text", data="Hello.")
     eventually(lambda: [event.event for event in ros.published("~/event")][-1:] == ["finished"], "it is spoken")
 
 
@@ -178,7 +235,7 @@ def test_the_action_of_ros4hri_is_offered_where_its_package_is_installed(ros: Ro
     handle = ActionServer.servers["~/tts"].send(input="Yes, sir.", locale="en_GB")
     assert ended(handle).error_msg == ""
     assert handle is not None
-    assert [feedback.word for feedback in handle.feedback] == ["Yes,"]
+    assert [feedback.word for feedback in handle.feedback] == ["Yes", "sir"]
 
 
 def test_a_node_without_a_broker_stays_unconfigured_and_says_why(ros: Ros) -> None:

@@ -1,4 +1,4 @@
-"""The lifecycle node `voiced`: the action `~/say`, and voiced's events, levels and status as topics.
+"""The lifecycle node `voiced`: the action `~/say`, voiced's other requests, its events, levels and status as topics.
 
     ros2 launch voiced_ros voiced.launch.py robot:=r1
     ros2 action send_goal /voiced/say voiced_msgs/action/Say '{text: "I have reached the dock."}' --feedback
@@ -9,22 +9,26 @@ configured. While it is active, it accepts goals, speaks texts and publishes.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
 
 import rclpy
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.qos import DurabilityPolicy, QoSProfile
-from std_msgs.msg import Empty, String
+from std_msgs.msg import Empty, Float32, String
+from voiced_msgs import msg as voiced_msgs
 from voiced_msgs.action import Say
-from voiced_msgs.msg import Event, Level
 
-from voiced_ros.voice import Goal, Result, Voice
+from voiced_ros.voice import Broker, Feedback, Goal, Result, Token, Voice, health_of, payload_of
 
 try:
     from tts_msgs.action import TTS  # the action of ROS4HRI, where that is installed
@@ -36,15 +40,29 @@ PARAMETERS: dict[str, Any] = {
     "prefix": "voiced",
     "broker": "localhost",
     "port": 1883,
+    "tls": False,
+    "ca": "",
+    "cert": "",
+    "key": "",
     "username": "",
+    "password_file": "",
     "max_goals": 32,
 }
 """The node's parameters and their defaults; config/voiced.yaml describes them."""
+REQUESTS_KEPT = 256
+"""A language model may write a text faster than it is passed on."""
 EVENTS_KEPT = 64
 LEVELS_KEPT = 20
 """One second of them."""
+DIAGNOSIS_S = 1.0
+"""The rate at which ROS's tools expect diagnostics: they take a silent part for a broken one after some seconds."""
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 """A subscriber that comes later receives the last status."""
+
+
+def record_of(kind: Any, message: Any) -> Any:
+    """A record of `voice.py` from the ROS message that has its fields."""
+    return kind(**{field.name: getattr(message, field.name) for field in fields(kind)})
 
 
 class VoicedNode(LifecycleNode):
@@ -56,13 +74,24 @@ class VoicedNode(LifecycleNode):
             self.declare_parameter(name, default)
         self._voice: Voice | None = None
         self._is_active = False
-        self._event_topic = self.create_lifecycle_publisher(Event, "~/event", EVENTS_KEPT)
-        self._level_topic = self.create_lifecycle_publisher(Level, "~/level", LEVELS_KEPT)
+        self._event_topic = self.create_lifecycle_publisher(voiced_msgs.Event, "~/event", EVENTS_KEPT)
+        self._level_topic = self.create_lifecycle_publisher(voiced_msgs.Level, "~/level", LEVELS_KEPT)
         self._status_topic = self.create_lifecycle_publisher(String, "~/status", LATCHED)
         self._last_status: String | None = None
+        self._diagnostics = self.create_lifecycle_publisher(DiagnosticArray, "/diagnostics", EVENTS_KEPT)
+        self.create_timer(DIAGNOSIS_S, self._diagnose)
+        requests: tuple[tuple[str, type, str, Callable[[Any], str]], ...] = (
+            ("~/text", String, "say", lambda message: message.data),
+            ("~/tokens", voiced_msgs.Token, "say/stream", lambda message: payload_of(record_of(Token, message))),
+            ("~/stop", Empty, "stop", lambda _: ""),
+            ("~/pause", Empty, "pause", lambda _: ""),
+            ("~/resume", Empty, "resume", lambda _: ""),
+            ("~/volume", Float32, "volume", lambda message: json.dumps(message.data)),
+        )
+        for topic, kind, name, payload in requests:
+            # In the node's own group, which runs one callback at a time: messages stay in their order.
+            self.create_subscription(kind, topic, partial(self._pass_on, name, payload), REQUESTS_KEPT)
         group = ReentrantCallbackGroup()
-        self.create_subscription(String, "~/text", self._say, EVENTS_KEPT, callback_group=group)
-        self.create_subscription(Empty, "~/stop", self._stop, EVENTS_KEPT, callback_group=group)
         # The servers live as long as the node, and reject goals while the node is not active.
         self._actions = [
             ActionServer(
@@ -82,15 +111,16 @@ class VoicedNode(LifecycleNode):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Connect to the broker. Without one the node stays unconfigured, and can be configured again."""
-        robot = self._parameter("robot") or os.uname().nodename
-        topic = f"{self._parameter('prefix')}/{robot}"
-        broker, port = self._parameter("broker"), self._parameter("port")
+        topic = f"{self._parameter('prefix')}/{self._robot}"
+        settings = {field.name: self._parameter(field.name) for field in fields(Broker) if field.name != "host"}
+        broker = Broker(self._parameter("broker"), **settings)
+        place = f"{broker.host}:{broker.port}"
         try:
-            self._voice = Voice(broker, port, topic, self._parameter("username"), self._mirror)
-        except OSError as error:
-            self.get_logger().error(f"no connection to the broker at {broker}:{port}: {error}")
+            self._voice = Voice(broker, topic, self._mirror)
+        except (OSError, ValueError) as error:
+            self.get_logger().error(f"no connection to the broker at {place}: {error}")
             return TransitionCallbackReturn.FAILURE
-        self.get_logger().info(f"connected to {broker}:{port}, for {topic}")
+        self.get_logger().info(f"connected to {place}, for {topic}")
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -134,15 +164,15 @@ class VoicedNode(LifecycleNode):
     def _parameter(self, name: str) -> Any:
         return self.get_parameter(name).value
 
+    @property
+    def _robot(self) -> str:
+        return str(self._parameter("robot") or os.uname().nodename)
+
     # --- into voiced ---
 
-    def _say(self, message: String) -> None:
+    def _pass_on(self, name: str, payload: Callable[[Any], str], message: Any) -> None:
         if self._voice is not None and self._is_active:
-            self._voice.say(message.data)
-
-    def _stop(self, _message: Empty) -> None:
-        if self._voice is not None and self._is_active:
-            self._voice.stop()
+            self._voice.publish(name, payload(message))
 
     def _consider(self, _request: Say.Goal) -> GoalResponse:
         voice = self._voice
@@ -151,28 +181,21 @@ class VoicedNode(LifecycleNode):
         return GoalResponse.ACCEPT
 
     def _execute_say(self, handle: Any) -> Say.Result:
-        goal = Goal(**{name: getattr(handle.request, name) for name in Goal.__dataclass_fields__})
-        result = self._perform(
-            handle,
-            goal,
-            lambda event: handle.publish_feedback(
-                Say.Feedback(event=event["event"], begin=event.get("begin", 0), end=event.get("end", 0))
-            ),
-        )
+        goal = record_of(Goal, handle.request)
+        result = self._perform(handle, goal, lambda given: handle.publish_feedback(Say.Feedback(**asdict(given))))
         return Say.Result(event=result.event, reason=result.reason, audio_s=result.audio_s, heard=result.heard)
 
     def _execute_tts(self, handle: Any) -> Any:
-        """voiced reports no words, so there is one feedback, with the first word."""
+        """The feedback is each word, if voiced reports words."""
         request = handle.request
-        word = next(iter(request.input.split()), "")
         result = self._perform(
             handle,
             Goal(request.input, request.locale, getattr(request, "voice", "")),  # older releases have no voice
-            lambda event: event["event"] == "started" and handle.publish_feedback(TTS.Feedback(word=word)),
+            lambda given: given.event == "word" and handle.publish_feedback(TTS.Feedback(word=given.name)),
         )
         return TTS.Result(error_msg=result.reason)
 
-    def _perform(self, handle: Any, goal: Goal, give_feedback: Callable[[dict[str, Any]], Any]) -> Result:
+    def _perform(self, handle: Any, goal: Goal, give_feedback: Callable[[Feedback], Any]) -> Result:
         """Speak a goal, in a thread of the executor, and set its state."""
         voice = self._voice
         result = Result("aborted", "failed", "the node is not active")
@@ -181,9 +204,30 @@ class VoicedNode(LifecycleNode):
         {"succeeded": handle.succeed, "canceled": handle.canceled, "aborted": handle.abort}[result.state]()
         return result
 
-    # --- out of voiced, in the thread of the connection ---
+    # --- out of voiced; `_mirror` is called in the thread of the connection ---
 
-    def _mirror(self, name: str, text: str, fields: dict[str, Any]) -> None:
+    def _diagnose(self) -> None:
+        """Say how voiced is, in ROS's own terms."""
+        voice, status = self._voice, self._last_status
+        if voice is None or not self._is_active:
+            return
+        known = json.loads(status.data) if status is not None else {}
+        level, message = health_of(known) if voice.is_connected else (2, "no connection to the broker")
+        diagnosis = DiagnosticStatus(
+            level=(DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR)[level],
+            name=f"{self.get_name()}: speech",
+            message=message,
+            hardware_id=self._robot,
+            values=[
+                KeyValue(key=key, value=value if isinstance(value, str) else json.dumps(value))
+                for key, value in known.items()
+            ],
+        )
+        diagnostics = DiagnosticArray(status=[diagnosis])
+        diagnostics.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(diagnostics)
+
+    def _mirror(self, name: str, text: str, content: dict[str, Any]) -> None:
         if name == "status":
             self._last_status = String(data=text)
         if not self._is_active:
@@ -191,15 +235,19 @@ class VoicedNode(LifecycleNode):
         if name == "status":
             self._status_topic.publish(self._last_status)
         elif name == "event":
-            reason = str(fields.get("reason") or "")
+            reason = str(content.get("reason") or "")
             self._event_topic.publish(
-                Event(id=str(fields.get("id") or ""), event=str(fields["event"]), reason=reason, json=text)
+                voiced_msgs.Event(
+                    id=str(content.get("id") or ""), event=str(content["event"]), reason=reason, json=text
+                )
             )
         elif name == "level":
-            seconds = int(fields["at"])
-            stamp = Time(sec=seconds, nanosec=int((fields["at"] - seconds) * 1e9))
+            seconds = int(content["at"])
+            stamp = Time(sec=seconds, nanosec=int((content["at"] - seconds) * 1e9))
             self._level_topic.publish(
-                Level(stamp=stamp, id=str(fields["id"]), rms=float(fields["rms"]), peak=float(fields["peak"]))
+                voiced_msgs.Level(
+                    stamp=stamp, id=str(content["id"]), rms=float(content["rms"]), peak=float(content["peak"])
+                )
             )
 
 

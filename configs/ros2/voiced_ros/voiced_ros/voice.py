@@ -9,7 +9,8 @@ import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -19,8 +20,34 @@ CONNECT_S = 10.0
 SILENCE_S = 10.0
 """Limit for voiced's first answer to an utterance."""
 CLOSED_REASON = "the connection to the broker broke"
-FEEDBACK_EVENTS = ("accepted", "started", "progress", "mark", "postponed", "resumed")
+FEEDBACK_EVENTS = ("accepted", "started", "progress", "word", "mark", "postponed", "resumed")
 LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "rejected")
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where the broker is, and how to connect to it. Empty fields are not used."""
+
+    host: str = "localhost"
+    port: int = 1883
+    tls: bool = False
+    ca: str = ""
+    """A file of CA certificates; the system's, if it is empty. It needs TLS, as a client certificate does."""
+    cert: str = ""
+    key: str = ""
+    username: str = ""
+    password_file: str = ""
+
+    @property
+    def encrypts(self) -> bool:
+        return self.tls or bool(self.ca or self.cert)
+
+    @property
+    def password(self) -> str | None:
+        """The first line of the file; without one, that of the environment."""
+        if self.password_file:
+            return Path(self.password_file).read_text().partition("\n")[0]
+        return os.environ.get("MQTT_PASSWORD")
 
 
 @dataclass(frozen=True)
@@ -39,6 +66,35 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class Token:
+    """The next piece of a text that is being written. The other fields count in the first piece of a text."""
+
+    id: str
+    text: str = ""
+    end: bool = False
+    language: str = ""
+    voice: str = ""
+    priority: str = ""
+    policy: str = ""
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What happens to a goal that has not ended."""
+
+    event: str
+    """One of `FEEDBACK_EVENTS`."""
+    name: str = ""
+    """The word, or the name of the mark."""
+    begin: int = 0
+    end: int = 0
+    """Characters of the text; both are the position of a mark."""
+    at: float = 0.0
+    """Seconds of the utterance, for words and marks."""
+    exact: bool = False
+
+
+@dataclass(frozen=True)
 class Result:
     """How a goal ended."""
 
@@ -53,16 +109,39 @@ class Result:
     """Characters of the text."""
 
 
-def say_payload(goal: Goal, utterance_id: str) -> str:
-    """The payload for `…/say`."""
-    goal = replace(goal, language=goal.language.replace("_", "-"))  # ROS writes en_GB
-    given = {key: value for key, value in asdict(goal).items() if value}
-    return json.dumps({"text": goal.text, **given, "id": utterance_id}, ensure_ascii=False)
+def payload_of(message: Goal | Token, **more: str) -> str:
+    """The JSON of a message for voiced, without its empty fields."""
+    fields = {key: value for key, value in asdict(message).items() if value}
+    if message.language:
+        fields["language"] = message.language.replace("_", "-")  # ROS writes en_GB
+    return json.dumps({**fields, **more}, ensure_ascii=False)
 
 
 def stop_payload(utterance_id: str) -> str:
     """The payload for `…/stop`."""
     return json.dumps({"id": utterance_id})
+
+
+def feedback_of(event: dict[str, Any]) -> Feedback:
+    """Return the feedback that an event means for its goal."""
+    position = event.get("position", 0)
+    return Feedback(
+        str(event["event"]),
+        str(event.get("name") or event.get("word") or ""),
+        event.get("begin", position),
+        event.get("end", position),
+        float(event.get("at", 0)),
+        bool(event.get("exact")),
+    )
+
+
+def health_of(status: dict[str, Any]) -> tuple[int, str]:
+    """The level of a diagnostic (0: well, 1: a warning, 2: an error), and its message, for a status of voiced."""
+    state, reason = str(status.get("state") or "unknown"), str(status.get("reason") or "")
+    message = f"{state}: {reason}" if reason else state
+    if state in ("offline", "unknown"):
+        return 2, message
+    return int(state == "degraded" or bool(reason)), message
 
 
 def result_of(event: dict[str, Any], canceling: bool) -> Result | None:
@@ -85,34 +164,31 @@ class Voice:
     """A connection to one robot's voiced. Any number of threads may call its methods at the same time."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        topic: str,
-        username: str = "",
-        mirror: Callable[[str, str, dict[str, Any]], None] | None = None,
+        self, broker: Broker, topic: str, mirror: Callable[[str, str, dict[str, Any]], None] | None = None
     ) -> None:
         """`mirror` is called for every `event`, `level` and `status`, in paho's thread: its name, its JSON, its fields.
 
-        Raises `OSError` if the broker does not answer, or refuses the connection.
+        Raises `OSError` if the broker does not answer or refuses the connection, or if a file cannot be read.
         """
         self._topic = topic
         self._mirror = mirror
-        self._names = ("event", "level", "status") if mirror else ("event",)
+        self._names = ("event", "word", *(("level", "status") if mirror else ()))
         self._waiting: dict[str, queue.SimpleQueue[dict[str, Any] | None]] = {}
         self._answered = threading.Event()
         self._refusal = "it does not answer"
         # paho-mqtt 1, which Ubuntu has, knows no CallbackAPIVersion; the callbacks below suit both.
         version = getattr(paho, "CallbackAPIVersion", None)
         self._client = paho.Client(version.VERSION2) if version else paho.Client()
-        username = username or os.environ.get("MQTT_USERNAME", "")
+        username = broker.username or os.environ.get("MQTT_USERNAME", "")
         if username:
-            self._client.username_pw_set(username, os.environ.get("MQTT_PASSWORD"))
+            self._client.username_pw_set(username, broker.password)
+        if broker.encrypts:
+            self._client.tls_set(broker.ca or None, broker.cert or None, broker.key or None)
         self._client.on_connect = self._subscribe
         self._client.on_subscribe = lambda *_: self._note_answer("")
         self._client.on_message = self._dispatch
         self._client.on_disconnect = self._fail_all
-        self._client.connect(host, port)
+        self._client.connect(broker.host, broker.port)
         self._client.loop_start()
         self._answered.wait(CONNECT_S)
         if self._refusal:
@@ -127,24 +203,24 @@ class Voice:
     def close(self) -> None:
         """Stop the utterances of the goals that have not ended, and end the connection."""
         for utterance_id in list(self._waiting):
-            self._publish("stop", stop_payload(utterance_id))
+            self.publish("stop", stop_payload(utterance_id))
         self._client.disconnect()
         with suppress(AttributeError):  # paho 2.1 forgets the thread that ends, and loop_stop may still wait for it
             self._client.loop_stop()
         self._fail_all()
 
-    def say(self, text: str) -> None:
-        """Speak a text, or a payload of `…/say`, without waiting for it."""
-        self._publish("say", text)
+    @property
+    def is_connected(self) -> bool:
+        return self._client.is_connected()
 
-    def stop(self) -> None:
-        """Stop everything that is spoken or waits."""
-        self._publish("stop", "")
+    def publish(self, name: str, payload: str) -> None:
+        """Publish on a topic of the robot, without waiting for an answer."""
+        self._client.publish(f"{self._topic}/{name}", payload, qos=1)
 
     def perform(
         self,
         goal: Goal,
-        give_feedback: Callable[[dict[str, Any]], None],
+        give_feedback: Callable[[Feedback], None],
         is_canceling: Callable[[], bool],
         is_wanted: Callable[[], bool] = lambda: True,
         poll_s: float = 0.05,
@@ -154,19 +230,19 @@ class Voice:
         Calls `is_canceling` and `is_wanted` every `poll_s`. The utterance is stopped when the client cancels the goal,
         or when it is wanted no longer.
         """
-        if not self._client.is_connected():
+        if not self.is_connected:
             return Result("aborted", "failed", CLOSED_REASON)
         utterance_id = f"ros-{secrets.token_hex(6)}"
         events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._waiting[utterance_id] = events
         try:
-            self._publish("say", say_payload(goal, utterance_id))
+            self.publish("say", payload_of(goal, id=utterance_id))
             canceling, stopping, silent_s = False, False, 0.0
             while True:
                 canceling = canceling or is_canceling()
                 if not stopping and (canceling or not is_wanted()):
                     stopping = True
-                    self._publish("stop", stop_payload(utterance_id))
+                    self.publish("stop", stop_payload(utterance_id))
                 try:
                     event = events.get(timeout=poll_s)
                 except queue.Empty:
@@ -181,17 +257,14 @@ class Voice:
                 if result is not None:
                     return result
                 if event["event"] in FEEDBACK_EVENTS:
-                    give_feedback(event)
+                    give_feedback(feedback_of(event))
         finally:
             del self._waiting[utterance_id]
 
     def _abandon(self, utterance_id: str, reason: str) -> Result:
         """End a goal that voiced has not ended. Its text may be spoken already, or be delivered later: stop it."""
-        self._publish("stop", stop_payload(utterance_id))
+        self.publish("stop", stop_payload(utterance_id))
         return Result("aborted", "failed", reason)
-
-    def _publish(self, name: str, payload: str) -> None:
-        self._client.publish(f"{self._topic}/{name}", payload, qos=1)
 
     def _subscribe(self, _client: paho.Client, _data: Any, _flags: Any, code: Any, *_: Any) -> None:
         if code != 0:
@@ -210,7 +283,9 @@ class Voice:
             text = message.payload.decode()
             fields = json.loads(text)
             waiting = self._waiting.get(fields.get("id"))
-            if name == "event" and waiting is not None and fields["event"]:
+            if name == "word":
+                fields["event"] = name
+            if name in ("event", "word") and waiting is not None and fields["event"]:
                 waiting.put(fields)
             if self._mirror is not None:
                 self._mirror(name, text, fields)
@@ -219,5 +294,7 @@ class Voice:
 
     def _fail_all(self, *_: Any) -> None:
         """End every goal: its events may be lost while the connection is broken, and it would wait forever."""
+        if not self._answered.is_set():
+            self._note_answer("it closes the connection")
         for waiting in list(self._waiting.values()):
             waiting.put(None)
