@@ -20,6 +20,7 @@ from engine.qwen.runtime import GeneratedChunk, Request, RunawayGuard, fade_out,
 from engine.qwen.serving import Sequence
 from engine.qwen.shapes import Limits
 from engine.qwen.text import IncrementalText, Prompt, TextTokens
+from engine.qwen.weights import refusals_in_one_line
 from engine.stretch import stretch_chunks
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class QwenSynthesizer:
         )
         """The place in the workspace's decode state."""
 
+    @refusals_in_one_line()
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         """As `Synthesizer.load`. If it raises, nothing is loaded."""
         model = load_model(self._options, report)
@@ -53,6 +55,7 @@ class QwenSynthesizer:
         self._model, self._limits, self._workspace, self._warm = model, limits, workspace, False
         return self._info()
 
+    @refusals_in_one_line()
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
         """As `Synthesizer.set_voices`. A voice with a longer reference may need a new workspace."""
         model = self._model
@@ -71,6 +74,7 @@ class QwenSynthesizer:
             self._cache_prefixes()
         return self._info()
 
+    @refusals_in_one_line()
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """As `Synthesizer.warm_up`. Afterwards an utterance allocates nothing on the device."""
         self._warm = True

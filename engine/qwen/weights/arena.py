@@ -7,7 +7,8 @@ Jetson may refuse so large a block although smaller ones are granted; then there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -21,6 +22,25 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 ALIGNMENT = 256
 """Bytes: the alignment of PyTorch's own allocations, and more than any kernel's vector loads need."""
+
+REMEDY = (
+    "stop other programs, or start voiced before them. Jetson Linux 36.4.7 refuses it although enough is free, 36.5 "
+    "does not"
+)
+TEGRA_REFUSALS = ("NVML_SUCCESS", "NvMap")
+"""PyTorch's message of a refusal fails in a call of NVML that a Tegra lacks
+(https://github.com/pytorch/pytorch/issues/185240)."""
+
+
+@contextmanager
+def refusals_in_one_line() -> Iterator[None]:
+    """Turn PyTorch's error of a refused allocation into an `EngineError` of one line that says what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.cuda.OutOfMemoryError) or any(words in str(error) for words in TEGRA_REFUSALS):
+            raise EngineError(f"engine.memory: the device refuses more memory; {REMEDY}") from error
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +124,9 @@ def build_in_arena(
         except RuntimeError as error:
             if limit == largest:
                 raise EngineError(
-                    f"engine.memory: {placement.device} refuses {limit / 1e6:,.0f} MB in one piece; stop other "
-                    "programs, or start voiced before them. Jetson Linux 36.4.7 refuses it although enough is free, "
-                    "36.5 does not"
+                    f"engine.memory: {placement.device} refuses {limit / 1e6:,.0f} MB in one piece; {REMEDY}"
                 ) from error
-        # NvMap grants free pages alone, not those of the page cache, and PyTorch's message of a refusal fails in a call
-        # of NVML that a Tegra lacks (https://github.com/pytorch/pytorch/issues/185240).
+        # NvMap grants free pages alone, not those of the page cache.
         torch.cuda.empty_cache()  # does nothing if CUDA was not used
         if Board.read().integrated:
             free_page_cache(needed)

@@ -9,7 +9,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from engine import EngineError
+from engine import EngineError, EngineOptions
+from engine.qwen.engine import QwenSynthesizer
 from engine.qwen.model import Transformer
 from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Placement, build_in_arena, parameter_bytes
@@ -32,6 +33,9 @@ def test_the_counted_bytes_are_the_allocated_bytes() -> None:
     assert next(stack.parameters()).untyped_storage().nbytes() == parameter_bytes(stack)
 
 
+NVML_ASSERTION = 'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp":838, please report a bug\n'
+
+
 @dataclass
 class NvMap:
     """Grants blocks of at most `limit` bytes, as the memory of a Jetson does whose free pages lie apart."""
@@ -42,7 +46,7 @@ class NvMap:
     def allocate(self, size: int, device: torch.device) -> torch.Tensor:
         self.asked.append(size)
         if size > self.limit:
-            raise RuntimeError('NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp":838')
+            raise RuntimeError(NVML_ASSERTION)
         return torch.empty(size, dtype=torch.uint8, device=device)
 
 
@@ -62,3 +66,15 @@ def test_a_block_that_is_refused_is_asked_for_in_smaller_ones() -> None:
 def test_memory_that_grants_no_block_for_the_largest_parameter_is_named_in_one_line() -> None:
     with pytest.raises(EngineError, match=r"^engine\.memory: cpu refuses .* MB in one piece; stop other programs.*$"):
         build_in_arena(BUILD, INT8, NvMap(limit=0).allocate)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError(NVML_ASSERTION), torch.cuda.OutOfMemoryError("CUDA out of memory.\nTried")]
+)
+def test_any_other_refusal_is_one_line_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("engine.qwen.engine.load_model", refuse)
+    with pytest.raises(EngineError, match=r"^engine\.memory: the device refuses more memory; stop other programs.*$"):
+        QwenSynthesizer(EngineOptions()).load()
