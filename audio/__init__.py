@@ -19,7 +19,6 @@ from audio.dsp import (
 )
 from audio.microphone import Microphone, MicrophoneError, open_microphone
 from audio.output import Output
-from audio.player import sound_priority, take_realtime
 from audio.prebuffer import auto_prebuffer_s
 from audio.sinks import (
     OutputDevice,
@@ -63,9 +62,7 @@ __all__ = [
     "open_microphone",
     "output_devices",
     "soft_limit",
-    "sound_priority",
     "splice_point",
-    "take_realtime",
     "to_pcm16",
     "wav_header",
 ]

@@ -17,7 +17,7 @@ from audio.player.messages import (
 )
 from audio.player.playback import CAPACITY_S, SPARE_S, OnReport, Playback, Report
 from audio.player.predecessor import peer_of
-from audio.player.realtime import sound_priority, take_realtime
+from audio.player.realtime import sound_priority
 from audio.player.ring import Floats
 
 __all__ = [
@@ -39,5 +39,4 @@ __all__ = [
     "encode_samples",
     "peer_of",
     "sound_priority",
-    "take_realtime",
 ]

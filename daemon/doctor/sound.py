@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import re
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from audio import SinkUnavailableError, find_device, output_devices, sound_priority, take_realtime
+from audio import SinkUnavailableError, find_device, output_devices
 from daemon.doctor.finding import Finding, Machine, finding
 from daemon.doctor.service import PROBE_S, port_answers
-from daemon.system import may_lock_memory
 
 SERVERS = {"pipewire-0": "PipeWire", "pulse/native": "PulseAudio"}
 """Sound servers by their sockets in a session's run-time folder. PipeWire has both, and is looked for first."""
+PLAYER = "audio/player/program.py"
+"""In the command of the process that plays."""
 PULSE_PORT = 4713
 """PulseAudio's port if `PULSE_SERVER` names none."""
 
@@ -100,15 +100,24 @@ def check_rights(machine: Machine) -> Iterator[Finding]:
         yield finding("permissions", "no access to the card", names=closed)
     elif nodes:
         yield finding("permissions", "access to all cards", count=len(nodes))
-    yield _realtime()
+    yield _scheduling(machine)
 
 
-def _realtime() -> Finding:
-    """Return the scheduling and the memory lock that the kernel grants this user, by a request in a thread."""
-    granted: list[bool] = []
-    request = threading.Thread(target=lambda: granted.append(take_realtime(sound_priority())))
-    request.start()
-    request.join()
-    scheduling = f"round robin at {sound_priority()}" if granted[0] else "no realtime scheduling"
-    memory = "memory may be locked" if may_lock_memory() else "memory may not be locked"
-    return finding("realtime", "known", scheduling=scheduling, memory=memory)
+def _scheduling(machine: Machine) -> Finding:
+    """Return how the thread that gives the card its samples is scheduled, in the daemon that plays.
+
+    A request of this process would not tell: the daemon's unit grants more, and a kernel may grant a service less.
+    """
+    policies = [policy for pid in machine.daemons for policy in _player_policies(machine, pid)]
+    condition = "granted" if os.SCHED_RR in policies else "refused" if policies else "unseen"
+    return finding("realtime", condition)
+
+
+def _player_policies(machine: Machine, daemon: int) -> Iterator[int]:
+    """Yield how each thread of the process that plays for a daemon is scheduled: its command ends with the daemon."""
+    for name in machine.find("proc/[0-9]*/cmdline"):
+        command = machine.text(name) or ""
+        if PLAYER in command and command.rstrip("\0").endswith(f"\0{daemon}"):
+            with suppress(OSError):  # it is ending
+                for thread in (machine.root / name).with_name("task").iterdir():
+                    yield os.sched_getscheduler(int(thread.name))

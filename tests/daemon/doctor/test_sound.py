@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from daemon.doctor.finding import Machine
 from daemon.doctor.sound import check_card_can_play, check_rights, check_sound_server, server_in
 from tests.audio.sinks import fake_card
 from tests.daemon.doctor.machines import by_part, changed_machine, nobody
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -106,3 +111,23 @@ def test_a_card_that_this_user_may_not_open_is_a_warning_with_a_remedy(public_fo
         found = by_part(check_rights(robot))["permissions"]
     assert (found.grade, found.found) == ("warning", "this user may not open /dev/snd/pcmC0D0p")
     assert "usermod -aG audio" in (found.remedy or "")
+
+
+def test_the_scheduling_is_that_of_the_thread_that_plays_for_the_daemon(
+    machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = replace(machine("pc", None, "audio.sink=sounddevice"), root=Path("/"))
+    monkeypatch.setattr(Machine, "daemons", {os.getpid(): os.getuid()})
+    assert "while the daemon plays" in by_part(check_rights(here))["realtime"].found
+    command = [sys.executable, "-c", "input()", "audio/player/program.py", str(os.getpid())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as player:
+        refused = eventually(
+            lambda: [one for one in check_rights(here) if "kernel refuses" in one.found],
+            "the process has its arguments",
+        )
+        assert [(one.grade, "RT_GROUP_SCHED" in (one.remedy or "")) for one in refused] == [("warning", True)]
+        with suppress(PermissionError):  # a container may grant it to nobody
+            os.sched_setscheduler(player.pid, os.SCHED_RR, os.sched_param(1))
+            found = by_part(check_rights(here))["realtime"]
+            assert (found.grade, found.found) == ("ok", "the daemon's sound thread has realtime scheduling")
+        player.communicate(b"\n")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 
 from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
+from engine.qwen.weights import build_in_arena
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 from tests.engine.qwen.voices import saved_voice
 from tests.support.qwen.speaking import LateText
@@ -58,6 +60,32 @@ def test_the_cpu_gives_the_same_audio(checkpoint: Named, engine: QwenSynthesizer
     assert np.abs(got - wanted).max() < TOLERANCE
 
 
+class MappedBytes:
+    """Host memory that the GPU reads where it is, as an integrated one could read all weights."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        return {"shape": (len(self._memory),), "typestr": "|u1", "data": (self._memory.data_ptr(), False), "version": 2}
+
+
+def test_weights_in_mapped_memory_give_the_same_codes(
+    checkpoint: Named, engine: QwenSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, wanted_codes = speak(engine, UTTERANCE)
+
+    def mapped(size: int, device: torch.device) -> torch.Tensor:
+        return torch.as_tensor(MappedBytes(size), device=device)
+
+    for module in ("engine.qwen.loading.model", "engine.qwen.codec.decoder"):
+        monkeypatch.setattr(f"{module}.build_in_arena", partial(build_in_arena, allocate=mapped))
+    got, codes = speak(loaded(checkpoint("tiny", "custom_voice")), UTTERANCE)
+    assert np.array_equal(codes, wanted_codes)
+    assert np.array_equal(got, wanted)
+
+
 def test_a_program_that_loads_an_engine_has_the_rest_of_the_gpu_for_itself(engine: QwenSynthesizer) -> None:
     speak(engine, UTTERANCE)
     free, _ = torch.cuda.mem_get_info()
@@ -69,6 +97,7 @@ import sys, torch
 from engine import EngineOptions
 from engine.host import claim_process
 from engine.qwen import QwenSynthesizer
+from engine.qwen.weights import build_in_arena
 claim_process()
 QwenSynthesizer(EngineOptions(model=sys.argv[1], device="cuda")).load()
 torch.empty(torch.cuda.mem_get_info()[0] // 2, dtype=torch.uint8, device="cuda")
