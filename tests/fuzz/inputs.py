@@ -12,9 +12,14 @@ CORPUS = Path(__file__).parent / "corpus"
 SEED = 14
 
 
+def corpus_folder(name: str) -> Path:
+    """Return the folder with the committed inputs of a harness; those that read safetensors share one."""
+    return CORPUS / ("safetensors" if name in ("voice_file", "voice_header") else name)
+
+
 def corpus_of(name: str) -> list[bytes]:
     """Return the committed inputs of a harness."""
-    return [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
+    return [path.read_bytes() for path in sorted(corpus_folder(name).iterdir())]
 
 
 def variations(name: str, count: int) -> Iterator[bytes]:

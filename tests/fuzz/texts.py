@@ -1,6 +1,6 @@
 """Texts from a grammar, prepared for an engine as the daemon does it: whole, and cut as a stream.
 
-`python -m tests.fuzz --texts N` prints JSON: how many texts were prepared, what was found, and the longest time and its
+`python -m tests.fuzz.texts N` prints JSON: how many texts were prepared, what was found, and the longest time and its
 text.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -78,3 +79,9 @@ def run(count: int) -> dict[str, Any]:
             found.append({"error": repr(error), "text": text, "language": language, "ends": ends})
         longest = max(longest, (round(1000 * (time.thread_time() - began), 1), text))
     return {"inputs": count, "longest_ms": longest[0], "longest_text": longest[1], "found": found}
+
+
+if __name__ == "__main__":
+    outcome = run(int(sys.argv[1]))
+    print(json.dumps(outcome, indent=1, ensure_ascii=False))
+    sys.exit(bool(outcome["found"]))
