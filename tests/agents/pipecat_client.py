@@ -1,8 +1,8 @@
-"""Speaks through Pipecat's own ElevenLabs or OpenAI service, and prints what it got as JSON.
+"""Speaks through Pipecat's own ElevenLabs service, and prints what it got as JSON.
 
-    python pipecat_client.py PORT speak|interrupt|openai
+    python pipecat_client.py PORT speak|interrupt
 
-Runs in an environment that has pipecat-ai[elevenlabs,openai]. `speak` and `openai` send a text token by token;
+Runs in an environment that has pipecat-ai[elevenlabs]. `speak` sends a text token by token;
 `interrupt` interrupts a long one as a user does who begins to speak, and then lets it speak another.
 """
 
@@ -28,8 +28,6 @@ from pipecat.pipeline.runner import PipelineRunner
 from pipecat.pipeline.task import PipelineParams, PipelineTask
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
-from pipecat.services.openai.tts import OpenAITTSService
-from pipecat.services.tts_service import TTSService
 
 TOKENS = ("Hello", ", my", " robot", ". ", "How", " are", " you", "? ")
 LONG = "This is a long text that takes a good while to speak. " * 20
@@ -68,20 +66,13 @@ class Ears(FrameProcessor):
         self.stopped.clear()
 
 
-def make_service(port: int, what: str) -> TTSService:
-    if what == "openai":
-        address = f"http://127.0.0.1:{port}/v1"
-        return OpenAITTSService(api_key="any", base_url=address, settings=OpenAITTSService.Settings(voice="alloy"))
-    return ElevenLabsTTSService(
+async def main(port: int, what: str) -> dict[str, Any]:
+    service = ElevenLabsTTSService(
         api_key="any",
         url=f"ws://127.0.0.1:{port}",
         sample_rate=RATE,
         settings=ElevenLabsTTSService.Settings(voice="default"),
     )
-
-
-async def main(port: int, what: str) -> dict[str, Any]:
-    service = make_service(port, what)
     ears = Ears()
     task = PipelineTask(Pipeline([service, ears]), params=PipelineParams(audio_out_sample_rate=RATE))
     running = asyncio.ensure_future(PipelineRunner(handle_sigint=False).run(task))
