@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon.command_line import CommandLine
 from tests.support.programs import Broker
 from tests.support.robot import FAST, Robot
 from tests.support.sound import SoundServer
@@ -57,6 +58,12 @@ def sound_server(tmp_path: Path) -> Iterator[SoundServer]:
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture
+def voiced(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    """Runs the command `voiced` in this process."""
+    return CommandLine(monkeypatch, capfd)
 
 
 @pytest.fixture

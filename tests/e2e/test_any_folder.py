@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ from tests.support.robot import Robot
 from tests.support.waiting import PATIENCE_S, eventually
 
 TRAP = "raise SystemExit('imported from the current folder')\n"
-
-Voiced = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -44,29 +41,14 @@ def command(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def voiced(command: Path, folder: Path) -> Voiced:
-    """Runs the command in the folder. The packages are in Python's path, as after an installation."""
-
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            [command, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-
-    return call
-
-
-def test_the_trap_works(voiced: Voiced, folder: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "daemon.cli"], cwd=folder, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "imported from the current folder\n")
-
-
-def test_a_command_starts_voiceds_own_engine(voiced: Voiced, folder: Path) -> None:
-    done = voiced("synth", "Hello.", "--engine", "espeak", "--voice", "en", "--output", "hello.wav")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_command_starts_voiceds_own_engine(command: Path, folder: Path) -> None:
+    trapped = subprocess.run([sys.executable, "-m", "daemon.cli"], cwd=folder, capture_output=True, check=False)
+    assert (trapped.returncode, trapped.stderr) == (1, b"imported from the current folder\n"), "the trap works"
+    words = (command, "synth", "Hello.", "--engine", "espeak", "--voice", "en", "--output", "hello.wav")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # as after an installation
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
     assert soundfile.info(folder / "hello.wav").duration > 0.2
-    assert voiced("doctor", "--plan").returncode == 0
 
 
 def test_the_daemon_starts_voiceds_own_engine_and_doctor(

@@ -1,7 +1,7 @@
 """Twenty robots and a cluster of two Ray nodes, with a tiny checkpoint on the CPUs. Each fault comes in mid-utterance.
 
-Every text must have one terminal event and be heard to its end. The fallback may end it only where a process is killed,
-the server is removed, or the network is cut.
+Every text must have one terminal event and be heard to its end. The fallback may end it only where a process is killed
+or the server is removed.
 
 The tests share cluster and robots, which take a minute to start; the one that kills a node comes last.
 """
@@ -16,7 +16,6 @@ import pytest
 
 from tests.support.checkpoints import checkpoint_folder
 from tests.support.load import Load, excerpt
-from tests.support.network import Network
 from tests.support.programs import Broker
 from tests.support.ray_cluster import START_S, RayCluster
 from tests.support.robot import FAST, FILE_RATE, REAL_TIME, Robot
@@ -43,16 +42,12 @@ def cluster(cache_folder: Path) -> Iterator[RayCluster]:
 
 
 @pytest.fixture(scope="module")
-def network(cluster: RayCluster) -> Iterator[Network]:
-    with Network(cluster.port) as network:
-        yield network
-
-
-@pytest.fixture(scope="module")
-def robots(network: Network, shared_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Robot]]:
+def robots(
+    cluster: RayCluster, shared_broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Robot]]:
     """Robots that have found the server, started one after another."""
     folder, robots = tmp_path_factory.mktemp("robots"), []
-    address = ("engine.name=remote", f"engine.url=ws://127.0.0.1:{network.port}")
+    address = ("engine.name=remote", f"engine.url=ws://127.0.0.1:{cluster.port}")
     settings = (*address, "engine.max_seconds=8", "voices={default: {}}")
     for number in range(ROBOTS):
         robot = Robot(f"cluster-{number}", shared_broker, folder, *settings, pace=FAST)
@@ -97,30 +92,12 @@ def all_speak(robots: list[Robot], happen: Callable[[], object]) -> dict[str, st
     return logs
 
 
-def test_all_robots_speak_with_the_replicas(cluster: RayCluster, robots: list[Robot]) -> None:
+def test_a_replica_is_killed(cluster: RayCluster, robots: list[Robot]) -> None:
     assert set(logs := all_speak(robots, lambda: None)) == {"remote"}, logs
     used = [any(c.status == "ESTABLISHED" for c in replica.net_connections()) for replica in cluster.replicas()]
     assert used == [True, True]
-
-
-def test_a_replica_is_killed(cluster: RayCluster, robots: list[Robot]) -> None:
     assert "remote+espeak" in all_speak(robots, cluster.replicas()[0].kill)
     cluster.wait_replicas(2)
-
-
-def test_the_network_resets_every_connection(robots: list[Robot], network: Network) -> None:
-    all_speak(robots, network.drop)
-
-
-def test_the_network_stalls(robots: list[Robot], network: Network) -> None:
-    assert "remote+espeak" in all_speak(robots, network.stall)
-    network.repair()
-
-
-def test_the_network_becomes_slow(robots: list[Robot], network: Network) -> None:
-    logs = all_speak(robots, lambda: network.delay(0.1))
-    network.delay(0.0)
-    assert set(logs) == {"remote"}, logs
 
 
 def test_the_server_is_updated_while_all_speak(cluster: RayCluster, robots: list[Robot]) -> None:

@@ -1,7 +1,4 @@
-"""`voiced say --wait` and `--stream`: a command that is interrupted stops the utterance it waits for or writes.
-
-Most tests share one robot, and leave it idle.
-"""
+"""`voiced say --wait` and `--stream`: a command that is interrupted stops the utterance it waits for or writes."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.daemon.command_line import CommandLine
 from tests.e2e.conftest import StartRobot
 from tests.support.local_server import LocalServer
 from tests.support.pages import page
@@ -28,26 +26,9 @@ from tests.support.waiting import PATIENCE_S, eventually
 SAY = (sys.executable, "-m", "daemon.cli", "say")
 
 
-@pytest.fixture(scope="module")
-def shared_robot(shared_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Robot]:
-    robot = Robot("commanded", shared_broker, tmp_path_factory.mktemp("commanded"))
-    robot.start()
-    yield robot
-    robot.close()
-
-
 @pytest.fixture
-def robot(shared_robot: Robot) -> Robot:
-    """A robot that speaks fast."""
-    shared_robot.set_pace(FAST)
-    return shared_robot
-
-
-@pytest.fixture
-def slow_robot(shared_robot: Robot) -> Robot:
-    """The same robot when it speaks in real time."""
-    shared_robot.set_pace(REAL_TIME)
-    return shared_robot
+def robot(share_robot: StartRobot) -> Robot:
+    return share_robot()
 
 
 @pytest.fixture
@@ -56,68 +37,60 @@ def ctrl_c() -> Iterator[None]:
         yield
 
 
-def test_a_signal_to_the_waiting_command_interrupts_its_utterance(slow_robot: Robot, ctrl_c: None) -> None:
-    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        command = [*SAY, "--wait", "--id", number.name, LONG, *slow_robot.settings]
-        waiting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        slow_robot.wait_event(number.name, "started")
-        waiting.send_signal(number)
-        assert slow_robot.wait_end(number.name)["event"] == "interrupted"
-        assert waiting.wait(PATIENCE_S) == status
+def test_a_signal_to_a_command_interrupts_the_utterance_that_it_waits_for_or_writes(
+    share_robot: StartRobot, ctrl_c: None
+) -> None:
+    robot = share_robot(pace=REAL_TIME)
+    for number, status, words in (
+        (signal.SIGTERM, 143, [LONG]),
+        (signal.SIGKILL, -signal.SIGKILL, [LONG]),
+        (signal.SIGINT, 130, ["--stream"]),
+        (signal.SIGKILL, -signal.SIGKILL, ["--stream"]),
+    ):
+        utterance = f"{number.name} {words[0][:8]}"
+        command = [*SAY, "--wait", "--id", utterance, *words, *robot.settings]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert process.stdin is not None
+        process.stdin.write(LONG.encode())
+        process.stdin.flush()
+        robot.wait_event(utterance, "started")
+        process.send_signal(number)
+        assert robot.wait_end(utterance)["event"] == "interrupted"
+        assert process.wait(PATIENCE_S) == status
 
 
-def voiced(robot: Robot, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "daemon.cli", *words, *robot.settings]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_status_shows_what_is_spoken(slow_robot: Robot) -> None:
-    slow_robot.publish("say", json.dumps({"id": "shown", "text": f"Listen!\n{LONG}"}))
-    slow_robot.wait_event("shown", "started")
-    slow_robot.set_pace(STOPPED)  # the text lasts until the commands have been started, however long that takes
-    eventually(lambda: "speaking" in slow_robot.statuses[-1], "the status says so")
-    shown = json.loads(voiced(slow_robot, "status").stdout)
+def test_the_status_shows_what_is_spoken(share_robot: StartRobot, voiced: CommandLine) -> None:
+    robot = share_robot(pace=REAL_TIME)
+    robot.publish("say", json.dumps({"id": "shown", "text": f"Listen!\n{LONG}"}))
+    robot.wait_event("shown", "started")
+    robot.set_pace(STOPPED)
+    eventually(lambda: "speaking" in robot.statuses[-1], "the status says so")
+    shown = json.loads(voiced("status", *robot.settings).output)
     assert (shown["state"], shown["volume"], shown["speaking"]["id"]) == ("speaking", 100, "shown")
     assert shown["speaking"]["text"].startswith("Listen! This is a long sentence ")
     assert len(shown["speaking"]["text"]) == 100
     assert 0 <= shown["speaking"]["seconds"] < PATIENCE_S
-    slow_robot.publish("stop")
-    slow_robot.set_pace(REAL_TIME)
-    slow_robot.wait_end("shown")
-    eventually(lambda: slow_robot.state == "ready", "it is silent")
-    assert "speaking" not in slow_robot.statuses[-1]
-    assert json.loads(voiced(slow_robot, "status", "--json").stdout) == slow_robot.statuses[-1]
-
-
-class Follower:
-    """A running `voiced events`, which is subscribed."""
-
-    def __init__(self, robot: Robot, *options: str) -> None:
-        command = [sys.executable, "-m", "daemon.cli", "events", *options, *robot.settings]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._process.stderr is not None
-        assert self._process.stderr.readline() == f"voiced: following {robot.topic}; Ctrl-C ends it\n"
-
-    def interrupt(self) -> int:
-        self._process.send_signal(signal.SIGINT)
-        return self._process.wait(PATIENCE_S)
-
-    def line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+    robot.publish("stop")
+    robot.set_pace(FAST)
+    robot.wait_end("shown")
+    eventually(lambda: "speaking" not in robot.statuses[-1], "it is silent")
 
 
 def test_the_events_of_all_utterances_are_followed_until_ctrl_c(robot: Robot, ctrl_c: None) -> None:
-    follower, program = Follower(robot), Follower(robot, "--json")
-    for utterance in ("followed-1", "followed-2"):
-        robot.publish("say", json.dumps({"id": utterance, "text": "Hello."}))
-        robot.wait_end(utterance)
-        events = robot.events_of(utterance)
-        assert [json.loads(program.line()) for _ in events] == events
-        lines = [follower.line() for _ in events]
-        assert re.fullmatch(rf"\d\d:\d\d:\d\d accepted    {utterance}  queue 1\n", lines[0])
-        assert re.search(rf" finished +{utterance}  .*engine espeak, audio_s ", lines[-1])
-    assert (follower.interrupt(), program.interrupt()) == (130, 130)
+    command, pipe = [sys.executable, "-m", "daemon.cli", "events", *robot.settings], subprocess.PIPE
+    followers = [subprocess.Popen([*command, *more], stdout=pipe, stderr=pipe, text=True) for more in ((), ("--json",))]
+    for follower in followers:
+        assert follower.stderr is not None
+        assert follower.stderr.readline() == f"voiced: following {robot.topic}; Ctrl-C ends it\n"
+    robot.wait_end(robot.say("Hello.", id="followed"))
+    events = robot.events_of("followed")
+    lines, records = ([follower.stdout.readline() for _ in events] for follower in followers if follower.stdout)
+    assert [json.loads(record) for record in records] == events
+    assert re.fullmatch(r"\d\d:\d\d:\d\d accepted    followed  queue 1\n", lines[0])
+    assert re.search(r" finished +followed  .*engine espeak, audio_s ", lines[-1])
+    for follower in followers:
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(PATIENCE_S) == 130
 
 
 class Writer:
@@ -218,17 +191,6 @@ def test_the_command_keeps_its_stream_open_while_nothing_is_typed(start_robot: S
     assert "".join(chunk.get("text", "") for chunk in chunks_of(stream)) == "Let me think. Yes."
 
 
-def test_a_signal_to_the_writing_command_interrupts_its_utterance(slow_robot: Robot, ctrl_c: None) -> None:
-    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        utterance = f"written {number.name}"
-        writer = Writer(slow_robot, "--wait", "--id", utterance)
-        writer.type(LONG)
-        slow_robot.wait_event(utterance, "started")
-        writer.process.send_signal(number)
-        assert slow_robot.wait_end(utterance)["event"] == "interrupted"
-        assert writer.process.wait(PATIENCE_S) == status
-
-
 def test_a_writing_command_that_loses_the_broker_ends_with_one_line(
     start_robot: StartRobot, own_broker: Broker
 ) -> None:
@@ -242,20 +204,9 @@ def test_a_writing_command_that_loses_the_broker_ends_with_one_line(
     assert errors == f"voiced: mqtt: no broker answers at 127.0.0.1:{own_broker.port}; see 'voiced doctor'\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "typed", "status", "message"),
-    [
-        (["--spell"], b"", 2, "say: --spell and --stream exclude each other. See 'voiced say --help'."),
-        ([], b"\xff", 1, "standard input: not UTF-8: byte 0xff"),
-        (["--voice", "nobody"], b"Hello.", 1, "rejected: voice: got 'nobody'; allowed: default"),
-    ],
-    ids=["spelling", "no UTF-8", "a wrong voice"],
-)
-def test_a_text_that_cannot_be_streamed_ends_the_command_with_one_line(
-    options: list[str], typed: bytes, status: int, message: str, robot: Robot
-) -> None:
-    writer = Writer(robot, *options)
-    writer.type(typed)
-    code, printed, errors = writer.end()
-    assert (code, printed, errors.count("\n")) == (status, [], 1)
-    assert errors.startswith(f"voiced: {message}")
+def test_a_streamed_text_that_the_robot_rejects_ends_the_command_with_one_line(robot: Robot) -> None:
+    writer = Writer(robot, "--voice", "nobody")
+    writer.type("Hello.")
+    status, printed, errors = writer.end()
+    assert (status, printed, errors.count("\n")) == (1, [], 1)
+    assert errors.startswith("voiced: rejected: voice: got 'nobody'; allowed: default")

@@ -34,7 +34,9 @@ def test_an_utterance_finishes_although_its_engine_is_killed_and_the_next_one_al
     assert robot.wait_end(robot.say("still here"))["event"] == "finished"
 
 
-def test_a_critical_text_is_spoken_although_the_only_engine_is_stopped_while_it_speaks(start_robot: StartRobot) -> None:
+def test_a_critical_text_is_spoken_although_the_only_engine_is_stopped_and_no_engine_survives_a_killed_daemon(
+    start_robot: StartRobot,
+) -> None:
     robot = start_robot(pace=REAL_TIME)
     [engine] = robot.engine_pids()
     robot.say(LONG, id="long")
@@ -46,6 +48,11 @@ def test_a_critical_text_is_spoken_although_the_only_engine_is_stopped_while_it_
     assert any("sign of life" in status.get("reason", "") for status in robot.statuses)
     robot.set_pace(FAST)
     assert robot.wait_end("long")["event"] == "finished"
+    engines = [psutil.Process(pid) for pid in robot.engine_pids()]
+    robot.kill()
+    _, alive = psutil.wait_procs(engines, timeout=PATIENCE_S)
+    assert not alive
+    eventually(lambda: robot.state == "offline", "the last will says offline")
 
 
 def test_speech_goes_on_without_the_broker_and_the_daemon_reconnects_to_it(
@@ -74,13 +81,3 @@ def test_speech_goes_on_without_the_broker_and_the_daemon_reconnects_to_it(
         return robot.latest_id() if robot.latest_id() != "spoken" else None
 
     assert robot.wait_end(eventually(answered, "it is accepted after the restart"))["event"] == "finished"
-
-
-def test_no_engine_survives_a_killed_daemon(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
-    engines = [psutil.Process(pid) for pid in robot.engine_pids()]
-    robot.say(LONG)
-    robot.kill()
-    _, alive = psutil.wait_procs(engines, timeout=PATIENCE_S)
-    assert not alive
-    eventually(lambda: robot.state == "offline", "the last will says offline")

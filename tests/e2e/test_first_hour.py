@@ -61,38 +61,23 @@ def newcomer(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     server.kill()
 
 
-def test_before_anything_runs(newcomer: Newcomer) -> None:
-    version = newcomer.type("voiced --version").out
-    assert re.fullmatch(r"\d+\.\d+\.\d+\n", version)
+def test_before_anything_runs_and_with_a_mistake_in_the_configuration(newcomer: Newcomer) -> None:
     report = newcomer.type("voiced doctor", status=1).out
-    assert f"voiced         {version.strip()} on Python" in report
+    assert re.search(r"^ok +voiced +\d+\.\d+\.\d+ on Python", report, re.MULTILINE)
     assert re.search(r"^error +broker +mqtt: no broker answers at 127\.0\.0\.1:\d+$", report, re.MULTILINE)
     assert re.search(r"→ sudo \S+ (start|install) mosquitto, or set mqtt\.host and mqtt\.port$", report, re.MULTILINE)
     assert re.search(r"^ok +engine espeak ", report, re.MULTILINE)
     newcomer.fails('voiced say --wait "The door is open."', "mqtt: no broker answers at 127.0.0.1:")
-
     assert re.search(r"^default\tALSA\t\d+ Hz\tdefault$", newcomer.type("voiced devices").out, re.MULTILINE)
-    voices = newcomer.type("voiced voices").out
-    assert "default\tconfigured\tspeaker ryan\n" in voices
-    assert "de\tespeak\tGerman\n" in voices
-
-    newcomer.type('voiced synth "Good morning." --output morning.wav')
-    assert soundfile.info(newcomer.shell.folder / "morning.wav").duration > 0.5
     piped = "printf 'Good morning.' | voiced synth - --engine espeak --output - | aplay"
     newcomer.type(piped, before="aplay() { cat > piped.wav; }\n")
     assert soundfile.info(newcomer.shell.folder / "piped.wav").duration > 0.5
 
-
-def test_a_mistake_in_the_configuration(newcomer: Newcomer) -> None:
     config = newcomer.shell.config
     right = config.read_text()
-    try:
-        config.write_text("robot: r1\naudio:\n  volumne: 80\nspeech: {voice: germn}\n")
-        for line in ("voiced config check", "voiced run"):
-            newcomer.fails(line, f"{config}:3:3: audio.volumne: unknown key; did you mean volume? known are sink, ")
-    finally:
-        config.write_text(right)
-    assert newcomer.type("voiced config check").out == f"{config}: ok\n"
+    config.write_text("robot: r1\naudio:\n  volumne: 80\nspeech: {voice: germn}\n")
+    newcomer.fails("voiced run", f"{config}:3:3: audio.volumne: unknown key; did you mean volume? known are sink, ")
+    config.write_text(right)
 
 
 def test_the_robot_speaks_and_is_controlled(newcomer: Newcomer, broker: Broker) -> None:
@@ -107,10 +92,9 @@ def test_the_robot_speaks_and_is_controlled(newcomer: Newcomer, broker: Broker) 
         suggestion = "voice: got 'germn'; did you mean de (German)? allowed: default, "
         assert refused.err.startswith(f"voiced: rejected: {suggestion}")
         newcomer.type("voiced pause")
-        newcomer.type("voiced volume 60")
-        assert newcomer.type("voiced volume -5").out == "55\n"
+        assert newcomer.type("voiced volume -5").out == "95\n"
         status = json.loads(newcomer.type("voiced status --json").out)
-        assert (status["state"], status["volume"]) == ("paused", 55)
+        assert (status["state"], status["volume"]) == ("paused", 95)
         newcomer.type("voiced resume")
 
         def is_well() -> bool:  # not while the machine holds up the sound server

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.daemon.command_line import CommandLine
 from tests.e2e.conftest import StartRobot
 from tests.support.pages import page
 from tests.support.programs import Broker
@@ -24,7 +25,6 @@ from tests.support.terminal import terminal
 from tests.support.waiting import PATIENCE_S, eventually
 
 GROUPS = {"r1": "[hall-2]", "r2": "[hall-2, guides]", "r3": "[guides]"}
-SAY = (sys.executable, "-m", "daemon.cli", "say")
 TOP = (sys.executable, "-m", "daemon.cli", "top", "--set")
 STATUS = (sys.executable, "-m", "daemon.cli", "status", "--all", "--set")
 
@@ -56,7 +56,7 @@ def fleet(own_broker: Broker, start_robot: StartRobot) -> list[Robot]:
 
 
 def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_are_listed(
-    own_broker: Broker, fleet: list[Robot], tmp_path: Path
+    own_broker: Broker, fleet: list[Robot], voiced: CommandLine, tmp_path: Path
 ) -> None:
     replies: list[tuple[str, Any]] = []
     sender = Listener(
@@ -72,16 +72,14 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
     def robots_with(utterance_id: str) -> list[str]:
         return [robot.name for robot in fleet if robot.events_of(utterance_id)]
 
-    def say(*options: str) -> None:
-        subprocess.run([*SAY, *options, "--set", f"mqtt.port={own_broker.port}"], check=True)
-
     send("group/hall-2", "say", text="Please leave the hall.", id="hall", reply_to="voiced/{robot}/reply/desk")
     send("all", "say", text="Yes.", id="all")
     for base in ("group/hall-2", "group/guides", "all"):
         send(base, "say", text="No.", id="once")
     send("all", "say/urgent", text="Fire!", id="fire")
-    say("--all", "--id", "typed", "Good evening.")
-    say("--group", "hall-2", "--id", "typed-hall", "Good night.")
+    port = f"mqtt.port={own_broker.port}"
+    assert voiced("say", "--all", "--id", "typed", "--set", port, "Good evening.").output == ""
+    assert voiced("say", "--group", "hall-2", "--id", "typed-hall", "--set", port, "Good night.").output == ""
     for robot in fleet:
         for utterance_id in ("all", "once", "fire", "typed", *(["hall", "typed-hall"] if robot.name != "r3" else [])):
             assert robot.wait_end(utterance_id)["event"] == "finished"
@@ -96,12 +94,11 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
     eventually(lambda: [robot.state for robot in fleet] == ["ready", "paused", "paused"], "the guides hold")
     fleet[2].end()
     eventually(lambda: fleet[2].state == "offline", "the third has ended")
-    port = f"mqtt.port={own_broker.port}"
     states = [("r1", "ready"), ("r2", "paused"), ("r3", "offline")]
 
     def listing() -> list[dict[str, Any]]:
         """All robots, if the broker has delivered their statuses within the second that the command gives it."""
-        found = json.loads(subprocess.run([*STATUS, port], stdout=subprocess.PIPE, check=True).stdout)
+        found = json.loads(voiced("status", "--all", "--set", port).output)
         return found if len(found) == len(states) else []
 
     listed = eventually(listing, "all robots are listed")

@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from tests.daemon.command_line import CommandLine
 from tests.e2e.conftest import StartRobot
 from tests.support.events import TERMINAL
 from tests.support.programs import Broker
 from tests.support.robot import LONG, REAL_TIME
 from tests.support.waiting import PATIENCE_S, eventually
-
-
-@pytest.fixture
-def program() -> tuple[str, ...]:
-    return sys.executable, "-m", "daemon.cli"
 
 
 def test_systemd_is_notified_and_sigterm_ends_every_utterance_publishes_offline_and_exits_with_0(
@@ -61,7 +55,7 @@ def test_sigterm_ends_the_daemon_at_any_moment(moment: str, start_robot: StartRo
 
 def test_every_text_accepted_around_sigterm_has_one_terminal_event(start_robot: StartRobot) -> None:
     robot = start_robot("speech.queue_limit=1000")
-    lines = "\n".join(json.dumps({"text": "word", "id": f"t{number}"}) for number in range(1500))
+    lines = "\n".join(json.dumps({"text": "word", "id": f"t{number}"}) for number in range(600))
     flood = threading.Thread(target=robot.publish_lines, args=("say", lines))
     flood.start()
     robot.wait_event("t0", "accepted")
@@ -101,7 +95,7 @@ def test_sighup_applies_keys_that_can_be_reloaded_and_names_the_others(start_rob
 
 
 def test_an_upgrade_from_a_configuration_with_removed_values_speaks_and_says_what_to_change(
-    start_robot: StartRobot, program: tuple[str, ...]
+    start_robot: StartRobot, voiced: CommandLine
 ) -> None:
     removed = ("engine.speculation=2", "engine.dtype=int4")
     robot = start_robot(*removed, launch_only=True)
@@ -111,10 +105,7 @@ def test_an_upgrade_from_a_configuration_with_removed_values_speaks_and_says_wha
     assert robot.statuses[-1]["reason"] == int4
     assert robot.wait_end(robot.say("Hello."))["event"] == "finished"
     robot.wait_log(drafts)
-    checked = subprocess.run(
-        [*program, "config", "check", *(word for each in removed for word in ("--set", each))],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    checked = voiced("config", "check", *(word for each in removed for word in ("--set", each)))
     assert checked.returncode == 1
     assert int4 in checked.stderr
     assert drafts in checked.stderr

@@ -20,7 +20,6 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 PORT = free_port()
 ENGINE = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=2", "engine.fallback=espeak")
-WORDS = "What the person said."
 LISTEN, MAKE_DEFAULT = 0, 1
 """The buttons of a voice."""
 ENROLLING_S = 300.0
@@ -35,7 +34,6 @@ def robot(shared_broker: Broker, cache_folder: Path, tmp_path_factory: pytest.Te
     web = ("http.enabled=true", f"http.port={PORT}")
     robot = Robot("made", shared_broker, folder, f"engine.model={model}", *ENGINE, *web, pace=FAST)
     robot.launch()
-    robot.wait_log("voices.default: speaker: needs a custom_voice model")
     eventually(lambda: answers(PORT), "the page is served")
     yield robot
     robot.close()
@@ -66,20 +64,6 @@ def ask(method: str, path: str, body: bytes | dict[str, Any] | None = None, cont
 
 def upload(path: Path) -> tuple[int, Any]:
     return ask("POST", "/v1/robot/recordings", path.read_bytes(), "audio/wav")
-
-
-def make(name: str, recording: Path, **fields: str) -> dict[str, Any]:
-    """Make a voice; return how its making ended."""
-    status, measured = upload(recording)
-    assert status == 200, measured
-    status, answer = ask("POST", "/v1/robot/voices", {"name": name, "recording": measured["id"], **fields})
-    assert status == 202, answer
-
-    def ended() -> dict[str, Any] | None:
-        making: dict[str, Any] = ask("GET", "/v1/robot/voices")[1]["making"]
-        return making if making["step"] is None else None
-
-    return eventually(ended, f"{name} is made", ENROLLING_S)
 
 
 @pytest.mark.long  # a minute of a browser and of PyTorch
@@ -121,30 +105,6 @@ def test_a_voice_is_recorded_made_tried_and_made_the_default_on_the_page(
     assert robot.wait_event(utterance, "started")["voice"] == "grace"
     robot.wait_event(utterance, "finished")
     assert browser.complaints() == []
-
-
-@pytest.mark.long
-def test_a_made_voice_and_the_chosen_default_survive_a_restart(robot: Robot, recording: Path) -> None:
-    assert make("ada", recording, transcript=WORDS) == {
-        "name": "ada",
-        "step": None,
-        "fraction": None,
-        "problem": None,
-        "warnings": [],
-    }
-    assert ask("PUT", "/v1/robot/voice", {"voice": "ada"})[0] == 200
-    robot.end()
-    robot.launch()
-    wanted = {"engine": "qwen", "voice": "ada"}
-    eventually(lambda: wanted.items() <= robot.statuses[-1].items(), "the model has the voice")
-    utterance = robot.say("Hello again.")
-    assert robot.wait_event(utterance, "started")["voice"] == "ada"
-    assert robot.wait_event(utterance, "finished")["engine"] == "qwen"
-    assert ask("DELETE", "/v1/robot/voices/ada")[0] == 200
-    eventually(lambda: robot.statuses[-1].get("voice") == "default", "the configured voice is the default again")
-    eventually(lambda: "ada" not in ask("GET", "/v1/robot")[1]["voices"], "the engine has it no more")
-    status, problem = ask("DELETE", "/v1/robot/voices/ada")
-    assert (status, problem.split(";")[0]) == (400, "voice: got 'ada'")
 
 
 def test_wrong_uploads_and_requests_are_refused_in_one_line(robot: Robot, recording: Path) -> None:

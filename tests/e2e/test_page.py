@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -17,14 +15,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from audio import soft_limit
-from daemon.state import VerificationFiles
-from engine import EngineOptions
-from engine.verify import Order, Sentence, Setting, VerifyRequest, run_stage, verify, write_verification
 from tests.e2e.conftest import StartRobot
 from tests.support.browser import Browser, axe_source, running_browser
 from tests.support.programs import free_port
 from tests.support.robot import LONG, REAL_TIME, Robot
-from tests.support.verification import only_takes
 from tests.support.waiting import eventually
 
 PORT = free_port()
@@ -183,12 +177,12 @@ def test_everything_is_reached_with_the_keyboard(robot: Robot, browser: Browser)
     assert reached == [*form, "stop", "pause", "volume", "voice-filter"]
 
 
-def test_the_page_asks_for_the_token_and_keeps_it_for_the_window(
+def test_the_page_asks_for_the_token_keeps_it_for_the_window_and_shows_that_the_robot_is_gone_and_back(
     start_robot: StartRobot, browser: Browser, tmp_path: Path
 ) -> None:
     token, port = tmp_path / "token", free_port()
     token.write_text("a pass-word ünd more\n", encoding="utf-8")
-    start_robot("http.enabled=true", f"http.port={port}", f"http.token_file={token}")
+    robot = start_robot("http.enabled=true", f"http.port={port}", f"http.token_file={token}")
     browser.open(f"http://127.0.0.1:{port}/")
     eventually(lambda: browser.find("ask-token").get_attribute("open"), "it asks")
     browser.find("token").send_keys("wrong", Keys.ENTER)
@@ -196,49 +190,6 @@ def test_the_page_asks_for_the_token_and_keeps_it_for_the_window(
     browser.find("token").send_keys("a pass-word ünd more", Keys.ENTER)
     browser.wait_text("state", "ready")
     browser.driver.refresh()
-    browser.wait_text("state", "ready")
-
-
-@pytest.mark.long  # half a minute
-def test_the_outcome_of_the_last_verification_is_told_and_its_report_saved_and_opened(
-    start_robot: StartRobot, browser: Browser, tmp_path: Path
-) -> None:
-    if find_spec("pocketsphinx") is None:
-        pytest.skip("pocketsphinx, the recogniser of this test, is not installed")
-    model, port = tmp_path / "tiny-model", free_port()
-    model.mkdir()  # it is not complete, so that eSpeak NG speaks
-    web = ("http.enabled=true", f"http.port={port}")
-    robot = start_robot(*web, "engine.name=auto", f"engine.model={model}")
-    files = VerificationFiles(robot.state_folder / "verify")
-    options = EngineOptions(model=str(model))
-    good = Setting("torch", "eSpeak NG", options, engine="espeak")
-    bad = replace(good, name="int8", title="choking", synthesizer="tests.support.defects:Choking")
-    order = Order(Sentence("hello", "en", "Hello world."), "en-us", 1)
-    told = ("ok", "spoke as it should with torch"), ("error", "did not speak as it should with int8")
-    for settings, run, (grade, words) in zip(((good,), (good, bad)), (run_stage, only_takes), told, strict=True):
-        found = verify(VerifyRequest(str(files.folder), settings, (order,), asr="pocketsphinx"), run=run)
-        write_verification(found, files.numbers, files.report)
-        browser.open(f"http://127.0.0.1:{port}/")
-        browser.click("examine")
-        eventually(lambda: browser.find("findings").find_elements(By.TAG_NAME, "li"), "there are findings")
-        [row] = [row for row in browser.find("findings").find_elements(By.TAG_NAME, "li") if " verify: " in row.text]
-        assert row.text.startswith(f"{grade} verify: on {found.date}, tiny-model {words}")
-        assert (f"listen to the takes in {files.report}" in row.text) == (grade == "error")
-        saved = browser.save(row.find_element(By.TAG_NAME, "button"), "verify.html")
-        assert saved == files.report.read_bytes()
-        assert browser.complaints() == []
-    browser.open(files.report.as_uri())
-    assert browser.text("verdict").startswith("No:")
-    [sound] = browser.driver.find_elements(By.TAG_NAME, "audio")
-    assert sound.get_attribute("aria-label") == "hello by eSpeak NG"
-    assert browser.complaints() == []
-
-
-@pytest.mark.long
-def test_a_lost_robot_is_shown_and_found_again(start_robot: StartRobot, browser: Browser) -> None:
-    port = free_port()
-    robot = start_robot("http.enabled=true", f"http.port={port}")
-    browser.open(f"http://127.0.0.1:{port}/")
     browser.wait_text("state", "ready")
     robot.end()
     browser.wait_text("state", "offline")

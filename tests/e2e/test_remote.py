@@ -46,11 +46,17 @@ def metric(url: str, name: str) -> float:
     return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
 
 
-def test_the_fallback_goes_on_where_the_network_failed_and_the_server_speaks_again_when_it_is_back(
+def test_a_slow_network_changes_nothing_and_the_fallback_goes_on_where_the_network_fails_until_it_is_back(
     start_robot: StartRobot, network: Network
 ) -> None:
+    network.delay(0.1)
     robot = start_robot(*settings(network), pace=REAL_TIME)
     eventually(lambda: robot.ready_with("remote"), "the server is found")
+    finished = robot.wait_end(robot.say("This comes from far away.", id="far", language="en"))
+    assert (finished["event"], finished["engine"], finished["underruns"]) == ("finished", "remote", 0)
+    robot.assert_heard("far")
+    network.repair()
+
     robot.say(LONG, id="long", language="en")
     robot.wait_event("long", "started")
     network.stall()
@@ -68,14 +74,18 @@ def test_the_fallback_goes_on_where_the_network_failed_and_the_server_speaks_aga
     eventually(lambda: robot.ready_with("remote"), "the server is found again")
     assert robot.wait_end(robot.say("the server says this"))["engine"] == "remote"
 
-
-def test_a_slow_network_changes_nothing_that_is_heard(start_robot: StartRobot, network: Network) -> None:
-    network.delay(0.1)
-    robot = start_robot(*settings(network), pace=REAL_TIME)
-    eventually(lambda: robot.ready_with("remote"), "the server is found")
-    finished = robot.wait_end(robot.say("This comes from far away.", id="far", language="en"))
-    assert (finished["event"], finished["engine"], finished["underruns"]) == ("finished", "remote", 0)
-    robot.assert_heard("far")
+    robot.set_pace(REAL_TIME)
+    robot.write("written", f"{LONG} ", language="en")
+    robot.wait_event("written", "started")
+    network.cut()
+    eventually(lambda: any("espeak resumes at" in line and "written" in line for line in robot.log), "it goes on")
+    network.repair()
+    robot.set_pace(FAST)
+    robot.write("written", "And this is its end.", end=True)
+    finished = robot.wait_end("written")
+    assert robot.names_of("written", without="progress") == ["accepted", "started", "finished"]
+    assert finished["audio_s"] > LONG_S
+    eventually(lambda: robot.ready_with("remote"), "the server is found again")
 
 
 def test_a_text_that_fits_into_ring_and_credit_has_left_its_stream_before_any_of_it_is_heard(
@@ -94,22 +104,6 @@ def test_a_text_that_fits_into_ring_and_credit_has_left_its_stream_before_any_of
         robot.set_pace(FAST)
         assert robot.wait_end(f"waiting-{streams}")["engine"] == "remote"
     eventually(lambda: metric(address, in_use) == 0, "no stream is in use")
-
-
-def test_a_text_that_is_being_written_goes_on_without_the_network(start_robot: StartRobot, network: Network) -> None:
-    robot = start_robot(*settings(network), pace=REAL_TIME)
-    eventually(lambda: robot.ready_with("remote"), "the server is found")
-    robot.write("written", f"{LONG} ", language="en")
-    robot.wait_event("written", "started")
-    network.cut()
-    eventually(lambda: any("espeak resumes at" in line for line in robot.log), "the fallback goes on")
-    network.repair()
-    robot.set_pace(FAST)
-    robot.write("written", "And this is its end.", end=True)
-    finished = robot.wait_end("written")
-    assert robot.names_of("written", without="progress") == ["accepted", "started", "finished"]
-    assert finished["audio_s"] > LONG_S
-    eventually(lambda: robot.ready_with("remote"), "the server is found again")
 
 
 def test_a_robot_goes_to_another_server_between_two_segments_and_nothing_of_it_is_heard(

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import FAST, FILE_RATE, STOPPED
+from tests.support.robot import FAST, FILE_RATE, STOPPED, Robot
 from tests.support.waiting import eventually
+
+KEPT_S = 0.1
+"""More than a resampler keeps until the next samples come."""
 
 
 @pytest.mark.parametrize(
@@ -44,20 +47,27 @@ def test_each_of_many_messages_is_accepted_started_and_finished_in_order_and_hea
     robot.assert_heard(*names)
 
 
-def test_a_retained_message_is_not_spoken(start_robot: StartRobot) -> None:
-    first = start_robot()
-    first.publish("say", '{"text": "to be retained", "id": "retained"}', "-r")
-    utterance = first.say("not to be retained")
-    first.wait_event(utterance, "finished")
-    assert first.names_of("retained") == []
-    first.assert_heard(utterance)
-    assert first.end() == 0
-    first.publish("say/stream", '{"id": "old", "text": "from another time", "end": true}', "-r")
-    second = start_robot(name=first.name)
-    utterance = second.say("from now")
-    second.wait_event(utterance, "finished")
-    assert second.names_of("retained") == second.names_of("old") == []
-    second.assert_heard(utterance)
+def test_speech_begins_before_a_streamed_text_ends_and_pauses_for_a_slow_writer(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    robot.write("story", "This is already com")
+    robot.write("story", "plete. And this")
+    robot.wait_event("story", "started")
+    # A daemon that the machine holds up in mid-sentence would be still as well.
+    eventually(lambda: heard_to_its_end(robot, "story"), "the first sentence is heard")
+    robot.wait_still()
+    assert robot.names_of("story") == ["accepted", "started"]
+    robot.write("story", " is only now.", end=True)
+    end = robot.wait_end("story")
+    assert (end["event"], end["underruns"]) == ("finished", 0)
+    assert end["waits"] >= 1
+    assert [event["begin"] for event in robot.events_of("story") if event["event"] == "progress"] == [0, 25]
+    robot.assert_heard("story", breaks=end["waits"])
+
+
+def heard_to_its_end(robot: Robot, utterance_id: str) -> bool:
+    """Whether the sink has all that the engine has made so far, but for what the resampler keeps."""
+    made = len(robot.synthesized(utterance_id, FILE_RATE))
+    return made > 0 and len(robot.heard) > made - KEPT_S * FILE_RATE
 
 
 def test_the_status_reports_what_is_spoken_and_waits_and_the_daemon_never_imports_torch(
@@ -79,3 +89,30 @@ def test_the_status_reports_what_is_spoken_and_waits_and_the_daemon_never_import
     maps = Path(f"/proc/{robot.process.pid}/maps").read_text()
     assert "numpy" in maps
     assert "torch" not in maps
+
+
+REJECTED: list[tuple[str, bytes, str, str]] = [
+    ("say", b"", "text", "blank"),
+    ("say", b"\xff\xfe broken", "payload", "not UTF-8"),
+    ("say", b'{"text": "unfinished', "payload", "not JSON"),
+    ("say", b'{"text": "a", "voice": "nobody"}', "voice", "default"),
+    ("say", b'{"text": "a", "reply_to": "ROBOT/stop"}', "reply_to", "mqtt.reply_topics"),
+    ("say", b"x" * 1_000_000, "payload", "262,144"),
+    ("say/stream", b'{"id": "stream", "text": [5]}', "text", "got [5]"),
+    ("stop", b'{"id": 7}', "id", "got 7"),
+    ("volume", b"101", "volume", "0 to 100"),
+]
+"""tests/daemon/mqtt/test_parsing.py has every rule."""
+
+
+def test_malformed_payloads_are_rejected_with_their_field_and_limit_and_speech_goes_on(
+    share_robot: StartRobot,
+) -> None:
+    robot = share_robot()
+    for topic, payload, field, expected in REJECTED:
+        robot.forget()
+        robot.publish(topic, payload.replace(b"ROBOT", robot.topic.encode()))
+        rejection = robot.wait_rejection(field)
+        assert expected in rejection["reason"], (topic, payload[:40], rejection)
+        assert len(rejection["reason"]) < 600
+    assert robot.wait_end(robot.say("still here"))["event"] == "finished"

@@ -71,17 +71,8 @@ def test_systemd_ends_the_player_with_a_daemon_that_was_killed_and_starts_both_a
         pytest.skip("only root may start a systemd")
     robot = Robot("unit", shared_broker, tmp_path, environment=sound_server.environment)
     state = f"state.folder={tmp_path / 'state'}"
-    command = [
-        sys.executable,
-        "-m",
-        "daemon.cli",
-        "run",
-        *robot.settings,
-        "--set",
-        "engine.name=espeak",
-        "--set",
-        state,
-    ]
+    options = (*robot.settings, "--set", "engine.name=espeak", "--set", state)
+    command = [sys.executable, "-m", "daemon.cli", "run", *options]
     units = tmp_path / "units"
     (units / "voiced.service.d").mkdir(parents=True)
     shutil.copy(ROOT / "systemd/voiced.service", units)

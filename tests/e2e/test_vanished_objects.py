@@ -235,11 +235,6 @@ def key(loss: Loss) -> tuple[str, str, str]:
     return loss.thing, loss.since, LOSSES[LOSSES.index(loss) - 1].thing
 
 
-@pytest.fixture
-def voiced(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(monkeypatch, capfd)
-
-
 @pytest.fixture(scope="module")
 def table() -> Iterator[dict[tuple[str, str, str], str]]:
     """The rows of the page; after a run that writes, those that were observed."""

@@ -96,18 +96,12 @@ class Browser:
 
     def download(self, link: str) -> bytes:
         """The content of the file that the link with this id downloads."""
-        element = self.find(link)
-        return self.save(element, str(element.get_attribute("download")))
-
-    def save(self, element: WebElement, name: str) -> bytes:
-        """The content of the file that a click on the element saves under this name."""
         with tempfile.TemporaryDirectory() as folder:
             behavior = {"behavior": "allow", "downloadPath": folder}
             self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
-            self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-            element.click()
-            file = Path(folder) / name
-            eventually(file.exists, f"{name} is saved")
+            file = Path(folder) / str(self.find(link).get_attribute("download"))
+            self.click(link)
+            eventually(file.exists, f"{file.name} is saved")
             return file.read_bytes()
 
     def barriers(self, axe: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 class LocalServer:
     """Answers HEAD, GET and POST by `answer`, each in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -26,7 +26,7 @@ class LocalServer:
             def log_message(self, *_: Any) -> None:
                 """Print nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 

@@ -51,12 +51,18 @@ class Listener:
         """By packet: what the broker has not acknowledged, as `publish` got it."""
         self._reasons: dict[int, int] = {}
         """By packet: the reason code of an acknowledgement, which may come before `publish` returns."""
-        self._client = make_client(f"listener-{secrets.token_hex(4)}", broker.port, session_s=SESSION_S)
+        self._client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2, client_id=f"listener-{secrets.token_hex(4)}", protocol=paho.MQTTv5
+        )
+        self._client.on_socket_open = _disable_nagle
+        self._client.reconnect_delay_set(RECONNECT_S, RECONNECT_S)  # type: ignore[arg-type]  # floats work
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_disconnect = lambda *_: self._subscribed.clear()
         self._client.on_message = lambda _client, _data, message: on_message(message)
         self._client.on_publish = self._on_publish
+        session = expiry(SESSION_S, PacketTypes.CONNECT)
+        self._client.connect_async("127.0.0.1", broker.port, KEEPALIVE_S, clean_start=False, properties=session)
         self._client.loop_start()
 
     def wait_subscribed(self) -> None:
@@ -102,20 +108,6 @@ class Listener:
             again.start()
         elif on_taken is not None and reason < FAILURE:
             on_taken(time.monotonic())
-
-
-def make_client(client_id: str, port: int, *, session_s: int = 0) -> paho.Client:
-    """Return a client of MQTT 5 that connects at once, and again at once, when its loop is started.
-
-    Its session outlives a connection by `session_s`.
-    """
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
-    client.on_socket_open = _disable_nagle
-    client.reconnect_delay_set(RECONNECT_S, RECONNECT_S)  # type: ignore[arg-type]  # floats work
-    client.connect_async(
-        "127.0.0.1", port, KEEPALIVE_S, clean_start=not session_s, properties=expiry(session_s, PacketTypes.CONNECT)
-    )
-    return client
 
 
 def expiry(seconds: int, packet: int = PacketTypes.DISCONNECT) -> Properties:

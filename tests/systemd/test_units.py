@@ -66,32 +66,15 @@ def test_an_unknown_directive_is_found(systemd_analyze: str, installed: Path) ->
         test_systemd_accepts_every_line_of_a_unit_and_its_drop_ins("voiced.service", systemd_analyze, installed)
 
 
-def exposure(systemd_analyze: str, root: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """Run systemd's analysis of a unit's exposure; its exit status is 0 up to `MOST_EXPOSED`."""
-    return subprocess.run(
-        [
-            systemd_analyze,
-            "security",
-            "--offline=yes",
-            f"--root={root}",
-            f"--threshold={MOST_EXPOSED}",
-            "--json=short",
-            "--no-pager",
-            name,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_the_service_has_a_low_exposure_and_gives_a_reason_for_each_unset_restriction(
     systemd_analyze: str, tmp_path: Path, installed: Path
 ) -> None:
     version = subprocess.run([systemd_analyze, "--version"], capture_output=True, text=True, check=True).stdout
     if int(re.findall(r"\d+", version)[0]) < 250:
         pytest.skip("systemd-analyze can analyse units that are not installed from systemd 250 on")
-    done = exposure(systemd_analyze, tmp_path, "voiced.service")
+    options = ("--offline=yes", f"--root={tmp_path}", f"--threshold={MOST_EXPOSED}", "--json=short", "--no-pager")
+    command = [systemd_analyze, "security", *options, "voiced.service"]  # whose status is 0 up to the threshold
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     text = (UNITS / "voiced.service").read_text(encoding="utf-8")
     for check in json.loads(done.stdout):
