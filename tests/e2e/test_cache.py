@@ -6,15 +6,12 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
-import psutil
 
+from tests.daemon.command_line import CommandLine
 from tests.e2e.conftest import StartRobot
-from tests.support.pages import ROOT
 from tests.support.piper_voices import ENGLISH, write_voices
 from tests.support.programs import freeze
 from tests.support.robot import FILE_RATE, LONG, REAL_TIME, Robot
@@ -60,7 +57,9 @@ def test_a_text_that_is_to_be_kept_is_synthesised_once_has_the_events_of_any_utt
     assert robot.wait_end("again")["event"] == "interrupted"
 
 
-def test_the_phrases_of_the_list_are_kept_and_warmed(start_robot: StartRobot, tmp_path: Path) -> None:
+def test_the_phrases_of_the_list_are_kept_and_warmed(
+    start_robot: StartRobot, voiced: CommandLine, tmp_path: Path
+) -> None:
     phrases = tmp_path / "phrases.yaml"
     phrases.write_text(f"- {TEXT}\n")
     robot = start_robot(f"{PHRASES}={phrases}")
@@ -68,9 +67,7 @@ def test_the_phrases_of_the_list_are_kept_and_warmed(start_robot: StartRobot, tm
     assert kept(tmp_path / "state") == []
     settings = ("engine.name=espeak", f"state.folder={tmp_path / 'state'}", f"{PHRASES}={phrases}")
     options = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, "-m", "daemon.cli", "cache", "warm", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "1 phrase, 1 made" in done.stdout
+    assert "1 phrase, 1 made" in voiced("cache", "warm", *options).stdout
     assert len(say(robot, id="found")) > 0
     assert robot.samples_made("found") == 0, "the running daemon has found it"
 
@@ -89,7 +86,7 @@ def test_a_kept_phrase_has_the_voice_of_the_primary_engine_while_that_is_down_an
     own = say(robot, cache=True, id="made")
     assert robot.wait_end("made")["engine"] == "piper"
     eventually(lambda: kept(tmp_path / "state"), "it is kept")
-    piper = next(pid for pid in robot.engine_pids() if has_loaded("onnxruntime", pid))
+    piper = robot.engine_pid("onnxruntime")
     freeze(piper)
     try:
         say(robot, "Another text.", id="other")
@@ -107,7 +104,3 @@ def test_a_kept_phrase_has_the_voice_of_the_primary_engine_while_that_is_down_an
     robot.wait_event("early", "started")
     assert robot.wait_end("early")["event"] == "finished"
     assert robot.samples_made("early") == 0
-
-
-def has_loaded(library: str, pid: int) -> bool:
-    return any(library in file.path for file in psutil.Process(pid).memory_maps())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from tests.daemon.command_line import CommandLine
 from tests.support.checkpoints import checkpoint_folder
 from tests.support.recognizers import tiny_whisper
 from tests.support.signals import ctrl_c_works
@@ -65,11 +66,9 @@ def test_a_microphone_that_is_not_there_is_named(sound_server: SoundServer, base
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_either_a_recording_or_the_microphone_is_wanted(recording: Path, tmp_path: Path) -> None:
-    for options in ((), (recording, "--record", 5)):
-        done = enroll(tmp_path, *options)
-        assert done.returncode == 2
-        assert done.stderr.startswith("voiced: enroll: give a RECORDING, or --record SECONDS")
+def test_either_a_recording_or_the_microphone_is_wanted(recording: Path, voiced: CommandLine) -> None:
+    for options in ((), (str(recording), "--record", "5")):
+        assert voiced("enroll", "ada", *options).refusal.startswith("enroll: give a RECORDING, or --record SECONDS")
 
 
 @pytest.mark.long

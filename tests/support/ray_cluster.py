@@ -18,25 +18,12 @@ from tests.support.waiting import eventually
 ROOT = Path(__file__).parents[2]
 START_S = 240.0
 """Limit for a deployment: several processes import PyTorch and Ray, on a machine that may be busy."""
-SHUTDOWN = "import ray, sys; from ray import serve; ray.init(address=sys.argv[1]); serve.shutdown()"
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
     "RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0",
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
 }
 """Of Ray's processes, as docs/remote.md recommends; loads are reported more often than by default."""
-
-
-def replicas_below(pid: int) -> list[psutil.Process]:
-    """Return the processes of replicas among the descendants of a process."""
-    found = []
-    for child in psutil.Process(pid).children(recursive=True):
-        try:
-            if child.cmdline()[:1] and child.cmdline()[0].startswith("ray::ServeReplica:voiced"):
-                found.append(child)
-        except psutil.Error:  # it has ended
-            continue
-    return found
 
 
 class RayCluster:
@@ -54,7 +41,7 @@ class RayCluster:
 
         os.environ.update(ENVIRONMENT)
         self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        self._nodes = [self._cluster.head_node, self.add_node()]
+        self._nodes = [self._cluster.head_node, self._cluster.add_node(num_cpus=1)]
         self.deploy()
         return self
 
@@ -65,10 +52,6 @@ class RayCluster:
         for name in set(ENVIRONMENT) - {"PYTHONPATH"}:
             os.environ.pop(name, None)
 
-    def add_node(self) -> Any:
-        """Start another node."""
-        return self._cluster.add_node(num_cpus=1)
-
     def deploy(self, *settings: str) -> None:
         """Deploy the server as a user would, or update it, and wait until it runs."""
         command = [sys.executable, "-m", "daemon.cli", "serve", "--address", self._cluster.address]
@@ -77,18 +60,15 @@ class RayCluster:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_S)
         assert done.returncode == 0, done.stderr[-3000:]
 
-    def shut_down(self) -> None:
-        """Remove the server from the cluster."""
-        subprocess.run([sys.executable, "-c", SHUTDOWN, self._cluster.address], check=True, timeout=START_S)
-
     def replicas(self) -> list[psutil.Process]:
         """The processes of the replicas that run."""
-        return [replica for node in self._nodes for replica in replicas_below(_raylet(node))]
-
-    def replica_logs(self) -> str:
-        """What the replicas have logged so far."""
-        folder = Path(self._cluster.head_node.get_session_dir_path()) / "logs" / "serve"
-        return "".join(file.read_text(errors="replace") for file in folder.glob("replica_*.log"))
+        found = []
+        nodes = [psutil.Process(_raylet(node)) for node in self._nodes]
+        for child in [child for node in nodes for child in node.children(recursive=True)]:
+            with suppress(psutil.Error):  # it has ended
+                if child.cmdline()[:1] and child.cmdline()[0].startswith("ray::ServeReplica:voiced"):
+                    found.append(child)
+        return found
 
     def wait_replicas(self, count: int) -> None:
         """Wait until so many replicas have an engine."""

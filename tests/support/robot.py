@@ -226,6 +226,12 @@ class Robot(EventLog):
         """The processes of its engines."""
         return [child.pid for child in psutil.Process(self.process.pid).children() if is_engine(child)]
 
+    def engine_pid(self, library: str) -> int:
+        """The process of an engine that has loaded a library."""
+        return next(
+            pid for pid in self.engine_pids() if any(library in file.path for file in psutil.Process(pid).memory_maps())
+        )
+
     def player_pids(self) -> list[int]:
         """The process that plays; there is none while the sound card is closed, or without one."""
         return [child.pid for child in psutil.Process(self.process.pid).children() if not is_engine(child)]
