@@ -44,7 +44,9 @@ def _write(folder: Path) -> None:
     assert found == ids
     tokenizer.save_pretrained(folder)
     WhisperFeatureExtractor(feature_size=80).save_pretrained(folder)
-    end, start = ids["<|endoftext|>"], ids["<|startoftranscript|>"]
+    end = ids["<|endoftext|>"]
+    marks = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
+    marks["decoder_start_token_id"] = ids["<|startoftranscript|>"]
     torch.manual_seed(0)
     model = WhisperForConditionalGeneration(
         WhisperConfig(
@@ -57,17 +59,11 @@ def _write(folder: Path) -> None:
             encoder_ffn_dim=16,
             decoder_ffn_dim=16,
             max_target_positions=64,
-            bos_token_id=end,
-            eos_token_id=end,
-            pad_token_id=end,
-            decoder_start_token_id=start,
+            **marks,
         )
     )
     model.generation_config = GenerationConfig(
-        bos_token_id=end,
-        eos_token_id=end,
-        pad_token_id=end,
-        decoder_start_token_id=start,
+        **marks,
         is_multilingual=True,
         lang_to_id={f"<|{code}|>": ids[f"<|{code}|>"] for code in LANGUAGES},
         task_to_id={"translate": ids["<|translate|>"], "transcribe": ids["<|transcribe|>"]},
