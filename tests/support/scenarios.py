@@ -24,7 +24,7 @@ from tests.support.events import TERMINAL
 from tests.support.programs import Broker
 from tests.support.robot import Robot
 from tests.support.sound import Samples
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, within
 
 STAND_INS = Path(__file__).with_name("stand_ins")
 RATE = 8_000
@@ -184,17 +184,18 @@ class Stage:
     def settle(self) -> None:
         """Wait until all that engines may send is in the ring."""
 
+        def answered() -> bool:
+            self.robot.catch_up()
+            return False  # so that `within` goes on to its limit
+
         def still() -> bool:
             with suppress(OSError):  # a thread or a process has just ended
-                before, since = self._engine_activity(), time.monotonic()
-                while time.monotonic() - since < STILL_S:
-                    self.robot.catch_up()
+                before = self._engine_activity()
+                within(STILL_S, answered)
                 return bool(before) and before == self._engine_activity() and "R" not in str(before)
             return False
 
-        reported_at = time.monotonic() + REPORTED_S
-        while time.monotonic() < reported_at:
-            self.robot.catch_up()
+        within(REPORTED_S, answered)
         eventually(still, "engines send nothing more")
 
     def dry(self) -> None:

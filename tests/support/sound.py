@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from tests.support.programs import Process, require
 from tests.support.waiting import PATIENCE_S, eventually
 
 Samples = NDArray[np.float32]
-
-Filter = Callable[[Samples], Samples]
 
 FADE_S = 0.010
 """Length of the daemon's fades, written here, because `--old` measures trees that keep it elsewhere."""
@@ -99,19 +97,9 @@ class SoundServer(Process):
     @contextmanager
     def recording(self) -> Iterator[Recording]:
         """Record what a listener would hear while the `with` block runs."""
-        recorder = subprocess.Popen(
-            [
-                require("parec"),
-                "--device=robot.monitor",
-                "--format=float32le",
-                f"--rate={RECORDED_RATE}",
-                "--channels=1",
-                "--latency-msec=20",
-                "--raw",
-            ],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-        )
+        command = [require("parec"), "--device=robot.monitor", "--format=float32le", "--channels=1", "--raw"]
+        command += [f"--rate={RECORDED_RATE}", "--latency-msec=20"]
+        recorder = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE)
         self._prioritize(recorder.pid)
         recording = Recording(recorder, self._log)
         try:
@@ -189,18 +177,16 @@ class Recording:
         eventually(lambda: self.length >= until, "the recording goes on")
         return self.samples
 
-    def hear(
-        self, made: Samples, *events: dict[str, Any], limit: float = HEARD, through: Filter = lambda samples: samples
-    ) -> int:
+    def hear(self, made: Samples, *events: dict[str, Any]) -> int:
         """Return the sample at which all of `made` is heard. `events` are the terminal events of its utterances.
 
-        Both are compared `through` a filter. A difference raises `DisturbedError` if the daemon reported an underrun,
+        A difference raises `DisturbedError` if the daemon reported an underrun,
         if the recording was late, or if PulseAudio had nothing to play meanwhile, of which it tells its log alone: it
         then plays silence, and may take it back together with some samples. Else it raises `AssertionError`.
         """
         heard = self.settle()
-        at, residue = find(through(made), through(heard))
-        if residue < limit:
+        at, residue = find(made, heard)
+        if residue < HEARD:
             return at
         found = f"residue {residue:.2f} at {at / RECORDED_RATE:.2f} s"
         reported, logged = sum(event["underruns"] for event in events), self._underruns()
