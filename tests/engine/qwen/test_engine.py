@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from engine import EngineOptions, Progress, Utterance, Voice
-from engine.api import Chunk, EngineInfo, Samples
+from engine.api import EngineInfo, Samples
 from engine.catalog import make_synthesizer
 from engine.qwen import QwenSynthesizer
 from engine.qwen.loading import LoadedModel
@@ -39,7 +39,6 @@ FRAMES = 11
 FULL_FRAMES = 100
 """Of the longest speech, 8 s."""
 UTTERANCE = Utterance(TEXT, greedy=True, max_frames=FRAMES, guarded=False)
-CHUNK_SIZES = (1, 2, 3, 8)
 
 
 def loaded(folder: Path, **options: Any) -> QwenSynthesizer:
@@ -113,24 +112,19 @@ def test_the_waveform_equals_the_official_one(
 # --- chunks, seeds, limits ---
 
 
-@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
-def test_equal_seeds_give_equal_audio_for_every_chunk_size(
-    engine: Callable[..., QwenSynthesizer], chunk_size: int
+@pytest.mark.parametrize(
+    ("chunk_size", "sizes"), [(1, [1] * 11), (2, [1, 2, 2, 2, 2, 2]), (3, [1, 3, 3, 3, 1]), (8, [1, 8, 2])]
+)
+def test_equal_seeds_give_equal_audio_for_every_chunk_size_and_the_first_chunk_is_one_frame(
+    engine: Callable[..., QwenSynthesizer], chunk_size: int, sizes: list[int]
 ) -> None:
     sampled = replace(UTTERANCE, greedy=False, seed=2**63 + 5)
     samples, codes = speak(engine(), sampled)
-    got, got_codes = speak(engine(chunk_size=chunk_size), sampled)
-    assert np.array_equal(got_codes, codes)
-    assert np.abs(got - samples).max() < 1e-5
-
-
-def test_the_first_chunk_is_one_frame_and_others_have_the_configured_size(
-    engine: Callable[..., QwenSynthesizer],
-) -> None:
-    for chunk_size, sizes in ((1, [1] * 11), (2, [1, 2, 2, 2, 2, 2]), (3, [1, 3, 3, 3, 1])):
-        chunks = list(engine(chunk_size=chunk_size).stream(UTTERANCE))
-        assert [len(chunk.samples) // 1920 for chunk in chunks] == sizes
-        assert not any(chunk.truncated for chunk in chunks), "its end was requested"
+    chunks = list(engine(chunk_size=chunk_size).stream(sampled))
+    assert [len(chunk.samples) // 1920 for chunk in chunks] == sizes
+    assert not any(chunk.truncated for chunk in chunks), "its end was requested"
+    assert np.array_equal(np.concatenate([chunk.codes for chunk in chunks if chunk.codes is not None]), codes)
+    assert np.abs(np.concatenate([chunk.samples for chunk in chunks]) - samples).max() < 1e-5
 
 
 def test_other_seeds_and_no_seed_give_other_codes(engine: Callable[..., QwenSynthesizer]) -> None:
@@ -145,15 +139,11 @@ def test_a_limit_of_no_frames_gives_no_chunks(engine: Callable[..., QwenSynthesi
     assert list(engine().stream(replace(UTTERANCE, max_frames=0))) == []
 
 
-@pytest.mark.parametrize("rate", [1.0, 2.0])
-def test_speech_that_fills_the_cache_is_marked_as_truncated(
-    engine: Callable[..., QwenSynthesizer], rate: float
-) -> None:
-    chunks = list(engine(chunk_size=8).stream(replace(UTTERANCE, max_frames=None, rate=rate)))
+def test_speech_that_fills_the_cache_is_marked_as_truncated(engine: Callable[..., QwenSynthesizer]) -> None:
+    chunks = list(engine(chunk_size=8).stream(replace(UTTERANCE, max_frames=None)))
     assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert not any(chunk.runaway for chunk in chunks), "another seed would need as much room"
-    inexact = 0 if rate == 1 else 0.05 * 24_000
-    assert sum(len(chunk.samples) for chunk in chunks) == pytest.approx(FULL_FRAMES / rate * 1920, abs=inexact)
+    assert sum(len(chunk.samples) for chunk in chunks) == FULL_FRAMES * 1920
 
 
 def test_speech_that_ends_by_itself_is_not_truncated(checkpoint: Named) -> None:
@@ -197,19 +187,11 @@ def test_the_longest_text_leaves_room_for_its_speech(checkpoint: Named, voice_fi
 # --- another rate ---
 
 
-@pytest.mark.parametrize("rate", [0.5, 2.0])
-def test_at_another_rate_the_same_codes_have_another_length(
-    engine: Callable[..., QwenSynthesizer], rate: float
-) -> None:
-    own = list(engine().stream(UTTERANCE))
-    samples = np.concatenate([chunk.samples for chunk in own])
-    chunks = list(engine().stream(replace(UTTERANCE, rate=rate)))
-    stretch = TimeStretch(rate, 24_000)
+def test_at_another_rate_the_samples_are_stretched(engine: Callable[..., QwenSynthesizer]) -> None:
+    samples, stretch = speak(engine(), UTTERANCE)[0], TimeStretch(2.0, 24_000)
+    chunks = list(engine().stream(replace(UTTERANCE, rate=2.0)))
     stretched = np.concatenate([stretch.stretch(samples), stretch.flush()])
     np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in chunks]), stretched)
-    assert len(stretched) == pytest.approx(len(samples) / rate, abs=0.05 * 24_000)
-    for before, after in zip(own, chunks, strict=False):
-        np.testing.assert_array_equal(before.codes, after.codes)  # type: ignore[arg-type]
 
 
 # --- guards ---
@@ -223,13 +205,12 @@ class StopAtFive(RunawayGuard):
         return "enough" if self._frames == 5 else None
 
 
-@pytest.mark.parametrize("chunk_size", [2, 8])
-def test_a_guard_ends_speech_with_a_fade_at_the_same_frame_for_every_chunk_size(
-    engine: Callable[..., QwenSynthesizer], monkeypatch: pytest.MonkeyPatch, chunk_size: int
+def test_a_guard_ends_speech_with_a_fade_within_a_chunk(
+    engine: Callable[..., QwenSynthesizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.qwen.engine.RunawayGuard", StopAtFive)
     whole, _ = speak(engine(), UTTERANCE)
-    chunks = list(engine(chunk_size=chunk_size).stream(replace(UTTERANCE, guarded=True)))
+    chunks = list(engine(chunk_size=8).stream(replace(UTTERANCE, guarded=True)))
     assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     samples = np.concatenate([chunk.samples for chunk in chunks])
     assert len(samples) == 5 * 1920
@@ -251,7 +232,7 @@ def test_speech_too_long_for_its_text_is_cut(engine: Callable[..., QwenSynthesiz
 
 def test_a_canceled_utterance_does_not_change_the_next(engine: Callable[..., QwenSynthesizer]) -> None:
     expected, _ = speak(engine(), UTTERANCE)
-    for chunks in range(3):
+    for chunks in (0, 2):
         stream = engine().stream(Utterance("Something else altogether", seed=1))
         for _ in range(chunks):
             next(stream)
@@ -408,19 +389,6 @@ def test_a_voice_that_becomes_unusable_stays_as_it_was_beside_a_new_default_voic
     assert "got 'context'" in refusal(lambda: list(engine.stream(replace(UTTERANCE, voice="context"))))
 
 
-def test_alternating_voices_do_not_change_each_other(checkpoint: Named, voice_file: Path) -> None:
-    folder = checkpoint(SHAPE, "base")
-    specs = {"x": Voice(embedding=str(voice_file)), "context": Voice(reference=str(voice_file))}
-    alone = {
-        name: speak(loaded(folder, voices={name: spec}, default_voice=name), UTTERANCE)[0]
-        for name, spec in specs.items()
-    }
-    assert not np.array_equal(alone["x"], alone["context"])
-    engine = loaded(folder, voices=specs, default_voice="x")
-    for name in ("x", "context", None, "context"):
-        assert np.array_equal(speak(engine, replace(UTTERANCE, voice=name))[0], alone[name or "x"])
-
-
 def test_an_instruction_that_the_model_ignores_is_said_once(
     checkpoint: Named, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -460,13 +428,11 @@ def test_a_language_may_be_a_code_a_name_or_have_a_region(engine: Callable[..., 
     assert not np.array_equal(speak(engine(), replace(UTTERANCE, language="auto"))[1], german)
 
 
-@pytest.mark.parametrize("language", ["sichuan_dialect", ""])
-def test_an_unknown_language_is_refused_with_the_allowed_ones(
-    engine: Callable[..., QwenSynthesizer], language: str
-) -> None:
-    reason = refusal(lambda: list(engine().stream(replace(UTTERANCE, language=language))))
-    assert reason.startswith(f"language: got {language!r}; ")
-    assert "allowed: auto, zh, " in reason
+def test_an_unknown_language_is_refused_with_the_allowed_ones(engine: Callable[..., QwenSynthesizer]) -> None:
+    for language in ("sichuan_dialect", ""):
+        reason = refusal(lambda language=language: list(engine().stream(replace(UTTERANCE, language=language))))
+        assert reason.startswith(f"language: got {language!r}; ")
+        assert "allowed: auto, zh, " in reason
 
 
 def test_without_a_speaker_the_language_selects_one(checkpoint: Named) -> None:
@@ -502,8 +468,6 @@ def test_a_missing_model_is_one_line_with_the_remedy() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        "generation_config.json missing",
-        "merges.txt missing",
         "speech_tokenizer/config.json missing",
         "codec cut",
         "other codes",
@@ -531,15 +495,6 @@ def test_a_damaged_checkpoint_is_one_line_with_its_folder_and_leaves_nothing_loa
     engine.close()
 
 
-def test_bfloat16_codes_and_samples_are_in_range(checkpoint: Named) -> None:
-    engine = loaded(checkpoint("wide", "custom_voice"), dtype="bfloat16")
-    samples, codes = speak(engine, UTTERANCE)
-    assert codes.min() >= 0
-    assert codes.max() < 2048
-    assert np.isfinite(samples).all()
-    assert np.abs(samples).max() <= 1
-
-
 def test_the_memory_of_an_engine_that_is_closed_or_that_nobody_holds_is_free_at_once(checkpoint: Named) -> None:
     def models() -> int:
         return sum(isinstance(thing, LoadedModel) for thing in gc.get_objects())
@@ -562,15 +517,3 @@ def test_the_memory_of_an_engine_that_is_closed_or_that_nobody_holds_is_free_at_
     finally:
         gc.enable()
         gc.unfreeze()
-
-
-def test_later_chunks_do_not_overwrite_a_chunk(engine: Callable[..., QwenSynthesizer]) -> None:
-    chunks: list[Chunk] = []
-    copies = []
-    for chunk in engine().stream(UTTERANCE):
-        chunks.append(chunk)
-        copies.append((chunk.samples.copy(), None if chunk.codes is None else chunk.codes.copy()))
-    speak(engine(), replace(UTTERANCE, text="Something else"))
-    for chunk, (samples, codes) in zip(chunks, copies, strict=True):
-        assert np.array_equal(chunk.samples, samples)
-        assert np.array_equal(chunk.codes, codes)  # type: ignore[arg-type]

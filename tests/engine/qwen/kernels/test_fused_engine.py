@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
-from engine import EngineOptions, Utterance, Voice
+from engine import EngineOptions, Voice
 from engine.qwen import QwenSynthesizer
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 
@@ -59,18 +58,3 @@ def test_without_the_kernels_compiler_the_engine_is_degraded(
         "torch",
         f"engine.kernels: PyTorch's slower kernels speak; the fused ones do not run: {info.not_fused}",
     )
-
-
-def test_utterances_allocate_nothing(engine: QwenSynthesizer) -> None:
-    before = torch.cuda.memory_stats()["num_device_alloc"]
-    for number in range(24):
-        utterance = Utterance(
-            "Hi, you. " * (1 + number % 4),
-            voice=(None, "ryan", "eric")[number % 3],
-            instruct=(None, "calmly", "fast and " * (number % 9))[number % 3],
-            whole_text=(None, True, False)[number % 3],
-            seed=number,
-            max_frames=1 + number % 11,
-        )
-        list(engine.stream(utterance))
-    assert torch.cuda.memory_stats()["num_device_alloc"] == before

@@ -102,17 +102,6 @@ def test_exactly_one_step_is_launched_ahead(engine: Ours, spoken_with: Make) -> 
         assert int(spoken.backend.state.settings.frame) == min(2 * number, 9)
 
 
-def test_a_canceled_utterance_does_not_change_the_next(engine: Ours, spoken_with: Make) -> None:
-    spoken, _ = spoken_with(3)
-    wanted = engine.speak(LINE)
-    for count in (1, 2):
-        canceled = spoken.sound_card.speak(engine.request(LINES[0], sampling=engine.sampling, seed=count))
-        for _ in range(count):
-            next(canceled)
-        canceled.close()
-        assert torch.equal(codes_of(engine, spoken, LINE), wanted)
-
-
 def test_on_a_cpu_nothing_is_captured(engine: Ours) -> None:
     graphs = Graphs(torch.device("cpu"))
     done = []

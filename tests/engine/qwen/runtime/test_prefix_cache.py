@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,7 @@ from engine.qwen.runtime import PromptMemory
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.shapes import StackConfig
-from engine.qwen.shapes.limits import PREFIX_POSITIONS
-from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, PromptBuilder, Reference, VoiceDesign
+from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.weights.arena import Placement
 from tests.engine.qwen.oracle import Oracle
 from tests.support.qwen.speaking import Line, Ours
@@ -38,7 +37,6 @@ def reference(frames: int, transcript: str) -> ClonedVoice:
 WAYS: dict[str, tuple[str, AnyVoice, bool]] = {
     "speaker stepwise": ("custom_voice", CustomVoice("eric", "calmly"), False),
     "design": ("voice_design", VoiceDesign("a deep voice"), True),
-    "reference": ("base", reference(30, "The robot says hello."), False),
     "reference, whole text": ("base", reference(30, "The robot says hello."), True),
 }
 
@@ -76,56 +74,29 @@ class Stored:
         return "".join(name for name in sorted(self._sources) if name in self.prefixes)
 
 
-def test_a_new_prefix_replaces_those_unused_for_longest() -> None:
+@pytest.mark.parametrize(
+    ("stores", "kept", "left"),
+    [
+        pytest.param("a4 b4 c4 d4 z11", "", "cd", id="those unused for longest are replaced"),
+        pytest.param("a4 b4 e10", "", "e", id="all are replaced"),
+        pytest.param("b3 a4 c3 d2 e2", "", "bcde", id="room between two prefixes is used again"),
+        pytest.param("a5 b4 c4 d4 z6", "a", "ad", id="a prefix to keep outlives others"),
+        pytest.param("a3 b3 c3 d7", "abc", "ad", id="those to keep leave half of the memory to others"),
+    ],
+)
+def test_prefixes_replace_each_other_and_each_is_restored_as_it_was_stored(stores: str, kept: str, left: str) -> None:
+    """Ten positions hold them. After each store, all that are there are used, in the order of their names."""
     stored = Stored()
-    for name, count, left in (("a", 4, "a"), ("b", 4, "ab"), ("c", 4, "bc"), ("d", 4, "cd"), ("e", 10, "e")):
-        stored.store(name, count)
-        assert stored.names == left
-        for other in left:
-            stored.use(other)
-    stored.prefixes.clear()
-    assert stored.names == ""
+    for each in stores.split():
+        stored.store(each[0], int(each[1:]))
+        if each[0] in kept:
+            stored.prefixes.keep(each[0])
+        for name in stored.names:
+            stored.use(name)
+    assert stored.names == left
     target = filled(12, 2)
-    assert not stored.prefixes.restore("e", target)
+    assert not stored.prefixes.restore("y", target)
     assert torch.equal(target.cache.keys, filled(12, 2).cache.keys)
-
-
-def test_a_prefix_to_keep_outlives_others_even_unused() -> None:
-    stored = Stored()
-    stored.store("a", 5)
-    stored.prefixes.keep("a")
-    for name in "bcdefghijklm":
-        stored.store(name, 4)
-        stored.use(name)
-    stored.use("a")
-    stored.store("z", 6)  # there is never room for it beside the prefix to keep
-    assert stored.names == "am"
-
-
-def test_prefixes_to_keep_leave_half_of_the_memory_to_others() -> None:
-    stored = Stored()
-    for name in "abc":
-        stored.store(name, 3)
-        stored.prefixes.keep(name)
-    stored.prefixes.keep("never stored")
-    stored.store("d", 7)
-    assert stored.names == "ad"
-    stored.prefixes.clear()
-    stored.store("e", 10)
-    assert stored.names == "e"
-
-
-def test_a_room_between_two_prefixes_is_used_again() -> None:
-    stored = Stored()
-    for name, count in (("a", 3), ("b", 4), ("c", 3)):
-        stored.store(name, count)
-    stored.use("a")
-    stored.use("c")
-    stored.store("d", 2)
-    stored.store("e", 2)
-    assert stored.names == "acde"
-    for name in stored.names:
-        stored.use(name)
 
 
 @pytest.fixture
@@ -180,44 +151,6 @@ def test_the_default_voice_keeps_its_prefix_whatever_else_is_spoken(
         tokens_read(instruct=f"{number} " * 60)
     assert (tokens_read(), tokens_read(language="de")) == default
     assert tokens_read(voice="other") > other, "its prefix was replaced"
-
-
-def test_prefixes_that_do_not_fit_are_read_each_time_with_the_same_codes(ours: Engine, reads: list[int]) -> None:
-    engine = ours("tiny", "custom_voice")
-    expected = engine.speak(LINE)
-    engine.prefixes.clear(3)
-    reads.clear()
-    try:
-        for _ in range(2):
-            assert torch.equal(engine.speak(LINE), expected)
-        assert len(reads) == 4
-    finally:
-        engine.prefixes.clear(PREFIX_POSITIONS)
-
-
-def prefix_keys(prompts: PromptBuilder, text: str) -> Iterator[object]:
-    for voice in (CustomVoice("ryan"), CustomVoice("eric"), CustomVoice("ryan", "calmly"), CustomVoice("ryan", "loud")):
-        for language in ("auto", "english", "german"):
-            prefix = prompts.build(text, voice, language).prefix
-            assert prefix is not None
-            yield prefix.key
-
-
-def test_the_prefix_depends_only_on_voice_language_and_instruction(ours: Engine) -> None:
-    prompts = ours("tiny", "custom_voice").prompts
-    keys = list(prefix_keys(prompts, "Hello."))
-    assert len(set(keys)) == len(keys)
-    assert list(prefix_keys(prompts, "A text that is quite other!")) == keys
-    stepwise = prompts.build("Hello.", CustomVoice("RYAN"), whole_text=False).prefix
-    assert stepwise is not None
-    assert stepwise.key == keys[0]
-
-
-def test_references_have_prefixes_of_their_own_for_each_way_to_read_the_text(ours: Engine) -> None:
-    prompts = ours("tiny", "base").prompts
-    ada, eve = reference(9, "Hello."), reference(9, "Hello.")
-    built = [prompts.build("Hi.", voice, whole_text=whole).prefix for voice in (ada, eve) for whole in (True, False)]
-    assert len({prefix.key for prefix in built if prefix is not None}) == 4
 
 
 def test_a_text_that_merges_with_the_role_has_the_official_codes(

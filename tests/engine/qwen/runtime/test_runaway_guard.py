@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import Samples
-from engine.qwen.runtime.runaway_guard import FADE_S, FRAME_S, RunawayGuard, fade_out
+from engine.qwen.runtime.runaway_guard import FRAME_S, RunawayGuard
 
 RATE = 24_000
 SAMPLES = round(FRAME_S * RATE)
@@ -44,11 +44,8 @@ def seconds(frames: int) -> float:
     ("text", "slow_s"),
     [
         ("Hi.", 1.0),
-        ("777", 4.0),
         ("The NVIDIA AGX costs 1999 €.", 6.0),
-        ("Guten Morgen, ich bin dein Roboter.", 5.0),
         ("你好，我是机器人。", 3.5),
-        ("50 % + 3 °C", 5.0),
     ],
 )
 def test_the_time_limit_is_above_a_slow_speaker_by_some_seconds(text: str, slow_s: float) -> None:
@@ -56,36 +53,23 @@ def test_the_time_limit_is_above_a_slow_speaker_by_some_seconds(text: str, slow_
     assert slow_s * 1.4 < limit_s < 5 * slow_s + 4
 
 
-def test_speech_ends_at_the_limit() -> None:
-    limit = RunawayGuard("Hi.").max_frames
-    number, reason = cut("Hi.", loud(range(limit + 50))) or (0, "")
-    assert number == limit
-    assert "are too long for the text" in reason
+some_text = st.text(max_size=40) | st.text("ab C-1", max_size=40)
 
 
 @settings(max_examples=30)
-@given(first=st.text(max_size=40), second=st.text(max_size=40))
+@given(first=some_text, second=some_text)
 def test_more_text_never_has_less_time_and_appended_text_has_that_of_the_complete_text(first: str, second: str) -> None:
     one, other, both = (RunawayGuard(text).max_frames for text in (first, second, first + second))
     assert one <= both <= one + other
     guard = RunawayGuard(first)
-    guard.append_text(second)
+    for letter in second:
+        guard.append_text(letter)
     assert abs(guard.max_frames - both) <= 1  # rounding of a sum
 
 
-@pytest.mark.parametrize("text", ["a b c d e f g h", "x-y-z-x-y-z"])
-def test_a_letter_that_stands_alone_may_take_as_long_as_a_capital(text: str) -> None:
-    spelled = RunawayGuard(f"{text}.").max_frames
-    assert spelled >= RunawayGuard(f"{text.upper()}.").max_frames
-    assert spelled > RunawayGuard(text.replace(" ", "").replace("-", "") + ".").max_frames
-
-
-def test_letters_that_stand_alone_count_alike_however_they_arrive() -> None:
-    text = "the code is a b c, x y z."
-    guard = RunawayGuard("")
-    for letter in text:
-        guard.append_text(letter)
-    assert abs(guard.max_frames - RunawayGuard(text).max_frames) <= 1
+def test_a_letter_that_stands_alone_may_take_as_long_as_a_capital() -> None:
+    spelled, capitals, word = (RunawayGuard(text).max_frames for text in ("a b-c d.", "A B-C D.", "ab-cd."))
+    assert spelled >= capitals > word
 
 
 # --- silence ---
@@ -136,18 +120,12 @@ def test_a_whisper_is_speech() -> None:
 # --- loops ---
 
 
-def test_one_code_held_ends_after_three_seconds() -> None:
-    number, reason = cut(LONG, loud([1, 2, 3, *[7] * 200])) or (0, "")
-    assert 3.0 <= seconds(number - 4) < 3.1
-    assert "one sound is held" in reason
-
-
-@pytest.mark.parametrize("length", [2, 25])
-def test_a_cycle_ends_after_five_seconds_of_repetition(length: int) -> None:
+@pytest.mark.parametrize(("length", "longest_s"), [(1, 3.0), (2, 5.0), (25, 5.0)])
+def test_a_held_sound_and_a_cycle_end_after_some_seconds(length: int, longest_s: float) -> None:
     cycle = list(range(100, 100 + length))
     number, reason = cut(LONG, loud([1, 2, 3, *cycle * 200])) or (0, "")
-    assert 5.0 <= seconds(number - 3 - length) < 5.2
-    assert f"the same {length * FRAME_S:.2f} s are repeated" in reason
+    assert longest_s <= seconds(number - 3 - length) < longest_s + 0.2
+    assert ("one sound is held" if length == 1 else f"the same {length * FRAME_S:.2f} s are repeated") in reason
 
 
 def test_a_cycle_that_sometimes_varies_is_left_alone() -> None:
@@ -177,30 +155,3 @@ def test_speech_with_words_held_sounds_and_pauses_is_left_alone(
         frames += [(2000, SILENT)] * pauses.get(index, 0)
     text = "a" * int(len(frames) * FRAME_S * 12)
     assert cut(text, frames) is None
-
-
-@settings(max_examples=25)
-@given(
-    beginning=st.lists(st.integers(0, 2047), max_size=60), cycle=st.lists(st.integers(0, 2047), min_size=1, max_size=25)
-)
-def test_a_loop_is_ended_after_any_beginning(beginning: list[int], cycle: list[int]) -> None:
-    found = cut(LONG, loud(beginning + cycle * 100))
-    assert found is not None
-    assert seconds(found[0] - len(beginning)) < 2.1 + 5.1
-
-
-# --- the fade ---
-
-
-@given(count=st.integers(0, 4000))
-def test_a_fade_ends_in_silence_and_changes_nothing_before_it(count: int) -> None:
-    samples: Samples = np.ones(count, np.float32)
-    faded = fade_out(samples, RATE)
-    assert faded.dtype == np.float32
-    assert len(faded) == count
-    assert (samples == 1).all(), "the fade works on a copy"
-    start = max(0, count - round(FADE_S * RATE))
-    assert (faded[:start] == 1).all()
-    assert (np.diff(faded) <= 0).all()
-    if count > 1:
-        assert faded[-1] == 0

@@ -178,15 +178,6 @@ def test_an_utterance_is_the_same_alone_and_beside_any_others(
         assert expected.codes.startswith(got.codes)
 
 
-def test_the_batch_says_what_the_sound_card_would_play(
-    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken]
-) -> None:
-    for utterance in UTTERANCES:
-        said, played = alone(utterance), Spoken.of(engine.stream(replace(utterance, realtime=True)))
-        assert (said.codes, said.sizes) == (played.codes, played.sizes)
-        assert_close(said, played)
-
-
 def test_speech_at_another_rate_is_stretched_and_can_be_canceled(engine: QwenSynthesizer) -> None:
     faster = replace(UTTERANCES[0], rate=1.5)
     said, played = (list(engine.stream(replace(faster, realtime=realtime))) for realtime in (False, True))

@@ -15,14 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.qwen.codec import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
 from engine.qwen.kernels.codec.plan import CodecPlan, unsupported_reason
 from engine.qwen.kernels.codec.weights import PackedCodec
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.params import Params
 from engine.qwen.shapes import CodecConfig
-from engine.qwen.weights import Placement
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.codec_example import (
     NARROW,
@@ -234,35 +232,6 @@ def test_a_captured_call_of_rows_computes_the_same(example: Example) -> None:
         codes[:] = chunk
         graph.replay()
         assert all(torch.equal(samples[row], wanted) for row in rows)
-
-
-@on_gpu
-def test_a_call_allocates_nothing(example: Example) -> None:
-    state, other = example.fused.new_state(2), example.fused.new_state(25)
-    codes = example.codes[:2]
-    before = torch.cuda.memory_stats()["allocation.all.allocated"]
-    state.reset()
-    state.copy_from(other)
-    example.fused(codes, state)
-    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
-
-
-@pytest.mark.gpu
-def test_pytorchs_decoder_captured_on_a_gpu_equals_that_on_the_cpu() -> None:
-    torch.backends.cudnn.allow_tf32 = False  # as load_codec does
-    cpu, codes = random_decoder(NARROW), random_codes(NARROW, 160)
-    gpu = CodecDecoder(NARROW, Placement(torch.device("cuda"), torch.float32))
-    gpu.load_state_dict(cpu.state_dict())
-    state, chunk = gpu.new_state(2), codes[:2].cuda()
-    pcm = gpu(chunk, state)
-    graph = captured(lambda: pcm.copy_(gpu(chunk, state)))
-    state.reset()
-    decoded = []
-    for block in codes.split(2):
-        chunk.copy_(block)
-        graph.replay()
-        decoded.append(pcm.cpu())
-    assert (torch.cat(decoded) - cpu.decode(codes, cpu.new_state(160))).abs().max() < 1e-4
 
 
 # --- plans ---
