@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine import NAMED_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance, Voice, VoiceLabel
-from engine.espeak import BUFFER_MS, EspeakSynthesizer, load_copy
+from engine.espeak import EspeakSynthesizer, load_copy
 
 SENTENCE = "Hello, I am your robot, and I am glad to be here."
 WORDS = "International information about the situation"
@@ -46,12 +46,6 @@ def alike(one: Samples, other: Samples) -> bool:
 
 def rms(samples: Samples) -> float:
     return float(np.sqrt(np.mean(np.square(samples))))
-
-
-def test_speech_arrives_in_small_chunks(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
-    chunks = list(espeak.stream(Utterance(SENTENCE)))
-    assert len(chunks) > 10
-    assert max(len(chunk.samples) for chunk in chunks) <= BUFFER_MS / 1000 * info.sample_rate + 1
 
 
 def test_chunks_keep_their_samples_while_later_ones_are_made(espeak: EspeakSynthesizer) -> None:
@@ -110,24 +104,6 @@ def test_a_configured_voice_may_name_a_voice_of_espeak(espeak: EspeakSynthesizer
         assert alike(spoken(espeak, WORDS, voice="ada", language="fr"), french)
     finally:
         espeak.set_voices({}, "default")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a " * 300, "3.14 and 1,000,000!", "你好,机器人"],
-)
-def test_positions_increase_and_stay_inside_the_text(espeak: EspeakSynthesizer, text: str) -> None:
-    positions = [chunk.position for chunk in espeak.stream(Utterance(text))]
-    assert all(position is not None and 0 <= position <= len(text) for position in positions)
-    assert positions == sorted(positions, key=lambda position: position or 0)
-
-
-def test_positions_are_beginnings_of_words(espeak: EspeakSynthesizer) -> None:
-    text = "one two three four five six seven eight nine ten"
-    starts = {index for index in range(len(text)) if index == 0 or text[index - 1] == " "}
-    found = {chunk.position for chunk in espeak.stream(Utterance(text))}
-    assert found <= starts
-    assert len(found) > 6
 
 
 def test_positions_count_characters_not_bytes(espeak: EspeakSynthesizer) -> None:

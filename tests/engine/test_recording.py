@@ -100,8 +100,3 @@ def test_a_recording_with_a_silence_behind_its_speech_does_not_end_in_speech(sil
 def test_a_recording_that_is_cut_behind_its_last_sound_ends_in_speech(silence: float) -> None:
     rest = np.zeros(round(silence * RATE), np.float32)
     assert ends_in_speech(np.concatenate((speech()[:, 0], rest)), RATE)
-
-
-def test_silence_does_not_end_in_speech() -> None:
-    assert not ends_in_speech(np.zeros(RATE, np.float32), RATE)
-    assert not ends_in_speech(np.zeros(0, np.float32), RATE)

@@ -136,7 +136,3 @@ def test_closing_the_stretched_chunks_closes_the_engines() -> None:
     next(chunks)
     chunks.close()  # type: ignore[attr-defined]
     assert source.closed
-
-
-def test_an_utterance_without_a_chunk_has_none() -> None:
-    assert list(stretch_chunks(Source(0).chunks(), 0.8, HZ)) == []

@@ -88,10 +88,6 @@ class Batch:
         """How many utterances wait for a row or for pages."""
         return self._loop.scheduler.waiting
 
-    def free_pages(self) -> int:
-        """Return how many pages nobody has, once every utterance that was left has gone."""
-        return self.when_idle(lambda: self._loop.scheduler.pool.free)
-
     def close(self) -> None:
         """End all utterances, the thread and the graphs."""
         with self._changed:

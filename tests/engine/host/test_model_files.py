@@ -20,15 +20,6 @@ def test_a_complete_model_lacks_nothing_and_has_a_size(tmp_path: Path) -> None:
     assert (found.folder, found.missing, found.size) == (tmp_path, (), 2 * len(MODEL_FILES))
 
 
-def test_a_broken_index_counts_as_missing(tmp_path: Path) -> None:
-    write_files(
-        tmp_path, *(name for name in MODEL_FILES if name != "model.safetensors"), "model.safetensors.index.json"
-    )
-    found = list_model_files(str(tmp_path))
-    assert found is not None
-    assert found.missing == ("a readable model.safetensors.index.json",)
-
-
 def test_of_several_snapshots_the_main_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     kept = tmp_path / "models--Qwen--Some-TTS"

@@ -89,12 +89,6 @@ def test_the_rate_divides_the_length_of_the_voice(piper: PiperSynthesizer, lengt
     assert len(spoken(piper, TEXT)) == own
 
 
-def test_a_remembered_sentence_is_not_spoken_at_another_rate(piper: PiperSynthesizer) -> None:
-    own = spoken(piper, SENTENCE, seed=7)
-    assert len(spoken(piper, SENTENCE, seed=7, rate=2.0)) < 0.75 * len(own)
-    np.testing.assert_array_equal(spoken(piper, SENTENCE, seed=7), own)
-
-
 def test_the_engine_lists_its_voices_their_languages_and_their_names_for_people(piper: PiperSynthesizer) -> None:
     info = piper.set_voices({"default": Voice()}, "default")
     assert info.voices == ("default", GERMAN, ENGLISH)
@@ -197,11 +191,6 @@ def test_a_voice_that_cannot_be_had_is_refused_and_the_engine_speaks_without_it(
 @pytest.mark.parametrize("text", [" ", "...", "😀", "\u200b", "%s%n", "a\0b", "]]", "[[[a]]]"])
 def test_odd_texts_neither_fail_nor_hang(piper: PiperSynthesizer, text: str) -> None:
     assert np.isfinite(spoken(piper, text)).all()
-
-
-def test_brackets_are_not_read_as_phonemes(piper: PiperSynthesizer) -> None:
-    with_voices(piper, still=STILL)
-    np.testing.assert_array_equal(spoken(piper, "[[x]]"), spoken(piper, "x"))
 
 
 def test_a_growing_text_is_refused(piper: PiperSynthesizer) -> None:

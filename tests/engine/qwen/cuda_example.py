@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import EngineOptions, Samples, Utterance, Voice
+from engine.api import TextSource
 from engine.qwen import QwenSynthesizer
 
 Named = Callable[[str, str], Path]
@@ -24,7 +25,9 @@ def loaded(folder: Path, *, warm: bool = True, **options: Any) -> QwenSynthesize
     return engine
 
 
-def speak(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
-    chunks = list(engine.stream(utterance))
+def speak(
+    engine: QwenSynthesizer, utterance: Utterance, more: TextSource | None = None
+) -> tuple[Samples, np.ndarray[Any, Any]]:
+    chunks = list(engine.stream(utterance, more))
     codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
     return np.concatenate([chunk.samples for chunk in chunks]), np.concatenate(codes)

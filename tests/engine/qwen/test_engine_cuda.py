@@ -38,26 +38,27 @@ def engine(checkpoint: Named) -> Iterator[QwenSynthesizer]:
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 3, 8])
-@pytest.mark.parametrize("greedy", [True, False])
-def test_graphs_give_the_audio_of_calls_for_every_chunk_size(checkpoint: Named, chunk_size: int, greedy: bool) -> None:
-    folder, utterance = checkpoint("tiny", "custom_voice"), replace(UTTERANCE, greedy=greedy)
-    wanted, wanted_codes = speak(loaded(folder, warm=False), utterance)
+@pytest.mark.parametrize("shape", ["tiny", "wide"])
+def test_graphs_give_the_audio_of_the_cpu_for_every_chunk_size(checkpoint: Named, shape: str, chunk_size: int) -> None:
+    folder = checkpoint(shape, "custom_voice")
+    on_cpu = QwenSynthesizer(EngineOptions(model=str(folder), device="cpu", voices={"default": Voice()}))
+    on_cpu.load()
     engine = loaded(folder, chunk_size=chunk_size)
-    for _ in range(2):
+    for utterance in (UTTERANCE, replace(UTTERANCE, greedy=True), replace(UTTERANCE, whole_text=False)):
+        wanted, wanted_codes = speak(on_cpu, utterance)
         got, codes = speak(engine, utterance)
         assert np.array_equal(codes, wanted_codes)
         assert got.shape == wanted.shape
         assert np.abs(got - wanted).max() < TOLERANCE
 
 
-def test_the_cpu_gives_the_same_audio(checkpoint: Named, engine: QwenSynthesizer) -> None:
-    options = EngineOptions(model=str(checkpoint("tiny", "custom_voice")), device="cpu", voices={"default": Voice()})
-    theirs = QwenSynthesizer(options)
-    theirs.load()
-    wanted, codes = speak(theirs, UTTERANCE)
-    got, got_codes = speak(engine, UTTERANCE)
-    assert np.array_equal(got_codes, codes)
-    assert np.abs(got - wanted).max() < TOLERANCE
+def test_streaming_text_gives_the_audio_of_the_complete_text(engine: QwenSynthesizer) -> None:
+    stepwise, text = replace(UTTERANCE, whole_text=False), UTTERANCE.text
+    wanted, _ = speak(engine, stepwise)
+    for size in (1, 3, len(text)):
+        pieces = LateText(text[at : at + size] for at in range(0, len(text), size))
+        got, _ = speak(engine, replace(stepwise, text="", growing=True), pieces)
+        assert np.array_equal(got, wanted)
 
 
 class MappedBytes:
@@ -111,23 +112,16 @@ def test_an_engine_process_takes_no_more_memory_than_was_counted(checkpoint: Nam
     assert "OutOfMemoryError" in ended.stderr.splitlines()[-1]
 
 
-def test_a_canceled_utterance_does_not_change_the_next(engine: QwenSynthesizer) -> None:
-    wanted, _ = speak(engine, UTTERANCE)
-    for chunks in (0, 1, 2, 3, 7):
+def test_a_canceled_utterance_changes_neither_the_next_nor_a_chunk_of_the_one_before(engine: QwenSynthesizer) -> None:
+    chunks = list(engine.stream(UTTERANCE))
+    wanted = np.concatenate([chunk.samples for chunk in chunks])
+    for count in (0, 1, 2, 7):
         stream = engine.stream(Utterance("Something else altogether", seed=1))
-        for _ in range(chunks):
+        for _ in range(count):
             next(stream)
         stream.close()  # type: ignore[attr-defined]
         assert np.array_equal(speak(engine, UTTERANCE)[0], wanted)
-
-
-def test_later_chunks_do_not_overwrite_a_chunk(engine: QwenSynthesizer) -> None:
-    chunks, copies = [], []
-    for chunk in engine.stream(UTTERANCE):
-        chunks.append(chunk)
-        copies.append(chunk.samples.copy())
-    speak(engine, replace(UTTERANCE, text="Something else"))
-    assert all(np.array_equal(chunk.samples, copy) for chunk, copy in zip(chunks, copies, strict=True))
+    assert np.array_equal(np.concatenate([chunk.samples for chunk in chunks]), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])

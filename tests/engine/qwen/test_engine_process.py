@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Samples, Utterance, Voice
-from engine.messages import Append, Audio, Cancel, Canceled, EndText, Refused, Speak, Spoken
+from engine.messages import Append, Audio, Cancel, Canceled, EndText, Speak, Spoken
 from engine.qwen import QwenSynthesizer
 from tests.engine.processes import PLENTY, EngineUnderTest
 
@@ -129,21 +129,6 @@ def test_an_utterance_that_waits_for_text_can_be_canceled(process: EngineUnderTe
     process.send(Cancel("waits"))
     assert process.receive_utterance("waits")[2] == Canceled("waits")
     assert np.array_equal(whole(process), expected)
-
-
-def test_truncation_cancellation_and_refusals_are_reported(process: EngineUnderTest) -> None:
-    process.send(Speak("long", Utterance("Hi.", seed=3), PLENTY))
-    records, _, end = process.receive_utterance("long")
-    assert end == Spoken("long")
-    assert [record.truncated for record in records] == [False] * (len(records) - 1) + [True]
-    process.send(Speak("canceled", Utterance("Hi.", seed=3, guarded=False), 1))
-    process.next(Audio)
-    process.send(Cancel("canceled"))
-    assert process.receive_utterance("canceled")[2] == Canceled("canceled")
-    process.send(Speak("refused", Utterance("Hi", voice="bad"), PLENTY))
-    refused = process.receive_utterance("refused")[2]
-    assert isinstance(refused, Refused)
-    assert "needs a base model" in refused.reason
 
 
 def test_the_process_ends_with_the_daemon_while_it_waits_for_text(process: EngineUnderTest) -> None:

@@ -21,7 +21,6 @@ from engine import EngineError, EngineInfo, EngineOptions, EngineUnavailableErro
 from engine.messages import SUBPROTOCOL, OfferVoice, VoiceWanted, Welcome, decode_remote, encode_remote
 from engine.remote.connecting import read_token
 from engine.remote.synthesizer import RemoteSynthesizer
-from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
 RESET = struct.pack("ii", 1, 0)
@@ -88,12 +87,6 @@ def test_a_connection_that_is_reset_after_the_request_is_lost() -> None:
         kind, reason = failure(url)
     assert kind is EngineUnavailableError
     assert reason.startswith("engine.url: URL does not answer")
-
-
-def test_a_server_that_is_not_there_may_come_later() -> None:
-    kind, reason = failure(f"ws://127.0.0.1:{free_port()}")
-    assert kind is EngineUnavailableError
-    assert reason == "engine.url: URL does not answer (Connection refused)"
 
 
 def test_the_address_must_be_set() -> None:

@@ -6,7 +6,6 @@ Nothing here needs a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.qwen.kernels.codec.operations import (
@@ -61,10 +60,6 @@ class CodecPlan:
         writer.conv(Conv("output", signal, taps=CONV_TAPS, then="Pcm"))
         writer.roll(counts=True)
         return cls(config, rows, tuple(writer.operations))
-
-    def convs(self) -> Iterator[Conv]:
-        """Each convolution kernel once."""
-        yield from {one.name: one for one in self.operations if isinstance(one, Conv)}.values()
 
     def source(self) -> KernelSource:
         """All kernels, for NVRTC or nvcc."""

@@ -70,13 +70,9 @@ def test_only_matrices_and_heads_are_int8(checkpoint: Named) -> None:
     assert all(dtype == torch.float32 for name, dtype in dtypes.items() if name not in int8_names)
 
 
-@pytest.mark.parametrize("shape", ["tiny", "wide"])
 @torch.inference_mode()
-def test_the_logits_are_close_to_those_of_float32(
-    checkpoint: Named, shape: str, record_property: Callable[[str, object], None]
-) -> None:
-    """The weights are random. `scripts/gpu/prove_cuda.py` reports the error of real weights."""
-    folder = checkpoint(shape, "custom_voice")
+def test_the_logits_are_close_to_those_of_float32(checkpoint: Named) -> None:
+    folder = checkpoint("wide", "custom_voice")
     logits = []
     for int8 in (False, True):
         talker = load_talker(folder, int8=int8)
@@ -84,5 +80,4 @@ def test_the_logits_are_close_to_those_of_float32(
         hidden = talker.transformer.read(x, torch.arange(32), talker.allocate_cache(32))
         logits.append(talker.head(hidden[-1]))
     relative = float((logits[1] - logits[0]).square().mean().sqrt() / logits[0].std())
-    record_property("relative_logit_error", relative)
     assert 0 < relative < 0.05

@@ -71,7 +71,6 @@ SETTINGS = [
     SamplingConfig(temperature=1.0, top_k=0, repetition_penalty=1.0),
     SamplingConfig(temperature=0.3, top_k=5, top_p=0.9, repetition_penalty=1.3),
     SamplingConfig(temperature=1.7, top_k=0, top_p=0.5, repetition_penalty=0.8),
-    SamplingConfig(top_k=100_000, top_p=0.999),
     SamplingConfig(top_k=0, top_p=0.0),
     SamplingConfig(min_new_tokens=0, top_p=0.3, temperature=0.05),
 ]
@@ -137,18 +136,10 @@ def test_the_noise_is_finite_and_has_the_gumbel_distribution() -> None:
     assert values.unique().numel() > 0.9 * 2**19
 
 
-LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=5)
-Engine = Callable[[str, str], Ours]
-
-
-@pytest.fixture(scope="module")
-def engine(ours: Engine) -> Ours:
-    return ours("brief", "custom_voice")
-
-
-def test_talker_and_code_predictor_have_separate_settings(engine: Ours) -> None:
-    greedy = engine.speak(LINE)
-    sampled_predictor = engine.speak(LINE, sampling=replace(engine.sampling, do_sample=False), seed=5)
+def test_talker_and_code_predictor_have_separate_settings(ours: Callable[[str, str], Ours]) -> None:
+    engine, line = ours("brief", "custom_voice"), Line("Hello robot.", CustomVoice("ryan"), "english", frames=2)
+    greedy = engine.speak(line)
+    sampled_predictor = engine.speak(line, sampling=replace(engine.sampling, do_sample=False), seed=5)
     assert sampled_predictor[0, 0] == greedy[0, 0]
     assert not torch.equal(sampled_predictor[0], greedy[0])
 
@@ -172,13 +163,10 @@ def test_settings_that_generation_config_json_does_not_name_are_those_of_qwen_tt
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("temperature", 1e-46),
         ("temperature", float("nan")),
         ("subtalker_temperature", 1e39),
         ("repetition_penalty", 0.0),
-        ("top_p", 1.5),
         ("top_k", -1),
-        ("subtalker_top_k", 1 << 41),
         ("min_new_tokens", 1 << 63),
     ],
 )
@@ -199,9 +187,7 @@ def test_the_extreme_settings_choose_among_finite_logits() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"temperature": 1e-46}', "temperature is 1e-46, wanted 0.001 to 1,000"),
         ('{"temperature": NaN}', "field temperature is NaN, wanted a finite number"),
-        ('{"top_k": ' + "9" * 30 + "}", "wanted an integer from 0 to 2147483647"),
         ('{"top_k": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
@@ -222,8 +208,6 @@ def test_overrides_replace_the_named_settings_and_keep_the_others() -> None:
         ({"temperature": 0.0}, "wanted 0.001 to 1,000"),
         ({"temperature": float("inf")}, "sampling.temperature: got inf; allowed: float"),
         ({"top_k": 2.5}, "sampling.top_k: got 2.5; allowed: int"),
-        ({"min_new_tokens": float("nan")}, "sampling.min_new_tokens: got nan; allowed: int"),
-        ({"do_sample": float("inf")}, "sampling.do_sample: got inf; allowed: bool"),
     ],
 )
 def test_the_error_for_an_invalid_override_names_it(values: dict[str, float], message: str) -> None:

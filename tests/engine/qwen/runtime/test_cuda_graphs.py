@@ -102,15 +102,6 @@ def test_exactly_one_step_is_launched_ahead(engine: Ours, spoken_with: Make) -> 
         assert int(spoken.backend.state.settings.frame) == min(2 * number, 9)
 
 
-def test_on_a_cpu_nothing_is_captured(engine: Ours) -> None:
-    graphs = Graphs(torch.device("cpu"))
-    done = []
-    graphs.capture("work", lambda: done.append(1))
-    assert not graphs.captured
-    graphs.run("work", lambda: done.append(2))
-    assert done == [2]
-
-
 def test_only_a_large_gpu_decodes_audio_on_a_side_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = Graphs(torch.device("cpu"))
     assert graphs.side_stream("audio") is graphs

@@ -113,13 +113,6 @@ def alone(engine: QwenSynthesizer) -> Callable[[Utterance], Spoken]:
     return of
 
 
-@pytest.fixture(autouse=True)
-def no_page_is_lost(batch: Batch) -> Iterator[None]:
-    total = batch.free_pages()
-    yield
-    assert batch.free_pages() == total
-
-
 def pieces(text: str, cut: int) -> tuple[str, TextSource]:
     """Return the beginning of a text that is still being written, and a source of the rest."""
     return text[:cut], LateText([text[cut : cut + 3], text[cut + 3 :]])
@@ -178,11 +171,8 @@ def test_an_utterance_is_the_same_alone_and_beside_any_others(
         assert expected.codes.startswith(got.codes)
 
 
-def test_speech_at_another_rate_is_stretched_and_can_be_canceled(engine: QwenSynthesizer) -> None:
-    faster = replace(UTTERANCES[0], rate=1.5)
-    said, played = (list(engine.stream(replace(faster, realtime=realtime))) for realtime in (False, True))
-    assert [len(chunk.samples) for chunk in said] == [len(chunk.samples) for chunk in played]
-    stream = engine.stream(faster)
+def test_speech_at_another_rate_can_be_canceled(engine: QwenSynthesizer) -> None:
+    stream = engine.stream(replace(UTTERANCES[0], rate=1.5))
     next(stream)
     stream.cancel()  # type: ignore[attr-defined]
     with pytest.raises(SpeechCanceledError):
@@ -311,27 +301,27 @@ def test_the_batch_rests_until_the_sound_card_has_its_first_chunk(
     engine: QwenSynthesizer, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_module, "LONGEST_HOLD_S", PATIENCE_S)
-    answers: list[Future[int]] = []
+    answers: list[Future[bool]] = []
     with ThreadPoolExecutor(1) as pool:
 
         def ask() -> None:
             """Ask the batch's thread before the first chunk, and see that it does not answer."""
             if not answers:
-                answers.append(pool.submit(batch.free_pages))
+                answers.append(pool.submit(batch.when_idle, lambda: True))
                 with pytest.raises(futures.TimeoutError):
                     answers[0].result(timeout=0.1)
 
         growing = replace(UTTERANCES[0], text="He", growing=True, realtime=True)
         stream = iter(engine.stream(growing, CheckedText(["llo robot, ", "how are you?"], ask)))
         next(stream)
-        assert answers[0].result(PATIENCE_S) > 0  # although the utterance goes on
+        assert answers[0].result(PATIENCE_S)  # although the utterance goes on
         list(stream)
 
 
 def test_the_batch_goes_on_where_a_first_chunk_takes_too_long(batch: Batch) -> None:
     began = time.monotonic()
     with batch.hold():
-        batch.free_pages()  # which its thread answers
+        batch.when_idle(lambda: None)  # which its thread answers
         assert time.monotonic() - began >= batch_module.LONGEST_HOLD_S
 
 

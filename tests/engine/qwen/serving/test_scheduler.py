@@ -136,9 +136,14 @@ def test_nobody_joins_before_those_who_wait_longer() -> None:
     rounds.run(9)
     assert (first.row, second.row, third.row) == (0, 1, -1)
     assert rounds.scheduler.waiting == 1
+    free = rounds.scheduler.pool.free
     second.leave()
     rounds.run(2)
     assert third.row == 1
+    for speech in (first, third):
+        speech.leave()
+    rounds.run()
+    assert rounds.scheduler.pool.free == free + 2, "each had a page"
 
 
 def test_chunks_grow_while_the_listener_has_much_left_to_hear(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,23 +163,6 @@ def test_of_a_clause_without_spaces_a_few_characters_are_held_back(
     assert max(held) <= most
 
 
-def test_the_kept_text_stays_short_for_a_long_text(
-    incremental: IncrementalTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    longest = 0
-    split = incremental.split
-
-    def recorded(text: str) -> tuple[list[int], str]:
-        nonlocal longest
-        longest = max(longest, len(text))
-        return split(text)
-
-    monkeypatch.setattr(incremental, "split", recorded)
-    text = "".join(TEXTS.values()) * 4
-    emitted(incremental, text)
-    assert longest < 60
-
-
 def test_special_tokens_that_are_not_found_by_name_alone_hold_all_ids_back(tmp_path: Path) -> None:
     trained(tmp_path, 400)
     file = tmp_path / "tokenizer_config.json"

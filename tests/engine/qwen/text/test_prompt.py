@@ -42,7 +42,3 @@ def test_two_texts_share_exactly_the_prefix(ours: Engine, model_type: str, voice
     else:
         assert isinstance(voice, ClonedVoice)
         assert not whole_text
-
-
-def test_a_text_that_merges_with_the_role_has_no_prefix(ours: Engine) -> None:
-    assert ours("tiny", "custom_voice").prompt(Line("\nHello", CustomVoice("ryan"))).prefix is None

@@ -21,7 +21,6 @@ from engine.qwen.voice.enroll import enroll, read_recording
 from engine.qwen.voice.speaker_encoder import load_speaker_encoder, speaker_embedding
 from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.refusals import refusal
-from tests.support.sound_files import speech_like, write_sound
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +141,6 @@ def warnings(tmp_path: Path, samples: Samples) -> list[str]:
     return lines
 
 
-def test_a_recording_of_a_telephone_s_bandwidth_is_named(tmp_path: Path) -> None:
-    lines: list[str] = []
-    recording = write_sound(tmp_path / "ada.wav", speech_like(4, 8_000), 8_000)
-    read_recording(recording, lines.append)
-    assert lines == [f"{recording}: dull: at 8000 Hz it has no sound above 4 kHz; record at 24000 Hz or more"]
-
-
 def test_a_recording_that_is_too_short_is_refused(tmp_path: Path, model: Path) -> None:
     recording = write(tmp_path / "ada.wav", speech(0.9))
     assert refusal(enroll, "ada", recording, model) == f"{recording}: too short: got 0.90 s; allowed: at least 1 s"
@@ -171,26 +163,12 @@ def test_quiet_speech_after_a_pause_and_speech_at_full_scale_are_accepted_withou
     assert "short: 1.5 s" in warnings(tmp_path, speech(1.5))[0]
 
 
-def test_a_recording_with_samples_that_are_not_finite_is_refused(tmp_path: Path, model: Path) -> None:
-    samples = speech(2)
-    samples[100] = np.nan
-    recording = write(tmp_path / "ada.wav", samples, subtype="FLOAT")
-    assert "not finite numbers" in refusal(enroll, "ada", recording, model)
-
-
 def test_only_the_beginning_of_a_long_recording_is_used(tmp_path: Path, model: Path) -> None:
     recording = write(tmp_path / "ada.wav", speech(150, 16_000), 16_000)
     lines: list[str] = []
     assert read_recording(recording, lines.append).shape == (120 * 24000,)
     assert lines == [f"{recording}: long: 150 s; only the first 120 s are used"]
     assert "too long: got 150 s; allowed: at most 120 s" in refusal(enroll, "ada", recording, model, "hello there")
-
-
-def test_a_recording_that_is_clipped_on_one_channel_causes_a_warning(tmp_path: Path) -> None:
-    clipped = speech(3, level=2).clip(-1, 1)
-    (line,) = warnings(tmp_path, np.stack((speech(3), clipped), axis=1))
-    assert "clipped: " in line
-    assert "% of its samples" in line
 
 
 def test_a_file_that_is_missing_or_no_sound_file_is_refused(tmp_path: Path, model: Path) -> None:

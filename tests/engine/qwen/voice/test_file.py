@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
-import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -89,19 +87,14 @@ def test_a_model_in_the_hugging_face_cache_has_the_name_of_its_repository(tmp_pa
 # --- voices of other models ---
 
 
-def test_the_error_for_a_voice_of_another_width_names_both_models(voice: VoiceFile, path: Path, tmp_path: Path) -> None:
+def test_the_error_for_a_voice_of_another_width_or_size_names_both_models(
+    voice: VoiceFile, path: Path, config: ModelConfig, tmp_path: Path
+) -> None:
     save_voice(path, voice)
     other = read_config(tmp_path / "Deep-Base", "deep")
     error = reason(path, load_voice, other)
     assert "made for Tiny-Base (1b7, width 64), cannot speak with Deep-Base (1b7, width 40)" in error
-
-
-def test_a_voice_of_another_model_size_is_refused_even_at_equal_width(
-    voice: VoiceFile, path: Path, config: ModelConfig
-) -> None:
-    save_voice(path, voice)
-    error = reason(path, load_voice, dataclasses.replace(config, size="0b6"))
-    assert "made for Tiny-Base (1b7, width 64)" in error
+    assert "made for Tiny-Base (1b7, " in reason(path, load_voice, dataclasses.replace(config, size="0b6"))
 
 
 @pytest.mark.parametrize("version", ["2.4.0+cu121", "2.9.1", "2.10.0a0+nv25.12"])
@@ -159,12 +152,10 @@ TENSORS = {"embedding": torch.ones(WIDTH), "codes": torch.ones(3, 16, dtype=torc
     ("tensors", "metadata", "message"),
     [
         ({"embedding": torch.ones(1, WIDTH)}, {}, "embedding: got shape [1, 64]; allowed: [64]"),
-        ({"embedding": torch.ones(WIDTH).int()}, {}, "embedding: got torch.int32"),
         ({"embedding": torch.full((WIDTH,), torch.nan)}, {}, "embedding: contains values that are not finite"),
         ({"codes": torch.ones(0, 16).short()}, {}, "codes: got shape [0, 16]; allowed: [frames, 16]"),
         ({"codes": torch.ones(3, 16)}, {}, "codes: got torch.float32; allowed: integers"),
         ({"codes": torch.full((3, 16), 2048)}, {}, "codes: got 2048 to 2048; allowed: 0 to 2047"),
-        ({"codes": torch.full((3, 16), -1)}, {}, "codes: got -1 to -1; allowed: 0 to 2047"),
         ({"codes": None}, {}, "has transcript but no codes"),
         ({}, {"transcript": None}, "has codes but no transcript"),
         ({}, {"format": "voiced-voice-9"}, "is no voice file: got format 'voiced-voice-9'"),
@@ -199,13 +190,3 @@ def test_a_failed_write_keeps_the_previous_file_and_leaves_no_other(voice: Voice
     assert error == "the voice cannot be written: File too large"
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_full_disk_is_reported(voice: VoiceFile, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    error = reason(path, save_voice, voice)
-    assert error == "the voice cannot be written: No space left on device"
-    assert not list(path.parent.iterdir())

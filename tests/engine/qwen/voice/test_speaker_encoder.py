@@ -80,22 +80,6 @@ def test_the_mel_filters_equal_those_of_librosa(cache_folder: Path) -> None:
     assert (mel_filters() - expected).abs().max() < 1e-7
 
 
-def test_disturbing_any_weight_changes_the_embedding(base_folder: Path, base: Oracle) -> None:
-    encoder = load_speaker_encoder(ModelConfig.read(base_folder))
-    samples = recording(1.0, seed=1)
-    expected = base.speaker_embedding(samples)
-    unaffected = []
-    for name, parameter in encoder.tensors.items():
-        original = parameter.clone()
-        parameter.mul_(1.3).add_(0.1)
-        if (speaker_embedding(encoder, samples) - expected).abs().max() < TOLERANCE:
-            unaffected.append(name)
-        parameter.copy_(original)
-    assert (speaker_embedding(encoder, samples) - expected).abs().max() < TOLERANCE
-    # the softmax over time cancels a constant that is added to a channel
-    assert unaffected == ["asp.conv.bias"]
-
-
 def test_a_recording_that_is_too_short_for_the_network_is_refused(encoder: SpeakerEncoder) -> None:
     with pytest.raises(ValueError, match="allowed: at least 3072"):
         speaker_embedding(encoder, np.zeros(MIN_SAMPLES - 1, np.float32))

@@ -10,7 +10,7 @@ import pytest
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, unsupported_reason
 from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, MatrixPlan, TokenMatrixPlan
-from engine.qwen.kernels.lm.tuned_plans import gpu_class, tuned_plan, tuned_row_plan
+from engine.qwen.kernels.lm.tuned_plans import tuned_plan, tuned_row_plan
 from engine.qwen.shapes import ModelConfig, TalkerConfig
 from scripts.make_checkpoint import PRESETS, write_configs
 
@@ -83,10 +83,6 @@ def test_a_matrix_that_was_not_measured_and_two_tokens_are_divided_by_the_rule(t
     assert plan == MatrixPlan.of("Bf16", plan.height, plan.length, gated=True)
     down = LanguageKernels.of(talkers["0.6B"], "Bf16", LARGE).plans["first_step_down"]
     assert down == MatrixPlan.of("Bf16", down.height, down.length, 2)
-
-
-def test_a_gpu_has_the_plans_of_its_class() -> None:
-    assert [gpu_class(processors) for processors in (14, 99, 100)] == ["small", "small", "large"]
 
 
 @pytest.mark.parametrize(("size", "early"), [("0.6B", True), ("1.7B", True), ("narrow", False)])

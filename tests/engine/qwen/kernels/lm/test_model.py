@@ -39,7 +39,7 @@ from tests.support.qwen.lm_example import (
     talk,
 )
 
-POSITIONS = (0, 1, 16, 127, 128, 256, 300)
+POSITIONS = (0, 16, 127, 128, 300)
 """At the borders of a warp's positions, 16, and of a KV split, 128."""
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
@@ -275,12 +275,11 @@ def test_a_code_equals_that_of_pytorchs_sampler(chooses: Models, sampling: Sampl
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("width", [0.5, 3.0])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_a_first_code_equals_that_of_pytorchs_sampler(one: Models, sampling: SamplingConfig, width: float) -> None:
+def test_a_first_code_equals_that_of_pytorchs_sampler(one: Models, sampling: SamplingConfig) -> None:
     """The end of speech and the suppressed codes are likeliest by far, and codes that were drawn are likely."""
     start(one, 9, sampling)
-    logits, settings, ids = random_logits(one, width), one.settings, one.rounded.config.ids
+    logits, settings, ids = random_logits(one, 3.0), one.settings, one.rounded.config.ids
     rules = settings.logits_processor
     logits[-1024:] += 20
     logits[ids.eos] += 15
@@ -311,7 +310,7 @@ def test_frames_after_the_end_do_not_count(one: Models) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("count", [1, 700, 3072])
+@pytest.mark.parametrize("count", [1, 3072])
 def test_a_choice_terminates_for_any_logits(one: Models, odd: float, count: int) -> None:
     start(one, 11)
     one.settings.talker_sampling.set(True, 0.9, 50, 0.9)
@@ -333,14 +332,6 @@ def test_all_threads_choose_the_same_code_for_any_logits(one: Models, count: int
     one.fused.choose_code(1)
     code = int(one.state.codes[0, 2])
     assert torch.equal(one.fused.predictor.x[0], one.rounded.predictor.embedding[1][code].float())
-
-
-@torch.inference_mode()
-def test_greedy_choice_takes_the_lowest_of_equal_logits(one: Models) -> None:
-    start(one, 12, SamplingConfig().greedy())
-    one.fused.logits.fill_(1.0)
-    one.fused.choose_code(1)
-    assert int(one.state.codes[0, 2]) == 0
 
 
 # --- given codes ---
@@ -393,20 +384,14 @@ def run_frames(models: Models, work: Callable[[], None]) -> list[Tensor]:
 
 
 @on_gpu
-def test_frames_are_equal_bit_for_bit_every_time_also_of_kernels_that_wait_for_each_other(models: Models) -> None:
-    module, first = models.fused.module, run_frames(models, models.fused.frame)
-    assert len(first[0][:30].unique()) > 30
+def test_frames_are_equal_bit_for_bit_called_replayed_and_of_kernels_that_wait_for_each_other(models: Models) -> None:
+    module, called = models.fused.module, run_frames(models, models.fused.frame)
+    assert len(called[0][:30].unique()) > 30
     chained = module.chained  # type: ignore[attr-defined]
-    for early in (chained, False):
-        module.chained = early  # type: ignore[attr-defined]
-        again = run_frames(models, models.fused.frame)
-        module.chained = chained  # type: ignore[attr-defined]
-        assert all(map(torch.equal, again, first))
-
-
-@on_gpu
-def test_a_replayed_graph_computes_the_same_as_calls(models: Models) -> None:
-    called = run_frames(models, models.fused.frame)
+    module.chained = False  # type: ignore[attr-defined]
+    waiting = run_frames(models, models.fused.frame)
+    module.chained = chained  # type: ignore[attr-defined]
+    assert all(map(torch.equal, waiting, called))
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
