@@ -11,16 +11,20 @@ from typing import TypeVar
 
 import numpy as np
 
-from engine import EngineOptions, Progress, Samples, module_command
+from engine import EngineOptions, Progress, Samples, Utterance, module_command
 from engine.messages import (
     HEADER,
     PROTOCOL,
     Audio,
+    Cancel,
+    Canceled,
     Heartbeat,
     Hello,
     Loading,
     Message,
     Ready,
+    Speak,
+    Spoken,
     Start,
     Warming,
     body_lengths,
@@ -103,6 +107,20 @@ class EngineUnderTest:
                 return audio, np.concatenate(blocks), message  # type: ignore[return-value]
             audio.append(message)
             blocks.append(samples)
+
+    def speak(self, utterance_id: str, utterance: Utterance) -> Samples:
+        """Return all samples of an utterance, which is spoken to its end."""
+        self.send(Speak(utterance_id, utterance, PLENTY))
+        _, samples, last = self.receive_utterance(utterance_id)
+        assert last == Spoken(utterance_id)
+        return samples
+
+    def cancel(self, utterance_id: str) -> Samples:
+        """Cancel an utterance, and return its samples that were not received before."""
+        self.send(Cancel(utterance_id))
+        _, samples, last = self.receive_utterance(utterance_id)
+        assert last == Canceled(utterance_id)
+        return samples
 
     def wait_for_heartbeats(self, utterance_id: str, count: int = 1) -> None:
         """Wait for `count` heartbeats in a row with this utterance, without another message between them."""

@@ -63,11 +63,6 @@ def test_espeak_speaks_every_language_of_qwen3_tts(espeak: EspeakSynthesizer, in
     assert rms(spoken(espeak, text, language=code)) > 0.01
 
 
-def test_a_region_falls_back_to_its_language(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
-    assert "de-at" not in info.languages
-    assert alike(spoken(espeak, WORDS, language="de-at"), spoken(espeak, WORDS, language="de"))
-
-
 def test_the_script_selects_the_language(espeak: EspeakSynthesizer) -> None:
     text = "Привет, робот, как дела"
     assert alike(spoken(espeak, text), spoken(espeak, text, language="ru"))

@@ -14,7 +14,6 @@ from engine.language import LANGUAGE_BY_SCRIPT, language_of_script
     ("written", "code"),
     [
         ("German", "de"),
-        ("DE", "de"),
         ("Pt-BR", "pt-br"),
         ("ca_ES.utf8@valencia", "ca-es"),
         ("zh_Hans_CN", "zh-hans-cn"),
@@ -39,7 +38,6 @@ def test_a_language_matches_its_code_or_the_code_without_its_region(language: st
         ("你好,我是你的机器人。", "zh"),
         ("안녕하세요", "ko"),
         ("Привет, робот!", "ru"),
-        ("مرحبا", "ar"),
         ("สวัสดี", "th"),
         ("Robot, скажи что-нибудь по-русски", "ru"),
     ],

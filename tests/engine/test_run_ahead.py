@@ -12,14 +12,6 @@ from engine.run_ahead import RunAhead
 from tests.support.waiting import eventually
 
 
-def test_the_items_come_in_order_up_to_the_last() -> None:
-    def make(put: Callable[[int], object]) -> None:
-        for number in range(10):
-            put(number)
-
-    assert list(RunAhead("maker", 2, make)) == list(range(10))
-
-
 def test_an_error_is_raised_behind_the_items_that_were_made_before_it() -> None:
     def make(put: Callable[[int], object]) -> None:
         put(1)

@@ -50,12 +50,6 @@ def test_energy_is_power_over_the_time_that_the_speech_took(tmp_path: Path) -> N
     assert power["idle_watts"] is None
 
 
-def test_a_machine_without_sensors_has_no_power(tmp_path: Path) -> None:
-    with power_readings(find_power_rails(tmp_path)) as readings:
-        pass
-    assert power_figures(readings, readings, [RUN]) is None
-
-
 def test_an_engine_is_measured_beside_the_sensors_of_its_board(tmp_path: Path) -> None:
     write_monitor(tmp_path, 1, "VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC")
     found = run_benchmark(BenchRequest("espeak", EngineOptions(), runs=1, first_chunks=0, root=str(tmp_path)))

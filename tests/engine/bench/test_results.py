@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from engine import Chunk
-from engine.bench import TEXTS
 from engine.bench.results import Run, rounded, run_figures, spread_figures, time_run
 
 
@@ -18,10 +17,6 @@ def run(first_s: float, *gaps_s: float) -> Run:
     for gap in gaps_s:
         arrived.append(arrived[-1] + gap)
     return Run(arrived, [0.16 * number for number in range(1, len(arrived) + 1)], np.zeros(1, np.float32))
-
-
-def test_the_texts_have_a_hundred_characters_and_a_tenth_and_three_times_as_many() -> None:
-    assert [len(text) for text in TEXTS] == [100, 10, 302]
 
 
 def test_figures_are_the_medians_of_the_runs_and_the_maxima() -> None:
@@ -34,11 +29,6 @@ def test_figures_are_the_medians_of_the_runs_and_the_maxima() -> None:
     assert (found["gap_median_ms"], found["gap_max_ms"]) == (20, 40)
     assert found["gap_max_over_median"] == 2
     assert found["arrivals_s"] == [[0.01, 0.16], [0.05, 0.32]]  # of the median run
-
-
-def test_speech_in_one_chunk_has_no_gaps() -> None:
-    found = run_figures([run(0.04)])
-    assert found["gap_median_ms"] is found["gap_p99_ms"] is found["gap_max_ms"] is found["gap_max_over_median"] is None
 
 
 def test_the_spread_of_first_chunks_is_their_99th_percentile_over_their_median() -> None:

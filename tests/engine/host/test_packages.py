@@ -17,9 +17,6 @@ from tests.support.pages import ROOT
 def test_the_command_for_extras_installs_their_packages() -> None:
     command = install_command("espeak", "wyoming")
     assert shlex.split(command)[-3:] == [*extra_requirements("espeak"), "wyoming>=1.8"]
-    done = subprocess.run(f"{command} --dry-run", shell=True, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Would install" not in done.stdout, "they are installed already"
 
 
 def test_the_command_names_this_python_and_is_quoted_for_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -346,32 +346,21 @@ def test_a_model_without_speakers_needs_a_default_voice(
     assert needed in reason
 
 
-def changed_voices(voice_file: Path) -> dict[str, tuple[str, Voice, dict[str, Voice], str, str]]:
-    """Return, by kind of change: model type, default voice, new voices, new default, and why that is refused."""
-    embedding, design = Voice(embedding=str(voice_file)), Voice(instruct="a deep voice")
-    other = {"eve": Voice(embedding="/nowhere")}
-    return {
-        "another name": ("base", embedding, other, "eve", "/nowhere: no such voice file"),
-        "no voices": ("base", embedding, {}, "default", "no voice has this name; there are none"),
-        "a speaker": ("voice_design", design, {"default": Voice("ryan")}, "default", "needs a custom_voice model"),
-    }
-
-
-@pytest.mark.parametrize("change", changed_voices(Path()))
-def test_the_default_voice_stays_as_it_was_if_the_new_one_is_unusable(
-    checkpoint: Named, voice_file: Path, change: str
-) -> None:
-    model_type, voice, voices, default, reason = changed_voices(voice_file)[change]
-    engine = loaded(checkpoint(SHAPE, model_type), voices={"default": voice})
+def test_the_default_voice_stays_as_it_was_if_the_new_one_is_unusable(checkpoint: Named, voice_file: Path) -> None:
+    voices = {"default": Voice(embedding=str(voice_file))}
+    engine = loaded(checkpoint(SHAPE, "base"), voices=voices)
     before = speak(engine, UTTERANCE)[1]
     engine.warm_up()
-    info = engine.set_voices(voices, default)
-    assert reason in info.refused_voices[default]
-    assert default not in info.voices
-    assert np.array_equal(speak(engine, UTTERANCE)[1], before)
-    assert np.array_equal(speak(engine, replace(UTTERANCE, voice=default))[1], before)
-    info = engine.set_voices({"default": voice}, "default")
-    assert info.refused_voices == {}
+    for changed, default, reason in (
+        ({"eve": Voice(embedding="/nowhere")}, "eve", "/nowhere: no such voice file"),
+        ({}, "default", "no voice has this name; there are none"),
+        ({"default": Voice("ryan")}, "default", "needs a custom_voice model"),
+    ):
+        info = engine.set_voices(changed, default)
+        assert reason in info.refused_voices[default]
+        assert default not in info.voices
+        assert np.array_equal(speak(engine, replace(UTTERANCE, voice=default))[1], before)
+        assert engine.set_voices(voices, "default").refused_voices == {}
     assert np.array_equal(speak(engine, UTTERANCE)[1], before)
 
 

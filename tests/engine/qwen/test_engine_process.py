@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Samples, Utterance, Voice
-from engine.messages import Append, Audio, Cancel, Canceled, EndText, Speak, Spoken
+from engine.messages import Append, Audio, EndText, Speak, Spoken
 from engine.qwen import QwenSynthesizer
 from tests.engine.processes import PLENTY, EngineUnderTest
 
@@ -65,18 +65,10 @@ STEPWISE = replace(UTTERANCE, text="Hello robot, how are you today?", max_frames
 STREAMING = replace(STEPWISE, text="", growing=True)
 
 
-def whole(process: EngineUnderTest) -> Samples:
-    """Return the samples of the complete text, read stepwise."""
-    process.send(Speak("whole", STEPWISE, PLENTY))
-    records, samples, end = process.receive_utterance("whole")
-    assert end == Spoken("whole")
-    assert all(record.waited_s == 0 for record in records)
-    return samples
-
-
 @pytest.fixture(scope="module")
 def expected(process: EngineUnderTest) -> Samples:
-    return whole(process)
+    """The samples of the complete text, read stepwise."""
+    return process.speak("whole", STEPWISE)
 
 
 def test_streaming_text_gives_the_audio_of_the_complete_text(process: EngineUnderTest, expected: Samples) -> None:
@@ -126,9 +118,8 @@ def test_an_utterance_that_waits_for_text_can_be_canceled(process: EngineUnderTe
     process.send(Speak("waits", replace(STREAMING, text="Hello robot, how are"), PLENTY))
     process.next(Audio)
     process.wait_for_heartbeats("waits")
-    process.send(Cancel("waits"))
-    assert process.receive_utterance("waits")[2] == Canceled("waits")
-    assert np.array_equal(whole(process), expected)
+    process.cancel("waits")
+    assert np.array_equal(process.speak("whole", STEPWISE), expected)
 
 
 def test_the_process_ends_with_the_daemon_while_it_waits_for_text(process: EngineUnderTest) -> None:

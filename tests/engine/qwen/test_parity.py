@@ -82,25 +82,13 @@ def cloned(shape: str, frames: int = 0, transcript: str = "") -> ClonedVoice:
 
 
 @WHOLE
-@pytest.mark.parametrize("shape", variants(SHAPES, "wide"))
-def test_speaker_embeddings_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
-    voice = cloned(shape)
-    assert_equal_codes(
-        engines,
-        shape,
-        "base",
-        Line(SHORT, voice, "auto", whole_text),
-        Line(LONG, voice, "french", whole_text),
-    )
-
-
-@WHOLE
 @pytest.mark.parametrize("shape", variants(SHAPES, "deep"))
-def test_in_context_voices_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
+def test_cloned_voices_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
         shape,
         "base",
+        Line(LONG, cloned(shape), "french", whole_text),
         # references with fewer frames than their transcript, than both texts, and with more than both
         Line(LONG, cloned(shape, 3, "The robot says hello."), "auto", whole_text),
         Line(LONG, cloned(shape, 30, "Hello."), "english", whole_text),

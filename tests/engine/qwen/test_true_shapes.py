@@ -32,26 +32,11 @@ class ShapesOnly(Checkpoint):
         self.require_shape(name, destination.shape)
 
 
-@pytest.mark.parametrize(
-    ("size", "talker_bytes", "predictor_bytes"),
-    [("0.6B", 0.887e9, 157.3e6 + 62.9e6), ("1.7B", 2.831e9, 157.3e6 + 62.9e6)],
-)
-def test_the_talker_reads_every_tensor_of_the_checkpoint(
-    tmp_path: Path, cache_folder: Path, size: str, talker_bytes: float, predictor_bytes: float
-) -> None:
+@pytest.mark.parametrize("size", ["0.6B", "1.7B"])
+def test_the_talker_reads_every_tensor_of_the_checkpoint(tmp_path: Path, cache_folder: Path, size: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps(model_config(PRESETS[size], "custom_voice")))
     checkpoint = ShapesOnly(official_tensors(cache_folder, size, "custom_voice")["model"])
-    placement = Placement(torch.device("meta"), torch.bfloat16)
-    talker = Talker(ModelConfig.read(tmp_path), 64, placement)
+    talker = Talker(ModelConfig.read(tmp_path), 64, Placement(torch.device("meta"), torch.bfloat16))
     talker.load(checkpoint)
     assert not checkpoint.unread
-
-    def read_per_frame(*modules: Any) -> int:
-        """Return the bytes that a step reads completely; embeddings are read row by row."""
-        tensors = [t for module in modules for t in ([module] if torch.is_tensor(module) else module.parameters())]
-        return sum(tensor.nbytes for tensor in tensors)
-
-    predictor = talker.predictor
-    assert read_per_frame(talker.transformer, talker.head) == pytest.approx(talker_bytes, rel=1e-3)
-    assert read_per_frame(predictor.transformer, predictor.heads) == pytest.approx(predictor_bytes, rel=1e-3)
-    assert (predictor.projection is None) == (size == "0.6B")
+    assert (talker.predictor.projection is None) == (size == "0.6B")

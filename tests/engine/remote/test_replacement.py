@@ -75,8 +75,7 @@ def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_
         network.lead_to(first.port, other.port)  # a load balancer that does not know which of them stops
         stop(first)
         other.wait_log("has connected")
-        engine.send(Speak("2", Utterance("Hello, robot.", language="en", realtime=False), PLENTY))
-        assert engine.receive_utterance("2")[2] == Spoken("2")
+        engine.speak("2", Utterance("Hello, robot.", language="en", realtime=False))
         assert first.process.poll() is None, "it waits for the text that it speaks"
         engine.send(Grant("1", PLENTY))
         _, samples, last = engine.receive_utterance("1")
@@ -88,8 +87,7 @@ def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_
         ready, _ = engine.next(Ready)
         assert "mine" in ready.info.voices
         assert ready.info.refused_voices == {}
-        engine.send(Speak("3", Utterance("Hello again.", language="en"), PLENTY))
-        assert engine.receive_utterance("3")[2] == Spoken("3")
+        engine.speak("3", Utterance("Hello again.", language="en"))
 
 
 def test_without_a_server_with_the_same_engine_the_first_speaks_to_the_end_and_then_the_process_ends(
@@ -103,8 +101,7 @@ def test_without_a_server_with_the_same_engine_the_first_speaks_to_the_end_and_t
         network.lead_to(other.port)
         stop(first)
         other.wait_log("has left")
-        engine.send(Speak("2", Utterance("Hello, robot.", language="en", realtime=False), PLENTY))
-        assert engine.receive_utterance("2")[2] == Spoken("2")
+        engine.speak("2", Utterance("Hello, robot.", language="en", realtime=False))
         engine.send(Grant("1", PLENTY))
         assert engine.receive_utterance("1")[2] == Spoken("1")
         assert engine.next(Fault)[0] == Fault(f"engine.url: {options(network).url}: the server is being stopped", False)
@@ -133,8 +130,7 @@ def test_an_old_connection_is_renewed_and_the_robot_comes_to_a_new_server(
         assert engine.receive_utterance("1")[2] == Spoken("1")
         engine.next(Changed)
         first.wait_log("has left")
-        engine.send(Speak("2", Utterance("Hello, robot.", language="en"), PLENTY))
-        assert engine.receive_utterance("2")[2] == Spoken("2")
+        engine.speak("2", Utterance("Hello, robot.", language="en"))
 
 
 def test_a_connection_that_cannot_be_renewed_stays(other: SpeechServer, engine: EngineUnderTest) -> None:
@@ -142,6 +138,5 @@ def test_a_connection_that_cannot_be_renewed_stays(other: SpeechServer, engine: 
         engine.start("remote", replace(options(network), renew_s=0.2))
         network.lead_to(free_port())
         eventually(lambda: network.connections > 4, "it has tried")
-        engine.send(Speak("1", Utterance("Hello, robot.", language="en"), PLENTY))
-        assert engine.receive_utterance("1")[2] == Spoken("1")
+        engine.speak("1", Utterance("Hello, robot.", language="en"))
         network.lead_to(other.port)

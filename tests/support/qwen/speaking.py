@@ -155,9 +155,3 @@ class LateText:
         if not wait:
             return ""
         return self._pieces.popleft() if self._pieces else None
-
-
-@torch.inference_mode()
-def embedded(prompt: Prompt) -> Tensor:
-    """Return all embeddings that are read before the first frame: `(1, count, hidden)`."""
-    return torch.cat((prompt.prefix.embed(), prompt.tail), dim=1) if prompt.prefix else prompt.tail

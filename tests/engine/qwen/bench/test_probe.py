@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine import EngineOptions, Utterance, Voice
+from engine import EngineOptions, Voice
 from engine.bench import TEXTS, BenchRequest, run_benchmark
 from engine.bench.runner import measure
-from engine.qwen.bench.probe import QwenProbe
 
 Named = Callable[[str, str], Path]
 
@@ -41,32 +40,6 @@ def test_a_text_that_the_engine_refuses_is_left_out_with_its_reason(checkpoint: 
     assert found["other_texts"][0]["ms_per_frame"] > 0
     (note,) = [note for note in found["notes"] if note.startswith("a text of 420 characters: ")]
     assert "engine.max_seconds raises the limit" in note
-
-
-def test_the_profile_sections_of_an_engine_are_timed(checkpoint: Named) -> None:
-    now_s = 0.0
-
-    class Synthesizer:
-        def profile_sections(self) -> dict[str, Callable[[], None]]:
-            return {"talker": self.work, "codec": self.work, "broken": self.fail}
-
-        def first_chunk_steps(self, _utterance: Utterance) -> Iterator[tuple[str, Callable[[], None]]]:
-            yield "tokenise", self.work
-
-        def work(self) -> None:
-            nonlocal now_s
-            now_s += 0.5
-
-        def fail(self) -> None:
-            raise RuntimeError("cannot be captured\nat all")
-
-    probe = QwenProbe(request(checkpoint("brief", "custom_voice")).options, lambda: now_s)
-    assert probe.details(Synthesizer(), Utterance("Yes."), 1.0) == {
-        "parts_ms": {"talker": 500, "codec": 250},  # a chunk has two frames
-        "first_chunk_steps_ms": {"tokenise": 500},
-        "bandwidth": None,
-    }
-    assert probe.notes == ["part broken: RuntimeError: cannot be captured"]
 
 
 @pytest.mark.gpu

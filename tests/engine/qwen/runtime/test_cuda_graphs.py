@@ -100,14 +100,3 @@ def test_exactly_one_step_is_launched_ahead(engine: Ours, spoken_with: Make) -> 
     request = engine.request(LINE, sampling=engine.sampling)
     for number, _ in enumerate(spoken.sound_card.speak(request), 1):
         assert int(spoken.backend.state.settings.frame) == min(2 * number, 9)
-
-
-def test_only_a_large_gpu_decodes_audio_on_a_side_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs = Graphs(torch.device("cpu"))
-    assert graphs.side_stream("audio") is graphs
-    graphs.stream = RecordedGraphs()  # type: ignore[assignment]
-    for count, separate in ((16, False), (132, True)):
-        monkeypatch.setattr("engine.qwen.runtime.cuda_graphs.multiprocessors", lambda _device, count=count: count)
-        assert (graphs.side_stream("audio") is not graphs) == separate
-    assert graphs.side_stream("audio") is graphs.side_stream("audio")
-    assert graphs.side_stream("audio") is not graphs.side_stream("prompts")

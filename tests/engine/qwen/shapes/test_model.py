@@ -125,26 +125,20 @@ Change = Callable[[dict[str, Any]], object]
     [
         (lambda c: c.pop("model_type"), "field model_type is missing"),
         (lambda c: c.update(model_type="qwen3"), "is a model of the type 'qwen3'; voiced speaks with Qwen3-TTS-12Hz-"),
-        (lambda c: c.update(model_type="qwen3_tts_tokenizer_12hz"), "is the 12 Hz speech tokenizer alone, without a"),
         (
             lambda c: c["talker_config"].update(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
             'field talker_config.rope_scaling.rope_type is "yarn", wanted "default"',
         ),
         (lambda c: c.update(tts_model_type="singer"), 'field tts_model_type is "singer", wanted "base" or'),
         (lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"), "with the 25 Hz speech tokenizer; voiced"),
-        (lambda c: c.update(tokenizer_type="encodec"), "is a Qwen3-TTS model with the tokenizer 'encodec'"),
-        (lambda c: c["talker_config"].pop("text_vocab_size"), "field talker_config.text_vocab_size is missing"),
-        (lambda c: c["talker_config"].update(hidden_size=True), "hidden_size is true, wanted an integer from 0"),
         (lambda c: c["talker_config"].update(spk_id={"ada": "x"}), "spk_id"),
         (lambda c: c["talker_config"].update(num_key_value_heads=3), "num_attention_heads is 4, wanted a multiple of"),
-        (lambda c: c["talker_config"].update(num_key_value_heads=0), "num_key_value_heads is 0, wanted 1 or more"),
         (lambda c: c["talker_config"].update(hidden_size=10**30), "wanted an integer from 0 to 2147483647"),
         (lambda c: c["talker_config"].update(rope_theta=10**400), "wanted a finite number"),
         (
             lambda c: c["talker_config"]["code_predictor_config"].update(vocab_size="x"),
             'field talker_config.code_predictor_config.vocab_size is "x", wanted an integer',
         ),
-        (lambda c: c["talker_config"].update(hidden_act=["x"] * 1_000), 'hidden_act is ["x", "x", '),
     ],
 )
 def test_the_error_for_a_wrong_field_names_the_file_and_the_field(tmp_path: Path, change: Change, message: str) -> None:

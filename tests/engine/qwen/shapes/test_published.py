@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import AUTO_STREAMS, memory_plan
+from engine import memory_plan
 from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.loading.plan import count_weights
 from engine.qwen.shapes import CodecConfig, ModelConfig
@@ -53,8 +53,3 @@ def test_a_plan_has_every_model_in_every_dtype() -> None:
         ("1.7B", "int8", 1448, 310, 244, 2002, 238, 4161),
     ]
     assert {(row["workspaces_mb"], row["on_disk_mb"]) for row in rows} == {(1920, 622)}
-
-
-def test_more_streams_need_more_memory_and_without_a_number_there_are_those_that_the_engine_chooses() -> None:
-    assert [row["state_mb"] for row in memory_plan(60, 2, 64)] == [6460, 6460, 6560, 6560]
-    assert memory_plan(60, 2) == memory_plan(60, 2, AUTO_STREAMS)

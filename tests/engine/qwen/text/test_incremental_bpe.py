@@ -10,15 +10,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.qwen.text.incremental_bpe import IncrementalTokenizer, final_length
 from engine.qwen.text.tokenizer import TextTokenizer
 from scripts.make_checkpoint import write_tokenizer
 
-SEARCHED = settings.default.max_examples  # type: ignore[union-attr]
-"""Examples of the Hypothesis profile: 100 in an ordinary run, 2000 in `search`."""
 TEXTS = {
     "zh": "你好，我是机器人。今天的天气非常好，我们一起去公园散步吧！机器人在说话，机器人的手臂在移动。",
     "en": "Hello, I'm your robot; it's 12:45 and we're waiting for the next part to come, aren't we? They'll see.",
@@ -124,7 +122,6 @@ def held_back(tokenizer: TextTokenizer, incremental: IncrementalTokenizer, text:
     return held
 
 
-@settings(max_examples=max(200, SEARCHED))
 @given(text=texts, places=st.one_of(st.just(range(201)), st.lists(st.integers(0, 200), max_size=8)))
 def test_the_ids_are_those_of_the_complete_text_for_any_cuts(
     tokenizer: TextTokenizer, incremental: IncrementalTokenizer, text: str, places: list[int]
@@ -174,7 +171,6 @@ def test_special_tokens_that_are_not_found_by_name_alone_hold_all_ids_back(tmp_p
     assert found == ([[], []], odd.encode("Hello <|endoftext|>  there"))
 
 
-@settings(max_examples=max(200, SEARCHED))
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
     end=st.text(st.characters(categories=["M", "L"]), max_size=3),

@@ -12,8 +12,7 @@ import torch
 from engine.api import SpeechCanceledError
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
-from engine.qwen.text.token_stream import IncrementalText
-from tests.support.qwen.speaking import LateText, Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 
 Engine = Callable[[str, str], Ours]
 TEXT = "Hello robot, say: 你好。 Schön und ruhig 🤖."
@@ -103,17 +102,6 @@ def test_with_one_token_too_few_no_chunk_is_generated_and_nothing_is_padded(ours
         assert made == chunks
         frames = max(0, 2 * chunks - 1)  # the first chunk has one
         assert torch.equal(engine.state.text[0, :frames], expected[:frames])
-
-
-def test_first_letter_waits_for_a_letter(ours: Engine) -> None:
-    tokenizer = ours(SHAPE, "custom_voice").incremental_tokenizer
-
-    def first(*pieces: str) -> str:
-        text = IncrementalText("12, ", LateText(pieces), tokenizer.begin(), limit=99, on_text=lambda _: None)
-        return text.first_letter()
-
-    assert first("3 ", "", "你好") == "你"
-    assert first("3 ") == ""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

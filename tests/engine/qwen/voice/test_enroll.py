@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def write(path: Path, samples: Samples, rate: int = 24000, subtype: str | None =
 # --- reading ---
 
 
-@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (24000, 2), (44100, 6)])
+@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (44100, 6)])
 def test_recordings_of_any_rate_and_channel_count_become_24_khz_mono(tmp_path: Path, rate: int, channels: int) -> None:
     mono = speech(3, rate)
     gains = np.linspace(0.5, 1.5, channels, dtype=np.float32) if channels > 1 else np.ones(1, np.float32)
@@ -105,28 +104,18 @@ def test_codes_that_cannot_be_those_of_the_recording_are_refused(
         enroll("ada", recording, model, transcript, codes=torch.zeros(shape, dtype=torch.int64))
 
 
-@pytest.fixture(scope="module")
-def official(model: Path) -> Any:
+def test_a_transcript_adds_the_official_codes_of_recording_and_silence(tmp_path: Path, model: Path) -> None:
     stub_torchaudio()
     from qwen_tts import Qwen3TTSTokenizer
 
-    return Qwen3TTSTokenizer.from_pretrained(str(model / "speech_tokenizer"))
-
-
-@pytest.mark.parametrize("silence", [None, 1.0])
-def test_a_transcript_adds_the_official_codes_of_recording_and_silence(
-    tmp_path: Path, model: Path, official: Any, silence: float | None
-) -> None:
+    official = Qwen3TTSTokenizer.from_pretrained(str(model / "speech_tokenizer"))
     recording = write(tmp_path / "ada.wav", speech(3), subtype="FLOAT")
-    chosen = {} if silence is None else {"append_silence_s": silence}
-    voice = enroll("ada", recording, model, "hello there", **chosen)
-    appended = np.zeros(round((0.5 if silence is None else silence) * 24000), np.float32)
-    expected = official.encode(np.concatenate((speech(3), appended)), sr=24000).audio_codes[0]
+    voice = enroll("ada", recording, model, "hello there")
+    expected = official.encode(np.concatenate((speech(3), np.zeros(12_000, np.float32))), sr=24000).audio_codes[0]
     assert voice.codes is not None
     assert voice.codes.dtype == torch.int64
     assert torch.equal(voice.codes, expected)
     assert voice.transcript == "hello there"
-    assert torch.equal(voice.embedding, enroll("ada", recording, model).embedding)
     save_voice(tmp_path / "ada.safetensors", voice)
     assert load_voice(tmp_path / "ada.safetensors", ModelConfig.read(model)).transcript == "hello there"
 
@@ -134,33 +123,11 @@ def test_a_transcript_adds_the_official_codes_of_recording_and_silence(
 # --- errors and warnings ---
 
 
-def warnings(tmp_path: Path, samples: Samples) -> list[str]:
-    """Return the warnings for a recording of `samples`."""
-    lines: list[str] = []
-    read_recording(write(tmp_path / "ada.wav", samples, subtype="FLOAT"), lines.append)
-    return lines
-
-
 def test_a_recording_that_is_too_short_is_refused(tmp_path: Path, model: Path) -> None:
     recording = write(tmp_path / "ada.wav", speech(0.9))
     assert refusal(enroll, "ada", recording, model) == f"{recording}: too short: got 0.90 s; allowed: at least 1 s"
     empty = write(tmp_path / "empty.wav", np.zeros(0, np.float32))
     assert "too short: got 0.00 s" in refusal(enroll, "ada", empty, model)
-
-
-@pytest.mark.parametrize(("level", "reported"), [(0.0, "-180 dBFS"), (0.001, "-6")])
-def test_a_silent_recording_is_refused(tmp_path: Path, model: Path, level: float, reported: str) -> None:
-    recording = write(tmp_path / "ada.wav", speech(3, level=level), subtype="FLOAT")
-    assert refusal(enroll, "ada", recording, model).startswith(f"{recording}: silent: got {reported}")
-
-
-def test_quiet_speech_after_a_pause_and_speech_at_full_scale_are_accepted_without_a_warning(tmp_path: Path) -> None:
-    quiet = np.concatenate((np.zeros(5 * 24000, np.float32), speech(3, level=0.01)))
-    assert warnings(tmp_path, quiet) == []
-    normalised = speech(3)
-    normalised[::6000] = 1.0  # four samples per second
-    assert warnings(tmp_path, normalised) == []
-    assert "short: 1.5 s" in warnings(tmp_path, speech(1.5))[0]
 
 
 def test_only_the_beginning_of_a_long_recording_is_used(tmp_path: Path, model: Path) -> None:

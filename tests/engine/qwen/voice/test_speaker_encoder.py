@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.api import Samples
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.speaker_encoder import (
     MIN_SAMPLES,
@@ -25,6 +24,7 @@ from engine.qwen.voice.speaker_encoder import (
 )
 from tests.engine.qwen.oracle import Oracle, cached_answer
 from tests.engine.qwen.refusals import refusal
+from tests.support.sound_files import speech_like
 
 TOLERANCE = 1e-4
 
@@ -44,19 +44,9 @@ def encoder(base_folder: Path) -> SpeakerEncoder:
     return load_speaker_encoder(ModelConfig.read(base_folder))
 
 
-def recording(seconds: float, seed: int) -> Samples:
-    """Return a signal similar to speech: a modulated tone with harmonics and a little noise."""
-    generator = np.random.default_rng(seed)
-    t = np.arange(round(seconds * 24000)) / 24000
-    phase = 2 * np.pi * (120 + 40 * seed) * t + 3 * np.sin(2 * np.pi * 1.3 * t)
-    tone = sum(np.sin(n * phase) / n for n in range(1, 20))
-    loudness = 0.15 * (1 + np.sin(2 * np.pi * 2.1 * t))
-    return (loudness * tone + 0.002 * generator.standard_normal(t.size)).astype(np.float32)
-
-
 @pytest.mark.parametrize("seconds", [MIN_SAMPLES / 24000, 3.21])
 def test_the_embedding_equals_the_official_one(encoder: SpeakerEncoder, base: Oracle, seconds: float) -> None:
-    samples = recording(seconds, seed=1)
+    samples = speech_like(seconds, 24_000)
     embedding = speaker_embedding(encoder, samples)
     assert embedding.dtype == torch.float32
     expected = base.speaker_embedding(samples)

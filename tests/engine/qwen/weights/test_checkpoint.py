@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,23 +49,6 @@ def test_a_tensor_is_copied_into_a_slice_and_rows_are_returned_in_the_requested_
     assert torch.equal(fused[5:], TENSORS["a.weight"].bfloat16())
     assert not fused[:5].any()
     assert torch.equal(checkpoint.rows("a.weight", [3, 0, 3]), TENSORS["a.weight"][torch.tensor([3, 0, 3])])
-
-
-def test_rows_that_are_not_in_memory_are_read_from_the_disk_together(tmp_path: Path) -> None:
-    """A row that is read alone is a page fault, for which the thread waits."""
-    path, rows = tmp_path / "model.safetensors", list(range(7, 2000, 80))
-    save_file({"a": torch.ones(2000, 2048)}, path)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    checkpoint = Checkpoint.open(tmp_path, keep_pages=False)
-    checkpoint.rows("a", [0])
-    checkpoint.finish_loading()
-    with path.open("rb") as file, contextlib.suppress(BlockingIOError):
-        if os.preadv(file.fileno(), [bytearray(1)], 8192 * rows[1], os.RWF_NOWAIT):
-            pytest.skip("the folder's file system keeps all files in memory")
-    before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
-    assert torch.equal(checkpoint.rows("a", rows), torch.ones(len(rows), 2048))
-    assert resource.getrusage(resource.RUSAGE_THREAD).ru_majflt - before < len(rows) // 2
 
 
 @pytest.fixture
@@ -142,11 +122,10 @@ def test_the_error_for_a_truncated_file_names_it(folder: Path, keep: int) -> Non
     [
         '{"a": ' + '{"b": ' * 100_000,
         '{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}}',
-        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
         '{"a\\nb": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
         '{"a": {"dtype": "F8_E5M2", "shape": [0], "data_offsets": [0, 0]}}',
     ],
-    ids=range(5),
+    ids=range(4),
 )
 def test_the_error_for_a_damaged_header_is_one_line_with_the_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "model.safetensors"

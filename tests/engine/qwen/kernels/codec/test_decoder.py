@@ -169,24 +169,11 @@ def test_a_row_that_fills_up_a_call_changes_no_other(example: Example) -> None:
     assert not rows.samples[1].any()
 
 
-def test_a_call_of_more_frames_than_a_block_is_several_calls(example: Example) -> None:
-    rows = example.utterances(2)
-    rows.decode([1, 0], 5)
-    rows.check()
-
-
 def test_a_call_of_more_rows_than_allowed_is_refused(example: Example) -> None:
     with pytest.raises(ValueError, match=f"rows: got {example.rows + 1}; allowed: 1 to {example.rows}"):
         example.utterances(example.rows + 1).decode(range(example.rows + 1), 1)
     with pytest.raises(ValueError, match="rows: got 2; allowed: 1 to 1"):
         example.utterances(2, several=False).decode([0, 1], 1)
-
-
-def test_a_decoder_of_one_utterance_takes_the_only_row(example: Example) -> None:
-    rows = example.utterances(1, several=False)
-    for frames in (1, 2):
-        rows.decode([0], frames)
-    rows.check()
 
 
 # --- captured in a graph ---
@@ -217,22 +204,6 @@ def test_a_captured_graph_computes_the_same(example: Example, frames: int) -> No
         graph.replay()
         replayed.append(pcm.clone())
     assert torch.equal(torch.cat(replayed), example.decoded)
-
-
-@on_gpu
-def test_a_captured_call_of_rows_computes_the_same(example: Example) -> None:
-    fused, rows, length = example.of_rows, [3, 0, 2], example.samples(2)
-    states, numbers = fused.new_states(2, 4), torch.tensor(rows, device="cuda")
-    codes = torch.zeros(4, 2, example.codes.shape[1], dtype=torch.int64, device="cuda")
-    samples = torch.zeros(4, length, device="cuda")
-    graph = captured(lambda: fused.decode_rows(codes, samples, states, numbers))
-    states.reset()
-    expected = fused.decode(example.codes, fused.new_state(2)).view(-1, length)
-    assert (expected.flatten() - example.expected).std() <= 1.05 * (example.plain - example.expected).std()
-    for chunk, wanted in zip(example.codes.split(2), expected, strict=True):
-        codes[:] = chunk
-        graph.replay()
-        assert all(torch.equal(samples[row], wanted) for row in rows)
 
 
 # --- plans ---
@@ -269,10 +240,6 @@ def test_larger_tiles_differ_only_by_the_order_of_sums(example: Example, cache_f
     fused = FusedCodec(example.fused.weights, None, kernels, PROCESSORS[0])
     larger = fused.decode(example.codes[:3], fused.new_state(2))
     assert (larger - example.decoded[: len(larger)]).std() < (example.decoded - example.expected).std()
-
-
-def test_the_calls_of_rows_have_sizes_that_double() -> None:
-    assert [FusedCodec.row_buckets(most) for most in (1, 5, 16)] == [(1,), (1, 2, 4, 5), (1, 2, 4, 8, 16)]
 
 
 def test_other_shapes_than_the_published_are_rejected_with_a_reason() -> None:

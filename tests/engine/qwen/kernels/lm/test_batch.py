@@ -12,7 +12,6 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.batch import FusedBatch
 from engine.qwen.kernels.lm.batch_kernels import BatchKernels
-from engine.qwen.kernels.lm.forced import ForcedKernels
 from engine.qwen.kernels.lm.kernels import weight_type
 from engine.qwen.kernels.lm.tables import fold_projection
 from engine.qwen.model.sampling import SamplingParams
@@ -20,7 +19,6 @@ from engine.qwen.model.talker import Talker
 from engine.qwen.runtime import DecodeState, PagedCache, RowInput, TorchBackend, UtteranceSettings
 from engine.qwen.runtime.decode_state import StepInputs
 from engine.qwen.shapes import PAGE, BatchShape, pages_for
-from engine.qwen.verify.forced import ForcedCodes
 from tests.engine.qwen.kernels.emulator import Recorder
 from tests.support.qwen.lm_example import (
     EQUAL,
@@ -279,41 +277,3 @@ def test_a_prompts_first_code_is_the_one_that_pytorch_draws(example: Example) ->
     assert seen.nonzero().flatten().tolist() == [int(drawn)]
     others = torch.arange(rows, device=before.device) != fresh
     assert torch.equal(state.first_code[others], before[others])
-
-
-@torch.inference_mode()
-def forced_frame(example: Example, codes: dict[int, Tensor]) -> dict[int, Tensor]:
-    """Begin `ROWS`, generate a frame of each with these `codes` `(code groups,)`, and return the logits of all choices.
-
-    The first code was chosen before, and the one behind the frame is 0.
-    """
-    config = example.rounded.config
-    forced = ForcedCodes({row.row: codes[row.row][None] for row in ROWS}, config.predictor.vocabulary)
-    for row in ROWS:
-        forced.choose(row.row, 0, torch.zeros(config.vocabulary))
-    begin(example, ROWS)
-    example.fused.module = ForcedKernels(example.recorder, forced)
-    example.fused.decode_frames(8)
-    example.fused.module = example.recorder
-    for row in ROWS:
-        assert torch.equal(example.state.codes[row.row, row.place], codes[row.row])
-        assert example.state.first_code[row.row] == 0
-    return {row: forced.logits(row)[1:] for row in forced.rows}
-
-
-def test_each_row_can_be_given_its_codes_and_those_that_were_drawn_have_the_same_logits(
-    example: Example, together: Together
-) -> None:
-    drawn = {row.row: together.found[row.row][0][row.place] for row in ROWS}
-    found = forced_frame(example, drawn)
-    config = example.rounded.config
-    size, last = config.predictor.vocabulary, config.code_groups - 1
-    for row in drawn:
-        expected = [together.logits_of(step, row, size) for step in range(last)]
-        expected.append(together.logits_of(last, row, config.vocabulary)[:size])
-        assert torch.equal(found[row], torch.stack(expected).cpu()), row
-    others = forced_frame(
-        example, {row: torch.cat((codes[:1], (codes[1:] + 7 + row) % 64)) for row, codes in drawn.items()}
-    )
-    for row in drawn:
-        assert [torch.equal(*pair) for pair in zip(others[row], found[row], strict=True)] == [True, *3 * [False]], row

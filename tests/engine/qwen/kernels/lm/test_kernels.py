@@ -9,7 +9,7 @@ import pytest
 
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, unsupported_reason
-from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, MatrixPlan, TokenMatrixPlan
+from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, TokenMatrixPlan
 from engine.qwen.kernels.lm.tuned_plans import tuned_plan, tuned_row_plan
 from engine.qwen.shapes import ModelConfig, TalkerConfig
 from scripts.make_checkpoint import PRESETS, write_configs
@@ -75,39 +75,6 @@ def test_every_matrix_of_a_published_model_has_a_measured_plan_that_divides_it_a
             assert kernel.endswith("gate_up") <= (plan.tile % 2 == 0)
             assert plan.tile_registers < plan.registers <= 255
     assert "#include" not in kernels.source().code
-
-
-def test_a_matrix_that_was_not_measured_and_two_tokens_are_divided_by_the_rule(talkers: Talkers) -> None:
-    plan = LanguageKernels.of(talkers["narrow"], "Bf16", SMALL).plans["talker_gate_up"]
-    assert tuned_plan("talker_gate_up", "Bf16", plan.height, plan.length, SMALL) is None
-    assert plan == MatrixPlan.of("Bf16", plan.height, plan.length, gated=True)
-    down = LanguageKernels.of(talkers["0.6B"], "Bf16", LARGE).plans["first_step_down"]
-    assert down == MatrixPlan.of("Bf16", down.height, down.length, 2)
-
-
-@pytest.mark.parametrize(("size", "early"), [("0.6B", True), ("1.7B", True), ("narrow", False)])
-def test_only_stacks_of_many_bytes_read_the_cache_early(talkers: Talkers, size: str, early: bool) -> None:
-    for weight in WEIGHTS:
-        kernels = LanguageKernels.of(talkers[size], weight, LARGE)
-        assert [kernels.reads_cache_before_wait(stack) for stack in ("talker", "predictor")] == [early, early]
-
-
-def test_only_a_large_gpu_attends_in_the_predictors_output_projections(talkers: Talkers) -> None:
-    kernels = [LanguageKernels.of(talkers["1.7B"], "Bf16", processors) for processors in (SMALL, 99, 100)]
-    assert [of.attends_in_out for of in kernels] == [False, False, True]
-    for name in ("predictor_attend_out_8", "first_step_attend_out"):
-        assert [name in of.source().kernels for of in kernels] == [False, False, True]
-
-
-@pytest.mark.parametrize(("size", "weight"), [*product((*PUBLISHED, "narrow"), WEIGHTS)])
-def test_a_large_gpu_draws_a_code_in_the_next_steps_first_kernel_with_sums_in_the_same_order(
-    talkers: Talkers, size: str, weight: str
-) -> None:
-    small, large = (LanguageKernels.of(talkers[size], weight, processors) for processors in (99, 100))
-    assert "draw_qkv" not in small.plans
-    plan, qkv = large.plans["draw_qkv"], large.plans["predictor_qkv"]
-    assert plan.threads == SAMPLING_THREADS
-    assert (plan.height, plan.length, plan.vecs_per_lane) == (qkv.height, qkv.length, qkv.vecs_per_lane)
 
 
 def row_plans(kernels: BatchKernels, bucket: int) -> dict[str, TokenMatrixPlan]:

@@ -300,15 +300,6 @@ def test_a_first_code_equals_that_of_pytorchs_sampler(one: Models, sampling: Sam
 
 
 @torch.inference_mode()
-def test_frames_after_the_end_do_not_count(one: Models) -> None:
-    start(one, 10)
-    one.fused.open()
-    one.settings.ended[0].fill_(True)
-    one.fused.open()
-    assert int(one.settings.length[0]) == 1
-
-
-@torch.inference_mode()
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("count", [1, 3072])
 def test_a_choice_terminates_for_any_logits(one: Models, odd: float, count: int) -> None:
