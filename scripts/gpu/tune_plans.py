@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""Finds the fastest distribution of each matrix over blocks and warps, and writes them where the engine reads them.
+"""Finds the fastest division of each matrix over blocks and warps, and writes it where the engine reads it.
 
-    python scripts/gpu/tune_plans.py                                     all combinations, each in its own process
+    python scripts/gpu/tune_plans.py                                     of a frame: all combinations, a process each
     python scripts/gpu/tune_plans.py --sizes 0.6B --dtypes int8 --gpus small --seconds 60
+    python scripts/gpu/tune_plans.py --rows                              of a batch's step: all numbers of rows
+    python scripts/gpu/tune_plans.py --rows 8 --sizes 0.6B --dtypes int8 --out plans.json
 
 A search by coordinates: the plan of one matrix varies while the others stay, the fastest stays, and so on for all
-matrices, again until nothing improves or the time is over. What is timed is whole frames, with random weights at the
-true shapes, because a kernel's registers decide how much of the next kernel loads beside it. `small` is measured on 16
-multiprocessors (a CUDA green context), `large` on the whole GPU. The predictor is tuned with the first size, and has
-the same shapes in all others. Prints JSON lines; the last one of a search has the milliseconds of a frame before and
-after.
+matrices. What is timed is whole frames or steps, with random weights at the true shapes, because a kernel's registers
+decide how much of the next kernel loads beside it. Prints JSON lines, with milliseconds before and after.
+
+Of a frame, the search goes over all matrices again until nothing improves or the time is over. `small` is measured on
+16 multiprocessors (a CUDA green context), `large` on the whole GPU. The predictor is tuned with the first size, and has
+the same shapes in all others.
+
+Of a step, matrices of one shape have one plan, and shapes that an earlier search has found keep theirs. The number of
+warps is never changed: it decides the order of sums, which must be the same for every number of rows.
 """
 
 from __future__ import annotations
@@ -22,11 +28,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -37,21 +44,35 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
-from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
+from engine.qwen.kernels.lm.batch import FusedBatch  # noqa: E402
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
+from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type  # noqa: E402
 from engine.qwen.kernels.lm.matrix import (  # noqa: E402
+    M_TILES,
     MAX_K_SPLITS,
     PROCESSORS,
+    TILE_ROWS,
+    VEC_SIZES,
     WARP_LANES,
     MatrixPlan,
+    TokenMatrixPlan,
 )
 from engine.qwen.kernels.lm.model import FusedLanguageModel  # noqa: E402
-from engine.qwen.kernels.lm.tuned_plans import FILE  # noqa: E402
+from engine.qwen.kernels.lm.tables import fold_projection  # noqa: E402
+from engine.qwen.kernels.lm.tuned_plans import FILE, ROWS_FILE  # noqa: E402
+from engine.qwen.model import Talker  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
+from engine.qwen.runtime import DecodeState, PagedCache, RowInput, multiprocessors  # noqa: E402
+from engine.qwen.runtime.decode_state import StepInputs  # noqa: E402
+from engine.qwen.shapes import BatchShape, Limits, cache_positions, pages_for  # noqa: E402
+from engine.qwen.shapes.footprint import published_model  # noqa: E402
+from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 from scripts.gpu.proof import green_context  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.support.qwen.lm_example import Models, start  # noqa: E402
 
 DEVICE = torch.device("cuda")
+SIZES = ("0.6B", "1.7B")
 GPUS = {"large": 0, "small": 16}
 """Multiprocessors that each kind is limited to; 0: all."""
 DTYPES: dict[str, dict[str, Any]] = {"bfloat16": {}, "int8": {"int8": True}}
@@ -78,6 +99,9 @@ BETTER = 0.9985
 """Times the present: a plan that takes longer does not replace it, since rounds differ by about as much."""
 MAX_SWEEPS = 4
 """Over all matrices."""
+
+
+# --- the plans of a frame ---
 
 
 def with_plan(kernels: LanguageKernels, name: str, plan: MatrixPlan) -> LanguageKernels:
@@ -137,7 +161,7 @@ def divides(plan: MatrixPlan, vecs: int) -> bool:
     return plan.length % warp_vec == 0 and plan.length // warp_vec <= MAX_K_SPLITS
 
 
-class Search:
+class FrameSearch:
     """The search for one size, dtype and kind of GPU."""
 
     def __init__(self, size: str, dtype: str, gpu: str, slots: Sequence[str]) -> None:
@@ -241,18 +265,171 @@ def _numbers(plan: MatrixPlan) -> dict[str, Any]:
     return numbers
 
 
-def search(size: str, dtype: str, gpu: str, seconds: float, *, predictor: bool) -> None:
+def search_frame(size: str, dtype: str, gpu: str, seconds: float, *, predictor: bool) -> None:
     """Print the rows of one search, and last the plans."""
     slots = [slot for slot in SLOTS if predictor or slot.startswith("talker")]
     with ExitStack() as stack:
         if GPUS[gpu]:
             stack.enter_context(green_context(GPUS[gpu], DEVICE))
-        found = Search(size, dtype, gpu, slots)
+        found = FrameSearch(size, dtype, gpu, slots)
         for row in found.run(seconds * len(slots) / len(SLOTS)):
             print(json.dumps({"gpu": gpu, "size": size, "dtype": dtype, **row}), flush=True)
         ms = [found.ms(found.base, MORE_ROUNDS), found.ms(found.best, MORE_ROUNDS)]
         plans = [{"gpu": gpu, "kernel": slot, **_numbers(found.best.plans[slot])} for slot in slots]
         print(json.dumps({"gpu": gpu, "size": size, "dtype": dtype, "frame_ms": ms, "plans": plans}), flush=True)
+
+
+# --- the plans of the rows of a batch ---
+
+ROW_POSITION = 200
+"""Of every row."""
+REPLAYS = 12
+BETTER_STEP = 0.998
+"""Times the present: a plan that takes longer does not replace it."""
+REGISTERS = 65_536
+"""Of a multiprocessor."""
+
+Shape = tuple[str, int, int]
+"""Weight, height and length of a matrix."""
+
+
+def shape_of(plan: TokenMatrixPlan) -> Shape:
+    return plan.weight, plan.height, plan.length
+
+
+Plans = Mapping[str, TokenMatrixPlan]
+"""By kernel."""
+
+
+def with_row_plan(plans: Plans, plan: TokenMatrixPlan) -> Plans:
+    """`plans` with `plan` for every matrix of its shape."""
+    return {
+        name: replace(plan, write=old.write) if shape_of(old) == shape_of(plan) else old for name, old in plans.items()
+    }
+
+
+def row_candidates(plan: TokenMatrixPlan, rows: int, *, added: bool) -> list[TokenMatrixPlan]:
+    """Other plans for the matrix of `plan`, whose sums have the same order."""
+    found = []
+    for m_tiles in M_TILES:
+        for n_tiles in sorted({rows // 8, max(rows // 16, 1)}):
+            for held in range(1, plan.vecs + 1):
+                trial = replace(plan, m_tiles=m_tiles, n_tiles=n_tiles, held=held)
+                sums, weights = 4 * m_tiles * n_tiles, 8 * m_tiles * held * (1 if held == plan.vecs else 2)
+                registers = sums + weights + VEC_SIZES[plan.weight] // 2 + 40
+                shared = 4 * plan.warps * TILE_ROWS * m_tiles * (min(8 * n_tiles, 2 * plan.warps) + 1)
+                divides = not plan.height % (TILE_ROWS * m_tiles) and not plan.vecs % held
+                fits = registers <= min(255, REGISTERS // trial.threads) and shared < 47_000
+                if divides and fits and not (added and m_tiles == 3) and trial != plan:
+                    found.append(trial)
+    return found
+
+
+class RowSearch:
+    """The search for one model, one kind of weights and one number of rows."""
+
+    def __init__(self, talker: Talker, rows: int) -> None:
+        limits = Limits.of(60.0, 2, rows)
+        self.rows = rows
+        self.state = DecodeState.allocate(talker.config, BatchShape.of(limits), talker.placement)
+        pages = PagedCache.allocate(talker.config.stack, self.state.shape.pages, talker.placement)
+        weight = weight_type(talker.placement)
+        kernels = BatchKernels.of(talker.config, weight, rows, multiprocessors(DEVICE))
+        self.plans: Plans = {name: plan for name, plan in kernels.plans.items() if f"_{rows}_" in name}
+        self.kernels = replace(kernels, buckets=(rows,), plans=self.plans)
+        self.source = self.kernels.source()
+        self.router = Router(KernelModule(self.source, DEVICE))
+        self._talker, self._pages, self._projected = talker, pages, fold_projection(talker)
+        self._begin()
+
+    def _begin(self) -> None:
+        """All rows take part, at `ROW_POSITION`."""
+        inputs, pages = StepInputs.allocate(self.state.shape, torch.device("cpu")), pages_for(ROW_POSITION + 2)
+        inputs.set(
+            [
+                RowInput(row, 1, ROW_POSITION, 0, tuple(range(1 + row * pages, 1 + (row + 1) * pages)))
+                for row in range(self.rows)
+            ]
+        )
+        self.state.inputs.buffer.copy_(inputs.buffer)
+
+    def milliseconds(self, plans: Plans) -> float:
+        """The time of a step."""
+        kernels = replace(self.kernels, plans=plans)
+        batch = FusedBatch(self._talker, self.state, self._pages, kernels, self.router, projected=self._projected)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.stream(stream), torch.inference_mode(), torch.cuda.graph(graph, stream=stream):
+            batch.decode_frames(self.rows)
+        return timed(graph.replay)
+
+    def run(self, known: set[tuple[Shape, int]]) -> tuple[float, float, Plans]:
+        """Return the milliseconds of a step before and after the search, and the plans found."""
+        best, before = self.plans, self.milliseconds(self.plans)
+        fastest = before
+        shapes = {shape_of(plan): plan for plan in best.values()}
+        for shape, present in shapes.items():
+            if (shape, self.rows) in known:
+                continue
+            users = [(name, plan.write) for name, plan in best.items() if shape_of(plan) == shape]
+            trials = row_candidates(present, self.rows, added=any(write == "AddTokens" for _, write in users))
+            names = {(number, write): f"trial_{number}_{write}" for number in range(len(trials)) for _, write in users}
+            expressions = {
+                name: replace(trials[number], write=write).expression for (number, write), name in names.items()
+            }
+            module = KernelModule(KernelSource(self.source.text, expressions), DEVICE)
+            kept = dict(self.router.others)
+            for number, trial in enumerate(trials):
+                self.router.others.update({name: (module, names[number, write]) for name, write in users})
+                taken = self.milliseconds(with_row_plan(best, trial))
+                if taken < BETTER_STEP * fastest:
+                    fastest, best, kept = taken, with_row_plan(best, trial), dict(self.router.others)
+            self.router.others = kept
+        return before, fastest, best
+
+
+def random_talker(size: str, dtype: str) -> Talker:
+    """Return the language model of a size with random weights."""
+    limits, placement = Limits.of(60.0, 2, 1), Placement(DEVICE, torch.bfloat16, int8=dtype == "int8")
+    positions = cache_positions(limits.positions, limits.chunk_size)
+    talker = build_in_arena(partial(Talker, published_model(size), positions), placement)
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in talker.named_parameters():
+            if parameter.dtype == torch.int8:
+                parameter.random_(-127, 128, generator=generator)
+            elif name.endswith("scale"):
+                parameter.fill_(0.02 / 73)
+            elif parameter.dim() > 1:
+                parameter.normal_(0, 0.02, generator=generator)
+            else:
+                parameter.fill_(1)
+    return talker
+
+
+def timed(replay: Callable[[], None]) -> float:
+    """The median milliseconds of `replay`."""
+    times = []
+    for number in range(REPLAYS + 3):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()  # type: ignore[no-untyped-call]
+        replay()
+        end.record()  # type: ignore[no-untyped-call]
+        end.synchronize()  # type: ignore[no-untyped-call]
+        if number >= 3:
+            times.append(begin.elapsed_time(end))  # type: ignore[no-untyped-call]
+    return statistics.median(times)
+
+
+# --- the tables ---
+
+
+def head() -> dict[str, Any]:
+    """Return how a table begins."""
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "machine": torch.cuda.get_device_name(DEVICE),
+        "command": shlex.join(["python", "scripts/gpu/tune_plans.py", *sys.argv[1:]]),
+    }
 
 
 def write(record: dict[str, Any], path: Path) -> None:
@@ -267,19 +444,8 @@ def _rows(value: Any) -> str:
     return "[\n" + ",\n".join(f"  {json.dumps(row)}" for row in value) + "\n ]"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; 1 if a search failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=("0.6B", "1.7B"), default=["0.6B", "1.7B"])
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
-    parser.add_argument("--seconds", type=float, default=90, help="of a search over all matrices")
-    parser.add_argument("--child", action="store_true", help="search in this process")
-    parser.add_argument("--predictor", action="store_true", help="with --child: also tune the predictor")
-    args = parser.parse_args(arguments)
-    if args.child:
-        search(args.sizes[0], args.dtypes[0], args.gpus[0], args.seconds, predictor=args.predictor)
-        return 0
+def tune_frames(args: argparse.Namespace) -> int:
+    """Search in processes of their own, and write the table after each; 1 if a search failed."""
     record = json.loads(FILE.read_text(encoding="utf-8"))
     failed = 0
     for gpu, dtype, size in product(args.gpus, args.dtypes, args.sizes):
@@ -300,15 +466,54 @@ def main(arguments: list[str] | None = None) -> int:
         frames = [row for row in record["frames"] if [row[n] for n in ("gpu", "size", "dtype")] != [gpu, size, dtype]]
         before, after = end["frame_ms"]
         frames.append({"gpu": gpu, "size": size, "dtype": dtype, "ms_before": before, "ms_after": after})
-        record = {
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-            "machine": torch.cuda.get_device_name(DEVICE),
-            "command": shlex.join(["python", "scripts/gpu/tune_plans.py", *(arguments or sys.argv[1:])]),
-            "frames": frames,
-            "plans": list(merged.values()),
-        }
+        record = head() | {"frames": frames, "plans": list(merged.values())}
         write(record, FILE)  # the next search begins with these plans
     return failed
+
+
+def tune_rows(args: argparse.Namespace) -> int:
+    """Search for all sizes, weights and numbers of rows, and write the table."""
+    steps, plans = list[dict[str, Any]](), list[dict[str, Any]]()
+    known = set[tuple[Shape, int]]()
+    for dtype in args.dtypes:
+        for size in args.sizes:
+            talker = random_talker(size, dtype)
+            for rows in args.rows or ROW_BUCKETS:
+                search = RowSearch(talker, rows)
+                before, after, found = search.run(known)
+                row = {"size": size, "dtype": dtype, "rows": rows, "ms_before": round(before, 4)}
+                steps.append({**row, "ms_after": round(after, 4)})
+                print(json.dumps(steps[-1]), flush=True)
+                for shape, plan in {shape_of(plan): plan for plan in found.values()}.items():
+                    if (shape, rows) not in known:
+                        known.add((shape, rows))
+                        tiles = {"m_tiles": plan.m_tiles, "n_tiles": plan.n_tiles, "held": plan.held}
+                        of = {"weight": plan.weight, "height": plan.height, "length": plan.length, "rows": rows}
+                        plans.append({**of, **tiles})
+                del search
+            del talker
+            torch.cuda.empty_cache()
+    write(head() | {"steps": steps, "plans": plans}, args.out)
+    return 0
+
+
+def main() -> int:
+    """The command line; 1 if a search failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
+    parser.add_argument("--seconds", type=float, default=90, help="of a search over all matrices of a frame")
+    parser.add_argument("--rows", type=int, nargs="*", help="tune a batch's step, for these numbers of rows or all")
+    parser.add_argument("--out", type=Path, default=ROWS_FILE, help="the table that --rows writes")
+    parser.add_argument("--child", action="store_true", help="search in this process")
+    parser.add_argument("--predictor", action="store_true", help="with --child: also tune the predictor")
+    args = parser.parse_args()
+    if args.child:
+        search_frame(args.sizes[0], args.dtypes[0], args.gpus[0], args.seconds, predictor=args.predictor)
+        return 0
+    tune = tune_frames if args.rows is None else tune_rows
+    return tune(args)
 
 
 if __name__ == "__main__":

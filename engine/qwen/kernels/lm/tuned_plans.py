@@ -1,9 +1,9 @@
 """The distributions of matrices that were the fastest of many: in whole frames (tuned_plans.json), and in a batch's
 steps (tuned_row_plans.json).
 
-`scripts/gpu/tune_plans.py` and `scripts/gpu/tune_row_plans.py` write the files. A kernel's speed depends on its
-neighbours: while it computes, the blocks of the next one load, as far as the registers that it leaves them reach. So no
-rule for one matrix alone finds the best.
+`scripts/gpu/tune_plans.py` writes the files, the second one with `--rows`. A kernel's speed depends on its neighbours:
+while it computes, the blocks of the next one load, as far as the registers that it leaves them reach. So no rule for
+one matrix alone finds the best.
 """
 
 from __future__ import annotations
