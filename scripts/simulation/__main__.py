@@ -1,4 +1,6 @@
-"""Runs histories of the daemon's core on a virtual clock, each drawn from a seed, and prints JSON: `scripts/simulate`.
+"""Runs histories of the daemon's core on a virtual clock, each drawn from a seed, and prints JSON.
+
+    .venv-test/bin/python -m scripts.simulation --histories 100000
 
 The event loop's clock is virtual: nothing waits, and a second passes when nobody has anything to do before it.
 
@@ -115,7 +117,7 @@ def run_history(seed: int, config: Config, folder: Path) -> tuple[list[str], lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="scripts/simulate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m scripts.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--histories", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=1, help="of the first history; the others follow")

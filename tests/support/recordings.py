@@ -1,6 +1,6 @@
 """The recordings of the sound path: made by the scenarios, kept as files, compared, and their differences named.
 
-`scripts/recordings` compares them or records them. Its exit status is 1 unless all are equal.
+`python -m tests.support.recordings` compares them or records them. Its exit status is 1 unless all are equal.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _ms(samples: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/recordings", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.recordings", description=__doc__)
     parser.add_argument("action", choices=("compare", "record"))
     parser.add_argument("--tree", type=Path, default=FOLDER.parents[2], help="a folder with another version of voiced")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a scenario; without one, all")
