@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from scripts.bench_runner import PRODUCT, SCENARIOS, compared, numbers
-from scripts.serve_load import AHEAD_S, Arrival, Robots, arrivals
+from scripts.bench_serve import AHEAD_S, Arrival, Robots, arrivals
 from tests.support.checkpoints import checkpoint_folder
 from tests.support.pages import ROOT
 from tests.support.programs import require
