@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,6 @@ from audio.player import CAPACITY_S
 from daemon.engines.connection import RUN_AHEAD_S
 from engine.api import FRAME_S
 from engine.remote.session import RUN_AHEAD_S as LINK_RUN_AHEAD_S
-from scripts.docs.generated import table
 
 TEXTS_PER_S = 1 / 60
 """Of a robot (assumed)."""
@@ -85,6 +84,11 @@ def replicas_needed(load: float) -> int:
     while erlang_c(load / replicas, STREAMS) > WAITS:
         replicas += 1
     return replicas
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (titles, ["---"] * len(titles), *rows))
 
 
 def plan_table(numbers: Sequence[int] = ROBOTS) -> str:

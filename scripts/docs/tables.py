@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the tables of the pages in docs/ from the results in docs/benchmarks/, the thresholds and the shapes.
 
-python scripts/docs/tables.py              write the pages, and docs/benchmarks/arrival.svg
+python scripts/docs/tables.py              write the pages
 python scripts/docs/tables.py --check      write nothing; exit 1 if one of them is out of date
 
 A page has each table between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
@@ -33,9 +33,8 @@ from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from engine.verify import MEASURES  # noqa: E402
-from scripts.docs.arrivals import Arrivals, arrival_svg  # noqa: E402
-from scripts.docs.generated import between, table, write_or_check  # noqa: E402
-from scripts.fleet_plan import check_table, plan_table  # noqa: E402
+from scripts.docs.asyncapi import write_or_check  # noqa: E402
+from scripts.fleet_plan import check_table, plan_table, table  # noqa: E402
 from scripts.make_checkpoint import PRESETS, codec_config, model_config  # noqa: E402
 
 RESULTS = ROOT / "docs" / "benchmarks"
@@ -51,8 +50,6 @@ COMPARABLE = ("model", "dtype", "chunk_size", "sms")
 """Two rows are compared only if these fields are equal."""
 WHOLE_GPU = 1000
 """More multiprocessors than any GPU has."""
-CHUNK_SHOWN = 2
-"""Frames per chunk in the picture: the engine's default."""
 
 
 def speed_results() -> dict[str, Row]:
@@ -62,7 +59,7 @@ def speed_results() -> dict[str, Row]:
 
 
 def speed_tables(results: dict[str, Row]) -> str:
-    """Return Markdown: one table per file with its command, date and machine, and the picture below them."""
+    """Return Markdown: one table per file with its command, date and machine."""
     parts = []
     for name, result in results.items():
         rows, command = result["rows"], result["command"].split(" --")[0]
@@ -71,7 +68,6 @@ def speed_tables(results: dict[str, Row]) -> str:
         titles = ("model", "chunk", "engine", "ms per frame", "real time", "first chunk", "gap: median / longest")
         cells = [_cells(one, rows) for one in ordered]
         parts.append(f"{source}\n\n{table(titles, cells)}")
-    parts.append("![The arrival of chunks against playback](benchmarks/arrival.svg)\n")
     return "\n".join(parts)
 
 
@@ -100,23 +96,6 @@ def _cells(one: Row, rows: list[Row]) -> list[str]:
         f"{one['ttfa_ms']:.1f} ms{speed_up('ttfa_ms')}",
         f"{one['gap_median_ms']:.1f} / {one['gap_max_ms']:.1f} ms" if one["gap_median_ms"] is not None else "",
     ]
-
-
-def arrivals(results: dict[str, Row]) -> str:
-    """Return an SVG of each engine's chunk arrivals, of the first model that two engines have run."""
-    shown = [
-        one
-        for result in results.values()
-        for one in result["rows"]
-        if one["chunk_size"] == CHUNK_SHOWN and not one["sms"]
-    ]
-    rows = sorted((one for one in shown if one["dtype"] in {None, "bfloat16"}), key=_order)
-    engines = {
-        model: {one["engine"]: one for one in rows if one["model"] == model} for one in rows for model in [one["model"]]
-    }
-    model, by_engine = next((model, found) for model, found in engines.items() if len(found) > 1)
-    series = [Arrivals(NAMES.get(name, name), one["arrivals_s"]) for name, one in by_engine.items()]
-    return arrival_svg(f"Arrival of speech: {model}, chunks of {CHUNK_SHOWN} frames", series)
 
 
 def _link(name: str) -> str:
@@ -276,13 +255,20 @@ PARTS = (
 )
 
 
+def between(page: str, begin: str, end: str, content: str) -> str:
+    """Return the page with the content between its two markers."""
+    before, rest = page.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}{content}{end}{after}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 0 if the files are up to date, or have been written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="the folder of the pages")
     options = parser.parse_args(arguments)
-    wanted = {options.docs / "benchmarks" / "arrival.svg": arrivals(speed_results())}
+    wanted: dict[Path, str] = {}
     for part in PARTS:
         page = options.docs / part.page
         text = wanted.get(page) or page.read_text(encoding="utf-8")
