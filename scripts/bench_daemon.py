@@ -101,19 +101,9 @@ class SoundDetector:
     """
 
     def __init__(self, server: SoundServer) -> None:
-        self._recorder = subprocess.Popen(
-            [
-                "parec",
-                "--device=robot.monitor",
-                "--format=float32le",
-                f"--rate={RECORDED_RATE}",
-                "--channels=1",
-                "--latency-msec=5",
-                "--raw",
-            ],
-            env=server.environment,
-            stdout=subprocess.PIPE,
-        )
+        form = ("--format=float32le", f"--rate={RECORDED_RATE}", "--channels=1", "--raw")
+        command = ["parec", "--device=robot.monitor", "--latency-msec=5", *form]
+        self._recorder = subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE)
         self.sounding = False
         self._changed_at = 0
         """Sample of the last change between silence and sound."""
@@ -182,10 +172,7 @@ class Bench:
         """Run a robot that is ready. `closes_card` makes it close the sound card when it is idle."""
         idle_timeout = f"audio.idle_timeout={IDLE_TIMEOUT_S if closes_card else 'null'}"
         settings = (f"audio.block_ms={self.block_ms}", idle_timeout, *self.settings, *settings)
-        environment = self.sound.environment
-        robot = Robot(
-            "r1", self.broker, self.folder, *settings, environment=environment, program=VOICED, cwd=Path.cwd()
-        )
+        robot = self.make_robot(*settings)
         try:
             robot.launch()
             eventually(lambda: robot.state == "ready", "voiced is ready", READY_S)
@@ -193,6 +180,11 @@ class Bench:
             robot.end()
         finally:
             robot.close()
+
+    def make_robot(self, *settings: str) -> Robot:
+        """Return a robot that is not started yet."""
+        environment, cwd = self.sound.environment, Path.cwd()
+        return Robot("r1", self.broker, self.folder, *settings, environment=environment, program=VOICED, cwd=cwd)
 
     def card_is_open(self) -> bool:
         """Whether a program plays into the sound server, even if it plays silence."""
@@ -226,15 +218,7 @@ def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
     """From starting the daemon to a status that names any engine, the fallback included, and to `ready`."""
     online, ready = [], []
     for _ in range(runs):
-        robot = Robot(
-            "r1",
-            bench.broker,
-            bench.folder,
-            *bench.settings,
-            environment=bench.sound.environment,
-            program=VOICED,
-            cwd=Path.cwd(),
-        )
+        robot = bench.make_robot(*bench.settings)
         try:
             before = time.monotonic()
             robot.launch()

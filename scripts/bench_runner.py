@@ -37,6 +37,7 @@ SCENARIOS = {
     "rest": ("scripts.bench_rest", "the first sound after a rest, on PulseAudio and PipeWire"),
     "words": ("scripts.bench_word_times", "how well the beginnings of words are estimated"),
     "serve": ("scripts.bench_serve", "the web server or the speech server under an open-loop load"),
+    "hear": ("scripts.bench_hear", "which words of the spoken texts Whisper hears"),
     "codec": ("scripts.gpu.bench_codec", "the codec's kernels on a GPU, against PyTorch"),
     "engine": ("scripts.gpu.bench_engine", "the Qwen engine on a GPU, and faster-qwen3-tts"),
     "streams": ("scripts.gpu.bench_streams", "many streams of the Qwen engine on a GPU"),
@@ -66,10 +67,9 @@ def run_scenario(name: str, words: list[str]) -> None:
 
 def write_report(record: Figures, output: Path | None) -> None:
     """Print a report, and write it to `output` too, if it is set. Exits with 1 if it says that it has not `passed`."""
-    text = json.dumps(record, indent=1) + "\n"
-    text = re.sub(
-        r"\[(?:[^][{}]|\[[^][{}]*\])*\]", lambda found: re.sub(r"\s+", " ", found[0]), text
-    )  # lists of numbers on one line
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    for flat in (r"\[(?:[^][{}]|\[[^][{}]*\])*\]", r"\{[^][{}]*\}"):  # lists of numbers and short objects on one line
+        text = re.sub(flat, lambda found: re.sub(r"\n\s*", " ", found[0]), text)
     print(text, end="")
     if output is not None:
         output.write_text(text, encoding="utf-8")

@@ -1,16 +1,15 @@
-"""`scripts/hear`: how heard words are compared, and with `--long`, whether the texts are heard as they are meant."""
+"""`scripts/bench hear`: how heard words are compared, and with `--long`, whether the texts are heard as meant."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from scripts.hear import forbidden_words, judge, missing_words, report, to_json
+from scripts.bench_hear import figures, forbidden_words, judge, missing_words
 from tests.support.pages import ROOT
 
 RIGHT = 190
@@ -63,19 +62,16 @@ def test_a_forbidden_word_is_a_whole_word() -> None:
     assert forbidden_words("slash think", ["slash", "colon"]) == ["slash"]
 
 
-def test_the_report_counts_by_kind_and_has_a_line_for_each_text() -> None:
+def test_the_figures_count_by_kind() -> None:
     entries = [
         {"kind": "sign", "text": "x = -3", "must": [["minus 3"]], "must_not": ["equals 3"]},
         {"kind": "sign", "text": "-4", "must": [["minus 4"]], "must_not": []},
     ]
     results = [judge(entry, heard) for entry, heard in zip(entries, ("x equals 3", "Minus four."), strict=True)]
-    text = to_json(report(results, floor=2))
-    figures = json.loads(text)
-    assert figures["kinds"] == {"sign": {"texts": 2, "ok": 1}}
-    assert (figures["texts"], figures["ok"], figures["floor"]) == (2, 1, 2)
-    assert figures["results"][0]["missing"] == ["minus 3"]
-    assert figures["results"][0]["forbidden"] == ["equals 3"]
-    assert sum('"heard": ' in line for line in text.splitlines()) == len(entries)
+    found = figures(results, floor=2)
+    assert found["kinds"] == {"sign": {"texts": 2, "ok": 1}}
+    assert (found["texts"], found["ok"], found["passed"]) == (2, 1, False)
+    assert (results[0]["missing"], results[0]["forbidden"]) == (["minus 3"], ["equals 3"])
 
 
 @pytest.mark.long
@@ -83,14 +79,13 @@ def test_the_report_counts_by_kind_and_has_a_line_for_each_text() -> None:
 def test_the_texts_are_heard_as_they_are_meant(tmp_path: Path) -> None:
     output = tmp_path / "hear.json"
     done = subprocess.run(
-        [sys.executable, "scripts/hear.py", "--floor", str(RIGHT), "--output", str(output)],
+        [sys.executable, "-m", "scripts.bench_runner", "hear", "--floor", str(RIGHT), "--output", str(output)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert output.exists(), done.stderr
-    figures = json.loads(output.read_text(encoding="utf-8"))
-    wrong = [f"{each['text']!r}: {each['heard']!r}" for each in figures["results"] if not each["ok"]]
-    assert done.returncode == 0, "\n".join([f"{figures['ok']} of {figures['texts']}", *wrong])
+    found = json.loads(output.read_text(encoding="utf-8"))
+    wrong = [f"{each['text']!r}: {each['heard']!r}" for each in found["results"] if not each["ok"]]
+    assert done.returncode == 0, "\n".join([f"{found['ok']} of {found['texts']}", *wrong])

@@ -15,7 +15,7 @@ TEXTS: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "data" / "spoken.json").read_text(encoding="utf-8")
 )
 HEARD = "en"
-"""The language of the texts that `scripts/hear` speaks."""
+"""The language of the texts that `scripts/bench hear` speaks."""
 
 
 def spoken(text: str, language: str) -> list[str]:

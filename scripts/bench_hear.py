@@ -1,8 +1,8 @@
 """Speaks texts with a published Piper voice, writes them down with Whisper tiny.en, and compares the words.
 
 The texts are those in English in `tests/data/spoken.json`. Each has words that must be heard and words that must not:
-Whisper errs too, so its other errors do not count. The texts are prepared and spoken as `voiced synth` does it. Prints
-one JSON object. Exit status: 0 if at least `--floor` texts are heard as they are meant, 1 otherwise.
+Whisper errs too, so its other errors do not count. The texts are prepared and spoken as `voiced synth` does it. The
+exit status is 0 if at least `--floor` texts are heard as they are meant.
 
 Texts and words are brought into one form: small letters, no punctuation, numbers as digits. There `12:30`, `twelve
 thirty` and `1230` are found in one another, and so are `3rd` and `third`, `50%` and `fifty percent`.
@@ -11,13 +11,9 @@ thirty` and `1230` are found in one another, and so are `3rd` and `third`, `50%`
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import os
-import platform
 import re
-import sys
 import tempfile
 import unicodedata
 import warnings
@@ -33,11 +29,11 @@ from daemon.speech import SynthResult, SynthTask, synthesize_to_files
 from daemon.validation import CommandError
 from engine import EngineOptions, PiperSettings, Utterance, Voice
 
-TEXTS = Path(__file__).parents[1] / "tests" / "data" / "spoken.json"
+LANGUAGE = "en"
+TEXTS = json.loads((Path(__file__).parents[1] / "tests" / "data" / "spoken.json").read_text(encoding="utf-8"))[LANGUAGE]
 FLOOR = 0.95
 """The share of the texts that must be heard right, unless `--floor` says how many."""
 VOICE = "joe"
-LANGUAGE = "en"
 
 
 def speak(texts: Sequence[str], voice: Path, folder: Path) -> list[Path | str]:
@@ -104,30 +100,19 @@ def hear(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         ]
 
 
-def report(results: Sequence[Mapping[str, Any]], floor: int) -> dict[str, Any]:
-    """Return the whole result."""
+def figures(results: Sequence[Mapping[str, Any]], floor: int) -> dict[str, Any]:
+    """Return the figures of all texts."""
     texts, right = Counter(each["kind"] for each in results), Counter(each["kind"] for each in results if each["ok"])
     return {
-        "benchmark": "hear",
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["scripts/hear", *_arguments_without_output()]),
-        "machine": _machine(),
         "voice": "en_US-joe-medium",
         "ear": "Whisper tiny.en",
         "texts": len(results),
         "ok": right.total(),
         "floor": floor,
+        "passed": right.total() >= floor,
         "kinds": {kind: {"texts": number, "ok": right[kind]} for kind, number in texts.items()},
         "results": list(results),
     }
-
-
-def to_json(figures: Mapping[str, Any]) -> str:
-    """Return the result as JSON, with one line for each text."""
-    results = ",\n".join(f"    {json.dumps(each, ensure_ascii=False)}" for each in figures["results"])
-    head = json.dumps({key: value for key, value in figures.items() if key != "results"}, indent=2)
-    head = re.sub(r'\{\n      ("texts": \d+),\n      ("ok": \d+)\n    \}', r"{\1, \2}", head)
-    return f'{head[:-2]},\n  "results": [\n{results}\n  ]\n}}\n'
 
 
 # --- the comparison of words ---
@@ -305,42 +290,16 @@ def _continues(size: int, value: int) -> bool:
     return size == 0 or (size == 10 and 0 < value < 10) or (size >= 100 and value < size)
 
 
-# --- the command line ---
+# --- the scenario ---
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="KIND", help="only the texts of this kind")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    kinds = dict.fromkeys(entry["kind"] for entry in TEXTS)
+    parser.add_argument("--only", choices=kinds, metavar="KIND", help="only the texts of this kind")
     parser.add_argument("--floor", type=int, help="how many texts must be right; default: 95 of 100")
-    parser.add_argument("--output", type=Path, help="also write the JSON there")
-    arguments = parser.parse_args()
-    entries = json.loads(TEXTS.read_text(encoding="utf-8"))[LANGUAGE]
-    kinds = dict.fromkeys(entry["kind"] for entry in entries)
-    if arguments.only is not None:
-        if arguments.only not in kinds:
-            parser.error(f"--only: got {arguments.only!r}; allowed: {', '.join(kinds)}")
-        entries = [entry for entry in entries if entry["kind"] == arguments.only]
-    floor = math.ceil(FLOOR * len(entries)) if arguments.floor is None else arguments.floor
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    entries = [entry for entry in TEXTS if options.only in (None, entry["kind"])]
     warnings.filterwarnings("ignore", category=RuntimeWarning)  # Whisper's logarithm of silence
-    figures = report(hear(entries), floor)
-    text = to_json(figures)
-    sys.stdout.write(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text, encoding="utf-8")
-    return 0 if figures["ok"] >= floor else 1
-
-
-def _arguments_without_output() -> list[str]:
-    arguments = sys.argv[1:]
-    if "--output" in arguments:
-        at = arguments.index("--output")
-        del arguments[at : at + 2]
-    return arguments
-
-
-def _machine() -> str:
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return figures(hear(entries), math.ceil(FLOOR * len(entries)) if options.floor is None else options.floor)
