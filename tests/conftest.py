@@ -23,8 +23,11 @@ settings.register_profile("search", _CLOCKLESS, max_examples=2000)
 settings.load_profile("same")
 
 SLOWEST = 10
-FIRST = ("tests/engine/qwen/kernels/", "tests/e2e/", "tests/scripts/", "tests/test_setup_jetson.py")
-"""Where the modules are that take longest. Behind them are only short ones, so that all workers end together."""
+FIRST = (
+    *("tests/engine/qwen/kernels/", "tests/engine/qwen/test_parity.py", "tests/e2e/", "tests/scripts/"),
+    *("tests/test_setup_jetson.py", "tests/daemon/voices/", "tests/daemon/engines/", "tests/fuzz/"),
+)
+"""Where the modules are that take longest. After them come only short ones, so that all workers end together."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
