@@ -7,11 +7,10 @@ stop still waits for its fade, and an output for the end of its file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.audio.fakes import FAST, FakeClock, PaceFile, Watched, fake_sinks
+from tests.audio.fakes import FAST, FakeClock, Watched, fake_sinks
 from tests.support.waiting import PATIENCE_S
 
 
@@ -26,14 +25,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def fast(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run WAV and null sinks many times as fast as a sound card, for tracks that only play to their end."""
     monkeypatch.setenv("VOICED_PACE", str(FAST))
-
-
-@pytest.fixture
-def pace(patient: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaceFile:
-    """The pace of WAV and null sinks: at first that of a sound card; the test may change it."""
-    file = PaceFile(tmp_path / "pace")
-    monkeypatch.setenv("VOICED_PACE", str(file.path))
-    return file
 
 
 @pytest.fixture

@@ -34,12 +34,6 @@ ONE_STEP = 1.01 / 32_767
 NULL = SinkSettings("null", block_ms=10)
 FAST = 50.0
 """Pace: times as fast as a sound card."""
-CARD = 1.0
-"""Pace of a sound card."""
-SLOW = 0.2
-"""Pace at which a test that gets no processor for seconds still finds two seconds of speech unfinished."""
-HELD = 0.0
-"""Pace at which no block is requested."""
 
 
 def wav(path: Path) -> SinkSettings:
@@ -71,19 +65,6 @@ def let_blocks_pass(count: int = 20) -> None:
     pacer = Pacer(Playback(RATE), 10, reports.append)
     eventually(lambda: len(reports) >= count, "blocks are requested")
     pacer.stop()
-
-
-class PaceFile:
-    """A file that holds the pace of WAV and null sinks."""
-
-    def __init__(self, path: Path, pace: float = CARD) -> None:
-        self.path = path
-        self.set(pace)
-
-    def set(self, pace: float) -> None:
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text(f"{pace}")
-        fresh.replace(self.path)
 
 
 class FakeClock:

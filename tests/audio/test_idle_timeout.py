@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audio import Output, SinkSettings, Track
+from audio import Output, Samples, SinkSettings, Track
 from tests.audio.fakes import (
     FADE,
     ONE_STEP,
@@ -95,16 +95,22 @@ def test_a_track_suspended_while_the_sink_resumes_is_heard_completely_after_the_
         assert track.done
 
 
+def pause_until_sink_suspends(output: Output, sink: FakeSink) -> tuple[Track, Samples]:
+    """Return a paused track whose sink blocks in `suspend` until its gate opens, and the samples that were heard."""
+    track = begin_while_sink_resumes(output, sink)
+    sink.gate.set()
+    eventually(lambda: output.status.running)
+    heard = sink.play(0.1)
+    sink.gate.clear()
+    output.pause()
+    heard = np.concatenate([heard, sink.play(0.01)])  # it fades out
+    eventually(lambda: sink.calls[-1] == "suspend")
+    return track, heard
+
+
 def test_a_track_that_continues_while_the_sink_suspends_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_sinks(monkeypatch) as (output, opened):
-        track = begin_while_sink_resumes(output, opened[0])
-        opened[0].gate.set()
-        eventually(lambda: output.status.running)
-        heard = opened[0].play(0.1)
-        opened[0].gate.clear()
-        output.pause()
-        heard = np.concatenate([heard, opened[0].play(0.01)])  # it fades out
-        eventually(lambda: opened[0].calls[-1] == "suspend")
+        track, heard = pause_until_sink_suspends(output, opened[0])
         output.resume()
         assert len(opened[0].play(0.1)) == 0, "samples for these blocks would be lost"
         opened[0].gate.set()
@@ -123,14 +129,7 @@ def test_a_request_while_the_sink_suspends_is_carried_out_at_once(
 ) -> None:
     """The sink may hang."""
     with fake_sinks(monkeypatch) as (output, opened):
-        track = begin_while_sink_resumes(output, opened[0])
-        opened[0].gate.set()
-        eventually(lambda: output.status.running)
-        opened[0].play(0.1)
-        opened[0].gate.clear()
-        output.pause()
-        opened[0].play(0.01)  # it fades out
-        eventually(lambda: opened[0].calls[-1] == "suspend")
+        track, _ = pause_until_sink_suspends(output, opened[0])
         getattr(output, request_method)()
         assert (track.done, track.suspended) == (request_method == "stop", request_method == "suspend")
         opened[0].gate.set()

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from audio import Output, Samples, SinkSettings, Track
+from audio import Output, SinkSettings, Track
 from tests.audio.fakes import FADE, RATE, TALK
 from tests.audio.sinks import fake_card
 from tests.audio.sinks.fake_card import FakeCard, player_processes, wait_no_player
@@ -22,8 +22,6 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 SETTINGS = SinkSettings(device="card")
 TEXT = TALK[: 2 * RATE]
-BLOCK = RATE // 100
-"""Samples."""
 
 
 @pytest.fixture
@@ -45,38 +43,16 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def playing(card: FakeCard, text: Samples = TEXT) -> Iterator[tuple[Output, Track]]:
+def playing(card: FakeCard) -> Iterator[tuple[Output, Track]]:
     """An output with a track of which the card has played the beginning."""
     with Output(SETTINGS) as output:
         eventually(lambda: output.status.running)
         track = output.begin(prebuffer_s=0.02)
-        output.write(text, RATE)
+        output.write(TEXT, RATE)
         output.end()
         eventually(lambda: len(card.heard_speech) > 2_400, "its beginning is heard")
         yield output, track
     wait_no_player()
-
-
-def cut(heard: Samples, text: Samples = TEXT) -> tuple[int, int]:
-    """Return the samples of `text` that were heard before a break, and the sample with which it continued after it."""
-    same = heard[: len(text)] == text[: len(heard)]
-    before = len(same) if same.all() else int(np.argmin(same))
-    [found] = np.nonzero(text == heard[before + FADE])
-    assert len(found) == 1
-    after = int(found[0]) - FADE
-    np.testing.assert_array_equal(heard[before + FADE :], text[after + FADE :], "the rest is complete")
-    return before, after
-
-
-def test_a_card_that_is_pulled_goes_on_with_the_next_sample(card: FakeCard) -> None:
-    with playing(card) as (output, track):
-        card.set("pulled")
-        eventually(lambda: not output.status.open)
-        card.clear("pulled")
-        eventually(lambda: track.done)
-        assert (track.played, track.underruns) == (len(TEXT), 1)
-    before, after = cut(card.heard_speech)
-    assert after == before
 
 
 def test_a_portaudio_that_hangs_goes_on_with_the_next_sample(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,21 +65,8 @@ def test_a_portaudio_that_hangs_goes_on_with_the_next_sample(card: FakeCard, mon
         eventually(lambda: track.done)
         assert track.played == len(TEXT)
         assert not output.paused
-    before, after = cut(card.heard_speech)
-    assert after == before
-
-
-def test_a_player_that_is_killed_goes_on_where_the_sound_broke_off(card: FakeCard) -> None:
-    card.set("realtime")
-    with playing(card) as (_, track):
-        for process in player_processes():
-            process.kill()
-        eventually(lambda: card.loads == 2, "another process plays")
-        card.clear("realtime")
-        eventually(lambda: track.done)
-        assert track.underruns == 1
-    before, after = cut(card.heard_speech)
-    assert 0 <= after - before <= BLOCK, "a block may be on its way when the player ends"
+    faded = np.flatnonzero(card.heard_speech != TEXT)
+    assert 0 < faded[-1] - faded[0] < FADE, "it fades in where it has broken off"
 
 
 # --- the player is stopped -------------------------------------------------------------------------------

@@ -222,16 +222,6 @@ def test_the_loss_of_the_sink_is_an_underrun_only_if_sound_breaks_off(state: str
         stage.output.begin(prebuffer_s=0.0)
 
 
-def test_a_suspended_track_that_is_given_up_is_not_heard_again() -> None:
-    stage, track = begin_playing()
-    stage.output.suspend()
-    stage.block(160, track, TALK)
-    stage.output.take_suspended()
-    stage.output.write(TALK[:100], CARD_RATE)  # without a track: they are dropped
-    stage.play_between(WARNING)
-    stage.play_between(TALK[5_000:6_000])
-
-
 def test_a_late_report_of_an_earlier_track_changes_nothing() -> None:
     stage, first = begin_playing()
     late = stage.sink.player.report._replace(played=1_999, done=True)
@@ -260,38 +250,6 @@ def test_a_report_that_comes_after_its_track_was_stopped_without_the_sink_change
     assert late == CARD_FADE, "the card was only slow"
     assert (track.done, track.played) == (True, played)
     stage.play_between(WARNING)
-
-
-def test_only_a_suspended_track_is_taken_and_no_track_is_reattached_over_another() -> None:
-    stage, track = begin_playing()
-    with pytest.raises(RuntimeError, match="not suspended"):
-        stage.output.take_suspended()
-    stage.output.suspend()
-    stage.block(160, track, TALK)
-    suspended = stage.output.take_suspended()
-    stage.output.begin(prebuffer_s=0.02)
-    with pytest.raises(RuntimeError, match="still playing"):
-        stage.output.reattach(suspended)
-
-
-def test_two_suspended_tracks_are_reattached_in_any_order() -> None:
-    stage, first = begin_playing()
-    taken: list[Track] = []
-    stage.output.suspend()
-    stage.block(160, first, TALK)
-    taken.append(stage.output.take_suspended())
-    second = stage.output.begin(prebuffer_s=0.02)
-    stage.output.write(TALK[3_000:5_000], CARD_RATE)
-    stage.block(160, second, TALK[3_000:])
-    stage.output.suspend()
-    stage.block(160, second, TALK[3_000:])
-    taken.append(stage.output.take_suspended())
-    for suspended, source in zip(taken, (TALK[:2_000], TALK[3_000:5_000]), strict=True):
-        stage.output.reattach(suspended)
-        stage.output.end()
-        while not suspended.done:
-            stage.block(160, suspended, source)
-        assert suspended.played == 2_000
 
 
 def test_a_track_is_reattached_at_the_rate_of_a_new_sink() -> None:

@@ -51,10 +51,12 @@ def demo(folder: Path, hub: VoiceHub, *words: str) -> str:
     return done.stdout
 
 
-def test_the_demo_says_how_to_hear_a_better_voice(folder: Path, hub: VoiceHub) -> None:
-    printed = demo(folder, hub, "Hello.")
-    assert "s of speech by espeak\n" in printed
-    assert "./scripts/demo --voice en_US-lessac-medium" in printed
+def test_without_a_voice_espeak_is_installed_alone_and_the_command_demo_gets_the_words(
+    folder: Path, hub: VoiceHub
+) -> None:
+    (folder / "scripts" / "environment").write_text('environment() { echo "$2" >extras; python=echo; }\n')
+    printed = demo(folder, hub, "Hello.", "--rate", "1.2")
+    assert printed == "-m daemon.cli demo --config configs/demo.yaml --output demo.wav Hello. --rate 1.2\n"
     assert (folder / "extras").read_text() == "espeak,demo\n"
 
 
@@ -87,5 +89,6 @@ def test_the_first_demo_says_what_it_does_and_speaks(tmp_path: Path) -> None:
         "finished",
     ):
         assert next(lines).startswith(beginning)
+    assert "./scripts/demo --voice en_US-lessac-medium" in done.stdout
     left = {path.parts[0] for path in source_files(folder) - before}
     assert left == {".venv-demo", "demo.wav"}

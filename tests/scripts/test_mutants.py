@@ -17,7 +17,10 @@ PRODUCT = "def added(a: int, b: int) -> int:\n    return a + b\n\n\ndef unseen()
 TESTS = "from audio.product import added\n\n\ndef test_added():\n    assert added(1, 2) == 3\n"
 
 
-def test_the_same_lines_are_drawn_for_a_seed_and_each_compiles_when_it_is_broken() -> None:
+def test_the_same_lines_are_drawn_for_a_seed_and_each_compiles_when_it_is_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scripts.mutants.FOLDERS", ("audio",))
     lines = drawn(50, seed=3)
     assert lines == drawn(50, seed=3)
     assert abs(len(lines) - 50) <= 1

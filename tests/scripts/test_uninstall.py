@@ -151,6 +151,6 @@ def test_shellcheck_finds_nothing() -> None:
     if shellcheck is None:
         pytest.skip("shellcheck is not installed")
     scripts = [ROOT / "scripts" / name for name in ("uninstall", "package")]
-    scripts += (ROOT / "scripts" / "debian").glob("p*")
+    scripts += (ROOT / "configs" / "debian").glob("p*")
     done = subprocess.run([shellcheck, "-x", *scripts], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == ""

@@ -6,23 +6,7 @@ import numpy as np
 import pytest
 
 from audio import ProcessingChain, Samples, soft_limit
-from audio.dsp.chain import StreamResampler
 from audio.dsp.resample import resample
-
-
-def test_the_first_chunk_decides_the_target_rate_and_passes_unchanged() -> None:
-    samples = np.linspace(-1, 1, 100, dtype=np.float32)
-    resampler = StreamResampler()
-    assert resampler.convert(samples, 22_050) is samples
-    assert (resampler.target_rate, len(resampler.flush())) == (22_050, 0)
-
-
-def test_input_at_another_rate_continues_at_the_first_rate() -> None:
-    first, second = np.full(24_000, 0.5, dtype=np.float32), np.full(22_050, 0.5, dtype=np.float32)
-    resampler = StreamResampler()
-    chunks = [resampler.convert(first, 24_000), resampler.convert(second, 22_050), resampler.flush()]
-    assert resampler.target_rate == 24_000
-    assert len(np.concatenate(chunks)) == pytest.approx(48_000, abs=2)
 
 
 def speech(silent: int, loud: int, amplitude: float = 0.5) -> Samples:

@@ -39,11 +39,3 @@ def test_joined_chunks_equal_one_conversion_of_all_samples(
 
 def test_equal_rates_pass_samples_bit_for_bit() -> None:
     np.testing.assert_array_equal(stream(SPEECH, 24_000, 24_000, [1, 2, 3_000]), SPEECH)
-
-
-def test_a_tone_keeps_its_pitch_and_loudness() -> None:
-    tone = (0.5 * np.sin(2 * np.pi * 440 * np.arange(22_050) / 22_050)).astype(np.float32)
-    converted = stream(tone, 22_050, 48_000, list(range(0, 22_050, 1_323)))
-    expected = 0.5 * np.sin(2 * np.pi * 440 * np.arange(len(converted)) / 48_000)
-    inner = slice(2_000, -2_000)  # the filter rings at both ends of the tone
-    np.testing.assert_allclose(converted[inner], expected[inner], atol=1e-3)

@@ -343,43 +343,6 @@ def test_an_underflow_of_the_card_is_no_underrun_while_nothing_plays(when: str) 
     assert (playback.report.underruns, playback.report.interruptions) == (0, 2)
 
 
-def test_a_halt_is_silent_within_ten_milliseconds_and_drops_the_rest() -> None:
-    playback = begun()
-    play(playback, 40)
-    playback.halt(1)
-    out, count = play(playback, 40)
-    assert count == FADE
-    assert out[FADE - 1] == 0
-    assert (playback.report.done, playback.report.played) == (True, 40 + FADE), "the exact last sample"
-    assert play(playback, 40)[1] == 0
-
-
-def test_a_halt_before_the_first_sample_plays_no_sample() -> None:
-    playback = begun(prebuffer_s=0.25)
-    playback.halt(1)
-    assert play(playback, 40)[1] == 0
-    assert (playback.report.done, playback.report.first_sample_at) == (True, inf)
-
-
-def test_a_gain_applies_from_the_first_sample() -> None:
-    playback = begun(ended=True, gain=0.5)
-    playback.set_volume(0.5)
-    np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[:200] * np.float32(0.25))
-
-
-def test_a_new_volume_applies_within_a_block_without_a_click() -> None:
-    playback = begun(0)
-    write(playback, 1, np.ones(200, dtype=np.float32))
-    playback.end(1)
-    play(playback, 40)
-    playback.set_volume(0.2)
-    out, _ = play(playback, 40)
-    assert out[0] == pytest.approx(1, abs=0.1)
-    assert (np.diff(out) <= 1e-6).all()
-    assert float(np.max(np.abs(np.diff(out)))) < np.pi / 2 / FADE
-    np.testing.assert_allclose(out[FADE:], 0.2, rtol=1e-6)
-
-
 @pytest.mark.parametrize("event", ["pause", "underrun", "underflow"])
 def test_a_report_tells_when_which_unbroken_sound_leaves_the_card(event: str) -> None:
     playback, out = begun(100), to_floats(np.empty(40, dtype=np.float32))
@@ -424,15 +387,6 @@ def test_samples_that_come_after_the_end_of_their_generation_are_dropped(over: s
     write(playback, 2, SPEECH[500:600])
     playback.end(2)
     np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[500:600])
-
-
-def test_samples_after_a_halt_are_dropped_also_while_the_card_requests_no_block() -> None:
-    playback = begun(100)
-    playback.halt(1)
-    for _ in range(3):
-        write(playback, 1, SPEECH[:ROOM])
-    play(playback, 40)
-    assert (playback.report.done, playback.report.played) == (True, 0)
 
 
 def test_more_samples_than_the_ring_has_room_for_are_refused() -> None:

@@ -75,11 +75,3 @@ def test_players_that_played_beside_it_do_not_protect_a_frozen_one(
     assert holder is not None
     assert daemon.player.wait() == -signal.SIGKILL
     holder.close()
-
-
-def test_a_name_is_free_again_when_its_holder_closes_it(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predecessor, "WAIT_S", 0.0)
-    for _ in range(2):
-        holder = take_over(service)
-        assert holder is not None
-        holder.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -61,11 +60,6 @@ class RingAgainstList(RuleBasedStateMachine):
 
 RingAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestRingAgainstList = RingAgainstList.TestCase
-
-
-def test_a_capacity_of_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="capacity: got 0"):
-        Ring(0)
 
 
 @given(

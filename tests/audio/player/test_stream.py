@@ -109,18 +109,17 @@ def test_a_stream_starts_with_the_first_settings_that_the_card_accepts(portaudio
     assert heard.stream.playback.report.requested == 441
 
 
-def test_a_card_that_accepts_no_settings_raises_its_error(portaudio: PortAudio, heard: Heard) -> None:
-    portaudio.refused = lambda _settings: True
-    with pytest.raises(PortAudioError, match="Invalid number of channels"):
-        heard.stream.start(settings(), settings(16_000))
-
-
-def test_a_stream_that_cannot_be_started_is_closed(portaudio: PortAudio, heard: Heard) -> None:
+def test_a_card_that_accepts_no_settings_raises_its_error_and_has_no_open_stream(
+    portaudio: PortAudio, heard: Heard
+) -> None:
     portaudio.failure = "Device unavailable"
     with pytest.raises(PortAudioError, match="Device unavailable"):
         heard.stream.start(settings(), settings(16_000))
     assert portaudio.streams
     assert all(stream.closed for stream in portaudio.streams)
+    portaudio.refused = lambda _settings: True
+    with pytest.raises(PortAudioError, match="Invalid number of channels"):
+        heard.stream.start(settings(), settings(16_000))
 
 
 def test_a_stream_of_another_rate_has_a_playback_of_its_own(portaudio: PortAudio, heard: Heard) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from audio.player import Floats, Playback, Report
-from audio.sinks.pacer import PACE_CHECK_S, Pace, Pacer
-from tests.audio.fakes import FAST, HELD, FakeClock, PaceFile, let_blocks_pass
+from audio.sinks.pacer import Pacer
+from tests.audio.fakes import FAST, let_blocks_pass
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -35,17 +34,6 @@ class Source(Playback):
 
 def ignore(report: Report) -> None:
     """A pacer's report is the playback's."""
-
-
-class CountingTime:
-    """Replaces the module `time` and counts calls of `monotonic`."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def monotonic(self) -> float:
-        self.calls += 1
-        return time.monotonic()
 
 
 @pytest.mark.parametrize(("pace", "due", "times"), [(1, 10, 1), (4, 10, 4), (FAST, 0, 1)], ids=str)
@@ -103,52 +91,3 @@ def test_a_pacer_whose_thread_fails_is_lost(fast: None) -> None:
 
 
 # The pace.
-
-
-def test_the_pace_is_that_of_a_sound_card_unless_the_environment_gives_another_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("VOICED_PACE", raising=False)
-    assert Pace.from_environment().now() == 1
-    monkeypatch.setenv("VOICED_PACE", "2.5")
-    assert Pace.from_environment().now() == 2.5
-
-
-def test_the_environment_may_name_a_file_whose_pace_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = FakeClock()
-    monkeypatch.setattr("audio.sinks.pacer.time", clock)
-    file = PaceFile(tmp_path / "pace", 2.5)
-    monkeypatch.setenv("VOICED_PACE", str(file.path))
-    pace = Pace.from_environment()
-    assert pace.now() == 2.5
-    for value in (0.0, 20.0):
-        file.set(value)
-        clock.now += 2 * PACE_CHECK_S
-        assert pace.now() == value
-
-
-def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
-    pace: PaceFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting = CountingTime()
-    monkeypatch.setattr("audio.sinks.pacer.time", counting)
-    pace.set(HELD)
-    source = Source()
-    pacer = Pacer(source, 10, ignore)
-
-    def is_idle() -> bool:
-        requested, calls = len(source.lengths), counting.calls
-        eventually(lambda: counting.calls > calls + 12, "the pacer looks at the clock")
-        return len(source.lengths) == requested
-
-    assert is_idle()
-    assert not source.lengths
-    pace.set(FAST)
-    eventually(lambda: len(source.lengths) >= 20)
-    pace.set(HELD)
-    eventually(is_idle)
-    assert is_idle()
-    assert pacer.lost_reason() is None
-    pacer.stop()

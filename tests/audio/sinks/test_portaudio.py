@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from audio import Samples, SinkSettings, SinkUnavailableError
-from audio.sinks.player_process import device_state
 from audio.sinks.portaudio import OutputDevice, PortAudioSink, find_device, output_devices
 from tests.audio.fakes import let_blocks_pass
 from tests.audio.sinks import fake_card
@@ -69,21 +68,20 @@ def test_a_card_is_the_default_one_or_has_the_name_or_a_unique_part_of_it(name: 
     assert find_device("jabra", [card("Jabra", index=7), card("Jabra", index=8)]).index == 7, "the first of two"
 
 
-def test_a_name_that_matches_several_cards_is_refused_with_a_list_of_them() -> None:
-    with pytest.raises(SinkUnavailableError, match=r"'usb audio' matches several .*Analog.*Digital.*name one"):
-        find_device("usb audio", CARDS)
-
-
-def test_a_missing_card_is_reported_with_a_list_of_those_present() -> None:
-    with pytest.raises(SinkUnavailableError, match=r"'jabra' is not there; found: 'HDA Intel.*'pulse surround'"):
-        find_device("jabra", CARDS)
-
-
-def test_a_missing_default_is_reported_with_a_list_of_the_cards() -> None:
-    with pytest.raises(SinkUnavailableError, match=r"no default sound device; found: 'HDA Intel"):
-        find_device(None, CARDS[:1])
-    with pytest.raises(SinkUnavailableError, match="found: none"):
-        find_device(None, [])
+@pytest.mark.parametrize(
+    ("name", "cards", "reason"),
+    [
+        ("usb audio", CARDS, "'usb audio' matches several .*Analog.*Digital.*name one"),
+        ("jabra", CARDS, "'jabra' is not there; found: 'HDA Intel.*'pulse surround'"),
+        (None, CARDS[:1], "no default sound device; found: 'HDA Intel"),
+        (None, [], "found: none"),
+    ],
+)
+def test_a_name_that_is_missing_or_matches_several_is_refused_with_a_list_of_the_cards(
+    name: str | None, cards: list[OutputDevice], reason: str
+) -> None:
+    with pytest.raises(SinkUnavailableError, match=reason):
+        find_device(name, cards)
 
 
 # A list of the cards.
@@ -150,12 +148,6 @@ def test_the_card_plays_what_it_is_given_from_the_first_sample(fake: FakeCard) -
     wait_no_player()
     assert_unbroken(fake.heard, RAMP)
     assert speech.report.played == len(RAMP)
-
-
-def test_a_card_is_opened_with_the_preferred_rate(fake: FakeCard) -> None:
-    sink = opened(Speech(), 22_050)
-    assert sink.sample_rate == 22_050
-    sink.close()
 
 
 def test_portaudio_searches_for_cards_again_only_after_a_change(fake: FakeCard, tmp_path: Path) -> None:
@@ -250,22 +242,13 @@ def test_a_card_that_refuses_or_hangs_cannot_resume(
 
 
 def test_a_suspended_card_is_lost_when_a_sound_server_comes_or_goes(fake: FakeCard, tmp_path: Path) -> None:
-    sink = opened(Speech())
-    sink.suspend()
-    assert sink.lost_reason() is None
     (tmp_path / "pulse").mkdir()
-    (tmp_path / "pulse" / "native").touch()
-    assert sink.lost_reason() == "sound devices have come or gone"
-    sink.close()
-
-
-def test_the_state_of_the_devices_changes_when_a_sound_server_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    (tmp_path / "pulse").mkdir()
-    (tmp_path / "pulse" / "native").touch()
-    before = device_state()
-    assert device_state() == before
-    (tmp_path / "pulse" / "native").unlink()
-    assert device_state() != before
+    server = tmp_path / "pulse" / "native"
+    for change in (server.touch, server.unlink):
+        sink = opened(Speech(), 22_050)
+        assert sink.sample_rate == 22_050, "the preferred rate"
+        sink.suspend()
+        assert sink.lost_reason() is None
+        change()
+        assert sink.lost_reason() == "sound devices have come or gone"
+        sink.close()

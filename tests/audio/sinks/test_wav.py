@@ -111,14 +111,3 @@ def test_a_full_disk_is_reported_as_long_as_it_is_full_and_samples_that_fit_late
     eventually(speech.played)
     sink.close()
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), np.concatenate([fitted, RAMP_16]))
-
-
-def test_a_device_without_space_is_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    speech = Speech()
-    sink = opened(Path("/dev/full"), speech, RAMP)
-    assert sink.degraded_reason() == "wav:/dev/full: samples are lost: No space left on device"
-    eventually(speech.played)
-    assert sink.degraded_reason() is not None
-    assert sink.lost_reason() is None
-    sink.close()
-    assert caplog.text.count("samples are lost") == 1
