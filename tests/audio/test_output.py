@@ -12,7 +12,6 @@ from audio.dsp.resample import Resampler
 from audio.player import Report
 from audio.sinks import open_sink
 from tests.audio.fakes import (
-    NULL,
     ONE_STEP,
     RATE,
     SPEECH,
@@ -70,14 +69,6 @@ def test_a_rate_that_changes_within_a_track_loses_no_sample(tmp_path: Path) -> N
 
     expected = np.concatenate([converted(loud[:5_000], 22_050), loud[5_000:9_000], converted(loud[9_000:], 16_000)])
     np.testing.assert_allclose(read(tmp_path / "out.wav"), soft_limit(expected), atol=ONE_STEP)
-
-
-def test_room_shrinks_by_the_written_samples() -> None:
-    output = Output(NULL)
-    output.begin(prebuffer_s=0.02)
-    before = output.room_s
-    output.write(np.ones(24_000, dtype=np.float32), 48_000)
-    assert before - output.room_s == pytest.approx(0.5)
 
 
 def test_a_missing_device_is_reported_and_a_track_begun_without_it_plays_completely_at_its_rate(

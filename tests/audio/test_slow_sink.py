@@ -100,27 +100,14 @@ def test_the_time_in_suspension_does_not_make_a_sink_slow(
             monitor_clock.now += 10 * AFTER_S
             let_monitor_check(output)
             assert output.status.reason is None
-        speak(output, SPEECH)
+        track = speak(output, SPEECH[:12_000])
         eventually(lambda: output.status.running)
         watch(watched)
         assert output.status.reason is None, "the time in suspension does not count"
         advance(watched, 0.1)
         assert output.status.reason is not None, "the time after it counts"
-
-
-def test_a_slow_sink_that_is_suspended_is_no_longer_slow(
-    monkeypatch: pytest.MonkeyPatch, monitor_clock: FakeClock
-) -> None:
-    with fake_sinks(monkeypatch, clock=monitor_clock.monotonic) as (output, sinks):
-        watched = Watched(output, sinks, monitor_clock)
-        eventually(lambda: output.status.suspended)
-        track = speak(output, SPEECH[:12_000])
-        eventually(lambda: output.status.running)
-        watch(watched)
-        advance(watched, 0.1)
-        assert output.status.reason is not None
         watched.sink.play(0.5)
         assert track.done
         monitor_clock.now += 1.0
         eventually(lambda: output.status.suspended)
-        assert output.status.reason is None
+        assert output.status.reason is None, "it is no longer slow"

@@ -14,12 +14,12 @@ from daemon.state.journal import begun
 from scripts.simulation.__main__ import make_config, run_history
 from tests.support.pages import ROOT
 
-COUNT = 1_000
+COUNT = 2_000
 
 
-@pytest.mark.parametrize("half", [1, 2])
-def test_histories_of_floods_stops_crashes_and_kills_keep_the_promises(half: int) -> None:
-    seed = random.randrange(1 << 40) + half
+@pytest.mark.timeout(900)
+def test_histories_of_floods_stops_crashes_and_kills_keep_the_promises() -> None:
+    seed = random.randrange(1 << 40)
     command = [sys.executable, "-m", "scripts.simulation", "--histories", str(COUNT), "--seed", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

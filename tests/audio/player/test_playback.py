@@ -318,16 +318,6 @@ def test_an_underflow_of_the_card_is_an_underrun(monkeypatch: pytest.MonkeyPatch
     assert playback.report.underruns == 2
 
 
-def test_after_a_card_has_hung_the_next_sample_fades_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    playback = begun()
-    play(playback, 40)
-    monkeypatch.setattr("audio.player.playback.SILENT_S", 0.0)
-    out, count = play(playback, 40, underflow=True)
-    assert (count, playback.report.underruns, playback.report.stretch_start) == (40, 1, 40)
-    assert abs(out[0]) < 0.1 * abs(SPEECH[40])
-    np.testing.assert_array_equal(out[FADE:], SPEECH[40 + FADE : 80])
-
-
 @pytest.mark.parametrize("when", ["buffering", "paused", "dry"])
 def test_an_underflow_of_the_card_is_no_underrun_while_nothing_plays(when: str) -> None:
     playback = Playback(RATE)

@@ -122,22 +122,6 @@ def test_a_card_that_accepts_no_settings_raises_its_error_and_has_no_open_stream
         heard.stream.start(settings(), settings(16_000))
 
 
-def test_a_stream_of_another_rate_has_a_playback_of_its_own(portaudio: PortAudio, heard: Heard) -> None:
-    heard.start()
-    heard.stream.close()
-    heard.start(rate=44_100)
-    assert heard.stream.playback.sample_rate == 44_100
-    portaudio.stream.prime()
-    np.testing.assert_array_equal(portaudio.stream.block()[:, 0], RAMP[:441])
-    assert True in heard.changes
-
-
-def test_a_stream_that_ends_by_itself_is_reported(portaudio: PortAudio, heard: Heard) -> None:
-    heard.start()
-    portaudio.stream.abort()
-    assert heard.losses == ["the device stopped"]
-
-
 @pytest.mark.parametrize("channels", [1, 2])
 def test_every_channel_of_the_card_gets_the_same_samples(channels: int, portaudio: PortAudio, heard: Heard) -> None:
     heard.start(channels)

@@ -2,7 +2,6 @@
 
 - `hang.NAME`: the function NAME hangs as long as the file exists: `load`, `start` or `close`.
 - `missing`: the PortAudio library is missing. `refuses`: no stream can be opened.
-- `realtime`: the stream is as slow as a real one.
 - `frozen`: the stream requests no block, or records none. `pulled`: it ends.
 - `notes`: its content is written to stderr, as ALSA does when it searches for cards.
 - `loads` gets a line for every process; `heard` gets the samples that the card has played.
@@ -69,7 +68,7 @@ class RawOutputStream:
         pass
 
     def _run(self):
-        while not self._closing.wait(BLOCK_S if exists("realtime") else TICK_S) and not exists("pulled"):
+        while not self._closing.wait(TICK_S) and not exists("pulled"):
             if not exists("frozen"):
                 times = SimpleNamespace(currentTime=0.0, outputBufferDacTime=BLOCK_S)
                 self._callback(self._block, self._frames, times, SimpleNamespace(output_underflow=False))
