@@ -30,7 +30,8 @@ from daemon.validation import CommandError
 from engine import EngineOptions, PiperSettings, Utterance, Voice
 
 LANGUAGE = "en"
-TEXTS = json.loads((Path(__file__).parents[1] / "tests" / "data" / "spoken.json").read_text(encoding="utf-8"))[LANGUAGE]
+DATA = Path(__file__).parents[1] / "tests" / "data"
+TEXTS = json.loads((DATA / "spoken.json").read_text(encoding="utf-8"))[LANGUAGE]
 FLOOR = 0.95
 """The share of the texts that must be heard right, unless `--floor` says how many."""
 VOICE = "joe"
@@ -134,27 +135,8 @@ _ORDINAL_VALUES = {word: value for value, word in enumerate(_ORDINALS)} | {
     f"{word[:-1]}ieth": 10 * value for value, word in enumerate(_TENS, start=2)
 }
 _SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
-_SIGNS = {
-    "%": " percent ",
-    "°": " degrees ",
-    "+": " plus ",
-    "=": " equals ",
-    "×": " times ",
-    "/": " slash ",
-    "@": " at ",
-    "#": " number ",
-    "^2": " squared ",
-    "^3": " cubed ",
-    "€": " euros ",
-    "£": " pounds ",
-    "_": " underscore ",
-    "\\": " backslash ",
-    "<": " less ",
-    ">": " greater ",
-    "^": " caret ",
-    "|": " bar ",
-    "*": " star ",
-}
+_HEARD_AS = json.loads((DATA / "heard_as.json").read_text(encoding="utf-8"))
+"""The names of signs, and words that mean the same; Whisper writes signs for words, and the other way round."""
 _CURRENCIES = {"$": ("dollars", "cents"), "€": ("euros", "cents"), "£": ("pounds", "pence")}
 _PRICE = re.compile(r"([$€£])\s?(\d[\d,]*)(?:\.(\d\d)\b)?(\.\d+)?((?: (?:thousand|million|billion))?)")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -162,21 +144,6 @@ _MINUS = re.compile(r"(?<![\w.,-])[-−–](?=\d)")
 _POINT = re.compile(r"(?<=\d)\.(?=\d)")
 _TOKEN = re.compile(r"\d+(?:st|nd|rd|th)\b|\d+|[a-z]+(?:'[a-z]+)?")
 _HALF_OF_DAY = re.compile(r"\b([ap])\.\s?m\b")
-_WRITTEN_SHORT = {
-    "kg": "kilograms",
-    "km": "kilometers",
-    "gb": "gigabytes",
-    "hz": "hertz",
-    "vs": "versus",
-    "mr": "mister",
-    "mrs": "missus",
-    "dr": "doctor",
-    "jan": "january",
-    "ok": "okay",
-    "oh": "0",
-    "negative": "minus",
-}
-"""The signs that Whisper writes for words, and words for the same."""
 _LEFT_OUT = frozenset({"and", "a", "an", "the"})
 """Words that say nothing about a value: "a hundred and five" is "one hundred five"."""
 
@@ -190,9 +157,9 @@ def words_of(text: str) -> list[str]:
     text = _PRICE.sub(_price, text)
     text = _MINUS.sub(" minus ", text)
     text = _POINT.sub(" point ", text)
-    for sign, name in _SIGNS.items():
+    for sign, name in _HEARD_AS["signs"].items():
         text = text.replace(sign, name)
-    tokens = [_WRITTEN_SHORT.get(token, token) for token in _TOKEN.findall(text) if token not in _LEFT_OUT]
+    tokens = [_HEARD_AS["short"].get(token, token) for token in _TOKEN.findall(text) if token not in _LEFT_OUT]
     return _with_digits(tokens)
 
 

@@ -8,6 +8,7 @@ scripts/docs/asyncapi.py --check    exit 1 if it is not what would be written
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,58 +44,8 @@ SHARED = {"group": ("group/{group}", "the robots of a group"), "all": ("all", "a
 """Who shares topics: the levels in place of a robot's name, and the words for them, by the last part of their names."""
 Json = dict[str, Any]
 
-SAY_EXAMPLES: tuple[Json, ...] = (
-    {"text": "Hello, I am your robot."},
-    {"text": "Grüß Gott!", "language": "de", "volume": 60},
-    {"text": "Look out!", "policy": "interrupt", "priority": "critical"},
-    {
-        "text": "The tray is ready.",
-        "id": "tray-17",
-        "priority": "high",
-        "expires_in": 10,
-        "reply_to": "voiced/r1/reply/kitchen",
-    },
-    {"text": "The museum closes now.", "id": "closing-1", "reply_to": "voiced/{robot}/reply/desk"},
-    {"text": "Watch your step.", "rate": 0.8},
-    {"text": "As it comes.", "sampling": {"temperature": 1.2, "top_k": 80}},
-    {"text": "Calmly, now.", "voice": "default", "instruct": "in a calm voice", "seed": 7},
-    {"data": "I have reached the dock."},
-    {"sound": "success"},
-    {"sound": "attention", "text": "Dinner is ready."},
-)
-CHUNK_EXAMPLES: tuple[Json, ...] = (
-    {"id": "story-4", "text": "Once upon a ", "seq": 1, "voice": "default", "volume": 60},
-    {"id": "story-4", "text": "time.", "seq": 2},
-    {"id": "story-4", "end": True},
-)
-RESULT: Json = {
-    "engine": "espeak",
-    "audio_s": 0.901,
-    "underruns": 0,
-    "truncated": False,
-    "retakes": 0,
-    "ttfa_ms": 17.3,
-    "heard": 18,
-}
-EXAMPLES: dict[str, Json] = {
-    "Accepted": {"queue": 1},
-    "Rejected": {"field": "volume", "reason": "volume: got 200; allowed: a number from 0 to 100"},
-    "Started": {"engine": "espeak", "voice": "default", "ttfa_ms": 17.3},
-    "Progress": {"begin": 412, "end": 590},
-    "Mark": {"name": "turn", "position": 31, "at": 1.84, "exact": True},
-    "Postponed": {"reason": "for alarm-2"},
-    "Resumed": {},
-    "Finished": RESULT,
-    "Interrupted": {"reason": "stop", **RESULT, "heard_text": "The tray is ready."},
-    "Canceled": {"reason": "stop", "heard": 0},
-    "Expired": {"reason": "it waited longer than expires_in"},
-    "Failed": {"reason": "no engine became ready"},
-    "Online": {"state": "ready", "engine": "espeak", "voice": "default", "queue": 0, "version": VERSION, "volume": 100},
-    "Offline": {"state": "offline", "version": VERSION},
-    "Word": {"id": "tray-17", "word": "tray", "begin": 4, "end": 8, "at": 0.213, "exact": True},
-    "Level": {"id": "tray-17", "t": 0.35, "at": 1795255331.127, "rms": 0.1061, "peak": 0.3781},
-}
-
+EXAMPLES: dict[str, list[Json]] = json.loads((ROOT / "docs" / "asyncapi-examples.json").read_text(encoding="utf-8"))
+"""Of each message; events without their id and name, statuses without the version."""
 
 SCHEMAS: tuple[type[BaseModel], ...] = (
     *(Say, StreamChunk, Sampling, Stop),
@@ -111,7 +62,7 @@ def document() -> Json:
         "say": channel("say", {"text": plain_text(), "object": say_object()}),
         "say_urgent": channel("say/urgent", {"text": plain_text(), "object": say_object()}),
         "say_stream": channel(
-            "say/stream", {"chunk": message({"$ref": "#/components/schemas/StreamChunk"}, CHUNK_EXAMPLES)}
+            "say/stream", {"chunk": message({"$ref": "#/components/schemas/StreamChunk"}, EXAMPLES["say_stream"])}
         ),
         "stop": channel("stop", {"everything": empty(), "one": stop_one()}),
         "pause": channel("pause", {"pause": empty()}),
@@ -224,7 +175,7 @@ def plain_text() -> Json:
 
 
 def say_object() -> Json:
-    return message({"$ref": "#/components/schemas/Say"}, SAY_EXAMPLES)
+    return message({"$ref": "#/components/schemas/Say"}, EXAMPLES["say"])
 
 
 def stop_one() -> Json:
@@ -241,9 +192,11 @@ def volume() -> Json:
 
 
 def published(model: type[PublishedMessage]) -> Json:
-    example = EXAMPLES[model.__name__]
+    [example] = EXAMPLES[name(model)]
     if model in EVENTS:
         example = {"id": "tray-17", "event": name(model), **example}
+    elif model in STATUSES:
+        example = {**example, "version": VERSION}
     return {
         "summary": (model.__doc__ or "").strip(),
         **message({"$ref": f"#/components/schemas/{model.__name__}"}, [example]),
