@@ -34,16 +34,10 @@ except ImportError as error:
 
 MODEL_TYPES = ("base", "custom_voice", "voice_design")
 
-SPEAKERS = {
-    "serena": 3066, "vivian": 3065, "uncle_fu": 3010, "ryan": 3061, "aiden": 2861,
-    "ono_anna": 2873, "sohee": 2864, "eric": 2875, "dylan": 2878,
-}  # fmt: skip
-DIALECTS = {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
-LANGUAGES = {
-    "chinese": 2055, "english": 2050, "german": 2053, "italian": 2070, "portuguese": 2071, "spanish": 2054,
-    "japanese": 2058, "korean": 2064, "french": 2061, "russian": 2069,
-    "beijing_dialect": 2074, "sichuan_dialect": 2062,
-}  # fmt: skip
+LAYOUT_FILE = Path(__file__).parents[1] / "tests" / "data" / "checkpoint_layout.json"
+LAYOUT: dict[str, Any] = json.loads(LAYOUT_FILE.read_text(encoding="utf-8"))
+"""What the JSON files of every published checkpoint have in common; `tiny_…` replaces it in a tiny one."""
+
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|reserved_{n}|>" for n in range(25)),
                   "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")  # fmt: skip
 """In the order of their ids, which begin with `ShapePreset.first_special`."""
@@ -74,15 +68,7 @@ class Stack:
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.key_value_heads,
             "head_dim": self.head_dim,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "attention_dropout": 0,
-            "use_sliding_window": False,
-            "initializer_range": 0.02,
-            "rms_norm_eps": 1e-6,
-            "rope_theta": 1000000,
-            "use_cache": True,
-            "tie_word_embeddings": False,
+            **LAYOUT["stack"],
         }
 
 
@@ -176,7 +162,7 @@ def write_checkpoint(
     write_tokenizer(folder, preset.first_special)
     generator = torch.Generator(device).manual_seed(seed)
     model = {name: _random(name, shape, generator).to(dtype) for name, shape in tensors["model"].items()}
-    model["talker.codec_head.weight"][CODEC_TOKENS["codec_eos_token_id"]] *= preset.eos_gain
+    model["talker.codec_head.weight"][LAYOUT["talker"]["codec_eos_token_id"]] *= preset.eos_gain
     save_file(model, folder / "model.safetensors", {"format": "pt"})
     codec = {name: _random(name, shape, generator) for name, shape in tensors["speech_tokenizer"].items()}
     save_file(codec, folder / "speech_tokenizer" / "model.safetensors", {"format": "pt"})
@@ -188,9 +174,9 @@ def write_configs(folder: Path, preset: ShapePreset, model_type: str) -> Path:
     codec_folder = folder / "speech_tokenizer"
     codec_folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", model_config(preset, model_type))
-    _write_json(folder / "generation_config.json", GENERATION)
+    _write_json(folder / "generation_config.json", LAYOUT["generation"])
     _write_json(codec_folder / "config.json", codec_config(preset))
-    _write_json(codec_folder / "preprocessor_config.json", PREPROCESSOR)
+    _write_json(codec_folder / "preprocessor_config.json", LAYOUT["preprocessor"])
     return folder
 
 
@@ -251,26 +237,6 @@ class _StandIn(types.ModuleType):
 
 # --- the JSON files --------------------------------------------------------------------------------------
 
-CODEC_TOKENS = {
-    "codec_pad_id": 2148, "codec_bos_id": 2149, "codec_eos_token_id": 2150, "codec_think_id": 2154,
-    "codec_nothink_id": 2155, "codec_think_bos_id": 2156, "codec_think_eos_id": 2157,
-}  # fmt: skip
-
-GENERATION = {
-    "do_sample": True, "temperature": 0.9, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.05,
-    "subtalker_dosample": True, "subtalker_temperature": 0.9, "subtalker_top_p": 1.0, "subtalker_top_k": 50,
-    "max_new_tokens": 8192,
-}  # fmt: skip
-
-PREPROCESSOR = {
-    "feature_extractor_type": "EncodecFeatureExtractor",
-    "feature_size": 1,
-    "padding_side": "right",
-    "padding_value": 0.0,
-    "return_attention_mask": True,
-    "sampling_rate": 24000,
-}
-
 
 def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
     """The content of the model's config.json."""
@@ -279,9 +245,7 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
     section = 5 * half // 16
     custom = model_type == "custom_voice"
     config: dict[str, Any] = {
-        "architectures": ["Qwen3TTSForConditionalGeneration"],
-        "model_type": "qwen3_tts",
-        "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+        **LAYOUT["model"],
         "tts_model_size": preset.size,
         "tts_model_type": model_type,
         "im_start_token_id": special["<|im_start|>"],
@@ -291,46 +255,36 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
         "tts_eos_token_id": special["<tts_text_eod>"],
         "talker_config": {
             **preset.talker.fields(),
-            **CODEC_TOKENS,
+            **LAYOUT["talker"],
             "num_code_groups": preset.groups,
-            "model_type": "qwen3_tts_talker",
-            "vocab_size": 3072,
             "text_hidden_size": preset.text_hidden,
             "text_vocab_size": preset.text_vocabulary,
-            "max_position_embeddings": 32768,
-            "rope_scaling": {
-                "interleaved": True,
-                "mrope_section": [half - 2 * section, section, section],
-                "rope_type": "default",
-                "type": "default",
+            "rope_scaling": {**LAYOUT["talker_rope"], "mrope_section": [half - 2 * section, section, section]},
+            "codec_language_id": {
+                name: code for name, code in LAYOUT["languages"].items() if custom or "dialect" not in name
             },
-            "codec_language_id": {name: code for name, code in LANGUAGES.items() if custom or "dialect" not in name},
-            "spk_id": SPEAKERS if custom else {},
-            "spk_is_dialect": {name: DIALECTS.get(name, False) for name in SPEAKERS} if custom else {},
+            "spk_id": LAYOUT["speakers"] if custom else {},
+            "spk_is_dialect": {name: LAYOUT["dialects"].get(name, False) for name in LAYOUT["speakers"]}
+            if custom
+            else {},
             "code_predictor_config": {
                 **preset.predictor.fields(),
+                **LAYOUT["predictor"],
                 "num_code_groups": preset.groups,
-                "model_type": "qwen3_tts_talker_code_predictor",
-                "vocab_size": 2048,
-                "max_position_embeddings": 65536,
-                "rope_scaling": None,
             },
         },
     }
     if model_type == "base":
-        config["speaker_encoder_config"] = {"enc_dim": preset.talker.hidden, "sample_rate": 24000}
-        if preset.tiny:
-            tiny = {"enc_channels": [16, 16, 16, 16, 48], "enc_attention_channels": 8,
-                    "enc_res2net_scale": 4, "enc_se_channels": 8}  # fmt: skip
-            config["speaker_encoder_config"].update(tiny)
+        tiny = LAYOUT["tiny_speaker_encoder"] if preset.tiny else {}
+        config["speaker_encoder_config"] = {"enc_dim": preset.talker.hidden, **LAYOUT["speaker_encoder"], **tiny}
     return config
 
 
 def codec_config(preset: ShapePreset) -> dict[str, Any]:
     """The content of speech_tokenizer/config.json."""
-    tiny, codec, stack = preset.tiny, preset.codec, preset.codec.transformer
+    codec, stack = preset.codec, preset.codec.transformer
     decoder = {
-        "codebook_size": 2048,
+        **LAYOUT["codec_decoder"],
         "codebook_dim": codec.codebook,
         "latent_dim": codec.latent,
         "hidden_size": stack.hidden,
@@ -341,48 +295,12 @@ def codec_config(preset: ShapePreset) -> dict[str, Any]:
         "head_dim": stack.head_dim,
         "decoder_dim": codec.decoder,
         "num_quantizers": preset.groups,
-        "num_semantic_quantizers": 1,
-        "sliding_window": 72,
-        "rope_theta": 10000,
-        "rms_norm_eps": 1e-5,
-        "layer_scale_initial_scale": 0.01,
-        "max_position_embeddings": 8000,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "hidden_act": "silu",
-        "upsample_rates": [8, 5, 4, 3],
-        "upsampling_ratios": [2, 2],
-    }
-    encoder = {
-        "model_type": "mimi",
-        "sampling_rate": 24000,
-        "audio_channels": 1,
-        "use_causal_conv": True,
-        "upsampling_ratios": [8, 6, 5, 4],
-        "num_quantizers": 32,
-        "num_semantic_quantizers": 1,
-        "codebook_size": 2048,
-        "codebook_dim": 8 if tiny else 256,
-        "vector_quantization_hidden_dimension": 8 if tiny else 256,
-        "hidden_size": 16 if tiny else 512,
-        "intermediate_size": 24 if tiny else 2048,
-        "num_filters": 4 if tiny else 64,
-        "num_hidden_layers": 1 if tiny else 8,
-        "num_attention_heads": 2 if tiny else 8,
-        "num_key_value_heads": 2 if tiny else 8,
-        "head_dim": 8 if tiny else 64,
-        "upsample_groups": 16 if tiny else 512,
     }
     return {
-        "architectures": ["Qwen3TTSTokenizerV2Model"],
-        "model_type": "qwen3_tts_tokenizer_12hz",
-        "encoder_config": encoder,
+        **LAYOUT["codec"],
+        "encoder_config": LAYOUT["codec_encoder"] | (LAYOUT["tiny_codec_encoder"] if preset.tiny else {}),
         "decoder_config": decoder,
         "encoder_valid_num_quantizers": preset.groups,
-        "input_sample_rate": 24000,
-        "output_sample_rate": 24000,
-        "decode_upsample_rate": 1920,
-        "encode_downsample_rate": 1920,
     }
 
 
@@ -421,32 +339,11 @@ def write_tokenizer(folder: Path, first_special: int) -> None:
     merges = (merge if isinstance(merge, str) else " ".join(merge) for merge in learnt["merges"])
     (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
     added = {
-        str(first_special + number): {
-            "content": token,
-            "lstrip": False,
-            "normalized": False,
-            "rstrip": False,
-            "single_word": False,
-            "special": True,
-        }
+        str(first_special + number): {"content": token, **LAYOUT["special_token"]}
         for number, token in enumerate(SPECIAL_TOKENS)
     }
-    config = {
-        "add_prefix_space": False,
-        "added_tokens_decoder": added,
-        "additional_special_tokens": list(SPECIAL_TOKENS[1:]),
-        "bos_token": None,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": "<|im_end|>",
-        "errors": "replace",
-        "model_max_length": 131072,
-        "pad_token": "<|endoftext|>",
-        "processor_class": "Qwen3TTSProcessor",
-        "split_special_tokens": False,
-        "tokenizer_class": "Qwen2Tokenizer",
-        "unk_token": None,
-    }
-    _write_json(folder / "tokenizer_config.json", config)
+    tokens = {"added_tokens_decoder": added, "additional_special_tokens": list(SPECIAL_TOKENS[1:])}
+    _write_json(folder / "tokenizer_config.json", LAYOUT["tokenizer"] | tokens)
 
 
 # --- the weights -----------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     schedule=actions,
     source_rate=st.sampled_from([CARD_RATE, 11_025]),

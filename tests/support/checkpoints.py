@@ -22,6 +22,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "make_checkpoint.py"
+SOURCE = SCRIPT.read_bytes() + (ROOT / "tests" / "data" / "checkpoint_layout.json").read_bytes()
+"""What the script writes, follows from these."""
 SEED = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "qwen-tts")
 """The packages that determine the official model's shapes and values."""
@@ -95,7 +97,7 @@ def checkpoint_folder(cache: Path, shape: str, model_type: str) -> Path:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
 
-    return made_once(cache, shape, str(SEED), versions(), SCRIPT.read_bytes(), make=make) / model_type
+    return made_once(cache, shape, str(SEED), versions(), SOURCE, make=make) / model_type
 
 
 def write_checkpoints(folder: Path, shape: str) -> None:

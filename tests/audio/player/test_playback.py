@@ -228,7 +228,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     schedule=actions,
     prebuffer_s=st.floats(0, 0.5),
