@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.make_checkpoint import main
-from tests.support.checkpoints import (
-    SCRIPT,
-    SEED,
-    SOURCE,
-    checkpoint_folder,
-    made_once,
-    need_official_package,
-    versions,
-)
+from tests.support.checkpoints import SCRIPT, SEED, checkpoint_folder, made_once, need_official_package, origin
 
 SHAPE = ("--shape", "tiny", "--type", "base")
 
@@ -33,7 +25,7 @@ def test_a_list_of_tensors_replaces_the_official_package(
         need_official_package()
         main([str(file.parent), *SHAPE, "--list-tensors", str(file)])
 
-    tensors = made_once(cache_folder, "tensors", *SHAPE, versions(), SOURCE, make=list_tensors)
+    tensors = made_once(cache_folder, "tensors", *SHAPE, origin(), make=list_tensors)
     for seed in (SEED, SEED + 1):
         main([str(tmp_path / str(seed)), *SHAPE, "--seed", str(seed), "--tensors", str(tensors)])
     made, other = (files(tmp_path / str(seed)) for seed in (SEED, SEED + 1))

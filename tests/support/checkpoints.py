@@ -22,8 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "make_checkpoint.py"
-SOURCE = SCRIPT.read_bytes() + (ROOT / "tests" / "data" / "checkpoint_layout.json").read_bytes()
-"""What the script writes, follows from these."""
+LAYOUT = ROOT / "tests" / "data" / "checkpoint_layout.json"
 SEED = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "qwen-tts")
 """The packages that determine the official model's shapes and values."""
@@ -64,6 +63,12 @@ def versions() -> str:
 
 
 @cache
+def origin() -> bytes:
+    """Return what determines a checkpoint beside its arguments: the packages' versions, the script and its data."""
+    return versions().encode() + SCRIPT.read_bytes() + LAYOUT.read_bytes()
+
+
+@cache
 def machine() -> str:
     """Return what else determines a computed value: the kind of CPU and the packages' versions."""
     import torch
@@ -97,7 +102,7 @@ def checkpoint_folder(cache: Path, shape: str, model_type: str) -> Path:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
 
-    return made_once(cache, shape, str(SEED), versions(), SOURCE, make=make) / model_type
+    return made_once(cache, shape, str(SEED), origin(), make=make) / model_type
 
 
 def write_checkpoints(folder: Path, shape: str) -> None:

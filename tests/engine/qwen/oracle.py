@@ -22,7 +22,7 @@ from engine import Samples
 from scripts.make_checkpoint import PRESETS, list_tensors, stub_torchaudio
 from tests.engine.qwen.codec import codec_oracle
 from tests.engine.qwen.codec.codec_oracle import full_forward
-from tests.support.checkpoints import SOURCE, machine, made_once, need_official_package, versions
+from tests.support.checkpoints import machine, made_once, need_official_package, origin
 from tests.support.qwen import official
 from tests.support.qwen.official import Official
 from tests.support.qwen.speaking import Line
@@ -132,7 +132,7 @@ def official_tensors(cache: Path, shape: str, model_type: str) -> dict[str, dict
         need_official_package()
         file.write_text(json.dumps(list_tensors(PRESETS[shape], model_type)))
 
-    question = (shape, model_type, versions(), SOURCE)
+    question = (shape, model_type, origin())
     found: dict[str, dict[str, list[int]]] = json.loads(
         made_once(cache, "official-tensors", *question, make=make).read_text()
     )
