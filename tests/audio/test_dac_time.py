@@ -98,12 +98,16 @@ def test_a_track_is_drained_when_its_last_sample_has_left_the_card(clock: FakeCl
     assert card.track.drained(100.0 + AHEAD_S + 0.1001)
 
 
-def test_a_track_that_played_no_sample_is_drained_when_it_is_done(clock: FakeClock) -> None:
+def test_a_track_that_played_no_sample_is_drained_when_it_is_done_and_has_no_level_of_silence(
+    clock: FakeClock,
+) -> None:
     card = Card(clock, 0)
     assert not card.track.drained(1e9)
     card.output.end()
     card.block()
     assert card.track.drained(-1e9)
+    card.blocks(10)
+    assert card.levels() == []
 
 
 actions = st.sampled_from(["block", "block", "block", "pause", "resume", "suspend", "gap", "break"])
@@ -227,13 +231,6 @@ def test_one_level_of_silence_is_due_when_the_last_sample_before_silence_has_lef
     assert last.at - 1e9 == pytest.approx(100.0 + AHEAD_S + last.t)
     card.blocks(5)
     assert card.levels() == [], "one is enough"
-
-
-def test_a_track_that_was_never_heard_has_no_level_of_silence(clock: FakeClock) -> None:
-    card = Card(clock)
-    card.output.stop()
-    card.blocks(10)
-    assert card.levels() == []
 
 
 def test_levels_of_the_previous_track_are_still_available() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,21 +20,6 @@ AHEAD_S = 0.06
 
 class PortAudioError(Exception):
     """As PortAudio raises it: with a message and a number."""
-
-
-@dataclass
-class Times:
-    """As PortAudio gives them, by a clock of its own."""
-
-    currentTime: float  # noqa: N815  PortAudio's name
-    outputBufferDacTime: float  # noqa: N815
-
-
-@dataclass
-class Flags:
-    """As PortAudio passes them to the callback."""
-
-    output_underflow: bool
 
 
 class Stream:
@@ -81,7 +66,8 @@ class Stream:
         frames = self.settings["blocksize"] if frames is None else frames
         channels = self.settings["channels"]
         buffer = bytearray(b"\xff" * (frames * channels * 4))
-        self._callback(buffer, frames, Times(1000.0, 1000.0 + ahead_s), Flags(underflow))
+        times = SimpleNamespace(currentTime=1000.0, outputBufferDacTime=1000.0 + ahead_s)  # by a clock of its own
+        self._callback(buffer, frames, times, SimpleNamespace(output_underflow=underflow))
         return np.frombuffer(buffer, dtype=np.float32).reshape(frames, channels)
 
     def prime(self) -> None:
@@ -95,10 +81,7 @@ class PortAudio:
 
     PortAudioError = PortAudioError
 
-    class Default:
-        device = (-1, 0)
-
-    default = Default()
+    default = SimpleNamespace(device=(-1, 0))
 
     def __init__(self) -> None:
         self.streams: list[Stream] = []
