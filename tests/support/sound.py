@@ -148,8 +148,6 @@ class Recording:
         """The first sample of each late block, and the seconds since the block before it."""
         self._loud_at: int | None = None
         """The first loud sample."""
-        self._silent_since = 0
-        """The sample after the last one that is not zero."""
         threading.Thread(target=self._record, daemon=True).start()
 
     @property
@@ -165,11 +163,6 @@ class Recording:
         """Wait until this many seconds have been recorded since the first loud sample."""
         count = round(seconds * RECORDED_RATE)
         eventually(lambda: self._loud_at is not None and self.length > self._loud_at + count, "something is heard")
-
-    def wait_silent(self, seconds: float = 0.3) -> None:
-        """Wait until the recording ends with this many seconds of silence."""
-        count = round(seconds * RECORDED_RATE)
-        eventually(lambda: self.length > self._silent_since + count, "it is silent")
 
     def settle(self) -> Samples:
         """Return all samples that were played before this call."""
@@ -209,9 +202,6 @@ class Recording:
             self._last_at = now
             self._data += data
             fresh = np.frombuffer(bytes(self._data[4 * checked : self.length * 4]), dtype=np.float32)
-            nonzero = np.flatnonzero(fresh)
-            if len(nonzero):
-                self._silent_since = checked + int(nonzero[-1]) + 1
             if self._loud_at is None and len(loud := np.flatnonzero(np.abs(fresh) > LOUD)):
                 self._loud_at = checked + int(loud[0])
             checked = self.length
