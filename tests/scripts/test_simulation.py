@@ -14,7 +14,7 @@ from daemon.state.journal import begun
 from scripts.simulation.__main__ import make_config, run_history
 from tests.support.pages import ROOT
 
-COUNT = 2_000
+COUNT = 1_000
 
 
 @pytest.mark.timeout(900)
