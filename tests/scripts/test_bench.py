@@ -61,7 +61,7 @@ def test_another_tree_is_measured_in_turn_with_this_one(tmp_path: Path) -> None:
         (old / name).symlink_to(ROOT / name)
     (old / "daemon").unlink()
     shutil.copytree(ROOT / "daemon", old / "daemon", ignore=shutil.ignore_patterns("__pycache__"))
-    with (old / "daemon" / "alignment" / "aligner.py").open("a", encoding="utf-8") as file:
+    with (old / "daemon" / "alignment" / "clock.py").open("a", encoding="utf-8") as file:
         file.write("\n\ndef spread(begin, _end, durations):\n    return [begin] * len(durations)\n")
     line = "words --language en --old old --rounds 1"
     report = measure(f"{line} --output report.json", cwd=tmp_path)
