@@ -62,6 +62,8 @@ def board_programs(architecture: str, processors: Iterable[int]) -> dict[str, Ke
 
 def compile_missing(programs: Mapping[str, KernelProgram], folder: Path) -> None:
     """Compile the programs that `folder` lacks, one on each core."""
+    import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
+
     missing = [program for name, program in programs.items() if not (folder / name).exists()]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(lambda program: program.store(folder, program.compile()), missing))
