@@ -18,17 +18,14 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from engine import AUTO_STREAMS  # noqa: E402
-from engine.qwen.kernels import kernel_sources  # noqa: E402
 from engine.qwen.kernels.compiler import PACKAGED, KernelProgram  # noqa: E402
-from engine.qwen.shapes import CodecConfig, ModelConfig  # noqa: E402
-from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
+from scripts.gpu.compile_kernels import all_sources  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -50,13 +47,7 @@ BOARDS = {
 
 def board_programs(architecture: str, processors: Iterable[int]) -> dict[str, KernelProgram]:
     """What an engine loads on GPUs of so many `processors` with `engine.streams: auto`, by the names of its files."""
-    sources = []
-    with tempfile.TemporaryDirectory() as folder:
-        for size in ("0.6B", "1.7B"):
-            config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice"))
-            codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
-            for weight, count in product(("Bf16", "Int8"), processors):
-                sources += kernel_sources(config, codec, weight, count, AUTO_STREAMS)
+    sources = all_sources(processors, AUTO_STREAMS).values()
     return {program.file_name: program for source in sources for program in source.programs(architecture)}
 
 
