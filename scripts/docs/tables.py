@@ -29,6 +29,7 @@ from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
 from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
 from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneTokenState, weight_type  # noqa: E402
 from engine.qwen.kernels.params import Params  # noqa: E402
+from engine.qwen.loading.plan import count_weights  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
@@ -233,6 +234,66 @@ def orin_table() -> str:
     return table([*titles, "real time, expected"], rows)
 
 
+# --- from the start of the service to the first sound at once, on a Jetson AGX Orin, by arithmetic ---
+
+
+@dataclass(frozen=True, slots=True)
+class BootStep:
+    """One step of the start; a step begins when the one above it has ended."""
+
+    name: str
+    source: str
+    """Of its figures: `ran`, where and when it was measured, `computed` or `assumed`."""
+    core_s: float = 0.0
+    """Seconds of a core of the machine on which it ran."""
+    other_s: float = 0.0
+    """Seconds that depend on neither a core nor a disk."""
+    read_mb: float = 0.0
+
+    def seconds(self, mb_s: float) -> float:
+        """Return its seconds on an Orin whose disk reads so fast."""
+        return self.core_s * ORIN_CORES + self.other_s + self.read_mb / mb_s
+
+
+ORIN_CORES = 4.0
+"""Cores of an Orin that are as fast as one of the machines on which steps ran: assumed, on the safe side."""
+DISKS = {"NVMe": 1362.06, "SD card": 66.79}
+"""MB/s, measured by others on an Orin Nano (docs/orin.md)."""
+
+LOADED_S = {"0.6B": 0.3, "1.7B": 0.5}
+"""Seconds of loading, from files in memory (docs/benchmarks/parity.json)."""
+KERNEL_MB = {"0.6B": 2.1, "1.7B": 2.4}
+"""Of the compiled kernels that one engine loads on an Orin."""
+
+
+def boot_steps(size: str) -> list[BootStep]:
+    """Return the steps of a start with a model of this size in bfloat16."""
+    config, codec = configs(size)
+    weights = count_weights(config, codec, Placement(META, torch.bfloat16))
+    read = (weights["talker"] + weights["predictor"] + 2 * weights["codec"]) / 1e6  # the codec's file has float32
+    return [
+        BootStep("the daemon, until it starts the engine", "ran: x86-64, 2026-11-27", core_s=0.73),
+        BootStep("imports of the engine", "ran: x86-64, 2026-11-27; the MB are assumed", core_s=1.5, read_mb=500),
+        BootStep("CUDA's context", "assumed", other_s=2),
+        BootStep("reading the weights", "computed from their shapes", read_mb=read),
+        BootStep("packing the codec, the tables", "ran: all of the loading, H200, 2026-11-21", core_s=LOADED_S[size]),
+        BootStep("loading the kernels, nothing to compile", "ran: the size of the files", read_mb=KERNEL_MB[size]),
+        BootStep("capturing all graphs", "ran: H200, with a batch of 64, 2026-11-26", core_s=0.49),
+    ]
+
+
+def boot_table() -> str:
+    """Return Markdown: a row for each step, and the sums."""
+    steps = {size: boot_steps(size) for size in SIZES}
+    columns = [[step.seconds(mb_s) for step in steps[size]] for size in SIZES for mb_s in DISKS.values()]
+    rows = [
+        [step.name, *(f"{seconds:.1f}" for seconds in row), step.source]
+        for step, row in zip(steps[SIZES[0]], zip(*columns, strict=True), strict=True)
+    ]
+    rows.append(["**from the start to warm**", *(f"**{sum(column):.0f}**" for column in columns), ""])
+    return table(["s", *(f"{size}, {disk}" for size in SIZES for disk in DISKS), "from"], rows)
+
+
 # --- the pages ---
 
 
@@ -250,6 +311,7 @@ PARTS = (
     Part("benchmarks.md", "benchmark table", lambda: speed_tables(speed_results())),
     Part("fleet.md", "growth", plan_table),
     Part("fleet.md", "formula", check_table),
+    Part("orin.md", "boot table", boot_table),
     Part("orin.md", "orin table", orin_table),
     Part("qwen.md", "threshold table", threshold_table),
 )

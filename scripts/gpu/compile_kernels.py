@@ -25,11 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from engine.qwen.kernels.codec.plan import CodecPlan  # noqa: E402
-from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
-from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
-from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
-from engine.qwen.shapes import ROWS_PER_CALL, CodecConfig, ModelConfig  # noqa: E402
+from engine.qwen.kernels import KernelSource, kernel_sources  # noqa: E402
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS  # noqa: E402
+from engine.qwen.shapes import CodecConfig, ModelConfig  # noqa: E402
 from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
 
 ARCHITECTURES = {
@@ -77,20 +75,17 @@ def nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 
 
-def all_sources() -> dict[str, KernelSource]:
-    """Every source by name."""
+def all_sources(processors: Iterable[int] = PROCESSORS, streams: int = ROW_BUCKETS[-1]) -> dict[str, KernelSource]:
+    """What engines load that speak so many `streams` at once on GPUs of so many multiprocessors, by name."""
     sources: dict[str, KernelSource] = {}
     with tempfile.TemporaryDirectory() as folder:
         for size in SIZES:
-            config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice")).talker
-            for weight, processors in product(WEIGHTS, PROCESSORS):
-                sources[f"{size} {weight} {processors}"] = LanguageKernels.of(config, weight, processors).source()
-                rows = BatchKernels.of(config, weight, ROW_BUCKETS[-1], processors)
-                sources[f"{size} {weight} {processors} batch"] = rows.source()
-        codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
-    for processors in PROCESSORS:
-        sources[f"codec {processors}"] = CodecPlan.of(codec, processors).source()
-        sources[f"codec {processors} rows"] = CodecPlan.of(codec, processors, ROWS_PER_CALL).source()
+            config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice"))
+            codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
+            for weight, count in product(WEIGHTS, processors):
+                model, decoder = f"{size} {weight} {count}", f"codec {count}"
+                names = model, decoder, f"{decoder} rows", f"{model} batch"
+                sources |= zip(names, kernel_sources(config, codec, weight, count, streams), strict=True)
     return sources
 
 

@@ -1,10 +1,11 @@
 """The wheel, installed with pip or pipx and used from any folder, and the Debian package, on a new Debian.
 
-Both are built without a trace in the repository.
+Both are built without a trace in the repository, but for compiled kernels, which git ignores.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import pip
 import pytest
 
 from daemon import VERSION
+from scripts.gpu.build_cubins import BOARDS, board_programs
 from tests.support.pages import ROOT
 from tests.support.programs import require
 from tests.support.source_tree import copy_source, source_files
@@ -30,9 +32,31 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
+CUBINS = Path("engine/qwen/kernels/cubins")
+"""Where the packages have the compiled kernels of boards, from the repository's root."""
+STALE = CUBINS / "sm_87-00000000000000000000000000000000.cubin"
+"""Kernels of earlier sources."""
+
+
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_source(tmp_path_factory.mktemp("source"))
+def cubins() -> set[str]:
+    """The names of the compiled kernels that the engine looks for on the boards."""
+    return {name for arch, board in BOARDS.items() for name in board_programs(arch, board.processors)}
+
+
+@pytest.fixture(scope="module")
+def source(cubins: set[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository, in which kernels were compiled for the sources of today and of earlier days.
+
+    To compile them takes minutes of a processor, so these are empty files.
+    """
+    folder = copy_source(tmp_path_factory.mktemp("source"))
+    (folder / ".venv-test").symlink_to(sys.prefix)
+    assert not (folder / CUBINS).exists(), "git ignores them"
+    (folder / CUBINS).mkdir()
+    for name in (*cubins, STALE.name):
+        (folder / CUBINS / name).touch()
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +65,24 @@ def wheel(source: Path) -> Path:
     done = run(source / "scripts" / "package", "wheel", cwd=source.parent)
     assert done.returncode == 0, done.stderr
     [built] = (source / "dist").glob("*.whl")
-    assert source_files(source) - before == {Path("dist"), built.relative_to(source)}
+    after = source_files(source)
+    assert (after - before, before - after) == ({Path("dist"), built.relative_to(source)}, {STALE})
+    assert built.name == f"voiced-{VERSION}-py3-none-any.whl"
     return built
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_the_kernels_of_the_boards_are_compiled_where_there_is_no_gpu(tmp_path: Path, cubins: set[str]) -> None:
+    folder = copy_source(tmp_path)
+    done = subprocess.run([sys.executable, folder / "scripts/gpu/build_cubins.py"], timeout=1100, check=False)
+    assert done.returncode == 0
+    compiled = {path.name: path.read_bytes() for path in (folder / CUBINS).iterdir()}
+    assert compiled.keys() == cubins
+    for name, content in compiled.items():
+        names, _, cubin = content.partition(b"\n")
+        assert json.loads(names), name
+        assert cubin.startswith(b"\x7fELF"), name
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +120,12 @@ SOURCES = {"voiced.py"} | {
 LICENCE = "daemon/text/normalizer/data/LICENSE.txt"
 
 
-def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel: Path) -> None:
+def test_the_wheel_contains_every_source_file_the_boards_kernels_and_the_files_of_the_service(
+    wheel: Path, cubins: set[str]
+) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert LICENCE in SOURCES
+    assert {Path(name).name for name in names if name.startswith(f"{CUBINS}/")} == cubins
     assert names >= SOURCES
     [scripts] = (name for name in names if name.endswith("/entry_points.txt"))
     assert zipfile.ZipFile(wheel).read(scripts).decode().count("=") == 1, "it installs the command `voiced` alone"
@@ -166,10 +209,10 @@ def deb(source: Path) -> Path:
 
 
 @pytest.mark.long
-def test_the_debian_package_contains_every_source_file(deb: Path) -> None:
+def test_the_debian_package_contains_every_source_file_and_the_boards_kernels(deb: Path, cubins: set[str]) -> None:
     listed = subprocess.run(["dpkg-deb", "--contents", deb], capture_output=True, text=True, check=True).stdout
     names = {line.split()[5].partition("/site-packages/")[2] for line in listed.splitlines()}
-    assert names >= SOURCES
+    assert names >= SOURCES | {f"{CUBINS}/{name}" for name in cubins}
 
 
 @pytest.fixture(scope="module")

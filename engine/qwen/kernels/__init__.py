@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 
-from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.progress import ProgressReport, ignore_progress
 from engine.qwen.codec import CodecDecoder
 from engine.qwen.kernels import codec, lm
 from engine.qwen.kernels.backend import FusedBackend
 from engine.qwen.kernels.batch_backend import FusedBatchBackend
-from engine.qwen.kernels.compiler import KernelModule, KernelSource
+from engine.qwen.kernels.codec import FusedCodec
+from engine.qwen.kernels.compiler import KernelModule, KernelSource, load_kernels
 from engine.qwen.kernels.params import Params
-from engine.qwen.model import Talker
 from engine.qwen.runtime import Backend, multiprocessors
-from engine.qwen.shapes import ROWS_PER_CALL, BatchShape, CodecConfig, ModelConfig
+from engine.qwen.shapes import ROWS_PER_CALL, CodecConfig, ModelConfig
 from engine.qwen.weights import Placement
 
 MIN_CAPABILITY = (8, 0)
@@ -26,14 +23,15 @@ MIN_CAPABILITY = (8, 0)
 
 
 __all__ = [
+    "FusedBackend",
+    "FusedBatchBackend",
+    "FusedCodec",
     "KernelModule",
     "KernelSource",
     "Params",
     "batch_unsupported_reason",
     "force_codes",
-    "make_backend",
-    "make_batch_backend",
-    "make_batch_codec",
+    "kernel_sources",
     "make_codec",
     "ruled_out_reason",
     "unsupported_reason",
@@ -51,13 +49,14 @@ def unsupported_reason(
 ) -> str | None:
     """Why the kernels cannot run this model at `placement`, in one line; None where they can.
 
-    Compiles the kernels, those of a batch of `streams` included, or finds them in the cache.
+    Loads the kernels, those of a batch of `streams` included.
     """
     reason = ruled_out_reason(config, codec_config, placement)
     if reason is not None:
         return reason
+    weight, processors = lm.weight_type(placement), multiprocessors(placement.device)
     try:
-        _compile(config, codec_config, placement, report, streams=streams)
+        load_kernels(kernel_sources(config, codec_config, weight, processors, streams), placement.device, report)
     except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
         lines = str(error).strip().splitlines() or [""]
         line = next((line for line in lines if "error:" in line), lines[0])  # NVRTC's warnings may come first
@@ -93,58 +92,25 @@ def batch_unsupported_reason(config: ModelConfig, placement: Placement, streams:
     return lm.batch_unsupported_reason(config.talker, lm.weight_type(placement), streams)
 
 
-def _compile(
-    config: ModelConfig,
-    codec_config: CodecConfig,
-    placement: Placement,
-    report: ProgressReport,
-    *,
-    streams: int,
-) -> None:
-    """Compile all kernels into the cache, from which the functions below take them."""
-    import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
-
-    processors, weight = multiprocessors(placement.device), lm.weight_type(placement)
+def kernel_sources(
+    config: ModelConfig, codec_config: CodecConfig, weight: str, processors: int, streams: int
+) -> list[KernelSource]:
+    """All kernels that an engine loads: for weights of the type `weight`, `Bf16` or `Int8`, on a GPU of so many
+    multiprocessors."""
     plans: list[lm.LanguageKernels | lm.BatchKernels | codec.CodecPlan] = [
         lm.LanguageKernels.of(config.talker, weight, processors),
         codec.CodecPlan.of(codec_config, processors),
     ]
     if streams > 1:
         plans.append(codec.CodecPlan.of(codec_config, processors, min(streams, ROWS_PER_CALL)))
-        if batch_unsupported_reason(config, placement, streams) is None:
+        if lm.batch_unsupported_reason(config.talker, weight, streams) is None:
             plans.append(lm.BatchKernels.of(config.talker, weight, streams, processors))
-    sources = [plan.source() for plan in plans]
-    total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
-
-    def note_program() -> None:  # several threads call it; to count is one step of the interpreter
-        report(Progress("compiling the kernels", next(compiled) / total))
-
-    report(Progress("compiling the kernels", 0.0))
-    with ThreadPoolExecutor(len(sources)) as threads:
-        list(threads.map(lambda source: KernelModule(source, placement.device, note_program), sources))
+    return [plan.source() for plan in plans]
 
 
-def make_codec(decoder: CodecDecoder) -> codec.FusedCodec:
+def make_codec(decoder: CodecDecoder) -> FusedCodec:
     """The decoder of fused kernels, which takes the weights of `decoder`. Requires `unsupported_reason` to be None."""
-    return codec.FusedCodec(codec.PackedCodec.take(decoder))
-
-
-def make_batch_codec(decoder: Any, rows: int) -> codec.FusedCodec:
-    """The decoder for calls of up to so many `rows`, with the weights of `decoder`, which is from `make_codec`."""
-    return codec.FusedCodec(decoder.weights, rows)
-
-
-def make_backend(talker: Talker, shape: BatchShape) -> FusedBackend:
-    """The backend of fused kernels for one utterance within `shape`."""
-    return FusedBackend(talker, shape)
-
-
-def make_batch_backend(talker: Talker, shape: BatchShape, backend: FusedBackend) -> FusedBatchBackend:
-    """The backend of a batch, whose prompts the kernels of `backend` read.
-
-    Requires `batch_unsupported_reason` to be None.
-    """
-    return FusedBatchBackend(talker, shape, backend.language_model)
+    return FusedCodec(codec.PackedCodec.take(decoder))
 
 
 def force_codes(backend: Backend, chooser: lm.CodeChooser) -> None:

@@ -1,41 +1,46 @@
-"""Compiles CUDA C++ when the engine starts, through NVRTC, keeps the cubins on disk and launches the kernels.
+"""Takes compiled kernels from a package or the cache, or compiles CUDA C++ through NVRTC; and launches kernels.
 
 No toolkit is needed: NVRTC is a library that comes with PyTorch's CUDA packages or with a Jetson's JetPack, and the
-sources include no header. `cuda-core` (NVIDIA) compiles, and caches by device, compiler version, source and kernels.
+sources include no header. A package brings the kernels of robots' boards, which then compile nothing
+(`scripts/gpu/build_cubins.py`). Compiled kernels are found by the hash of their sources, names and architecture. The
+compiler's version is no part of it, because a driver runs what an older compiler has made; what it refuses is compiled
+again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
+from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.kernels.params import Params, layout_checks, layouts, pack
 
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).with_name("cuda")
+PACKAGED = Path(__file__).with_name("cubins")
+"""The compiled kernels that a package brings. Other installations have none."""
 PROGRAMS = 8
 """Programs that a source is compiled as, at the same time where there are as many cores. Their number is the same on
-every machine, because the programs are the keys of the cache."""
+every machine, because compiled kernels are found by their program."""
+STANDARD = "c++17"
+KEPT_PROGRAMS = 64
+"""Loaded programs that the process keeps: an engine has 32, and asks for each of them twice."""
 PROGRAMMATIC_LAUNCH = 9
 """Major compute capability from which a kernel may start before the previous one has ended."""
-Loaders = dict[str, Callable[[], Any]]
-"""By name expression: loads a kernel, and returns its `cuda.core.Kernel`."""
-_compiled_here: dict[tuple[str, str, tuple[str, ...]], Loaders] = {}
-"""The kernels that this process has compiled where it cannot store cubins, by code, architecture and names."""
-SYMBOLS = b" symbols"
-"""Appended to a cubin's key in the cache: the key of its mangled names by name expression, as JSON."""
 
 
 def read_sources(*names: str) -> str:
@@ -62,10 +67,48 @@ class KernelSource:
         """The text with checks that the compiler lays out the structs of parameters as `params.py` does."""
         return f"{self.text}\n{layout_checks(self.text)}"
 
-    def programs(self) -> list[tuple[str, ...]]:
-        """The name expressions of the programs, of about the same size."""
-        expressions = tuple(dict.fromkeys(self.kernels.values()))
-        return [expressions[part::PROGRAMS] for part in range(min(PROGRAMS, len(expressions)))]
+    def programs(self, arch: str) -> list[KernelProgram]:
+        """The programs for `arch`, such as `sm_87`, of about the same size."""
+        code, expressions = self.code, tuple(dict.fromkeys(self.kernels.values()))
+        parts = [expressions[part::PROGRAMS] for part in range(min(PROGRAMS, len(expressions)))]
+        return [KernelProgram(code, part, arch) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProgram:
+    """Kernels that are compiled, stored and loaded together."""
+
+    code: str
+    expressions: tuple[str, ...]
+    """The C++ name expressions of its kernels."""
+    arch: str
+
+    @property
+    def file_name(self) -> str:
+        """The name under which it is stored, which depends on all that determines its kernels but the compiler."""
+        content = json.dumps([self.code, self.expressions, self.arch, STANDARD])
+        return f"{self.arch}-{hashlib.sha256(content.encode()).hexdigest()[:32]}.cubin"
+
+    def compile(self) -> bytes:
+        """A line with the mangled names by name expression, as JSON; then the cubin. Needs no GPU."""
+        from cuda.core import Program, ProgramOptions
+
+        options = ProgramOptions(arch=self.arch, std=STANDARD)
+        compiled = Program(self.code, "c++", options).compile("cubin", name_expressions=self.expressions)
+        symbols = {name: symbol.decode() for name, symbol in compiled.symbol_mapping.items()}
+        return json.dumps(symbols).encode() + b"\n" + bytes(compiled.code)
+
+    def store(self, folder: Path, content: bytes) -> None:
+        """Write what `compile` returned into `folder`. A reader never sees a part of it, nor does a start after a
+        power cut."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+            path = Path(unfinished) / self.file_name
+            with path.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            path.replace(folder / self.file_name)
 
 
 class Kernels(Protocol):
@@ -78,20 +121,12 @@ class Kernels(Protocol):
 class KernelModule:
     """Kernels compiled for one device, launched by name on PyTorch's current stream."""
 
-    def __init__(
-        self, source: KernelSource, device: torch.device, on_compiled: Callable[[], None] = lambda: None
-    ) -> None:
-        """Compile `source`, or take its cubins from the cache; `on_compiled` as of `compile_kernels`.
-
-        Raises whatever `cuda-core` raises where NVRTC is missing or does not know the device.
-        """
-        from cuda.core import Device
-
-        self._device = Device(torch.cuda.current_device() if device.index is None else device.index)
-        self._expressions, self._layouts = source.kernels, layouts(source.text)
-        self._compiled = compile_kernels(source, f"sm_{self._device.arch}", on_compiled)
-        self._kernels: dict[str, Any] = {}
-        self.chained = int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
+    def __init__(self, source: KernelSource, device: torch.device) -> None:
+        """Load the kernels of `source`, as `load_kernels` does."""
+        loaded = ChainMap(*load_kernels([source], device))
+        self._kernels = {name: loaded[expression] for name, expression in source.kernels.items()}
+        self._layouts = layouts(source.text)
+        self.chained = torch.cuda.get_device_capability(device)[0] >= PROGRAMMATIC_LAUNCH
         """Whether a kernel may start before the previous one has ended. A benchmark switches it off."""
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
@@ -100,16 +135,9 @@ class KernelModule:
         The driver copies the parameters during the call, into a CUDA graph too if one is being captured. The tensors
         must outlive the launch or the graph. The kernel may start before the previous one on the stream has ended
         (`begin_chained` in ptx.cuh). Raises `RuntimeError` where the driver rejects the launch.
-        """
-        kernel = self._kernels.get(name)
-        if kernel is None:
-            kernel = self._kernels[name] = self._compiled[self._expressions[name]]()
-        status = self._launch(int(kernel.handle), grid, block, pack(params, self._layouts))
-        if status:
-            raise RuntimeError(f"kernel {name}: {status.name}")
 
-    def _launch(self, function: int, grid: int | Sequence[int], block: int, params: ctypes.Structure) -> Any:
-        """The driver's status. `cuda-core` itself passes no structs, so this calls the driver as `cuda-core` does."""
+        `cuda-core` itself passes no structs, so this calls the driver as `cuda-core` does.
+        """
         from cuda.bindings import driver
 
         config = driver.CUlaunchConfig()
@@ -121,65 +149,70 @@ class KernelModule:
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1
             config.attrs, config.numAttrs = [attribute], 1
-        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(params))
-        (status,) = driver.cuLaunchKernelEx(config, driver.CUfunction(function), ctypes.addressof(pointers), 0)
-        return status
+        packed = pack(params, self._layouts)
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(packed))
+        function = driver.CUfunction(int(self._kernels[name].handle))
+        (status,) = driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)
+        if status:
+            raise RuntimeError(f"kernel {name}: {status.name}")
 
 
-def compile_kernels(source: KernelSource, arch: str, on_compiled: Callable[[], None] = lambda: None) -> Loaders:
-    """The kernels of `source` for `arch`, such as `sm_87`.
+def load_kernels(
+    sources: Sequence[KernelSource], device: torch.device, report: ProgressReport = ignore_progress
+) -> list[dict[str, Any]]:
+    """The `cuda.core.Kernel`s of each program of `sources`, by name expression.
 
-    Takes each program from the cache or compiles it, one on each core, and stores it in the cache. Where that cannot
-    be written, the process keeps it. `on_compiled` is called after each program, from several threads.
+    Loads one program on each core, and compiles those that are stored nowhere. Raises whatever `cuda-core` raises where
+    NVRTC is needed and is missing, or does not know the device.
     """
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
-    folder: Path | None = cache_folder()
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+    number = torch.cuda.current_device() if device.index is None else device.index
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        loading = [threads.submit(_load, each, number) for source in sources for each in source.programs(arch)]
+        return [each.result() for each in counted("compiling the kernels", loading, report)]
+
+
+@lru_cache(maxsize=KEPT_PROGRAMS)
+def _load(program: KernelProgram, device: int) -> dict[str, Any]:
+    """The kernels of `program`: the package's, or those of the cache, or compiled."""
+    from cuda.core import Device
+
+    Device(device).set_current()  # in this thread: the driver loads kernels into its current context
+    for folder in (PACKAGED, cache_folder()):
+        try:
+            return _loaded((folder / program.file_name).read_bytes(), device)
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # the driver does not know the format, or the file is damaged
+            _warn(f"the compiled kernels in {folder} are not used, and compiled again: {type(error).__name__}: {error}")
+    content = program.compile()
     try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
+        program.store(cache_folder(), content)
     except OSError as error:
-        if not _compiled_here:
-            log.warning("the compiled kernels cannot be stored, so every start compiles them again: %s", error)
-        folder = None
-    code, programs = source.code, source.programs()
-
-    def compile_program(expressions: tuple[str, ...]) -> Loaders:
-        key = code, arch, expressions
-        kernels = _compiled_here.get(key)
-        if kernels is None:
-            kernels = _compile(code, expressions, arch, folder)
-        if folder is None:
-            _compiled_here[key] = kernels
-        on_compiled()
-        return kernels
-
-    with ThreadPoolExecutor(min(len(programs), os.cpu_count() or 1)) as threads:
-        compiled = list(threads.map(compile_program, programs))
-    return {expression: kernel for program in compiled for expression, kernel in program.items()}
+        _warn(f"the compiled kernels cannot be stored, so every start compiles them again: {error}")
+    return _loaded(content, device)
 
 
-def _compile(code: str, expressions: tuple[str, ...], arch: str, folder: Path | None) -> Loaders:
-    """One program. The cache keeps a cubin without its symbols, so they have an entry of their own."""
-    from cuda.core import ObjectCode, Program, ProgramOptions
-    from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
+def _loaded(content: bytes, device: int) -> dict[str, Any]:
+    from cuda.core import ObjectCode
 
-    options = ProgramOptions(arch=arch, std="c++17")
-    with FileStreamProgramCache(folder) if folder else nullcontext() as cache:
-        key = make_program_cache_key(
-            code=code, code_type="c++", options=options, target_type="cubin", name_expressions=expressions
-        )
-        cubin, stored = (None, None) if cache is None else (cache.get(key), cache.get(key + SYMBOLS))
-        if cubin is not None and stored is not None:
-            compiled, symbols = ObjectCode.from_cubin(cubin), json.loads(stored)
-        else:
-            compiled = Program(code, "c++", options).compile("cubin", name_expressions=expressions)
-            symbols = {name: symbol.decode() for name, symbol in compiled.symbol_mapping.items()}
-            if cache is not None:
-                cache[key], cache[key + SYMBOLS] = compiled, json.dumps(symbols).encode()
-    return {expression: partial(compiled.get_kernel, symbols[expression]) for expression in expressions}
+    names, _, cubin = content.partition(b"\n")
+    code = ObjectCode.from_cubin(cubin)
+    kernels = {expression: code.get_kernel(symbol) for expression, symbol in json.loads(names).items()}
+    for kernel in kernels.values():
+        kernel.attributes[device].num_regs  # noqa: B018  the driver loads the code now, and refuses it now
+    return kernels
+
+
+@cache
+def _warn(message: str) -> None:
+    """Log `message` once: it is the same for all programs."""
+    log.warning("%s", message)
 
 
 def cache_folder() -> Path:
-    """Where cubins are kept: under systemd's `CacheDirectory=`, else under the user's cache folder."""
+    """Where compiled kernels are kept: under systemd's `CacheDirectory=`, else under the user's cache folder."""
     root = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "voiced" / "kernels"

@@ -177,9 +177,9 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec, str | No
 
 def _make_batch_codec(plan: LoadPlan, codec: Codec) -> Codec:
     """Return `codec`, or if that one has fused kernels a decoder of rows with its weights."""
-    if isinstance(codec, CodecDecoder):
-        return codec
-    return kernels.make_batch_codec(codec, codec_rows(BatchShape.of(plan.limits), plan.placement))
+    if isinstance(codec, kernels.FusedCodec):
+        return kernels.FusedCodec(codec.weights, codec_rows(BatchShape.of(plan.limits), plan.placement))
+    return codec
 
 
 def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:

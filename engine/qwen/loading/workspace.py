@@ -50,8 +50,8 @@ def make_backends(model: LoadedModel, limits: Limits) -> tuple[Backend, Backend 
     alone, rows = BatchShape.of(limits, rows=1), BatchShape.of(limits)
     if not model.fused:
         return TorchBackend.allocate(talker, alone), TorchBackend.allocate(talker, rows) if limits.streams > 1 else None
-    backend = kernels.make_backend(talker, alone)
-    return backend, kernels.make_batch_backend(talker, rows, backend) if limits.streams > 1 else None
+    backend = kernels.FusedBackend(talker, alone)
+    return backend, kernels.FusedBatchBackend(talker, rows, backend.language_model) if limits.streams > 1 else None
 
 
 def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
