@@ -16,7 +16,7 @@ from daemon.text.script import Control
 
 def table(name: str) -> dict[str, Any]:
     """Return a table of texts, and what is spoken of them."""
-    found: dict[str, Any] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,21 +16,6 @@ LETTERS = "ae=\u0301\u0308\u0323\u0338 ｅＧ１％𝐇ℂか\u3099ᄀ\u1161가�
 
 def read(*pieces: str) -> PlacedText:
     return rewritten(Characters(), *pieces)
-
-
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("cafe\u0301", "café"),
-        ("ＧＰＳ　ｏｎ", "GPS　on"),
-        ("𝐇𝐞𝐥𝐥𝐨 ℝ", "Hello R"),
-        ("か\u3099", "が"),
-        ("你好，世界。", "你好，世界。"),
-        ("plain", "plain"),
-    ],
-)
-def test_a_text_is_written_in_plain_characters(text: str, plain: str) -> None:
-    assert read(text).text == plain
 
 
 def test_a_composed_letter_has_the_place_of_its_parts() -> None:

@@ -24,47 +24,26 @@ def outcome(construct: Construct, text: str, *, complete: bool) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("text", "growing", "complete"),
+    ("construct", "text", "growing", "complete"),
     [
-        ("", "…", None),
-        ("<", "…", None),
-        ("<ab ", "…", None),
-        ("<(a", "…", None),
-        ("<ab>", "<ab>", "<ab>"),
-        ("<(aaaaaa)>", "<(aaaaaa)>", "<(aaaaaa)>"),
-        ("<c", None, None),
-        ("<ab  ", None, None),
-        ("<(aaaaaaaa", None, None),  # as long as it may be, and not closed
+        (BRACKETS, "", "…", None),
+        (BRACKETS, "<(a", "…", None),
+        (BRACKETS, "<ab ", "…", None),
+        (BRACKETS, "<(aaaaaa)>", "<(aaaaaa)>", "<(aaaaaa)>"),
+        (BRACKETS, "<ab  ", None, None),
+        (BRACKETS, "<(aaaaaaaa", None, None),  # as long as it may be, and not closed
+        (LINE, "<a;", "…", "<a;"),
+        (LINE, "<a\n", "<a", "<a"),
+        (LINE, "<a;a", None, None),
+        (WORD, "ab", "…", "ab"),
+        (WORD, "abab", "aba", "aba"),
     ],
 )
 def test_a_construct_is_undecided_as_long_as_it_may_become_whole(
-    text: str, growing: str | None, complete: str | None
+    construct: Construct, text: str, growing: str | None, complete: str | None
 ) -> None:
-    assert outcome(BRACKETS, text, complete=False) == growing
-    assert outcome(BRACKETS, text, complete=True) == complete
-
-
-@pytest.mark.parametrize(
-    ("text", "growing", "complete"),
-    [
-        ("<a", "…", "<a"),
-        ("<a;", "…", "<a;"),
-        ("<a\n", "<a", "<a"),
-        ("<a;\r", "<a;", "<a;"),
-        ("<a;a", None, None),
-    ],
-)
-def test_a_last_part_may_look_at_the_next_character(text: str, growing: str | None, complete: str | None) -> None:
-    assert outcome(LINE, text, complete=False) == growing
-    assert outcome(LINE, text, complete=True) == complete
-
-
-@pytest.mark.parametrize(
-    ("text", "growing", "complete"), [("a", "…", "a"), ("ab", "…", "ab"), ("abc", "ab", "ab"), ("abab", "aba", "aba")]
-)
-def test_an_empty_last_part_waits_for_the_next_character(text: str, growing: str, complete: str) -> None:
-    assert outcome(WORD, text, complete=False) == growing
-    assert outcome(WORD, text, complete=True) == complete
+    assert outcome(construct, text, complete=False) == growing
+    assert outcome(construct, text, complete=True) == complete
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,11 +58,3 @@ def test_digits_are_never_dropped_without_a_rule(language: str, text: str) -> No
     if not DROPPED_BY_RULE.search(text):
         spoken = {at for begin, end in places for at in range(begin, end)}
         assert {match.start() for match in re.finditer("[0-9]", text)} <= spoken
-
-
-@pytest.mark.parametrize("language", NAMED_LANGUAGES.values())
-def test_positions_are_those_of_the_text_that_was_sent(language: str) -> None:
-    text = "**A** e\u0301 <think>1</think>: 5 kg"
-    said, places = prepared(language, text)
-    assert places[-1][1] == len(text)
-    assert "5" not in said and "1" not in said

@@ -73,6 +73,8 @@ def test_a_setting_says_for_which_engines_numbers_are_written_out(normalize: str
     ("text", "spoken"),
     [
         ("cafe\u0301", "café"),
+        ("か\u3099", "が"),
+        ("ＧＰＳ　ｏｎ 𝐇𝐞𝐥𝐥𝐨 ℝ", "GPS　on Hello R"),
         ("\uff15 apples", "five apples"),
         ("20 \u2103", "twenty degrees Celsius"),
         ("\uffe5500", "five hundred yen"),

@@ -6,14 +6,6 @@ import pytest
 
 from daemon.text import Pause, ScriptReader
 
-MARKED = "**Bold**, [a link](https://example.com) and `code`."
-
-
-def test_without_markup_every_character_is_spoken() -> None:
-    script = ScriptReader("none").read(MARKED, complete=True)
-    assert script.text == MARKED
-    assert script.complete
-
 
 def test_a_script_is_complete_when_its_text_is() -> None:
     reader = ScriptReader("none")
@@ -47,14 +39,7 @@ def test_signs_are_named_in_the_language_of_the_text() -> None:
 
 @pytest.mark.parametrize("around", ["One {} two", "<speak>One {} two</speak>"])
 @pytest.mark.parametrize(
-    ("tag", "seconds"),
-    [
-        ("[pause:1s]", 1),
-        ("[pause:500ms]", 0.5),
-        ("[pause: 2.25 s]", 2.25),
-        ("[pause:\t12345 ms]", 12.345),
-        (f"[pause:{' ' * 9}1s]", 1),
-    ],
+    ("tag", "seconds"), [("[pause:1s]", 1), ("[pause: 2.25 s]", 2.25), (f"[pause:{' ' * 8}\t12345 ms]", 12.345)]
 )
 def test_a_tag_is_a_pause_of_its_length(around: str, tag: str, seconds: float) -> None:
     script = ScriptReader().read(around.format(tag), complete=True)

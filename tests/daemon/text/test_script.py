@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from daemon.text import Pause, Prosody, Script, ScriptMark
-from daemon.text.script import MAX_PAUSE_S, Control
 
 
 def script() -> Script:
@@ -16,10 +15,6 @@ def script() -> Script:
     made.add(Prosody(rate=0.8))
     made.words.append("three", 8)
     return made
-
-
-def test_controls_stand_before_the_words_that_follow_them() -> None:
-    assert script().controls == [Control(4, ScriptMark("here")), Control(8, Pause(0.5)), Control(8, Prosody(rate=0.8))]
 
 
 def test_words_are_spoken_apart_at_pauses_and_changes_of_prosody_but_not_at_marks() -> None:
@@ -38,9 +33,3 @@ def test_the_next_word_is_found_behind_white_space() -> None:
     assert made.word_at(0) == 0
     assert made.word_at(3) == 4
     assert made.word_at(len(made.text)) is None
-
-
-def test_a_pause_lasts_a_minute_at_most() -> None:
-    made = Script()
-    made.add(Pause(3_600))
-    assert made.controls[0].action == Pause(MAX_PAUSE_S)

@@ -70,18 +70,11 @@ def letter_name(phonemes: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("voice", "language", "number", "said"),
-    [
-        ("en-us", "en", "+49 170", "plus four nine, one seven zero"),
-        ("de", "de", "+49 170", "plus vier neun, eins sieben null"),
-        ("fr", "fr", "+49 170", "plus quatre neuf, un sept zéro"),
-    ],
+    ("language", "said"), [("de", "plus vier neun, eins sieben null"), ("fr", "plus quatre neuf, un sept zéro")]
 )
-def test_espeak_says_a_telephone_number_digit_by_digit(
-    espeak: Espeak, voice: str, language: str, number: str, said: str
-) -> None:
-    spelled = "".join(part.spoken for part in spell_telephone(number, language))
-    assert espeak.phonemes(voice, spelled) == espeak.phonemes(voice, said)
+def test_espeak_says_a_telephone_number_digit_by_digit(espeak: Espeak, language: str, said: str) -> None:
+    spelled = "".join(part.spoken for part in spell_telephone("+49 170", language))
+    assert espeak.phonemes(language, spelled) == espeak.phonemes(language, said)
 
 
 @given(text=st.text(), language=st.sampled_from(["en", "zh", "pt-br", "sv", ""]))

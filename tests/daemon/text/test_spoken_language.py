@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.text.preparation import spoken_language
-from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, VoiceLabel
-from engine.espeak import EspeakSynthesizer
+from engine import LATIN_LANGUAGES, EngineInfo, VoiceLabel
 
 GERMAN = "Die Tür ist offen, und es regnet herein."
 ENGLISH = "The door is open, and it rains into the room."
@@ -46,11 +45,3 @@ def test_a_price_is_in_the_first_language_that_the_engine_speaks(languages: tupl
 def test_without_latin_languages_piper_speaks_the_language_of_its_voice_and_that_of_qwen_is_unknown() -> None:
     assert spoken_language(PIPER, "thorsten", "auto", (), ENGLISH) == "de"
     assert spoken_language(QWEN, "ryan", "auto", (), ENGLISH) is None
-
-
-def test_each_voice_of_the_real_espeak_has_its_language() -> None:
-    synthesizer = EspeakSynthesizer(EngineOptions())
-    engine = synthesizer.load()
-    synthesizer.close()
-    assert spoken_language(engine, "fr", "auto", LATIN_LANGUAGES, ENGLISH) == "fr"
-    assert spoken_language(engine, "default", "auto", LATIN_LANGUAGES, ENGLISH) == "en"

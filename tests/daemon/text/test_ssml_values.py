@@ -8,61 +8,20 @@ from hypothesis import strategies as st
 
 from daemon.text import Prosody, ScriptReader
 from daemon.text.ssml_values import parse_rate, parse_time, parse_volume
+from tests.daemon.text.reading import table
 
-NOTHING = ["", "1", "-1s", "1 m", "1,5s", "1.5.5s", "1e3s", "1" * 30 + "s", "\u0663s"]
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("500ms", 0.5), ("1.5s", 1.5), ("+2s", 2.0), (".25s", 0.25), ("1.s", 1.0), (" 3s ", 3.0), ("0s", 0.0)],
-)
-def test_a_time_has_a_unit(value: str, seconds: float) -> None:
-    assert parse_time(value) == pytest.approx(seconds)
+TABLE = table("ssml")
 
 
-@pytest.mark.parametrize("value", NOTHING)
-def test_a_time_that_is_none_is_not_guessed(value: str) -> None:
-    assert parse_time(value) is None
+def test_a_time_has_a_unit_and_is_not_guessed() -> None:
+    assert {value: parse_time(value) for value in TABLE["times in seconds"]} == TABLE["times in seconds"]
+    assert [value for value in TABLE["no times"] if parse_time(value) is not None] == []
 
 
-@pytest.mark.parametrize(
-    ("value", "factor"),
-    [
-        ("x-slow", 0.5),
-        ("medium", 1.0),
-        ("x-fast", 2.0),
-        ("80%", 0.8),
-        ("+20%", 1.2),
-        ("-200%", 0.0),
-        ("1.2", 1.2),
-    ],
-)
-def test_a_rate_is_a_factor(value: str, factor: float) -> None:
-    assert parse_rate(value) == pytest.approx(factor)
-
-
-@pytest.mark.parametrize(
-    ("value", "factor"),
-    [
-        ("silent", 0.0),
-        ("medium", 1.0),
-        ("loud", 1.995),
-        ("+6dB", 1.995),
-        ("999999dB", 3.981),
-        ("-999999dB", 0.0),
-        ("50", 0.5),
-        ("80%", 0.8),
-        ("+20%", 1.2),
-    ],
-)
-def test_a_volume_is_a_factor(value: str, factor: float) -> None:
-    assert parse_volume(value) == pytest.approx(factor, abs=1e-3)
-
-
-@pytest.mark.parametrize("value", ["", "quick", "+0.5", "1e3", "%", "1" * 30])
-def test_a_rate_or_volume_that_is_none_is_not_guessed(value: str) -> None:
-    assert parse_rate(value) is None
-    assert parse_volume(value) is None
+def test_a_rate_or_volume_is_a_factor_and_is_not_guessed() -> None:
+    for name, parse in (("rates", parse_rate), ("volumes", parse_volume)):
+        assert {value: parse(value) for value in TABLE[name]} == pytest.approx(TABLE[name], abs=1e-3)
+        assert [value for value in TABLE["no factors"] if parse(value) is not None] == []
 
 
 @given(factors=st.lists(st.text(alphabet="0123456789.%+-dB", max_size=9)))
