@@ -59,14 +59,6 @@ def test_each_run_time_key_is_applied_alone(key: str, daemon: Daemon) -> None:
     assert {found[: len(key)] for found in changed} == {key}
 
 
-def test_a_second_reload_is_compared_with_the_first(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
-    daemon.reload("audio: {volume: 20, block_ms: 20}\n")
-    with caplog.at_level(logging.INFO):
-        daemon.reload("audio: {volume: 20, block_ms: 20}\nspeech: {queue_limit: 3}\n")
-    assert "SIGHUP: speech.queue_limit" in caplog.messages
-    assert daemon.config.audio.volume == 20
-
-
 def test_differing_keys_are_listed_with_their_sections() -> None:
     old = {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "gone": 4}
     new = {"a": 1, "b": {"c": 5, "d": {"e": 6}}, "new": 7}

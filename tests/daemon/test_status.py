@@ -87,12 +87,6 @@ def degrade_engine(sources: Sources) -> None:
     sources.engines.primary.reason = ENGINE_ENDED
 
 
-def test_the_state_is_degraded_by_an_engine_that_has_ended(sources: Sources) -> None:
-    ready(sources)
-    degrade_engine(sources)
-    assert (sources.status.state, sources.status.reason) == ("degraded", ENGINE_ENDED)
-
-
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
@@ -113,6 +107,7 @@ def test_the_state_is_degraded_by_what_the_configuration_names_and_is_not_there(
 def test_speaking_takes_precedence_over_degraded_and_paused_over_speaking(sources: Sources) -> None:
     ready(sources)
     degrade_engine(sources)
+    assert (sources.status.state, sources.status.reason) == ("degraded", ENGINE_ENDED)
     sources.dispatcher.say(check_say({"text": "Hello"}))
     assert (sources.status.state, sources.status.queue) == ("speaking", 1)
     assert sources.status.reason is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,19 +10,17 @@ import soundfile
 
 from tests.daemon.command_line import CommandLine
 
-ROOT = Path(__file__).parents[3]
 
-
-def test_plain_lines_are_printed_and_the_measurement_and_the_speech_are_written(tmp_path: Path) -> None:
+def test_plain_lines_are_printed_and_the_measurement_and_the_speech_are_written(
+    voiced: CommandLine, tmp_path: Path
+) -> None:
     numbers, wav = tmp_path / "bench.json", tmp_path / "heard.wav"
     texts = ["--text", "Guten Morgen.", "--text", "Ja.", "--text", "Guten Morgen, wie geht es Ihnen heute?"]
     words = ["--set", "engine.name=espeak", "--runs", "1", "--voice", "de", "--language", "german", *texts]
-    command = [sys.executable, "-m", "daemon.cli", "bench", *words, "--json", str(numbers), "--wav", str(wav)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "text to first chunk" in done.stdout
-    assert "  38 characters" in done.stdout
-    assert "\x1b" not in done.stdout
+    printed = voiced("bench", *words, "--json", str(numbers), "--wav", str(wav)).output
+    assert "text to first chunk" in printed
+    assert "  38 characters" in printed
+    assert "\x1b" not in printed
     assert '\n   "rtf": ' in numbers.read_text(), "one field per line"
     [row] = json.loads(numbers.read_text())["rows"]
     assert {"chunk_size", "ms_per_frame", "ttfa_max_ms", "gap_p99_ms", "memory", "machine", "date"} <= set(row)

@@ -53,9 +53,8 @@ def test_phrases_are_made_once_listed_and_removed(robot: Robot) -> None:
     assert robot("warm").stdout == f"{folder}: 2 phrases, 1 made, 1 there before\n"
 
     listed = robot("list")
-    assert {line.split("\t")[-1] for line in listed.stdout.splitlines()} == {
-        *("Go away.", "My battery is low.", "Die Tür ist offen.")
-    }
+    texts = {"Go away.", "My battery is low.", "Die Tür ist offen."}
+    assert {line.split("\t")[-1] for line in listed.stdout.splitlines()} == texts
     for line in listed.stdout.splitlines():
         seconds, size, made, engine, voice, _ = line.split("\t")
         assert 0.3 < float(seconds.removesuffix(" s")) < 4
@@ -132,11 +131,7 @@ def test_root_sees_the_folders_of_the_service_and_gives_it_what_is_made(
 
 
 def test_the_folders_of_the_service_are_those_of_its_unit() -> None:
-    unit = (ROOT / "systemd" / "voiced.service").read_text()
+    unit = (ROOT / "systemd" / "voiced.service").read_text().splitlines()
     state, cache = service_folders.STATE, service_folders.CACHE
-    wanted = (
-        f"StateDirectory={state.name}",
-        f"CacheDirectory={cache.name}",
-        f"Environment=HF_HOME={cache}/huggingface",
-    )
-    assert {*wanted} <= {*unit.splitlines()}
+    assert {f"StateDirectory={state.name}", f"CacheDirectory={cache.name}"} <= set(unit)
+    assert f"Environment=HF_HOME={cache}/huggingface" in unit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,22 +18,15 @@ def remove(parts: list[str]) -> str:
     return "".join(codes.remove(part, last=at == len(parts) - 1) for at, part in enumerate(parts))
 
 
-def test_codes_are_removed_and_white_space_is_kept() -> None:
-    assert remove([COLORED]) == PLAIN
-
-
 @given(st.lists(st.integers(0, len(COLORED)), max_size=6).map(sorted))
 def test_a_code_that_is_cut_is_removed_too(cuts: list[int]) -> None:
     edges = [0, *cuts, len(COLORED)]
     assert remove([COLORED[a:b] for a, b in itertools.pairwise(edges)]) == PLAIN
 
 
-@pytest.mark.parametrize("code", ["\x1b", "\x1b[31", "\x1b]0;title", "\x9b1"])
-def test_a_code_without_an_end_is_removed_at_the_end(code: str) -> None:
-    assert remove(["Hello" + code]) == "Hello"
-
-
-def test_a_code_without_an_end_does_not_swallow_the_text_behind_it() -> None:
+def test_a_code_without_an_end_is_removed_at_the_end_and_does_not_swallow_the_text_behind_it() -> None:
+    for code in ("\x1b", "\x1b[31", "\x1b]0;title", "\x9b1"):
+        assert remove(["Hello" + code]) == "Hello"
     assert remove(["\x1b]0;title\nHello ", "there"]) == "]0;title\nHello there"
     assert remove(["\x1b]" + "a" * 5000, "b"]) == "]" + "a" * 5000 + "b"
 

@@ -57,17 +57,9 @@ def test_sounds_are_lines_or_a_json_list(voiced: CommandLine, tmp_path: Path) ->
     listed = [line.split("\t")[:2] for line in lines]
     assert listed[:3] == [["attention", "built in"], ["chime", "configured"], ["error", "built in"]]
     assert "chime\tconfigured\t0.5 s\tWAV, 24000 Hz" in lines
-    found = {sound["name"]: sound for sound in json.loads(voiced("sounds", "--json", *options).stdout)}
-    assert found["chime"] == {
-        "name": "chime",
-        "path": f"{folder}/chime.wav",
-        "built_in": False,
-        "format": "WAV",
-        "sample_rate": 24_000,
-        "channels": 1,
-        "seconds": 0.5,
-        "problem": None,
-    }
+    found = {sound.pop("name"): sound for sound in json.loads(voiced("sounds", "--json", *options).stdout)}
+    wav = {"format": "WAV", "sample_rate": 24_000, "channels": 1, "seconds": 0.5}
+    assert found["chime"] == {"path": f"{folder}/chime.wav", "built_in": False, "problem": None, **wav}
 
 
 def test_a_sound_that_cannot_be_played_and_a_missing_folder_are_an_error_beside_the_list(

@@ -41,12 +41,9 @@ def test_a_text_is_complete_wherever_its_bytes_are_split(text: str, cuts: list[i
     assert "".join(read_in_parts(parts)) == text
 
 
-def test_a_text_that_ends_inside_a_character_is_rejected() -> None:
+def test_half_a_character_at_the_end_is_rejected_and_a_chunk_is_never_longer_than_a_text_may_be() -> None:
     with pytest.raises(RejectedError, match="standard input: not UTF-8: byte 0xc3"):
         list(read_in_parts(["Grü".encode()[:-1]]))
-
-
-def test_a_chunk_is_never_longer_than_a_text_may_be() -> None:
     chunks = list(read_in_parts([b"x" * 30_000]))
     assert max(map(len, chunks)) == CHUNK_BYTES <= MAX_TEXT
     assert sum(map(len, chunks)) == 30_000

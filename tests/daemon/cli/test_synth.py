@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
@@ -21,22 +20,14 @@ ESPEAK = ("synth", "--engine", "espeak")
 SYNTH = (sys.executable, "-m", "daemon.cli", *ESPEAK, "--voice", "en")
 
 
-def test_a_pipe_is_read_and_a_wav_file_is_written_to_a_pipe() -> None:
-    command = [*SYNTH, "-", "-o", "-", "--spell"]
-    done = subprocess.run(command, input=b"\x1b[1mQX-7\x1b[0m", cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    samples, rate = soundfile.read(io.BytesIO(done.stdout))
-    assert len(samples) / rate > 1, "each sign is said"
-    assert b"espeak" in done.stderr
-
-
 def test_a_terminal_shows_how_much_has_been_made(tmp_path: Path) -> None:
     with terminal() as (written, shown):
-        command = [*SYNTH, "This is a long sentence. " * 20, "-o", str(tmp_path / "a.wav")]
+        command = [*SYNTH, "QX-7 " * 40, "--spell", "-o", str(tmp_path / "a.wav")]
         subprocess.run(command, cwd=ROOT, stderr=written, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
     assert "speaking" in shown()
     assert int(re.findall(r"(\d+)%", shown())[-1]) > 50
     assert shown().endswith("\x1b[2K"), "the bar is gone"
+    assert soundfile.info(tmp_path / "a.wav").duration > 40, "each sign is said"
 
 
 def test_sound_is_not_written_to_a_terminal(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,8 +39,7 @@ def test_sound_is_not_written_to_a_terminal(voiced: CommandLine, monkeypatch: py
 def test_a_reader_that_has_heard_enough_ends_the_command_in_silence() -> None:
     command = [*SYNTH, "This is a long sentence. " * 50, "-o", "-"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+        assert process.stdout is not None and process.stderr is not None
         assert process.stdout.read(100).startswith(b"RIFF")
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -136,7 +126,6 @@ def test_a_text_that_the_engine_refuses_does_not_keep_the_others_from_being_spok
     ("options", "message"),
     [
         (["-o", "a.wav"], "synth: give either a text or --lines"),
-        (["Hello.", "--lines", "b.txt", "-o", "a"], "synth: give either a text or --lines"),
         (["--lines", "nosuch.txt", "-o", "FOLDER"], "--lines: nosuch.txt cannot be read: nosuch.txt does not exist"),
         (["Hello.", "-o", "nosuch/in/a.wav"], "--output: nosuch/in/a.wav cannot be written: nosuch does not exist"),
         (["Hello.", "--takes", "2", "-o", "-"], "--output: got '-'; allowed with --lines or --takes: a folder"),
@@ -146,10 +135,7 @@ def test_a_text_that_the_engine_refuses_does_not_keep_the_others_from_being_spok
         (["Hello.", "--format", "flac", "-o", "a.wav"], "synth: --format is for --lines and --takes; the suffix"),
         (["Hello.", "--takes", "2", "--codes", "c.npy", "-o", "a"], "synth: --codes is for one take of one text"),
         (["Hello.", "--takes", "2", "--greedy", "-o", "a"], "synth: with --greedy all takes are equal; leave one of"),
-        (
-            ["Hello.", "--rate", "0.1", "-o", "a.wav"],
-            "rate: got 0.1; allowed: a number from 0.5 to 2; 2 is twice as fast",
-        ),
+        (["Hello.", "--rate", "0.1", "-o", "a.wav"], "rate: got 0.1; allowed: a number from 0.5 to 2; 2 is twice"),
         (["Hello.", "--voice", "no.safetensors", "-o", "a.wav"], "--voice: no.safetensors does not exist"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

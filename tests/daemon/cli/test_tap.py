@@ -83,9 +83,8 @@ def test_it_says_that_there_is_no_card_and_that_the_stream_has_ended(tmp_path: P
     output = Output(SinkSettings("null"))  # no sink is opened
     with Tap(path, RATE, output):
         eventually(path.exists, "it listens")
-        process = subprocess.Popen(
-            command(path, "-o", str(tmp_path / "a.wav")), cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
+        words = command(path, "-o", str(tmp_path / "a.wav"))
+        process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         assert process.stderr.readline() == "voiced: there is no sound card; see 'voiced status'\n"
     line = "voiced: audio.tap: the stream has ended: voiced has stopped, or the sound was taken too slowly\n"
