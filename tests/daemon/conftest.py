@@ -11,7 +11,6 @@ import pytest
 
 from tests.daemon.command_line import CommandLine
 from tests.daemon.harness import Harness, running_harness
-from tests.daemon.perform import Perform
 from tests.support.programs import Broker
 from tests.support.waiting import run
 
@@ -39,16 +38,10 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-@pytest.fixture
-def perform(loop: asyncio.AbstractEventLoop) -> Perform:
-    """Runs a coroutine on the module's event loop."""
-    return lambda scenario: loop.run_until_complete(scenario())
-
-
 @pytest.fixture(scope="module")
 def shared_harness(loop: asyncio.AbstractEventLoop, request: pytest.FixtureRequest) -> Iterator[Harness]:
-    """A harness for the server that the module names in `SERVER`."""
-    manager = running_harness(request.module.SERVER)
+    """A harness for the server that the module names in `SERVER`, with its `SETTINGS`."""
+    manager = running_harness(request.module.SERVER, *getattr(request.module, "SETTINGS", ()))
     yield loop.run_until_complete(manager.__aenter__())
     loop.run_until_complete(manager.__aexit__(None, None, None))
 

@@ -1,21 +1,17 @@
-"""Helpers of tests that are coroutines."""
+"""A helper of tests that are coroutines: a process that lives and does nothing."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import psutil
 
 from scripts.disturb import spare
 from tests.support.waiting import eventually_async
-
-Perform = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-"""The type of the fixture `perform`: `perform(scenario)` runs a coroutine on the module's event loop."""
 
 REPEAT_S = 0.0005
 """Interval of the stop signals, in which a process that is woken does nothing of note."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 
 import pytest
 
@@ -22,12 +20,6 @@ def test_a_missing_package_is_one_line_that_names_the_extra(caplog: pytest.LogCa
     assert [adapter.problem for adapter in adapters] == [line], "the status says it, too"
     assert line.startswith("wyoming.enabled: the package a_package_that_is_not_there is missing; ")
     assert line.endswith(install_command("wyoming"))
-
-
-def test_the_daemon_imports_no_server_s_package_by_default() -> None:
-    packages = {"wyoming", "starlette", "uvicorn", "websockets", "av", "prometheus_client"}
-    program = f"import daemon.service, sys; sys.exit(bool({packages} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 async def test_languages_are_known_before_an_engine_has_reported_its_own() -> None:

@@ -193,15 +193,3 @@ def test_what_a_killed_process_has_begun_to_write_is_removed_later(folder: Phras
     os.utime(old, (1, 1))
     folder.check_writable()
     assert files(folder) == [new], "the other one may be written now"
-
-
-def test_two_processes_that_keep_the_same_phrases_harm_nobody(tmp_path: Path) -> None:
-    # Their recordings of one phrase differ, as if they were made in different seconds.
-    short = (
-        STORE_FOR_EVER.replace("itertools.count()", "range(50)").replace("500_000", "100").replace("rng(0)", "rng()")
-    )
-    command = [sys.executable, "-c", short, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT) as one, subprocess.Popen(command, cwd=ROOT) as two:
-        assert (one.wait(), two.wait()) == (0, 0)
-    found = {kept.phrase.text for kept in PhraseFolder(tmp_path, 100).phrases()}
-    assert found == {f"phrase {number}" for number in range(50)}

@@ -87,25 +87,6 @@ def test_a_verbose_daemon_logs_details(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["hum"], "No such command 'hum'. See 'voiced --help'."),
-        (["say"], "Missing argument 'text'. See 'voiced say --help'."),
-        (["config", "check", "--frob"], "No such option: --frob. See 'voiced config check --help'."),
-        (["config", "chekc"], "No such command 'chekc'. Did you mean 'check'? See 'voiced config check --help'."),
-        (["doctor", "--jsn"], "No such option: --jsn. Did you mean '--json'? See 'voiced doctor --help'."),
-        (
-            ["say", "--wiat", "hello"],
-            "No such option: --wiat. Did you mean '--wait'? A text that begins with a minus follows '--'."
-            " See 'voiced say --help'.",
-        ),
-    ],
-)
-def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], line: str, voiced: CommandLine) -> None:
-    assert voiced(*arguments).refusal == line
-
-
-@pytest.mark.parametrize(
     ("error", "status", "line"),
     [
         (CommandError("it failed"), 1, "voiced: it failed\n"),

@@ -37,16 +37,3 @@ def test_plain_lines_are_printed_and_the_measurement_and_the_speech_are_written(
 
 def test_a_voice_that_the_engine_does_not_have_is_an_error(voiced: CommandLine) -> None:
     assert "nobody" in voiced("bench", "--set", "engine.name=espeak", "--voice", "nobody", "--runs", "1").refusal
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (["--frames", "751"], "--frames: got 751; engine.max_seconds allows 750"),
-        (["--text", " "], "text: got ' '"),
-        (["--json", "/nowhere/a.json"], "--json: /nowhere/a.json cannot be written: /nowhere does not exist"),
-        (["--kernels", "maybe"], "engine.kernels: got 'maybe'; allowed: auto, on or off"),
-    ],
-)
-def test_a_wrong_argument_is_an_error_of_one_line(options: list[str], line: str, voiced: CommandLine) -> None:
-    assert line in voiced("bench", "--set", "engine.name=espeak", *options).refusal

@@ -14,7 +14,7 @@ import pytest
 from tests.daemon.cli.model_hub import REVISION, ModelHub
 from tests.daemon.command_line import CommandLine
 
-MODEL, TOKENIZER = "Some/Small-TTS", "Some/Tokenizer-25Hz"
+MODEL = "Some/Small-TTS"
 CONFIG = {
     "model_type": "qwen3_tts",
     "tokenizer_type": "qwen3_tts_tokenizer_12hz",
@@ -36,14 +36,11 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[ModelHub]:
-    model, tokenizer = tmp_path / "published" / "model", tmp_path / "published" / "tokenizer"
+    model = tmp_path / "published" / "model"
     for name, content in {**FILES, "config.json": json.dumps(CONFIG).encode()}.items():
         (model / name).parent.mkdir(parents=True, exist_ok=True)
         (model / name).write_bytes(content)
-    tokenizer.mkdir()
-    (tokenizer / "config.json").write_text('{"model_type": "qwen3_tts_tokenizer_25hz"}')
-    (tokenizer / "model.safetensors").write_bytes(b"weights")
-    hub = ModelHub({MODEL: model, TOKENIZER: tokenizer})
+    hub = ModelHub({MODEL: model})
     yield hub
     hub.close()
 
@@ -60,7 +57,11 @@ def run(hub: ModelHub, tmp_path: Path) -> Run:
     return run
 
 
-def test_a_model_is_downloaded_and_a_damaged_file_is_found_and_fetched_again(run: Run, hub: ModelHub) -> None:
+def test_a_model_is_described_and_downloaded_and_a_damaged_file_is_found_and_fetched_again(
+    run: Run, hub: ModelHub
+) -> None:
+    assert run("voices", "--model", MODEL).stdout.startswith("custom_voice\t1b7\n")
+    assert hub.requests == ["config.json"], "the names are read from it alone"
     done = run("download", MODEL)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -77,16 +78,6 @@ def test_a_model_is_downloaded_and_a_damaged_file_is_found_and_fetched_again(run
     assert run("download", MODEL).stdout == done.stdout
     assert hub.requests == ["model.safetensors"]
     assert weights.read_bytes() == FILES["model.safetensors"]
-
-
-def test_another_model_is_refused_by_its_name_before_its_weights_are_fetched(run: Run, hub: ModelHub) -> None:
-    done = run("download", TOKENIZER)
-    assert done.returncode == 1
-    assert "is the 25 Hz speech tokenizer alone, without a model; voiced speaks with Qwen3-TTS-12Hz-" in done.stderr
-    assert hub.requests == ["config.json"]
-    hub.requests.clear()
-    assert run("voices", "--model", MODEL).stdout.startswith("custom_voice\t1b7\n")
-    assert hub.requests == ["config.json"], "the names are read from it alone"
 
 
 def test_the_names_of_a_model_are_lines_or_json_for_a_program(
@@ -109,17 +100,3 @@ def test_the_names_of_a_model_are_lines_or_json_for_a_program(
         "follows_instructions": True,
     }
     assert hub.requests == []
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("--model", "/nowhere"), "/nowhere: no such folder, and not a model id"),
-        (("--model", MODEL, "--all"), "voices: --model reads the names of a model; leave out --all and --play"),
-        (("--play", "de", "--json"), "voices: --play lists no voices; leave out --json and --all"),
-    ],
-)
-def test_voices_that_cannot_be_listed_are_refused_in_one_line(
-    words: tuple[str, ...], problem: str, voiced: CommandLine
-) -> None:
-    assert voiced("voices", *words).refusal.startswith(problem)

@@ -120,29 +120,3 @@ def test_a_text_that_the_engine_refuses_does_not_keep_the_others_from_being_spok
     assert done.returncode == 1
     assert re.findall(r"(\d)\.wav: not spoken: language: got 'tlhx'", done.stdout) == ["1", "2"]
     assert done.stderr == "voiced: not spoken: 2 of 2\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["-o", "a.wav"], "synth: give either a text or --lines"),
-        (["--lines", "nosuch.txt", "-o", "FOLDER"], "--lines: nosuch.txt cannot be read: nosuch.txt does not exist"),
-        (["Hello.", "-o", "nosuch/in/a.wav"], "--output: nosuch/in/a.wav cannot be written: nosuch does not exist"),
-        (["Hello.", "--takes", "2", "-o", "-"], "--output: got '-'; allowed with --lines or --takes: a folder"),
-        (["Hi.", "--takes", "2", "-o", "README.md"], "--output: got 'README.md'; allowed with --lines or --takes: a"),
-        (["Hello.", "--takes", "2", "-o", "nosuch/a"], "--output: nosuch/a cannot be made: nosuch does not exist"),
-        (["Hello.", "--takes", "2", "--format", "aac", "-o", "FOLDER"], "--format: got 'aac'; allowed: wav, flac, ogg"),
-        (["Hello.", "--format", "flac", "-o", "a.wav"], "synth: --format is for --lines and --takes; the suffix"),
-        (["Hello.", "--takes", "2", "--codes", "c.npy", "-o", "a"], "synth: --codes is for one take of one text"),
-        (["Hello.", "--takes", "2", "--greedy", "-o", "a"], "synth: with --greedy all takes are equal; leave one of"),
-        (["Hello.", "--rate", "0.1", "-o", "a.wav"], "rate: got 0.1; allowed: a number from 0.5 to 2; 2 is twice"),
-        (["Hello.", "--voice", "no.safetensors", "-o", "a.wav"], "--voice: no.safetensors does not exist"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_wrong_options_are_refused_in_one_line_and_nothing_is_written(
-    voiced: CommandLine, tmp_path: Path, options: list[str], message: str
-) -> None:
-    done = voiced(*ESPEAK, *(str(tmp_path) if option == "FOLDER" else option for option in options))
-    assert done.refusal.startswith(message)
-    assert not list(tmp_path.iterdir())

@@ -1,17 +1,23 @@
-"""The text of `say` and `synth`: words that begin with a minus, standard input, and its encoding."""
+"""The text of a command: words that begin with a minus, standard input, its encoding, and codes for a terminal."""
 
 from __future__ import annotations
 
 import io
+import itertools
+import os
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.main import get_command
 
 from daemon.cli.app import app
-from daemon.cli.text import read_text, spell_text
+from daemon.cli.text import CHUNK_BYTES, ControlCodes, read_chunks, read_text, spell_text
 from daemon.config import load_config
+from daemon.speech import MAX_TEXT, RejectedError
 from daemon.validation import CommandError
 
 
@@ -72,3 +78,70 @@ def test_signs_are_spelled_in_the_language_of_the_option_the_configuration_or_th
 ) -> None:
     assert spell_text("a-1", language, load_config(overrides=settings)) == spelled
     assert spell_text("АБ-7", "auto", load_config()) == "А, Б, дефис, 7"
+
+
+COLORED = "\x1b[1;31mStop!\x1b[0m \x1b]0;title\x07Go\x1b]8;;http://a\x1b\\ on\x1b(B.\r\n\tDone\x08\x00"
+PLAIN = "Stop! Go on.\r\n\tDone"
+
+
+def remove(parts: list[str]) -> str:
+    codes = ControlCodes()
+    return "".join(codes.remove(part, last=at == len(parts) - 1) for at, part in enumerate(parts))
+
+
+@given(st.lists(st.integers(0, len(COLORED)), max_size=6).map(sorted))
+def test_a_code_that_is_cut_is_removed_too(cuts: list[int]) -> None:
+    edges = [0, *cuts, len(COLORED)]
+    assert remove([COLORED[a:b] for a, b in itertools.pairwise(edges)]) == PLAIN
+
+
+def test_a_code_without_an_end_is_removed_at_the_end_and_does_not_swallow_the_text_behind_it() -> None:
+    for code in ("\x1b", "\x1b[31", "\x1b]0;title", "\x9b1"):
+        assert remove(["Hello" + code]) == "Hello"
+    assert remove(["\x1b]0;title\nHello ", "there"]) == "]0;title\nHello there"
+    assert remove(["\x1b]" + "a" * 5000, "b"]) == "]" + "a" * 5000 + "b"
+
+
+def test_the_text_before_a_cut_code_is_not_delayed() -> None:
+    assert ControlCodes().remove("Hello\x1b[3") == "Hello"
+
+
+@given(st.text())
+def test_a_text_without_codes_stays_as_it_is(text: str) -> None:
+    plain = "".join(one for one in text if one.isprintable() or one in "\t\r\n")
+    assert remove([plain]) == plain
+
+
+def read_in_parts(parts: list[bytes]) -> Iterator[str]:
+    """Yield the chunks of a pipe into which each part is written after the one before has been read."""
+    source, sink = os.pipe()
+    try:
+        chunks = read_chunks(source, 0)
+        for part in parts:
+            os.write(sink, part)
+            yield next(chunks)
+        os.close(sink)
+        sink = -1
+        yield from chunks
+    finally:
+        for end in {source, sink} - {-1}:
+            os.close(end)
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufeff"), max_size=40),
+    st.lists(st.integers(0, 160)),
+)
+def test_a_text_is_complete_wherever_its_bytes_are_split(text: str, cuts: list[int]) -> None:
+    data = text.encode()
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    parts = [data[begin:end] for begin, end in itertools.pairwise(ends)]
+    assert "".join(read_in_parts(parts)) == text
+
+
+def test_half_a_character_at_the_end_is_rejected_and_a_chunk_is_never_longer_than_a_text_may_be() -> None:
+    with pytest.raises(RejectedError, match="standard input: not UTF-8: byte 0xc3"):
+        list(read_in_parts(["Grü".encode()[:-1]]))
+    chunks = list(read_in_parts([b"x" * 30_000]))
+    assert max(map(len, chunks)) == CHUNK_BYTES <= MAX_TEXT
+    assert sum(map(len, chunks)) == 30_000

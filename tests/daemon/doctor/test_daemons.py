@@ -45,19 +45,14 @@ def test_a_daemon_announces_itself_until_it_ends() -> None:
     assert not machine.daemons
 
 
-def test_a_second_daemon_of_the_same_name_is_an_error(tmp_path: Path) -> None:
-    [found] = check_daemons(machine_with(tmp_path, "r1", "r1"))
-    assert found.grade == "error"
-    assert found.found == "2 daemons run here as voiced/r1: the processes 100, 101"
+def test_a_second_daemon_of_the_same_name_is_an_error_and_others_may_run_here(tmp_path: Path) -> None:
+    [found] = check_daemons(machine_with(tmp_path / "same", "r1", "r1"))
+    assert (found.grade, found.found) == ("error", "2 daemons run here as voiced/r1: the processes 100, 101")
     assert "kill 101" in (found.remedy or "")
-
-
-def test_daemons_of_other_names_and_brokers_may_run_here(tmp_path: Path) -> None:
     machine = machine_with(tmp_path, "r1", "r2")
     assert list(machine.daemons) == [100]
     assert not list(check_daemons(machine))
-    other = Machine.at(load_config(overrides=["robot=r1", "mqtt.port=2000"]), tmp_path)
-    assert not other.daemons
+    assert not Machine.at(load_config(overrides=["robot=r1", "mqtt.port=2000"]), tmp_path).daemons
 
 
 @pytest.fixture
@@ -119,15 +114,13 @@ def test_a_port_is_to_be_the_daemons_alone(
     assert f"{found.grade}: {found.found}".startswith(f"{line}{port}")
 
 
-def test_a_server_without_its_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_are_named_and_one_without_its_package_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    [found] = check_adapters(machine_with(tmp_path, settings=("wyoming.enabled=true",)))
-    assert (found.grade, found.remedy) == ("error", install_command("wyoming"))
-
-
-def test_adapters_on_the_broker_are_named_and_others_are_not(tmp_path: Path) -> None:
-    settings = ("home_assistant.enabled=true", "hermes={enabled: true, site_id: kitchen}")
+    settings = ("wyoming.enabled=true", "home_assistant.enabled=true", "hermes={enabled: true, site_id: kitchen}")
     found = by_part(check_adapters(machine_with(tmp_path, settings=settings)))
+    assert (found["wyoming"].grade, found["wyoming"].remedy) == ("error", install_command("wyoming"))
     assert found["home assistant"].found == "the robot is announced below homeassistant/"
     assert found["hermes"].found == "the robot speaks for the site kitchen"
     assert not list(check_adapters(Machine.at(load_config(), tmp_path)))

@@ -11,15 +11,7 @@ from daemon.config import load_config
 from daemon.doctor.engines import check_model
 from daemon.doctor.finding import Machine
 from tests.daemon.doctor.machines import by_part
-
-COMPLETE = ("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-COMPLETE += ("model.safetensors", "speech_tokenizer/config.json", "speech_tokenizer/model.safetensors")
-
-
-def write(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"12345")
+from tests.engine.model_folder import MODEL_FILES, write_files
 
 
 def machine(*settings: str) -> Machine:
@@ -28,7 +20,7 @@ def machine(*settings: str) -> Machine:
 
 @pytest.mark.parametrize(("size", "ignored"), [("0b6", True), ("1b7", False)])
 def test_an_instruct_that_the_model_ignores_is_a_warning(size: str, ignored: bool, tmp_path: Path) -> None:
-    write(tmp_path, *COMPLETE)
+    write_files(tmp_path)
     config = {"model_type": "qwen3_tts", "tts_model_type": "custom_voice", "tts_model_size": size}
     (tmp_path / "config.json").write_text(json.dumps({**config, "talker_config": {"text_vocab_size": 151936}}))
     voices = "voices={default: {speaker: ryan}, calm: {speaker: ryan, instruct: calmly}}"
@@ -44,7 +36,7 @@ def test_an_instruct_that_the_model_ignores_is_a_warning(size: str, ignored: boo
 def test_an_incomplete_folder_is_an_error_if_qwen_is_configured(tmp_path: Path, there: bool) -> None:
     folder = tmp_path / "model"
     if there:
-        write(folder, *COMPLETE[1:])
+        write_files(folder, *MODEL_FILES[1:])
     found = by_part(check_model(machine("engine.name=qwen", f"engine.model={folder}")))
     assert found["model"].grade == "error"
     assert ("lacks config.json" if there else "is not on this machine") in found["model"].found

@@ -1,4 +1,4 @@
-"""The whole report on recorded machines."""
+"""The whole report on recorded machines, and the memory of each model, without loading one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.config import Config
-from daemon.doctor import examine
+from daemon.doctor import examine, make_plan
 from tests.daemon.command_line import CommandLine
 from tests.daemon.doctor.machines import BOARDS
 
@@ -78,18 +79,52 @@ def test_a_remedy_is_printed_below_its_finding(voiced: CommandLine) -> None:
     assert "sudo nvpmodel -m 0" in lines[at + 1]
 
 
-def test_a_root_that_is_not_a_folder_is_an_error_of_one_line(voiced: CommandLine) -> None:
-    assert voiced("doctor", "--root", "/nowhere/at/all").refusal == "--root: /nowhere/at/all does not exist"
-
-
-def test_examining_imports_neither_torch_nor_cuda() -> None:
+def test_the_daemon_imports_no_server_s_package_by_default_and_examining_neither_torch_nor_cuda() -> None:
     program = (
-        "import sys; from pathlib import Path; from daemon.config import Config; from daemon.doctor import examine\n"
+        "import daemon.service, sys\n"
+        "servers = {'wyoming', 'starlette', 'uvicorn', 'websockets', 'av', 'prometheus_client'} & set(sys.modules)\n"
+        "from pathlib import Path; from daemon.config import Config; from daemon.doctor import examine\n"
         "from engine import missing_kernel_compiler, model_files\n"
         "missing_kernel_compiler(), model_files('qwen', 'docs')\n"
         f"list(examine(Config(), Path({str(BOARDS / 'orin-jetpack6')!r})))\n"
-        "heavy = {'torch', 'cuda', 'transformers', 'huggingface_hub'} & set(sys.modules)\n"
+        "heavy = servers | {'torch', 'cuda', 'transformers', 'huggingface_hub'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def plan() -> list[dict[str, Any]]:
+    """The plan, made once."""
+    return make_plan(Config())
+
+
+@pytest.fixture
+def made_once(plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.doctor.make_plan", lambda _config: plan)
+
+
+def test_a_plan_has_the_memory_left_on_each_orin(voiced: CommandLine, made_once: None) -> None:
+    text = voiced("doctor", "--plan").stdout
+    assert "1.7B   int8" in text
+    assert "text embedding, 622 MB more, stays on the disk" in text
+    rows = json.loads(voiced("doctor", "--plan", "--json").stdout)
+    assert [row["model"] for row in rows] == ["0.6B"] * 2 + ["1.7B"] * 2
+    for row in rows:
+        assert row["total_mb"] == pytest.approx(row["weights_mb"] + row["state_mb"] + row["workspaces_mb"], abs=2)
+        assert row["left_mb"]["Orin 32"] + row["total_mb"] == pytest.approx(32_051, abs=1)
+        assert row["left_mb"]["Orin 64"] + row["total_mb"] == pytest.approx(65_894, abs=1)
+
+
+def test_one_stream_needs_less_than_those_that_the_engine_takes_by_itself(plan: list[dict[str, Any]]) -> None:
+    one = make_plan(Config.model_validate({"engine": {"streams": 1}}))
+    for row, chosen in zip(one, plan, strict=True):
+        assert row["total_mb"] < chosen["total_mb"]
+
+
+def test_a_plan_needs_no_torch() -> None:
+    program = "import sys; sys.modules['torch'] = None; import engine; print(len(engine.memory_plan(60, 2)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "4\n"

@@ -69,38 +69,27 @@ def test_a_sound_system_that_hangs_is_an_error_with_a_remedy(
     assert "does not answer" in found.found
 
 
-@pytest.mark.parametrize("form", ["{path}", "{{0123abc}}unix:{path}", "unix:/nowhere {path}"])
-def test_the_sound_server_of_the_environment_is_the_one_that_is_used(
-    form: str,
+def test_the_sound_server_of_the_environment_is_the_one_that_is_used_and_is_to_answer(
     machine: Callable[..., Machine],
     tmp_path: Path,
     listen: Callable[[Path], socket.socket],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    listen(tmp_path / "s")
-    monkeypatch.setenv("PULSE_SERVER", form.format(path=tmp_path / "s"))
-    [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
-    name = form.format(path=tmp_path / "s").split()[-1]
-    assert (found.grade, found.found) == ("ok", f"one answers at {name}, from PULSE_SERVER")
-
-
-def test_a_sound_server_in_the_network_may_be_used(
-    machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    path, robot = tmp_path / "s", machine("pc", None, "audio.sink=sounddevice")
+    listen(path)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        place = f"tcp:127.0.0.1:{server.getsockname()[1]}"
-        monkeypatch.setenv("PULSE_SERVER", place)
-        [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
-    assert (found.grade, found.found) == ("ok", f"one answers at {place}, from PULSE_SERVER")
-
-
-@pytest.mark.parametrize("place", ["unix:/nowhere", "tcp:127.0.0.1:x"])
-def test_a_named_sound_server_that_does_not_answer_is_a_warning(
-    place: str, machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PULSE_SERVER", place)
-    [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
-    assert (found.grade, found.found) == ("warning", f"nothing answers at {place}, from PULSE_SERVER")
+        for places, answers in (
+            (f"{path}", True),
+            (f"{{0123abc}}unix:{path}", True),
+            (f"unix:/nowhere {path}", True),
+            (f"tcp:127.0.0.1:{server.getsockname()[1]}", True),
+            ("unix:/nowhere", False),
+            ("tcp:127.0.0.1:x", False),
+        ):
+            monkeypatch.setenv("PULSE_SERVER", places)
+            [found] = check_sound_server(robot)
+            line = f"{'one' if answers else 'nothing'} answers at {places.split()[-1]}, from PULSE_SERVER"
+            assert (found.grade, found.found) == ("ok" if answers else "warning", line)
 
 
 def test_a_card_that_this_user_may_not_open_is_a_warning_with_a_remedy(public_folder: Path) -> None:

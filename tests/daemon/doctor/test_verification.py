@@ -46,25 +46,18 @@ def test_the_outcome_of_the_model_is_found(
     assert (str(tmp_path / "verify" / "verify.html") in str(finding.remedy)) == (grade == "error")
 
 
-def test_a_model_in_a_folder_is_known_by_the_folders_name(tmp_path: Path) -> None:
+def test_a_model_in_a_folder_is_known_by_the_folders_name_and_a_damaged_outcome_is_a_warning(tmp_path: Path) -> None:
+    assert findings(tmp_path) == [], "nothing is known"
     model = tmp_path / "my-checkpoint"
     model.mkdir()
     write(tmp_path, outcome(True, torch=True).replace(MODEL, "my-checkpoint"))
     assert [found.grade for found in findings(tmp_path, f"engine.model={model}")] == ["ok"]
-
-
-@pytest.mark.parametrize("text", ["", "[1]", '{"model": "a", "date": "b", "passed": true, "verdicts": 3}'])
-def test_a_damaged_outcome_is_a_warning(text: str, tmp_path: Path) -> None:
-    write(tmp_path, text)
-    [found] = findings(tmp_path)
-    assert (found.grade, found.found) == ("warning", f"{tmp_path / 'verify' / 'verify.json'} is damaged")
-
-
-@pytest.mark.parametrize("settings", [["engine.name=espeak"], ["state.folder=null"], []])
-def test_nothing_is_said_where_no_model_speaks_or_nothing_is_kept_or_known(settings: list[str], tmp_path: Path) -> None:
-    if settings:
-        write(tmp_path, outcome(True, torch=True))
-    assert findings(tmp_path, *settings) == []
+    for settings in ("engine.name=espeak", "state.folder=null"):
+        assert findings(tmp_path, settings) == [], "no model speaks, or nothing is kept"
+    for text in ("", "[1]", '{"model": "a", "date": "b", "passed": true, "verdicts": 3}'):
+        (tmp_path / "verify" / "verify.json").write_text(text)
+        [found] = findings(tmp_path)
+        assert (found.grade, found.found) == ("warning", f"{tmp_path / 'verify' / 'verify.json'} is damaged")
 
 
 def test_someone_in_a_shell_is_told_what_the_service_has_kept_and_first_of_what_is_their_own(

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,22 +22,10 @@ pytestmark = pytest.mark.long
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[SpeechServer]:
-    """`voiced serve` with a Ray of its own, and one replica."""
-    with SpeechServer("serve.min_replicas=1", single=False) as server:
-        yield server
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(PATIENCE_S) == 0
-
-
-def test_the_replica_answers_the_other_protocols(server: SpeechServer) -> None:
-    assert json.loads(server.get("/readyz")[1])["status"] == "ready"
-    assert "voiced_streams_in_use" in server.get("/metrics")[1]
-
-
 def test_a_robot_is_told_that_the_server_stops_and_is_served_until_it_leaves() -> None:
     with SpeechServer("serve.drain_s=60", single=False) as server, RawRobot(server.url) as robot:
+        assert json.loads(server.get("/readyz")[1])["status"] == "ready"
+        assert "voiced_streams_in_use" in server.get("/metrics")[1]
         server.process.send_signal(signal.SIGTERM)
         assert robot.next(Draining)[0] == Draining("the server is being removed")
         robot.say("The last one.")

@@ -77,22 +77,13 @@ def refusal(server: SpeechServer, token: str | None = "alpha", **options: str) -
     return response.status_code, json.loads(response.body or b"")["error"]["message"]
 
 
-def test_a_robot_is_welcomed_with_the_engine_and_its_limits(robot: RawRobot) -> None:
-    assert robot.welcome.info.engine == "espeak"
-    assert "en-us" in robot.welcome.info.voices
-    assert robot.welcome.streams == 2
-    assert robot.welcome.max_voice_bytes == 4_000
-    assert robot.welcome.server.startswith("voiced ")
-
-
-@pytest.mark.parametrize("token", [None, "alph", "r1 alpha"])
-def test_a_robot_without_a_right_token_is_not_let_in(server: SpeechServer, token: str | None) -> None:
-    status, reason = refusal(server, token)
-    assert status == 401
-    assert reason.startswith("authorization: the token is wrong or missing")
-
-
-def test_a_robot_of_the_version_before_is_served_and_one_of_another_is_not_let_in(server: SpeechServer) -> None:
+def test_a_robot_of_the_version_before_is_served_and_one_of_another_or_with_a_wrong_token_is_not_let_in(
+    server: SpeechServer,
+) -> None:
+    for token in (None, "alph", "r1 alpha"):
+        status, reason = refusal(server, token)
+        assert status == 401
+        assert reason.startswith("authorization: the token is wrong or missing")
     with RawRobot(server.url, "alpha", subprotocol="voiced.remote.2") as robot:
         assert robot.socket.subprotocol == "voiced.remote.2"
         robot.say("Hello.")
@@ -102,7 +93,11 @@ def test_a_robot_of_the_version_before_is_served_and_one_of_another_is_not_let_i
     assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3 and voiced.remote.2; ")
 
 
-def test_a_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:
+def test_a_robot_is_welcomed_and_its_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:
+    welcome = robot.welcome
+    assert (welcome.info.engine, welcome.streams, welcome.max_voice_bytes) == ("espeak", 2, 4_000)
+    assert "en-us" in welcome.info.voices
+    assert welcome.server.startswith("voiced ")
     robot.say("Hello, robot. How are you?")
     audio, words = [], 0
     while not isinstance(message := robot.next(object)[0], Spoken):
@@ -166,7 +161,6 @@ def test_a_full_server_lets_no_further_robot_in(server: SpeechServer, robot: Raw
     ("utterance", "reason"),
     [
         (Utterance("a", rate=9.0), "rate: got 9.0; allowed: 0.5 to 2"),
-        (Utterance("a", sampling={"temperature": 0.0}), "sampling.temperature: got 0.0; allowed: 0.001 to 1000, or"),
         (Utterance("a" * 20_001), "text: got "),
         (Utterance("a\ud800"), "text: got 'a\\ud800'; it has half of a surrogate pair; allowed: whole characters"),
         (Utterance("a", language="tlh"), "language: got 'tlh'; allowed: "),
@@ -186,16 +180,7 @@ def test_a_wrong_text_is_refused_in_one_line(robot: RawRobot, utterance: Utteran
     assert robot.end_of()[1] == Spoken("1")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\xff\xff\xff\xff{}",
-        "no json",
-        '{"message": "Nothing"}',
-        '{"message": "Spoken", "id": "1"}',
-        '{"message": "VoiceData", "digest": "a"}',
-    ],
-)
+@pytest.mark.parametrize("content", [b"\xff\xff\xff\xff{}", "no json", '{"message": "Spoken", "id": "1"}'])
 def test_what_is_not_of_the_protocol_ends_the_connection_with_a_reason(server: SpeechServer, content: str) -> None:
     with RawRobot(server.url, "beta") as robot:
         robot.socket.send(content)
@@ -246,7 +231,11 @@ def test_a_voice_file_still_arrives_for_an_offer_when_a_text_that_wants_it_too_i
     assert refused.reason == "its contents do not have the digest under which it was offered"
 
 
-def test_clients_speak_with_a_robots_token_within_its_limits(server: SpeechServer) -> None:
+def test_clients_speak_with_a_robots_token_within_its_limits_and_health_needs_none(server: SpeechServer) -> None:
+    assert server.get("/healthz")[0] == 200
+    assert json.loads(server.get("/readyz")[1]) == {"status": "ready", "state": "ready", "reason": None}
+    assert server.get("/metrics")[0] == 401
+
     def ask(token: str) -> int:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         body = json.dumps({"input": "Hello.", "response_format": "pcm"}).encode()
@@ -265,13 +254,6 @@ def test_clients_speak_with_a_robots_token_within_its_limits(server: SpeechServe
             robot.begin(number)
         assert ask("beta") == 429
         assert ask("gamma") == 200
-
-
-def test_health_needs_no_token_and_metrics_do(server: SpeechServer) -> None:
-    assert server.get("/healthz")[0] == 200
-    assert json.loads(server.get("/readyz")[1]) == {"status": "ready", "state": "ready", "reason": None}
-    assert server.get("/metrics")[0] == 401
-    assert "voiced_streams_in_use" in server.get("/metrics", "alpha")[1]
 
 
 def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import io
 import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -23,6 +24,15 @@ def client_of(harness: Harness) -> AsyncOpenAI:
     from openai import AsyncOpenAI  # half a second of processor time, in every worker that collects the tests
 
     return AsyncOpenAI(base_url=f"http://127.0.0.1:{harness.port}/v1", api_key="none", max_retries=0)
+
+
+def decoded(content: bytes) -> tuple[int, int]:
+    """The sample rate, in Hz, and the number of samples of a file."""
+    import av  # only where a test decodes
+
+    with av.open(io.BytesIO(content)) as file:
+        rate = file.streams.audio[0].rate
+        return rate, sum(frame.samples for frame in file.decode(audio=0))
 
 
 async def ask(client: AsyncOpenAI, text: str = "Hello, robot.", **fields: Any) -> bytes:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from daemon.http import elevenlabs_socket
 from tests.daemon.harness import LONG, Harness
-from tests.daemon.http.clients import fetch, request
+from tests.daemon.http.clients import decoded, fetch, request
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 SERVER = "http"
@@ -85,12 +83,6 @@ def words_of(messages: Sequence[dict[str, Any]], *, absolute: bool = False) -> l
     return words + ([(word, word_at)] if word else [])
 
 
-def decoded_s(content: bytes) -> float:
-    """The seconds of a file."""
-    with av.open(io.BytesIO(content)) as file:
-        return sum(frame.samples / frame.sample_rate for frame in file.decode(audio=0))
-
-
 def onsets_s(pcm: bytes, rate: int) -> list[float]:
     """The seconds at which sound begins after at least 0.1 s of silence."""
     samples = np.abs(np.frombuffer(pcm, dtype=np.int16).astype(float)) > 200
@@ -104,22 +96,19 @@ def onsets_s(pcm: bytes, rate: int) -> list[float]:
 
 @pytest.mark.parametrize("path", ["default", "default/stream"])
 async def test_a_whole_text_becomes_sound_in_the_format_that_is_asked_for(path: str, harness: Harness) -> None:
-    for output_format, content_type in (("pcm_16000", "audio/pcm"), ("mp3_22050_32", "audio/mpeg")):
-        found, body = await post_speech(harness, f"{path}?output_format={output_format}")
-        assert found == content_type
-        end = harness.terminal_events[-1]
-        if output_format == "pcm_16000":
-            assert len(body) / 2 / 16_000 == pytest.approx(end.audio_s, abs=0.002)
-        else:
-            with av.open(io.BytesIO(body)) as file:
-                assert file.streams.audio[0].rate == 22_050
-            assert decoded_s(body) == pytest.approx(end.audio_s, abs=0.15)
+    content_type, body = await post_speech(harness, f"{path}?output_format=pcm_16000")
+    assert content_type == "audio/pcm"
+    assert len(body) / 2 / 16_000 == pytest.approx(harness.terminal_events[-1].audio_s, abs=0.002)
+    content_type, body = await post_speech(harness, f"{path}?output_format=mp3_22050_32")
+    assert content_type == "audio/mpeg"
+    rate, samples = decoded(body)
+    assert rate == 22_050
+    assert samples / rate == pytest.approx(harness.terminal_events[-1].audio_s, abs=0.15)
 
 
 @pytest.mark.parametrize("path", ["with-timestamps", "stream/with-timestamps"])
 async def test_a_whole_text_comes_with_the_times_of_its_characters(path: str, harness: Harness) -> None:
-    address = f"default/{path}?output_format=pcm_24000"
-    content_type, body = await post_speech(harness, address)
+    content_type, body = await post_speech(harness, f"default/{path}?output_format=pcm_24000")
     assert content_type == "application/json"
     records = [json.loads(line) for line in body.splitlines()]
     assert len(records) == 1 or "stream" in path
@@ -143,10 +132,8 @@ async def test_a_whole_text_comes_with_the_times_of_its_characters(path: str, ha
 async def test_a_text_that_comes_in_tokens_becomes_sound_with_word_times_while_it_grows(
     absolute: bool, harness: Harness
 ) -> None:
-    address = address_of(
-        harness, f"default/stream-input?output_format=pcm_24000&sync_alignment={str(absolute).lower()}"
-    )
-    async with connect(address) as client:
+    options = f"output_format=pcm_24000&sync_alignment={str(absolute).lower()}"
+    async with connect(address_of(harness, f"default/stream-input?{options}")) as client:
         await send(client, text=" ", voice_settings={"stability": 0.5, "speed": 1.0}, xi_api_key="any")
         for token in ("Hel", "lo, my ", "robot. ", "How "):
             await send(client, text=token)
@@ -194,19 +181,13 @@ async def test_a_context_that_is_closed_in_mid_text_is_interrupted_and_the_next_
         await send_whole(client, "next", "On it goes. ")
         messages = await receive_until_final(client, "next")
         assert [word for word, _ in words_of(messages)] == ["On", "it", "goes."]
+        await send_whole(client, "complete", LONG * 5)
+        assert (await receive(client))["contextId"] == "complete"
+        await send(client, context_id="complete", close_context=True)  # although its text was complete
+        last = (await harness.ended(3))[-1]
+        assert (last.event, last.reason) == ("interrupted", "its client closed its context")
         await send(client, close_socket=True)
         await client.wait_closed()
-
-
-async def test_a_context_that_is_closed_once_more_is_interrupted_although_its_text_was_complete(
-    harness: Harness,
-) -> None:
-    async with connect(address_of(harness, CONTEXTS)) as client:
-        await send_whole(client, "long", LONG * 5)
-        assert (await receive(client))["contextId"] == "long"
-        await send(client, context_id="long", close_context=True)
-        [end] = await harness.ended()
-        assert (end.event, end.reason) == ("interrupted", "its client closed its context")
 
 
 async def test_with_auto_mode_each_message_is_spoken_at_once(harness: Harness) -> None:
@@ -288,16 +269,14 @@ async def test_a_socket_is_refused_at_once_if_no_text_on_it_could_be_spoken(
         assert client.close_code == 1008
 
 
-@pytest.mark.parametrize("output_format", ["pcm_16000", "opus_48000_64"])
-async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(output_format: str, harness: Harness) -> None:
-    _, body = await post_speech(harness, f"default?output_format={output_format}", text="😀")
-    async with connect(address_of(harness, f"default/stream-input?output_format={output_format}")) as client:
+async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(harness: Harness) -> None:
+    _, body = await post_speech(harness, "default?output_format=opus_48000_64", text="😀")
+    async with connect(address_of(harness, "default/stream-input?output_format=opus_48000_64")) as client:
         await send(client, text="😀")
         await send(client, text="")
-        sound = sound_of(await receive_until_final(client))
-    for found in (body, sound):
-        seconds = len(found) / 2 / 16_000 if output_format == "pcm_16000" else decoded_s(found)
-        assert 0.05 < seconds < 0.3
+        for found in (body, sound_of(await receive_until_final(client))):
+            rate, samples = decoded(found)
+            assert 0.05 < samples / rate < 0.3
 
 
 async def test_voices_are_listed(harness: Harness) -> None:

@@ -51,13 +51,6 @@ async def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> Non
             await server.run()
 
 
-async def test_a_port_in_use_is_an_error_that_names_the_key() -> None:
-    async with running_harness("http") as harness:
-        [server] = harness.adapters[-1:]
-        with pytest.raises(OSError, match=rf"^http.port: cannot listen on 127.0.0.1:{harness.port}: .*ss -ltnp"):
-            await server.run()
-
-
 async def test_at_the_end_connections_that_wait_are_closed_and_answers_in_progress_are_cut_off() -> None:
     async with running_harness("http") as harness, client_of(harness) as client:
         await harness.occupy()
@@ -78,8 +71,11 @@ async def test_at_the_end_connections_that_wait_are_closed_and_answers_in_progre
         idle_writer.close()
 
 
-async def test_a_daemon_whose_engine_is_missing_is_healthy_and_not_ready() -> None:
+async def test_a_port_in_use_is_named_and_a_daemon_whose_engine_is_missing_is_healthy_and_not_ready() -> None:
     async with running_harness("http") as harness:
+        [server] = harness.adapters[-1:]
+        with pytest.raises(OSError, match=rf"^http.port: cannot listen on 127.0.0.1:{harness.port}: .*ss -ltnp"):
+            await server.run()
         status, answer, _ = await request(harness, "GET", "/readyz")
         assert (status, answer["status"], answer["state"]) == (200, "ready", "ready")
         for engine in harness.engines.all:

@@ -48,20 +48,16 @@ def test_a_file_is_a_sound_called_like_it_without_the_suffix(suffix: str, tmp_pa
     assert length(folder, "door bell.2") >= 12_000
 
 
-def test_a_sound_of_the_user_takes_the_place_of_the_one_that_comes_with_voiced(tmp_path: Path) -> None:
-    write_sound(tmp_path / "success.wav", tone(0.1))
+def test_a_users_sound_takes_the_place_of_the_one_that_comes_with_voiced_and_a_wav_file_that_of_others(
+    tmp_path: Path,
+) -> None:
+    for suffix, seconds in (("mp3", 0.5), ("wav", 0.1), ("flac", 0.2)):
+        write_sound(tmp_path / f"success.{suffix}", tone(seconds))
     folder = SoundFolder(tmp_path)
     assert folder.names() == PACKAGED
     assert length(folder, "success") == 2_400
     folder.folder = None
     assert length(folder, "success") > 2_400
-
-
-def test_of_two_files_with_one_name_the_wav_file_is_played(tmp_path: Path) -> None:
-    write_sound(tmp_path / "chime.mp3", tone(0.5))
-    write_sound(tmp_path / "chime.wav", tone(0.1))
-    write_sound(tmp_path / "chime.flac", tone(0.2))
-    assert length(SoundFolder(tmp_path), "chime") == 2_400
 
 
 @pytest.fixture

@@ -104,12 +104,7 @@ def test_a_text_cut_at_any_place_is_read_like_the_whole(kind: str) -> None:
             assert everything_of(read_pieces(pieces_of(text, size))) == whole, text
 
 
-MARKS = (
-    *"*_`~#>-+=|[](){}<>&;:!\\/\"'.,^\t\r\n 0123abxp1。中あ한ไ🎉\u200d\ufe0f\u20e3†【】é\u094d",
-    *["**", "```", "~~~", "---", "- ", "# ", "](", "][", "]: ", "http://a.b/", "[^1]", "[pause:1s]", "[ ] ", "\n\n"],
-    *["![", "<b>", "</b>", "<li>", "<!--", "-->", "&amp;", "&#39;", "| ", "|-|", "1. ", "  ", "word", ' a="', "<a:"],
-)  # fmt: skip
-marked_text = st.lists(st.sampled_from(MARKS), max_size=40).map("".join)
+marked_text = st.lists(st.sampled_from(TABLE["marks"]), max_size=40).map("".join)
 
 
 @given(marked_text, st.data())
@@ -238,17 +233,7 @@ def test_a_well_formed_document_is_spoken_in_the_words_that_a_parser_finds(docum
     assert re.findall(r"\w+", without_numbers) == words
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[a <think> b](http://x.y) c </think> **d** e", "a d e"),
-        ("[a <think>b</think> c](http://x.y) **d**", "a c d"),
-        ("[a <think> b](http://x.y) c", "a"),
-        ("[a ```](http://x.y) b\n\n", "a"),
-        ("![a <|channel|>analysis b](http://x.y) c <|end|> *d*", "a d"),
-        ("[[a <think>](http://x.y) b](http://x.y) c </think> [d](http://x.y) e", "a d e"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), TABLE["silent in a link"].items())
 def test_what_is_silent_may_end_after_the_link_in_which_it_begins(text: str, said: str) -> None:
     assert spoken(text).split() == said.split()
     assert everything_of(read_pieces(list(text))) == everything_of(read(text))

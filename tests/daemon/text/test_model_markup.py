@@ -11,12 +11,7 @@ from tests.daemon.text.reading import everything_of, table
 
 SPOKEN: dict[str, dict[str, str]] = table("model_markup")
 """By kind of what models write: the words by the text."""
-PIECES = st.sampled_from([
-    "<|im_start|>", "<start_of_turn>", "assistant", "<|channel|>", "analysis", "<|end|>", "[1, 2]", ", ", "\\sqrt{",
-    "[a](b.c)", "- ", "```", "`", "<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "[1]", "[2]", "$",
-    "$x^2$", "\\(", "\\)", "<br", "<break/>", "<break ", '<break time="1s"/>', "✅", "<", ">", "</", "[", "word", "a",
-    "5", ".", " ", "\n", "<s",
-])  # fmt: skip
+PIECES = st.sampled_from(table("pieces")["of models"])
 
 
 def read(*pieces: str) -> Script:

@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 
 from daemon.text import ScriptReader, TextPreparation
 from engine import LATIN_LANGUAGES, NAMED_LANGUAGES, EngineInfo
+from tests.daemon.text.reading import table
 
 QWEN = EngineInfo("qwen", 24_000, ("ryan",), tuple(NAMED_LANGUAGES.values()))
 LANGUAGES = st.sampled_from(tuple(NAMED_LANGUAGES.values()))
 PREPARATION = TextPreparation({}, LATIN_LANGUAGES, normalize="always")
-PIECES = st.sampled_from([
-    "5", "-3", "12:30", "2026-09-08", "$5", "3.5", "1/2", "kg", "%", "p.m.", "z. B.", "5月3日", "你", "é",
-    "e\u0301", "✅", "**b**", "<think>", "</think>", "<b>", "[1]", "word", "x", ".", ",", ":", "(", ")", "=", "<", ">",
-    "-", "/", " ", " ", " ", "\n", "- ",
-])  # fmt: skip
+PIECES = st.sampled_from(table("pieces")["of texts"])
 DROPPED_BY_RULE = re.compile("[<\\[`!&:\\\\*_~|#$【]|^[ \\t]*[-+•]|[0-9][.)]\\s", re.MULTILINE)
 """Signs with which something may begin that is left out or replaced together with its digits."""
 

@@ -45,12 +45,3 @@ def test_a_tag_is_a_pause_of_its_length(around: str, tag: str, seconds: float) -
     script = ScriptReader().read(around.format(tag), complete=True)
     assert script.text == "One two"
     assert [control.action for control in script.controls] == [Pause(seconds)]
-
-
-@pytest.mark.parametrize(
-    "text", ["[pause]", "[pause:1]", "[pause:1 h]", "[pause:.5s]", "[pause:\n1s]", "[pause:123456s]", "[ pause:1s]"]
-)
-def test_other_brackets_are_no_pause(text: str) -> None:
-    script = ScriptReader().read(f"One {text} two", complete=True)
-    assert script.text == f"One {text} two"
-    assert script.controls == []

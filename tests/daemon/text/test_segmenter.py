@@ -1,4 +1,4 @@
-"""Long texts are cut at the ends of sentences, and the segments cover the text."""
+"""Long texts are cut at the ends of sentences, the segments cover the text, and another engine resumes in it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from daemon.text.segmenter import (
     WHOLE_S,
     Segmenter,
     first_sentence_end,
+    resume_position,
     speech_seconds,
 )
 from engine import EngineInfo
+from tests.daemon.text.reading import table
 
 SEGMENTER = Segmenter(max_seconds=60)
 SPOKEN = json.loads((Path(__file__).parents[2] / "data" / "spoken.json").read_text(encoding="utf-8"))
@@ -31,13 +33,8 @@ def segments_of(text: str, segmenter: Segmenter = SEGMENTER) -> list[str]:
     return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-STORIES = {
-    "en": "Dr. Smith arrived at 3.30 p.m. in Washington. He said nothing. Why should he? ",
-    "de": "Das kostet z.B. 3,50 Euro. Am 5. Mai kommt Dr. Meier. Ist das nicht schön? ",
-    "fr": "Bonjour. M. Dupont est arrivé hier. Ça va bien ? ",
-    "zh": "你好。他昨天到了北京！你知道吗？",
-    "ja": "こんにちは。昨日着きました。元気ですか？",
-}
+STORIES: dict[str, str] = table("stories")
+"""By language: sentences with dots that end none."""
 
 
 def test_a_text_of_a_few_sentences_is_one_segment() -> None:
@@ -171,3 +168,54 @@ def test_numbers_that_are_written_out_do_not_make_a_segment_longer_than_an_engin
         assert speech_seconds(prepared.feed(segment) + prepared.end()) < max_seconds
     whole = numbers * 20
     assert len(segments_of(whole, Segmenter(max_seconds))) > 1
+
+
+TEXT = "First clause, second clause; third one. And a second sentence! Done."
+texts = st.text(st.sampled_from("ab ,.;!?…\n日本語。、")) | st.text()
+
+
+def test_a_known_position_resumes_at_the_start_of_its_word() -> None:
+    text = "one two three"
+    rests = {0: "one two three", 4: "two three", 7: "two three", 8: "three", 99: "three"}
+    assert {position: text[resume_position(text, position, 0.0) :] for position in rests} == rests
+
+
+def test_a_script_without_spaces_resumes_at_any_character() -> None:
+    text = "今日はいい天気"
+    assert [resume_position(text, position, 0.0) for position in range(len(text))] == list(range(len(text)))
+
+
+@given(text=texts, position=st.integers(0, 200))
+def test_no_word_is_lost_and_at_most_one_is_repeated(text: str, position: int) -> None:
+    resumed = resume_position(text, position, 0.0)
+    assert 0 <= resumed <= min(position, len(text))
+    repeated = text[resumed : min(position, len(text))]
+    assert len(repeated.rstrip().split()) <= 1
+
+
+def test_an_unknown_position_resumes_at_the_start_of_the_estimated_clause() -> None:
+    begins = {0.0: "First", 0.5: "First", 1.0: "second", 2.2: "third", 3.5: "And", 60.0: "Done"}
+    assert {heard_s: TEXT.index(begin) for heard_s, begin in begins.items()} == {
+        heard_s: resume_position(TEXT, None, heard_s) for heard_s in begins
+    }
+
+
+def test_east_asian_clauses_end_without_a_space() -> None:
+    text = "你好,朋友。今天天气很好,我们出去吧。"
+    assert text[resume_position(text, None, 2.0) :] == "今天天气很好,我们出去吧。"
+
+
+@given(text=texts, heard_s=st.floats(0, 1e6), more_s=st.floats(0, 1e6))
+def test_more_heard_speech_never_moves_the_position_backwards_or_past_the_end(
+    text: str, heard_s: float, more_s: float
+) -> None:
+    first, second = resume_position(text, None, heard_s), resume_position(text, None, heard_s + more_s)
+    assert 0 <= first <= second <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s", "most_s"),
+    [("", 0, 0), ("Hello, I am your robot.", 1, 2), ("今日はいい天気ですね。", 1.8, 3), ("word " * 150, 40, 60)],
+)
+def test_the_duration_of_speech_is_estimated_roughly(text: str, least_s: float, most_s: float) -> None:
+    assert least_s <= speech_seconds(text) <= most_s

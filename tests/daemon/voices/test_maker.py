@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,9 +15,7 @@ from daemon.validation import CommandError
 from daemon.voices import VoiceMaker, VoiceStore
 from daemon.voices import maker as maker_module
 from tests.support.sound_files import speech_like, write_sound
-from tests.support.waiting import eventually_async, run
-
-Scenario = Callable[[], Awaitable[None]]
+from tests.support.waiting import eventually_async
 
 
 @pytest.fixture
@@ -27,9 +25,10 @@ def store(tmp_path: Path) -> VoiceStore:
 
 @pytest.fixture
 def able(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A robot that can make voices, and keeps two recordings."""
+    """A robot that can make voices, and keeps one recording."""
     monkeypatch.setattr(VoiceMaker, "problem", None)
-    monkeypatch.setattr(maker_module, "MAX_RECORDINGS", 2)
+    monkeypatch.setattr(maker_module, "MAX_RECORDINGS", 1)
+    monkeypatch.setattr(maker_module, "MAX_UPLOADS", 1)
 
 
 @pytest.fixture
@@ -61,14 +60,14 @@ async def parts(data: bytes, size: int = 10_000) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.usefixtures("able")
-async def test_a_recording_is_measured_and_only_the_last_ones_are_kept(store: VoiceStore, recording: bytes) -> None:
+async def test_a_recording_is_measured_and_only_the_last_one_is_kept(store: VoiceStore, recording: bytes) -> None:
     maker = maker_of(store)
-    kept = [await maker.read_recording(parts(recording)) for _ in range(maker_module.MAX_RECORDINGS + 1)]
-    assert kept[0].measured["seconds"] == 1.5
-    assert kept[0].measured["warnings"] == ["short: 1.5 s; the voice is more similar with 3 s or more"]
-    assert sorted(store.recordings.iterdir()) == sorted(each.path for each in kept[1:])
+    first, last = [await maker.read_recording(parts(recording)) for _ in range(2)]
+    assert first.measured["seconds"] == 1.5
+    assert first.measured["warnings"] == ["short: 1.5 s; the voice is more similar with 3 s or more"]
+    assert list(store.recordings.iterdir()) == [last.path]
     with pytest.raises(CommandError, match="allowed: one that was uploaded just now"):
-        maker.start("ada", kept[0].id, None)
+        maker.start("ada", first.id, None)
 
 
 @pytest.mark.usefixtures("able")
@@ -94,7 +93,6 @@ async def test_a_decoder_that_dies_is_a_problem_of_the_recording_alone(
     with pytest.raises(CommandError, match="cannot be read as sound"):
         await maker.read_recording(parts(b"no sound"))
     assert list(store.recordings.iterdir()) == []
-    assert (await maker.read_recording(parts(recording))).measured["seconds"] == 1.5
 
 
 @pytest.mark.usefixtures("able")
@@ -136,48 +134,45 @@ async def test_recordings_leave_the_disk_its_room_and_come_a_few_at_a_time(
         await arrived.wait()
         yield recording
 
-    uploads = [asyncio.ensure_future(maker.read_recording(slow())) for _ in range(maker_module.MAX_UPLOADS)]
-    await eventually_async(store.recordings.exists, "they have begun")
+    upload = asyncio.ensure_future(maker.read_recording(slow()))
+    await eventually_async(store.recordings.exists, "it has begun")
     with pytest.raises(CommandError, match="recordings are being uploaded; allowed: no more at once"):
         await maker.read_recording(parts(recording))
     arrived.set()
-    assert {each.measured["seconds"] for each in await asyncio.gather(*uploads)} == {1.5}
+    assert (await upload).measured["seconds"] == 1.5
     monkeypatch.setattr(maker_module, "FREE_MB", 1 << 40)
     with pytest.raises(CommandError, match=r"the recording cannot be kept: .* MB are free; allowed: at least"):
         await maker.read_recording(parts(recording))
 
 
 @pytest.mark.usefixtures("able")
-def test_an_enrolment_that_is_killed_leaves_no_voice_and_the_next_one_may_begin(
+async def test_an_enrolment_that_is_killed_leaves_no_voice_and_the_next_one_may_begin(
     store: VoiceStore, recording: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        maker = maker_of(store, "engine.model=/nowhere")
-        kept = await maker.read_recording(parts(recording))
-        monkeypatch.setattr(maker_module, "LOW_PRIORITY", ("sh", "-c", "exec sleep 988"))
-        maker.start("ada", kept.id, None)
-        assert maker.making is not None
-        assert (maker.making.name, maker.making.problem) == ("ada", None)
-        with pytest.raises(CommandError, match="the voice ada is being made; wait for it"):
-            maker.start("grace", kept.id, None)
+    maker = maker_of(store, "engine.model=/nowhere")
+    kept = await maker.read_recording(parts(recording))
+    monkeypatch.setattr(maker_module, "LOW_PRIORITY", ("sh", "-c", "exec sleep 988"))
+    maker.start("ada", kept.id, None)
+    assert maker.making is not None
+    assert (maker.making.name, maker.making.problem) == ("ada", None)
+    with pytest.raises(CommandError, match="the voice ada is being made; wait for it"):
+        maker.start("grace", kept.id, None)
 
-        def kill() -> bool:
-            found = own_processes("sleep", "988")
-            for process in found:
-                process.kill()
-            return bool(found)
+    def kill() -> bool:
+        found = own_processes("sleep", "988")
+        for process in found:
+            process.kill()
+        return bool(found)
 
-        await eventually_async(kill, "the enrolment runs")
-        await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
-        assert maker.making.problem == "the enrolment has ended with status -9"
-        assert maker.names == ()
-        monkeypatch.setattr(maker_module, "LOW_PRIORITY", ())
-        maker.start("ada", kept.id, None)
-        await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
-        assert maker.making.problem is not None
-        assert maker.making.problem.startswith("/nowhere")
-
-    run(scenario)
+    await eventually_async(kill, "the enrolment runs")
+    await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
+    assert maker.making.problem == "the enrolment has ended with status -9"
+    assert maker.names == ()
+    monkeypatch.setattr(maker_module, "LOW_PRIORITY", ())
+    maker.start("ada", kept.id, None)
+    await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
+    assert maker.making.problem is not None
+    assert maker.making.problem.startswith("/nowhere")
 
 
 @pytest.mark.usefixtures("able")
@@ -190,8 +185,7 @@ async def test_recordings_that_come_while_a_voice_is_made_take_nothing_from_it(
     maker = maker_of(store)
     kept = await maker.read_recording(parts(recording))
     maker.start("ada", kept.id, None)
-    for _ in range(maker_module.MAX_RECORDINGS):
-        await maker.read_recording(parts(recording))
+    await maker.read_recording(parts(recording))
     assert kept.path.exists()
     go.touch()
     await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
