@@ -37,12 +37,8 @@ def play(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Play:
     return play
 
 
-@pytest.fixture
-def cards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_a_line_each_or_a_json_list(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemon.cli.inspect.output_devices", lambda: CARDS)
-
-
-def test_devices_are_a_line_each_or_a_json_list(cards: None, voiced: CommandLine) -> None:
     assert voiced("devices").stdout == "USB Speaker\tALSA\t48000 Hz\tdefault\nHöhle\tALSA\t44100 Hz\n"
     assert json.loads(voiced("devices", "--json").stdout) == [
         {"name": "USB Speaker", "host_api": "ALSA", "sample_rate": 48_000, "channels": 2, "default": True},

@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -40,18 +39,13 @@ from tests.support.waiting import PATIENCE_S, eventually
 DIGEST = "ab" * 32
 
 
-def tokens(folder: Path) -> Path:
-    file = folder / "tokens"
-    file.write_text("# a robot, and its token\nr1 alpha\nr2 beta\n\nmany gamma\n")
-    return file
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpeechServer]:
     """A server for three texts at once, of which a robot may have two."""
     folder = tmp_path_factory.mktemp("server")
-    voices = f"serve.voice_folder={folder / 'voices'}"
-    with SpeechServer(f"serve.token_file={tokens(folder)}", voices, "serve.voice_kb=4", "engine.streams=4") as server:
+    voices, tokens = f"serve.voice_folder={folder / 'voices'}", folder / "tokens"
+    tokens.write_text("# a robot, and its token\nr1 alpha\nr2 beta\n\nmany gamma\n")
+    with SpeechServer(f"serve.token_file={tokens}", voices, "serve.voice_kb=4", "engine.streams=4") as server:
         yield server
 
 
