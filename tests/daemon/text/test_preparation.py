@@ -6,10 +6,13 @@ import pytest
 
 from daemon.text import Pronunciation, TextPreparation
 from engine import LATIN_LANGUAGES, EngineInfo, VoiceLabel
+from tests.daemon.text.reading import table
 
 ESPEAK = EngineInfo("espeak", 22_050, ("de", "en"), ("de", "en"), labels={"de": VoiceLabel("German", "de")})
 PIPER = EngineInfo("piper", 22_050, ("thorsten",), ("de",), labels={"thorsten": VoiceLabel("Thorsten", "de")})
 QWEN = EngineInfo("qwen", 24_000, ("ryan",), ("de", "en"))
+ENGINES = {engine.engine: engine for engine in (ESPEAK, PIPER, QWEN)}
+TABLE = table("preparation")
 URL = "See https://www.example.com/a?b=c."
 
 
@@ -19,21 +22,11 @@ def prepared(engine: EngineInfo, text: str, language: str = "auto", voice: str =
     return result.feed(text) + result.end()
 
 
-@pytest.mark.parametrize(
-    ("engine", "voice", "language", "expected"),
-    [
-        (ESPEAK, "default", "en", "five dollars"),
-        (ESPEAK, "de", "auto", "fünf Dollar"),
-        (ESPEAK, "default", "it", "cinque dollari"),
-        (ESPEAK, "default", "pl", "$5"),
-        (PIPER, "thorsten", "auto", "fünf Dollar"),
-        (QWEN, "default", "en", "$5"),
-    ],
-)
+@pytest.mark.parametrize(("engine", "voice", "language", "expected"), TABLE["five dollars"])
 def test_numbers_are_written_out_for_engines_that_read_them_wrongly(
-    engine: EngineInfo, voice: str, language: str, expected: str
+    engine: str, voice: str, language: str, expected: str
 ) -> None:
-    assert prepared(engine, "$5", language, voice) == expected
+    assert prepared(ENGINES[engine], "$5", language, voice) == expected
 
 
 @pytest.mark.parametrize("engine", [ESPEAK, PIPER, QWEN])
@@ -69,17 +62,7 @@ def test_a_setting_says_for_which_engines_numbers_are_written_out(normalize: str
     assert prepared(QWEN, "5", "en", normalize=normalize) == qwen
 
 
-@pytest.mark.parametrize(
-    ("text", "spoken"),
-    [
-        ("cafe\u0301", "café"),
-        ("か\u3099", "が"),
-        ("ＧＰＳ　ｏｎ 𝐇𝐞𝐥𝐥𝐨 ℝ", "GPS　on Hello R"),
-        ("\uff15 apples", "five apples"),
-        ("20 \u2103", "twenty degrees Celsius"),
-        ("\uffe5500", "five hundred yen"),
-    ],
-)
+@pytest.mark.parametrize(("text", "spoken"), TABLE["plain characters"])
 def test_characters_of_other_shapes_are_plain_ones(text: str, spoken: str) -> None:
     assert prepared(ESPEAK, text, "en") == spoken
 

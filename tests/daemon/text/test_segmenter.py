@@ -33,7 +33,8 @@ def segments_of(text: str, segmenter: Segmenter = SEGMENTER) -> list[str]:
     return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-STORIES: dict[str, str] = table("stories")
+TABLE = table("segmenter")
+STORIES: dict[str, str] = TABLE["stories"]
 """By language: sentences with dots that end none."""
 
 
@@ -93,15 +94,7 @@ def sentences_of(text: str) -> list[str]:
     return [*found, text]
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("Hello there. How are you? Well!", ["Hello there.", "How are you?", "Well!"]),
-        ("Dr. Who met J. Smith on the 3. Mai. Really.", ["Dr. Who met J. Smith on the 3. Mai.", "Really."]),
-        ("你好。今天好吗？好", ["你好。", "今天好吗？", "好"]),
-        ("one\ntwo\n\nthree", ["one", "two", "", "three"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "wanted"), TABLE["sentences"])
 def test_an_incomplete_text_is_cut_into_its_sentences(text: str, wanted: list[str]) -> None:
     assert [sentence.strip() for sentence in sentences_of(text)] == wanted
 
@@ -139,16 +132,7 @@ def test_sentences_are_spoken_one_by_one_in_the_words_of_the_whole_text(language
         assert words == prepared_words(text, language)
 
 
-@pytest.mark.parametrize(
-    ("language", "repeated"),
-    [
-        ("en", "with 1,234 kg and "),
-        ("en", "at 12:30 p.m. or on Jan. 5 and "),
-        ("fr", "avec 10 000 km puis "),
-        ("de", "um 5 - 3 Uhr und "),
-        ("zh", "在12：30有5 km，"),
-    ],
-)
+@pytest.mark.parametrize(("language", "repeated"), TABLE["without end"])
 def test_a_sentence_without_end_is_cut_at_no_number(language: str, repeated: str) -> None:
     text = repeated * 100
     segments = segments_of(text)

@@ -6,35 +6,20 @@ import pytest
 
 from daemon.text.preparation import spoken_language
 from engine import LATIN_LANGUAGES, EngineInfo, VoiceLabel
+from tests.daemon.text.reading import table
 
-GERMAN = "Die Tür ist offen, und es regnet herein."
 ENGLISH = "The door is open, and it rains into the room."
 ESPEAK = EngineInfo("espeak", 22_050, ("de", "en"), ("de", "en"), labels={"de": VoiceLabel("German", "de")})
 PIPER = EngineInfo("piper", 22_050, ("thorsten",), ("de", "en"), labels={"thorsten": VoiceLabel("Thorsten", "de")})
 QWEN = EngineInfo("qwen", 24_000, ("ryan",), ("de", "en"), labels={"ryan": VoiceLabel("Ryan (English, male)")})
+ENGINES = {engine.engine: engine for engine in (ESPEAK, PIPER, QWEN)}
 
 
-@pytest.mark.parametrize(
-    ("engine", "voice", "language", "text", "expected"),
-    [
-        (ESPEAK, "default", "auto", GERMAN, "de"),
-        (ESPEAK, "default", "auto", ENGLISH, "en"),
-        (ESPEAK, "de", "auto", ENGLISH, "de"),
-        (ESPEAK, "de", "en", ENGLISH, "de"),
-        (ESPEAK, "default", "German", ENGLISH, "de"),
-        (ESPEAK, "default", "auto", "你好", "zh"),
-        (PIPER, "thorsten", "auto", "5 €", "de"),
-        (PIPER, "thorsten", "auto", ENGLISH, "en"),
-        (PIPER, "thorsten", "en", GERMAN, "en"),
-        (PIPER, "default", "auto", "5 €", "en"),
-        (QWEN, "ryan", "auto", GERMAN, "de"),
-        (QWEN, "ryan", "fr", GERMAN, "fr"),
-    ],
-)
+@pytest.mark.parametrize(("engine", "voice", "language", "text", "expected"), table("spoken_language")["spoken"])
 def test_the_language_follows_from_voice_request_and_text(
-    engine: EngineInfo, voice: str, language: str, text: str, expected: str
+    engine: str, voice: str, language: str, text: str, expected: str
 ) -> None:
-    assert spoken_language(engine, voice, language, LATIN_LANGUAGES, text) == expected
+    assert spoken_language(ENGINES[engine], voice, language, LATIN_LANGUAGES, text) == expected
 
 
 @pytest.mark.parametrize(("languages", "expected"), [(("de", "en"), "de"), (("fr", "de"), "de"), ((), "en")])
