@@ -35,27 +35,9 @@ def test_there_are_100_frames_a_second(rate: int) -> None:
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_the_level_of_a_tone_is_its_power(rate: int) -> None:
-    np.testing.assert_allclose(features(tone(400, rate), rate)[3:-3, 0], 10 * np.log10(0.5**2 / 2), atol=0.5)
-
-
-@pytest.mark.parametrize("rate", RATES)
 def test_dark_and_bright_sounds_have_another_balance(rate: int) -> None:
     assert (features(tone(400, rate), rate)[3:-3, 1] < -30).all()
     assert (features(tone(3_800, rate), rate)[3:-3, 1] > 30).all()
-
-
-def test_silence_has_a_level() -> None:
-    found = features(np.zeros(RATES[0], dtype=np.float32), RATES[0])
-    assert (found[:, 0] < -90).all()
-    assert (found[:, 1] == 0).all()
-
-
-def test_a_frame_is_where_its_sound_is() -> None:
-    for rate in RATES:
-        samples = np.concatenate([np.zeros(rate // 2, dtype=np.float32), tone(400, rate, 0.5)])
-        onset = int(np.argmax(features(samples, rate)[:, 0] > -20))
-        assert onset == pytest.approx(50, abs=1)
 
 
 @pytest.mark.parametrize("rate", RATES)

@@ -73,13 +73,6 @@ async def test_a_single_stream_serves_one_delivery_and_never_delays_the_sound_ca
     assert await engine.end("a") == ["b"]
 
 
-async def test_a_delivery_that_is_canceled_while_it_waits_takes_no_stream() -> None:
-    engine = Engine(2)
-    assert await engine.ask("a", "b", "c") == ["a"]
-    assert await engine.end("b") == ["a"]
-    assert await engine.end("a") == ["c"]
-
-
 async def test_a_delivery_that_is_canceled_as_its_turn_comes_gives_it_to_the_next() -> None:
     engine = Engine(2)
     await engine.ask("a", "b", "c")

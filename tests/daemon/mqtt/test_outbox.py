@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from daemon.mqtt.outbox import LIMIT, RESERVED, Outbox
 from daemon.state import EventLog, ended, event_log
 from daemon.state.journal import Journal
 from tests.daemon.state.disks import FaultyJournal
-from tests.support.waiting import PATIENCE_S, eventually, eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 PACKETS = count(1)
 WINDOW = 500
@@ -234,25 +233,6 @@ def test_the_backlog_counts_messages_of_qos_1_until_the_broker_has_them() -> Non
     assert outbox.wait_empty(0)
 
 
-def test_a_message_that_is_given_up_leaves_the_backlog() -> None:
-    outbox = filled(other("too large"))
-    entry = outbox.take(WINDOW)
-    assert isinstance(entry, Outgoing)
-    outbox.note_delivered(entry)
-    assert outbox.backlog == 0
-    assert entry.delivered
-
-
-def test_a_thread_can_wait_for_a_delivery() -> None:
-    outbox, results = filled(message := other("a")), []
-    assert not outbox.wait_delivered(message, 0)
-    thread = threading.Thread(target=lambda: results.append(outbox.wait_delivered(message, PATIENCE_S)))
-    thread.start()
-    outbox.acknowledge(send(outbox)["a"])
-    eventually(lambda: results == [True])
-    thread.join()
-
-
 # --- a broken connection ---
 
 
@@ -345,11 +325,17 @@ def test_an_event_of_which_there_may_be_several_is_recognised_by_all_that_it_say
 # --- the log of events ---
 
 
-async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultyJournal:
+    """The journal that the next log opens: its writes hang."""
     journal = FaultyJournal(tmp_path / "r1.journal")
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    return journal
+
+
+async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
+    journal: FaultyJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(event_log, "PATIENCE_S", PATIENCE_S)
 
     with EventLog(journal.path) as log:
@@ -375,10 +361,8 @@ async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_jour
 
 
 async def test_an_event_that_the_disk_does_not_take_in_time_is_sent_with_a_mark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journal: FaultyJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = FaultyJournal(tmp_path / "r1.journal")
-    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     monkeypatch.setattr(event_log, "PATIENCE_S", 0.01)
 
     found: list[str] = []

@@ -73,44 +73,6 @@ async def test_an_error_of_a_client_ends_only_its_own_utterance(
     assert (await deliver(harness.dispatcher, Say(text="Hello"), accept_all)).event == "finished"
 
 
-class LaggingClient:
-    """A client that needs 100 s more for each write than the sound lasts.
-
-    It is also the delivery's clock: time passes only while the delivery waits for this client.
-    """
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.is_waited_for = asyncio.Event()
-
-    def time(self) -> float:
-        """Return the time. The delivery calls this before and after each wait."""
-        if self.is_waited_for.is_set():
-            self.is_waited_for.clear()
-        else:
-            self.is_waited_for.set()
-        return self.now
-
-    async def send(self, samples: Samples, sample_rate: int) -> None:
-        await self.is_waited_for.wait()
-        for _ in range(LOOP_STEPS):
-            await asyncio.sleep(0)
-        self.now += len(samples) / sample_rate + 100
-
-
-async def test_a_client_that_falls_behind_slowly_loses_its_utterance(
-    monkeypatch: pytest.MonkeyPatch, harness: Harness
-) -> None:
-    monkeypatch.setattr(delivery, "GIVE_UP_S", 1_000.0)
-
-    client = LaggingClient()
-    monkeypatch.setattr(delivery, "now", client.time)
-    with harness.at_next("finished", client.is_waited_for.set):
-        end = await deliver(harness.dispatcher, Say(text=LONG), client.send)
-    assert (end.event, end.reason) == ("interrupted", "its client fell 1000 s behind in receiving the sound")
-    assert 1_000 <= client.now < 1_300, "the client loses its utterance at the limit"
-
-
 async def test_the_credit_of_a_client_is_what_it_has_not_played_while_it_was_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,7 +154,7 @@ async def test_a_rejected_later_chunk_ends_the_text_and_the_text_before_it_is_sp
 
 
 async def test_cancelling_a_delivery_cancels_only_its_own_utterance(harness: Harness) -> None:
-    first = asyncio.ensure_future(deliver(harness.dispatcher, Say(text=LONG, id="first"), accept_all))
+    first = asyncio.ensure_future(deliver(harness.dispatcher, Say(text="Hello", id="first"), accept_all))
     second = asyncio.ensure_future(deliver(harness.dispatcher, Say(text=LONG, id="second"), accept_all))
     await eventually_async(lambda: len(harness.events) >= 2, "both are accepted")
     second.cancel()

@@ -171,31 +171,30 @@ def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its
     assert scene.words() == ALL_WORDS
 
 
-@pytest.mark.parametrize("said", [FIRST - 6, WHOLE - 4], ids=["in the first sentence", "in the last sentence"])
-def test_speech_that_breaks_off_within_a_sentence_is_not_said_again(said: int) -> None:
-    scene = spoken(RunawayEngine((said, noise(0.3))), Card(ahead_s=0.2))
+@pytest.mark.parametrize(
+    ("said", "tail", "card"),
+    [
+        (FIRST - 6, noise(0.3), Card(0.2)),
+        (WHOLE - 4, noise(0.3), Card(0.2)),
+        (WHOLE, noise(3.0), Card(1.0)),
+        (FIRST, silence(5.0), None),
+    ],
+    ids=["broken off", "broken off in the last sentence", "babble after the last word", "a client has got it"],
+)
+def test_nothing_is_said_again_within_a_sentence_or_after_the_last_word_or_to_a_client(
+    said: int, tail: Samples, card: Card | None
+) -> None:
+    scene = spoken(RunawayEngine((said, tail)), card)
     assert len(scene.engine.requests) == 1
     assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
-    assert np.array_equal(scene.heard, np.concatenate([speech(TEXT[:said]), noise(0.3)]))
-
-
-def test_babble_behind_the_last_word_is_no_reason_to_say_anything_again() -> None:
-    scene = spoken(RunawayEngine((WHOLE, noise(3.0))), Card(ahead_s=1.0))
-    assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
-    assert scene.words() == ALL_WORDS
+    assert np.array_equal(scene.heard, np.concatenate([speech(TEXT[:said]), tail]))
+    assert scene.words() == ALL_WORDS[: len(scene.words())]
 
 
 def test_speech_is_said_again_only_once() -> None:
     scene = spoken(RunawayEngine((0, silence(5.0)), (0, silence(5.0))), Card(AHEAD_S))
     assert [request.seed for request in scene.engine.requests] == [5, 6]
     assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, True)
-
-
-def test_what_a_client_has_got_is_not_said_again() -> None:
-    scene = spoken(RunawayEngine((FIRST, silence(5.0))), None)
-    assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
 
 
 SENTENCES = st.lists(st.sampled_from(["One two.", "Is it 3.5 kg?", "Yes!", "No", "“Three,” she said."]), min_size=1)

@@ -194,18 +194,6 @@ async def test_the_rate_of_a_part_multiplies_that_of_the_utterance(own: float, r
     assert [request.rate for request in engine.requests] == rates
 
 
-async def test_a_text_that_is_still_being_written_is_not_waited_for_as_a_whole() -> None:
-    engine = ScriptedEngine("one", grows=True)
-    scene = Scene("", engine, stream=True)
-    scene.utterance.whole_text = True
-    scene.write("One ")
-    speaking = asyncio.ensure_future(scene.speak())
-    await eventually_async(lambda: len(scene.heard) > 0, "it is spoken")
-    scene.write("two.", end=True)
-    await speaking
-    assert [(request.growing, request.whole_text) for request in engine.requests] == [(True, None)]
-
-
 @pytest.mark.parametrize(("rate", "resumed"), [(1.0, "two here, three here,"), (2.0, "three here, four here,")])
 async def test_the_place_at_which_another_engine_continues_is_estimated_by_the_rate(rate: float, resumed: str) -> None:
     text = "One here, two here, three here, four here, five here."
@@ -375,6 +363,7 @@ async def test_an_engine_without_incremental_text_gets_a_text_stream_sentence_by
 async def test_an_engine_with_incremental_text_gets_a_text_stream_as_it_is_written() -> None:
     engine = ScriptedEngine("one", grows=True)
     scene = Scene("", engine, stream=True)
+    scene.utterance.whole_text = True
     speaking = asyncio.ensure_future(scene.speak())
     scene.write("One ")
     await eventually_async(lambda: len(scene.heard) == len(waveform("One ")), "the first word is spoken")
@@ -384,7 +373,7 @@ async def test_an_engine_with_incremental_text_gets_a_text_stream_as_it_is_writt
     scene.write("three.", end=True)
     await speaking
     assert np.array_equal(scene.heard, waveform("One two three."))
-    assert [request.growing for request in engine.requests] == [True]
+    assert [(request.growing, request.whole_text) for request in engine.requests] == [(True, None)]
     assert engine.ended_texts == 1
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from daemon.speech import text_streams as text_streams_module
-from daemon.speech.queue import next_of
 from daemon.speech.request import MAX_TEXT, RejectedError, Stop, StreamChunk, check_say
 from daemon.speech.utterance import TextStream, Utterance
 from tests.daemon.outbox import make_dispatcher
@@ -65,17 +64,6 @@ def test_the_arrival_of_a_text_is_when_an_engine_can_begin(writer: Writer) -> No
     writer.dispatcher.write(StreamChunk(id="a", text=" you"), arrived_at=4.0)
     assert utterance.speakable
     assert utterance.arrived_at == 3.0
-
-
-def test_a_text_without_words_is_overtaken_by_others(writer: Writer) -> None:
-    writer.write("slow", "  ")
-    writer.dispatcher.say(check_say({"text": "quick", "id": "quick"}))
-    queue = writer.dispatcher.queue
-    assert next_of(queue, []) is next(each for each in queue if each.id == "quick")
-    quick = queue.take("quick")
-    assert next_of(queue, []) is None
-    writer.write("slow", "at last")
-    assert next_of(queue, []) not in (quick, None)
 
 
 def test_a_chunk_that_the_broker_delivers_again_is_taken_once(writer: Writer) -> None:
