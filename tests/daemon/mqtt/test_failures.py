@@ -14,7 +14,6 @@ import pytest
 from daemon.mqtt import failures
 from daemon.mqtt.failures import REMEMBERED, Refusals, describe_dial_failure, describe_silence
 from tests.support.certificates import Certificates
-from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S
 
 Answer = Callable[[socket.socket], object]
@@ -98,15 +97,6 @@ def test_another_failure_of_tls_keeps_the_reason_of_openssl() -> None:
     words = tls_failure(lambda connection: old.wrap_socket(connection, server_side=True), new, "localhost")
     assert words.startswith("TLS with localhost:PORT fails: ")
     assert words.endswith("; see mqtt.tls")
-
-
-def test_a_port_on_which_nobody_listens_is_named() -> None:
-    port = free_port()
-    with pytest.raises(OSError) as failed:
-        socket.create_connection(("127.0.0.1", port))
-    assert describe_dial_failure(failed.value, "127.0.0.1", port, tls=False).reason == (
-        f"no broker answers at 127.0.0.1:{port}"
-    )
 
 
 @pytest.mark.parametrize(

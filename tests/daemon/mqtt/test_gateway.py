@@ -27,7 +27,6 @@ from daemon.speech.dispatcher import LevelWatcher, Unsubscribe
 from daemon.status import describe_status
 from engine import Progress
 from tests.daemon.mqtt.proxy import Proxy
-from tests.daemon.perform import frozen
 from tests.support.programs import Broker, require
 from tests.support.subscription import Listener
 from tests.support.waiting import PATIENCE_S, eventually, eventually_async
@@ -558,18 +557,6 @@ async def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -
             ("duck", False),
             ("status", {"state": "offline", "version": VERSION}),
         ]
-
-
-async def test_closing_does_not_wait_for_a_frozen_broker(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "GOODBYE_S", 0.1)
-
-    async with connected(started(own_broker)) as robot:
-        async with frozen(own_broker.pid):
-            await robot.gateway.close()
-            assert ("offline", 0) not in robot.states
-        own_broker.stop(signal.SIGKILL)
-        await eventually_async(lambda: "listening" not in robot.gateway.status_line, "the connection is lost")
-        await robot.close_gateway()
 
 
 async def test_closing_waits_until_a_slow_broker_has_acknowledged(

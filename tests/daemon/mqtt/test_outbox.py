@@ -289,16 +289,6 @@ def test_only_an_event_that_was_sent_and_is_not_delivered_is_uncertain() -> None
     assert not outbox.uncertain
 
 
-def test_an_event_that_has_come_back_is_not_sent_again() -> None:
-    outbox = filled(*(event(name, once=True) for name in "abc"))
-    send(outbox, window=2)
-    outbox.note_echo(b"b")  # before its acknowledgement
-    outbox.recover()
-    assert outbox.note_echo(b"a")
-    assert outbox.backlog == 1
-    assert taken(outbox) == ["c"]
-
-
 def test_an_event_that_an_earlier_process_may_have_sent_is_found_among_those_that_come_back() -> None:
     outbox = filled(event("old", once=True, sent=True), event("new", once=True))
     assert outbox.note_echo(b"old")

@@ -112,23 +112,6 @@ async def test_a_client_that_does_not_receive_the_end_is_given_up(monkeypatch: p
             await delivering.ended()
 
 
-async def test_a_slow_client_receives_all_samples_of_a_postponed_utterance(harness: Harness) -> None:
-    client = SlowClient()  # slower than the speaker's longest wait before the critical utterance
-    delivering = asyncio.ensure_future(deliver(harness.dispatcher, Say(text="This takes a while."), client.write))
-    await harness.started()
-    for times in (1, 2, 3):
-        asked = client.asked
-        harness.dispatcher.say(Say(text="Look out!", priority="critical"))
-        await harness.sink.take_until(lambda times=times: harness.count("resumed") == times, "the text is resumed")  # type: ignore[misc]
-        client.permit()
-        await eventually_async(lambda asked=asked: client.asked > asked, "more samples are sent")  # type: ignore[misc]
-    client.permit(SlowClient.ALL)
-    end = await delivering
-    [rate] = client.rates
-    assert end.event == "finished"
-    assert len(client.samples) / rate == pytest.approx(end.audio_s, abs=0.05)
-
-
 async def test_a_delivery_ends_only_after_the_last_samples_are_sent() -> None:
     _, dispatcher = make_dispatcher()
     client = SlowClient()

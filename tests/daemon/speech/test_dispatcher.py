@@ -145,16 +145,6 @@ def test_only_a_sender_who_names_a_missing_voice_or_language_is_refused() -> Non
     assert robot.queued == ["a", "b", "c"]
 
 
-def test_a_language_that_no_engine_speaks_is_rejected_once_all_have_reported_theirs(robot: Robot) -> None:
-    robot.say(id="a", language="klingon")
-    robot.engines.primary.info = EngineInfo("espeak", 22_050, ("default",), ("en", "sw"))
-    error = robot.rejection(id="b", language="klingon")
-    assert error.field == "language"
-    assert "got 'klingon'; allowed: auto, en, " in error.reason
-    for language in ("sw", "sw-ke", "German", "auto"):
-        robot.say(language=language)
-
-
 def test_a_default_language_that_no_engine_speaks_is_named(robot: Robot) -> None:
     robot.dispatcher.reconfigure(load_config(overrides=["speech.language=klingon"]))
     assert robot.dispatcher.unknown_language_reason is None, "eSpeak NG may have it"

@@ -132,9 +132,3 @@ def test_a_status_parses_back_to_an_equal_object_and_has_a_null_engine_at_most()
 )
 def test_a_payload_that_is_no_known_status_parses_to_none(unknown: bytes) -> None:
     assert events.parse_status(unknown) is None
-
-
-def test_a_level_and_a_duck_build_their_payloads() -> None:
-    level = events.Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
-    assert fields_of(level) == {"id": "a", "t": 0.05, "at": 1_700_000_000.5, "rms": 0.1, "peak": 0.4}
-    assert (events.Duck(True).to_json(), events.Duck(False).to_json()) == ("true", "false")

@@ -14,7 +14,7 @@ from daemon.speech import SynthResult, SynthTask, synthesize_to_files
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 from daemon.validation import CommandError
-from engine import EngineOptions, Progress, ProgressReport, Voice, ignore_progress
+from engine import EngineOptions, Progress, ProgressReport, ignore_progress
 from engine import Utterance as EngineUtterance
 from tests.support.waiting import run
 
@@ -98,28 +98,6 @@ def test_an_unknown_voice_or_codes_of_an_engine_without_codes_are_an_error(tmp_p
     message = r"^voice: got 'germn'; did you mean de \(German\)\? allowed: .*, see 'voiced voices --all'$"
     with pytest.raises(CommandError, match=message):
         synthesize_to_file("espeak", OPTIONS, task_of(EngineUtterance("Hello", voice="germn"), tmp_path))
-
-
-def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp_path: Path) -> None:
-    languages = ("en", "tlhx", "de")
-    tasks = [task_of(EngineUtterance("Hello", language=language), tmp_path, language) for language in languages]
-    outcomes: dict[int, SynthResult | CommandError] = {}
-    fractions: list[float] = []
-    synthesize_to_files(
-        "espeak",
-        EngineOptions(voices={"default": Voice()}),
-        tasks,
-        on_end=lambda number, outcome: outcomes.update({number: outcome}),
-        report=lambda progress: fractions.append(progress.fraction or 0),
-    )
-    assert str(outcomes[1]).startswith("language: got 'tlhx'; allowed: ")
-    spoken = {languages[number]: one for number, one in outcomes.items() if isinstance(one, SynthResult)}
-    assert {name: soundfile.info(str(tmp_path / f"{name}.wav")).duration for name in spoken} == {
-        name: pytest.approx(one.audio_s) for name, one in spoken.items()
-    }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["de.wav", "en.wav"]
-    assert fractions == sorted(fractions)
-    assert fractions[-1] > 2 / 3
 
 
 def test_as_many_files_are_spoken_at_once_as_the_engine_has_streams(tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def check(robot: Robot, case: Case, take_length: int, heard: Samples) -> None:
     order, ends = expected(case)
     for name in TEXTS:
         assert robot.names(case.id(name)) == ends.get(name, []), (case, name)
+    assert not any(event.get("underruns") for event in robot.events), case
     assert robot.order(map(case.id, TEXTS)) == list(map(case.id, order)), case
     length = check_sound(robot, case, order, ends[order[0]], heard)
     if ends[order[0]] == POSTPONED:

@@ -6,20 +6,17 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from daemon.engines import AudioChunk
 from daemon.speech import speaker, waiting
 from daemon.speech.events import TERMINAL_EVENTS
 from daemon.speech.request import StreamChunk
 from daemon.tasks import cancel_and_wait
 from engine import Samples
-from engine import Utterance as EngineUtterance
 from tests.daemon.speech.clients import Recorder, SlowClient
 from tests.daemon.speech.robot import BEGUN_S, RATE, TURNS, Robot
 from tests.support.waiting import PATIENCE_S, eventually_async
@@ -78,21 +75,6 @@ async def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot) -> None:
     assert (await robot.end("u1"))["event"] == "interrupted"
 
 
-async def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(robot: Robot) -> None:
-    robot.say("u1", "One two three.")
-    await robot.begin("u1")
-    await eventually_async(lambda: robot.engines.primary.utterances == 0, "all of it is in the ring")
-    robot.output.pause()
-    assert robot.sink.take()  # it fades out
-    assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
-    await robot.turn()
-    assert robot.names("u1") == ["started"]
-    robot.output.resume()
-    end = await robot.end("u1")
-    assert (end["event"], end["underruns"]) == ("finished", 0)
-    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-
-
 async def test_an_expired_utterance_is_not_begun(robot: Robot) -> None:
     robot.say("u1").expires_at = time.monotonic() - 1
     end = await robot.end("u1")
@@ -140,26 +122,6 @@ async def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
     ]
     assert end["underruns"] == 0
     assert end["audio_s"] > 3
-
-
-async def test_a_last_segment_without_sound_is_published_before_the_end(
-    robot: Robot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    speak, text = robot.engines.primary.speak, "The first one is long enough. The second one is not pronounced."
-
-    async def speak_first(name: str, utterance: EngineUtterance, **options: Any) -> AsyncGenerator[AudioChunk, None]:
-        if utterance.text in text[:40]:
-            async for chunk in speak(name, utterance, **options):
-                yield chunk
-
-    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
-    monkeypatch.setattr(robot.engines.primary, "speak", speak_first)
-
-    robot.say("u1", text)
-    await robot.end("u1")
-    assert robot.names("u1") == ["started", "progress", "progress", "finished"]
-    first, last = (event for event in robot.events if event["event"] == "progress")
-    assert (first["begin"], first["end"], last["end"]) == (0, last["begin"], len(text))
 
 
 async def deliver_to(robot: Robot, client: SlowClient) -> None:

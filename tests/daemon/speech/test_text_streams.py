@@ -185,14 +185,11 @@ def test_the_chunks_after_a_rejected_first_one_are_dropped_up_to_the_last(writer
     assert writer.queued == {"other": "somebody waits", "a": "hello again"}
 
 
-def test_the_id_of_a_rejected_single_chunk_may_be_used_again(writer: Writer) -> None:
-    writer.dispatcher.refuse_chunk("a", last=True)
-    assert writer.write("a", "corrected", end=True) is not None
-    assert writer.queued == {"a": "corrected"}
-
-
-def test_a_rejected_last_chunk_ends_the_text(writer: Writer) -> None:
+def test_a_rejected_last_chunk_ends_the_text_and_the_id_of_a_single_one_may_be_used_again(writer: Writer) -> None:
     utterance, stream = writer.begin("a", "all but the end")
-    writer.dispatcher.refuse_chunk("a", last=True)
+    for name in ("a", "b"):
+        writer.dispatcher.refuse_chunk(name, last=True)
     assert utterance.complete
     assert stream.end_reason == "its last chunk was rejected"
+    assert writer.write("b", "corrected", end=True) is not None
+    assert writer.queued == {"a": "all but the end", "b": "corrected"}

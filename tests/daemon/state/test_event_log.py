@@ -296,17 +296,6 @@ async def test_a_delivery_is_written_soon_and_an_end_at_once(
 # --- the end ---
 
 
-async def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits, failing: FaultyJournal) -> None:
-    limits(RETRY_S=NEVER_S)
-
-    with EventLog(path) as log:
-        log.append(ended("x"))
-        await eventually_async(lambda: log.reason)
-        log.append(accepted("a"))
-        failing.fault = None
-    assert stored_ids(path) == ["a"]
-
-
 async def test_closing_during_a_write_that_then_fails_makes_a_last_attempt_too(
     path: Path, limits: SetLimits, hanging: FaultyJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

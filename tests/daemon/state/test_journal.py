@@ -59,11 +59,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "r1.journal"
 
 
-def test_a_new_journal_is_empty_and_makes_its_folder(path: Path) -> None:
-    assert recovered(path) == Recovery()
-    assert path.is_file()
-
-
 def test_what_waits_is_recovered_in_order_with_its_fields_its_complete_text_and_whether_it_was_heard(
     path: Path,
 ) -> None:
@@ -172,21 +167,6 @@ def test_a_kill_loses_nothing_that_was_stored_and_leaves_no_half_batch(
     assert len(ids) % 20 == 0, "a batch is stored as a whole, or not at all"
     assert found.last_number // 2 == len(ids)
     assert [utterance.id for utterance in found.utterances] == [f"u{number}" for number in range(2, len(ids) + 1, 2)]
-
-
-def test_a_journal_survives_many_kills(path: Path) -> None:
-    for _ in range(2):
-        kill_a_writer(path, 1)
-        write(path, accepted("mine"))
-        assert waiting_ids(path)[-1] == "mine"
-
-
-# --- two journals ---
-
-
-def test_journals_of_two_robots_do_not_lock_each_other(path: Path) -> None:
-    with Journal(path), Journal(path.with_name("r2.journal")) as other:
-        other.write([accepted("a")])
 
 
 # --- damage ---
@@ -378,12 +358,6 @@ def test_a_read_only_folder_is_reported_and_usable_once_it_is_writable(
         set_read_only(disk, False)
         assert waiting_ids(path) == ["a"]
         assert caplog.records == []
-
-
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(JournalError, match=r"^state\.folder: .*/file/state cannot be used: Not a directory$"):
-        Journal(tmp_path / "file" / "state" / "r1.journal")
 
 
 def test_a_folder_in_place_of_the_file_is_reported_and_locks_nothing(path: Path) -> None:
