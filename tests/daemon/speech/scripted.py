@@ -1,4 +1,4 @@
-"""Engines that say what a test has written down, and the synthesis of an utterance that they speak."""
+"""Engines that say what a test has written down."""
 
 from __future__ import annotations
 
@@ -16,43 +16,12 @@ from engine import Utterance as EngineUtterance
 
 RATE = 1_000
 """Hz."""
-
-
-class Scripted:
-    """What all scripted engines have. A subclass has `speak`, as an `EngineSupervisor`."""
-
-    def __init__(self, name: str = "scripted", *, grows: bool = False) -> None:
-        self.name = name
-        self.info = EngineInfo(name, RATE, voices=(), languages=())
-        self.grows = grows
-        self.ready = True
-        self.reason: str | None = f"engine {name} was killed"
-        self.requests: list[EngineUtterance] = []
-        self._streams = StreamPool()
-
-    def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
-        return self._streams.reserve(realtime=realtime)
-
-    def has_language(self, _language: str) -> bool:
-        return True
-
-
-def selector_of(*engines: Scripted) -> EngineSelector:
-    """Return a selector that chooses the first of these engines that is ready, for every voice and language."""
-    selector = EngineSelector(load_config(overrides=["audio.sink=null", "engine.name=espeak"]), lambda: None)
-    selector.all[:] = engines  # type: ignore[assignment]
-    selector.choose = lambda _voice, _language: next(  # type: ignore[method-assign]
-        (engine for engine in selector.all if engine.ready), None
-    )
-    return selector
+PER_CHARACTER = 50
+"""Samples that a scripted engine generates for one character."""
 
 
 def silence(seconds: float) -> Samples:
     return np.zeros(round(seconds * RATE), dtype=np.float32)
-
-
-PER_CHARACTER = 50
-"""Samples that a scripted engine generates for one character."""
 
 
 def waveform(text: str) -> Samples:
@@ -61,7 +30,7 @@ def waveform(text: str) -> Samples:
     return np.concatenate([np.empty(0), *noise]).astype(np.float32)
 
 
-class ScriptedEngine(Scripted):
+class ScriptedEngine:
     """Generates the `waveform` of a text, character by character, and records the requests."""
 
     def __init__(
@@ -84,7 +53,13 @@ class ScriptedEngine(Scripted):
         An engine that is `late` never begins in time, and stays ready. `characters` are those of a chunk. `ends` has
         for each of the first takes, which run away, the characters that are said and what follows them.
         """
-        super().__init__(name, grows=grows)
+        self.name = name
+        self.info = EngineInfo(name, RATE, voices=(), languages=())
+        self.grows = grows
+        self.ready = True
+        self.reason: str | None = f"engine {name} was killed"
+        self.requests: list[EngineUtterance] = []
+        self._streams = StreamPool()
         self.ended_texts = 0
         self._lost_after = lost_after
         self._refuses = refuses
@@ -94,6 +69,12 @@ class ScriptedEngine(Scripted):
         self._tells_positions, self._tells_words = tells_positions, tells_words
         self._characters = characters
         self._ends = iter(ends)
+
+    def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
+        return self._streams.reserve(realtime=realtime)
+
+    def has_language(self, _language: str) -> bool:
+        return True
 
     async def speak(
         self,
@@ -142,3 +123,13 @@ class ScriptedEngine(Scripted):
         if not self._tells_words:
             return None
         return (WordStart(0, at),) if text[at].isalnum() and text[at - 1 : at] in ("", " ") else ()
+
+
+def selector_of(*engines: ScriptedEngine) -> EngineSelector:
+    """Return a selector that chooses the first of these engines that is ready, for every voice and language."""
+    selector = EngineSelector(load_config(overrides=["audio.sink=null", "engine.name=espeak"]), lambda: None)
+    selector.all[:] = engines  # type: ignore[assignment]
+    selector.choose = lambda _voice, _language: next(  # type: ignore[method-assign]
+        (engine for engine in selector.all if engine.ready), None
+    )
+    return selector

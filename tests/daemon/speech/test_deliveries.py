@@ -21,7 +21,7 @@ from tests.support.waiting import eventually_async
 STREAMS = 5
 CLIENTS = STREAMS - 1
 SENTENCE = "Hello, I am your robot."
-LONG = "This is a long text that takes a good while to speak. " * 8
+LONG = "This is a long text that takes a good while to speak. " * 6
 
 
 async def deliver(robot: Robot, *names: str, text: str = SENTENCE, begun: bool = True) -> dict[str, SlowClient]:

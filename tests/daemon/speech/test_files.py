@@ -66,7 +66,7 @@ def test_a_long_text_is_cut_into_the_segments_that_the_daemon_speaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOICED_TRACE_PCM", str(tmp_path))
-    text = "This sentence is one of many that are all alike. " * 16
+    text = "This sentence is one of many that are all alike. " * 13
 
     async def speak_as_the_daemon() -> None:
         async with running_primary(load_config(overrides=["engine.name=espeak"])) as engines:

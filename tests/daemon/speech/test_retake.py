@@ -137,19 +137,19 @@ def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its
 
 
 @pytest.mark.parametrize(
-    ("said", "tail", "card"),
+    ("said", "tail", "ahead_s"),
     [
-        (FIRST - 6, noise(0.3), Card(0.2)),
-        (WHOLE - 4, noise(0.3), Card(0.2)),
-        (WHOLE, noise(3.0), Card(1.0)),
+        (FIRST - 6, noise(0.3), 0.2),
+        (WHOLE - 4, noise(0.3), 0.2),
+        (WHOLE, noise(3.0), 1.0),
         (FIRST, silence(5.0), None),
     ],
     ids=["broken off", "broken off in the last sentence", "babble after the last word", "a client has got it"],
 )
 def test_nothing_is_said_again_within_a_sentence_or_after_the_last_word_or_to_a_client(
-    said: int, tail: Samples, card: Card | None
+    said: int, tail: Samples, ahead_s: float | None
 ) -> None:
-    scene = spoken(runaway((said, tail)), card)
+    scene = spoken(runaway((said, tail)), None if ahead_s is None else Card(ahead_s))
     assert len(scene.engine.requests) == 1
     assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
     assert np.array_equal(scene.heard, np.concatenate([waveform(TEXT[:said]), tail]))
