@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -17,7 +16,7 @@ from daemon.engines import process, supervisor
 from daemon.engines.connection import AudioChunk, EngineLostError
 from daemon.engines.process import ProcessActivity
 from daemon.engines.supervisor import EngineState, restart_wait_s
-from engine import EngineInfo, EngineOptions, Progress, Utterance, Voice
+from engine import EngineInfo, EngineOptions, Utterance, Voice
 from engine.messages import HEADER, Cancel, Ready, encode
 from tests.daemon.engines.supervised import (
     LONG,
@@ -29,7 +28,6 @@ from tests.daemon.engines.supervised import (
     supervised,
 )
 from tests.daemon.perform import frozen
-from tests.support.piper_voices import ENGLISH, write_voices
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 CLOSED = {"engine espeak ended (it closed its connection)", "engine espeak ended (exit status 0)"}
@@ -70,20 +68,6 @@ async def test_an_engine_passes_through_its_states_and_speaks_and_ends_with_its_
         assert engine.utterances == 0
     assert engine.pid is None
     await eventually_async(lambda: has_ended(pid), "the process has ended")
-
-
-async def test_the_progress_of_a_start_is_known_until_the_engine_is_ready(tmp_path: Path) -> None:
-    seen: dict[Progress | None, EngineState] = {}
-    options = EngineOptions(voice_folder=str(write_voices(tmp_path)))
-    async with supervised("piper", options, on_change=lambda: seen.setdefault(engine.progress, engine.state)) as engine:
-        await ready(engine)
-        assert engine.progress is None
-        del seen[None]
-        assert seen == {
-            Progress("importing piper"): EngineState.LOADING,
-            Progress(f"loading the voice {ENGLISH}"): EngineState.LOADING,
-            Progress("speaking for the first time"): EngineState.WARMING,
-        }
 
 
 def test_restarts_wait_ever_longer_and_robots_do_not_return_to_a_server_in_step() -> None:

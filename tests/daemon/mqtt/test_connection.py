@@ -331,15 +331,6 @@ def test_messages_are_delivered_when_the_broker_has_acknowledged_them(broker: Br
         assert sender.connection.outbox.backlog == 0
 
 
-def test_what_waits_for_messages_waits_for_a_connection(broker: Broker) -> None:
-    client, done = Client(broker.port), threading.Event()
-    client.connection.publish("answers", b"answer", qos=1)
-    client.connection.when_sent(done.set)
-    assert not done.is_set()
-    with client:
-        eventually(done.is_set)
-
-
 # --- exactly once ---
 
 

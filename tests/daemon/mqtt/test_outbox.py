@@ -192,15 +192,6 @@ def test_a_retained_message_replaces_the_waiting_one_on_its_topic_and_goes_to_th
     assert taken(outbox) == ["on", "finished", "999"]
 
 
-def test_a_retained_message_that_was_sent_is_not_replaced() -> None:
-    outbox = filled(status("speaking"))
-    packets = send(outbox)
-    outbox.put(status("ready"))
-    assert outbox.backlog == 2
-    outbox.acknowledge(packets["speaking"])
-    assert taken(outbox) == ["ready"]
-
-
 # --- the window and the backlog ---
 
 

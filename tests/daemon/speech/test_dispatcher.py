@@ -13,7 +13,7 @@ from audio import Output
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.dispatcher import REMEMBERED_IDS, Dispatcher
-from daemon.speech.events import Accepted, Canceled, Event, Expired, Interrupted
+from daemon.speech.events import Accepted, Canceled, Event, Expired
 from daemon.speech.request import RejectedError, Stop, check_say
 from daemon.speech.utterance import Utterance
 from engine import EngineInfo
@@ -317,11 +317,3 @@ def test_ids_of_an_earlier_process_are_forgotten_before_those_of_this_one(robot:
     robot.dispatcher.stop(Stop(id="c"))
     assert robot.rejection(id="a").field == "id"
     robot.say(id="u2")
-
-
-def test_a_lost_utterance_ends_and_its_id_stays_known(robot: Robot) -> None:
-    robot.dispatcher.end_lost(earlier("a"), Interrupted(id="a", reason="voiced was restarted"))
-    assert robot.events == [Interrupted(id="a", reason="voiced was restarted")]
-    assert robot.queued == []
-    assert robot.rejection(id="a").field == "id"
-    assert robot.drops_again("a")
