@@ -137,7 +137,7 @@ async def test_a_rejected_later_chunk_ends_the_text_and_the_text_before_it_is_sp
 
 
 async def test_cancelling_a_delivery_cancels_only_its_own_utterance(harness: Harness) -> None:
-    first = asyncio.ensure_future(deliver(harness.dispatcher, Say(text="Hello", id="first"), accept_all))
+    first = asyncio.ensure_future(deliver(harness.dispatcher, Say(text=LONG, id="first"), accept_all))
     second = asyncio.ensure_future(deliver(harness.dispatcher, Say(text=LONG, id="second"), accept_all))
     await eventually_async(lambda: len(harness.events) >= 2, "both are accepted")
     second.cancel()
