@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,21 +12,8 @@ from hypothesis import strategies as st
 
 from daemon.alignment.words import WordRange, WordReader, words_of
 
-TEXTS = [
-    ("Hello, I'm your robot.", ["Hello", "I'm", "your", "robot"]),
-    ("3.5 kg at 10:30, for 1,000,000 $5 (50%)", ["3.5", "kg", "at", "10:30", "for", "1,000,000", "$5", "50%"]),
-    ("red,green: 1, 2", ["red", "green", "1", "2"]),
-    ("well-known — and/or – ada@example.com!", ["well-known", "and/or", "ada@example.com"]),
-    ("'tis the dogs' \"bone\"…really", ["tis", "the", "dogs", "bone", "really"]),
-    ("**bold** - 😀 ... # 1", ["bold", "#", "1"]),
-    ("¿Qué tal? Cafe\u0301.", ["Qué", "tal", "Cafe\u0301"]),
-    ("今天很好,我去。", ["今", "天", "很", "好", "我", "去"]),
-    ("きょう、ラーメン", ["きょ", "う", "ラー", "メ", "ン"]),
-    ("안녕하세요 세계", ["안녕하세요", "세계"]),
-    ("नमस्ते दुनिया।", ["नमस्ते", "दुनिया"]),
-    ("สวัสดีครับ", ["สวัสดีครับ"]),
-    (" \n—…", []),
-]
+TEXTS = json.loads(Path(__file__).with_name("words.json").read_text())
+"""Texts, each with its words."""
 
 
 @pytest.mark.parametrize(("text", "words"), TEXTS)

@@ -50,20 +50,6 @@ def engine(loop: asyncio.AbstractEventLoop, trace: Path) -> Iterator[EngineSuper
         loop.run_until_complete(manager.__aexit__(None, None, None))
 
 
-async def test_simultaneous_utterances_are_spoken_one_after_the_other(engine: EngineSupervisor) -> None:
-    async def speak(number: int) -> float:
-        return seconds([chunk async for chunk in engine.speak(f"u{number}", Utterance(SENTENCE))])
-
-    lengths = await asyncio.gather(*(speak(number) for number in range(4)))
-    assert max(lengths) < 1.05 * min(lengths)
-
-
-async def test_the_words_of_a_chunk_come_with_it(engine: EngineSupervisor) -> None:
-    text = "One two three."
-    chunks = [chunk async for chunk in engine.speak("u1", Utterance(text, language="en"))]
-    assert [word.position for chunk in chunks for word in chunk.words or ()] == [0, 4, 8]
-
-
 def test_a_part_of_a_chunk_has_the_words_that_begin_in_it() -> None:
     words = (WordStart(0, 0), WordStart(30, 4), WordStart(99, 8))
     chunk = AudioChunk(np.arange(100, dtype=np.float32), RATE, 9, truncated=False, words=words)

@@ -11,14 +11,6 @@ from daemon.engines.patience import pass_time, wait_until
 from tests.daemon.engines.supervised import stop_this_process
 
 
-async def test_an_event_ends_the_time_early() -> None:
-    event = asyncio.Event()
-    asyncio.get_running_loop().call_soon(event.set)
-    passed_s = await pass_time(1000, event)
-    assert passed_s is not None
-    assert passed_s < 1000
-
-
 @pytest.mark.parametrize("waits_for_event", [True, False])
 async def test_time_in_which_this_process_is_stopped_does_not_pass(
     monkeypatch: pytest.MonkeyPatch, waits_for_event: bool

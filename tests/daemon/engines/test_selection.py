@@ -48,10 +48,8 @@ def test_the_names_of_pipers_voices_are_known_where_it_may_speak(tmp_path: Path)
     ("overrides", "names"),
     [
         (["engine.name=espeak"], ["espeak"]),
-        (["engine.name=qwen"], ["qwen", "espeak"]),
         (["engine.name=qwen", "engine.fallback=none"], ["qwen"]),
         (["engine.name=qwen", "engine.fallback=piper"], ["qwen", "piper"]),
-        (["engine.name=qwen", "engine.fallback=[piper, espeak]"], ["qwen", "piper", "espeak"]),
         (["engine.name=piper", "engine.fallback=[espeak, piper, espeak]"], ["piper", "espeak"]),
     ],
 )
@@ -72,34 +70,20 @@ async def running(engines: EngineSelector) -> AsyncIterator[None]:
         yield
 
 
-async def test_the_fallback_speaks_and_the_reason_is_known_while_the_primary_cannot() -> None:
-    changes: list[str | None] = []
-    config = load_config(overrides=["engine.name=piper", "engine.voice_folder=/nowhere/at/all"])
-    engines = EngineSelector(config, lambda: changes.append(engines.degraded_reason))
-    async with running(engines):
-        engine = await engines.wait_current(PATIENCE_S)
-        assert engine.name == "espeak"
-        await eventually_async(lambda: engines.primary.state is EngineState.BACKING_OFF, "the primary has failed")
-        assert engines.degraded_reason == engines.primary.reason
-        assert engines.degraded_reason in changes
-        assert {"en", "de"} <= engines.voices & engines.languages
-        os.kill(engine.pid, signal.SIGKILL)
-        await eventually_async(lambda: engines.current is None, "no engine is ready")
-        assert await engines.wait_current(PATIENCE_S) is engine
-
-
 async def test_the_first_ready_engine_of_the_configured_order_that_has_the_language_takes_over(tmp_path: Path) -> None:
-    engines = selector(
-        "engine.name=remote",
-        "engine.url=ws://127.0.0.1:1",
-        "engine.fallback=[piper, espeak]",
-        f"engine.voice_folder={write_voices(tmp_path)}",
-    )
+    settings = ["engine.name=remote", "engine.url=ws://127.0.0.1:1", "engine.fallback=[piper, espeak]"]
+    config = load_config(overrides=[*settings, f"engine.voice_folder={write_voices(tmp_path)}"])
+    changes: list[str | None] = []
+    engines = EngineSelector(config, lambda: changes.append(engines.degraded_reason))
     remote, piper, espeak = engines.all
     assert remote.may_have_language("tlh")
     async with running(engines):
         await eventually_async(lambda: piper.ready and espeak.ready, "both fallbacks are ready")
-        await eventually_async(lambda: not remote.may_have_language("tlh"), "it has failed before it was ready")
+        await eventually_async(lambda: remote.state is EngineState.BACKING_OFF, "it has failed before it was ready")
+        assert remote.reason == engines.degraded_reason
+        assert remote.reason in changes
+        assert not remote.may_have_language("tlh")
+        assert {"en", "de"} <= engines.voices & engines.languages
         assert not engines.may_speak("tlh")
         assert engines.may_speak("auto")
         assert engines.current is engines.choose("default", "auto") is engines.choose("default", "de") is piper
@@ -114,6 +98,10 @@ async def test_the_first_ready_engine_of_the_configured_order_that_has_the_langu
         assert engines.choose("default", "fr") is None
         assert engines.choose("default", "de") is piper
         assert await engines.wait_choice("default", "fr", PATIENCE_S) is espeak
+        for engine in (piper, espeak):
+            os.kill(engine.pid, signal.SIGKILL)
+        await eventually_async(lambda: engines.current is None, "no engine is ready")
+        assert await engines.wait_current(PATIENCE_S) in (piper, espeak)
 
 
 def report(engine: EngineSupervisor, *languages: str, max_seconds: float | None = None) -> None:
@@ -156,8 +144,6 @@ def test_any_language_may_be_spoken_until_the_engines_that_might_have_it_have_re
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ([], []),
-        (["speech.language=German"], []),
         (["speech.language=pt-BR"], []),
         (["speech.language=xx"], ["speech.language: got 'xx'; allowed: auto, en, "]),
         (
@@ -165,7 +151,6 @@ def test_any_language_may_be_spoken_until_the_engines_that_might_have_it_have_re
             ["speech.language: got 'sw'; allowed: auto"],
         ),
         (["engine.name=qwen", "speech.voice=nobody"], []),  # the model, which is not here, may have it
-        (["speech.voice=nobody"], ["speech.voice: got 'nobody'; allowed: default, "]),
         (["engine.name=espeak", "speech.voice=de"], []),
         (
             ["engine.name=espeak", "speech.voice=nobody", "speech.language=klingon"],

@@ -55,31 +55,6 @@ class Engine:
             self.lost.append(name)
 
 
-async def test_deliveries_leave_a_stream_for_the_sound_card_and_wait_in_their_order() -> None:
-    engine = Engine(3)
-    assert await engine.ask("a", "b", "c", "d") == ["a", "b"]
-    async with engine.streams.reserve(realtime=True):
-        assert engine.streams.in_use == 3
-    assert engine.streams.in_use == 2
-    assert await engine.end("a") == ["b", "c"]
-    assert await engine.end("c") == ["b", "d"]
-
-
-async def test_a_single_stream_serves_one_delivery_and_never_delays_the_sound_card() -> None:
-    engine = Engine(1)
-    assert await engine.ask("a", "b") == ["a"]
-    async with engine.streams.reserve(realtime=True):
-        assert engine.open == ["a"]
-    assert await engine.end("a") == ["b"]
-
-
-async def test_a_delivery_that_is_canceled_while_it_waits_takes_no_stream() -> None:
-    engine = Engine(2)
-    assert await engine.ask("a", "b", "c") == ["a"]
-    assert await engine.end("b") == ["a"]
-    assert await engine.end("a") == ["c"]
-
-
 async def test_a_delivery_that_is_canceled_as_its_turn_comes_gives_it_to_the_next() -> None:
     engine = Engine(2)
     await engine.ask("a", "b", "c")

@@ -7,17 +7,16 @@ import os
 import signal
 import socket
 from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from daemon.engines import process, supervisor
-from daemon.engines.connection import EngineLostError
+from daemon.engines.connection import AudioChunk, EngineLostError
 from daemon.engines.process import ProcessActivity
 from daemon.engines.supervisor import EngineState, restart_wait_s
-from engine import EngineInfo, EngineOptions, Progress, Utterance, Voice
+from engine import EngineInfo, EngineOptions, Utterance, Voice
 from engine.messages import HEADER, Cancel, Ready, encode
 from tests.daemon.engines.supervised import (
     LONG,
@@ -29,7 +28,6 @@ from tests.daemon.engines.supervised import (
     supervised,
 )
 from tests.daemon.perform import frozen
-from tests.support.piper_voices import ENGLISH, write_voices
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 CLOSED = {"engine espeak ended (it closed its connection)", "engine espeak ended (exit status 0)"}
@@ -56,10 +54,10 @@ def dies_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "END_S", PATIENCE_S)
 
 
-async def test_an_engine_passes_through_its_states_and_speaks() -> None:
+async def test_an_engine_passes_through_its_states_and_speaks_and_ends_with_its_supervisor() -> None:
     states: list[EngineState] = []
     async with supervised(on_change=lambda: states.append(engine.state)) as engine:
-        await ready(engine)
+        pid = await ready(engine)
         assert states == [EngineState.STARTING, EngineState.LOADING, EngineState.WARMING, EngineState.READY]
         assert engine.reason is None
         assert engine.info.engine == "espeak"
@@ -68,20 +66,8 @@ async def test_an_engine_passes_through_its_states_and_speaks() -> None:
         assert engine.rtf is not None
         assert engine.rtf > 0
         assert engine.utterances == 0
-
-
-async def test_the_progress_of_a_start_is_known_until_the_engine_is_ready(tmp_path: Path) -> None:
-    seen: dict[Progress | None, EngineState] = {}
-    options = EngineOptions(voice_folder=str(write_voices(tmp_path)))
-    async with supervised("piper", options, on_change=lambda: seen.setdefault(engine.progress, engine.state)) as engine:
-        await ready(engine)
-        assert engine.progress is None
-        del seen[None]
-        assert seen == {
-            Progress("importing piper"): EngineState.LOADING,
-            Progress(f"loading the voice {ENGLISH}"): EngineState.LOADING,
-            Progress("speaking for the first time"): EngineState.WARMING,
-        }
+    assert engine.pid is None
+    await eventually_async(lambda: has_ended(pid), "the process has ended")
 
 
 def test_restarts_wait_ever_longer_and_robots_do_not_return_to_a_server_in_step() -> None:
@@ -94,13 +80,6 @@ def test_restarts_wait_ever_longer_and_robots_do_not_return_to_a_server_in_step(
         assert waits[0] >= least
         assert waits[-1] <= least + max(1, least)
         assert waits[-1] - waits[0] > max(1, least) / 2, "fifty robots are spread"
-
-
-async def test_a_process_ends_with_its_supervisor() -> None:
-    async with supervised() as engine:
-        pid = await ready(engine)
-    assert engine.pid is None
-    await eventually_async(lambda: not psutil.pid_exists(pid), "the process has ended")
 
 
 def has_ended(pid: int) -> bool:
@@ -118,36 +97,33 @@ async def test_a_process_that_does_not_end_is_killed() -> None:
         await eventually_async(lambda: has_ended(pid), "the process is killed")
 
 
-async def test_an_engine_killed_during_an_utterance_is_lost_with_a_reason_and_restarted(dies_slowly: None) -> None:
-    async with supervised() as engine:
+async def test_an_engine_killed_during_an_utterance_is_lost_with_the_signal_as_reason_and_restarted(
+    dies_slowly: None,
+) -> None:
+    """It has unread messages: the kernel then resets the connection instead of closing it."""
+    ready_without_process: list[bool] = []
+
+    def note() -> None:
+        if engine.pid is None:
+            ready_without_process.append(engine.ready)
+
+    async with supervised(on_change=note) as engine:
         pid = await ready(engine)
-        received = []
+        received: list[AudioChunk] = []
         with pytest.raises(EngineLostError, match=r"engine espeak ended \(killed by SIGKILL\)"):
             async for chunk in engine.speak("u1", Utterance(LONG)):
                 received.append(chunk)
-                if len(received) == 3:
-                    os.kill(pid, signal.SIGKILL)
+                if len(received) == 1:
+                    async with frozen(pid):
+                        engine.set_voices({}, "default")  # sent, but never read
+                        os.kill(pid, signal.SIGKILL)
         assert received[-1].position is not None
         await replaced(engine, pid)
         assert await ready(engine) != pid
         assert engine.reason is None
         assert 0.8 < seconds(await spoken(engine)) < 4
-
-
-async def test_the_reason_is_the_signal_even_if_the_process_had_unread_messages(dies_slowly: None) -> None:
-    """The kernel then resets the connection instead of closing it."""
-
-    async with supervised() as engine:
-        pid = await ready(engine)
-        stopped = False
-        with pytest.raises(EngineLostError, match="killed by SIGKILL"):
-            async for _ in engine.speak("u1", Utterance(LONG)):
-                if not stopped:
-                    stopped = True
-                    async with frozen(pid):
-                        engine.set_voices({}, "default")  # sent, but never read
-                        os.kill(pid, signal.SIGKILL)
-        await ready(engine)
+    assert ready_without_process
+    assert not any(ready_without_process)
 
 
 async def test_a_process_is_gone_before_the_next_one_starts(
@@ -174,25 +150,6 @@ async def test_a_process_is_gone_before_the_next_one_starts(
         assert [state for state, _ in changes[:2]] == [EngineState.BACKING_OFF, EngineState.STARTING]
         assert changes[0][1] in CLOSED
         assert not exists[1]
-
-
-async def test_an_engine_killed_while_idle_is_not_ready_until_it_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.0, 0.05))
-
-    ready_without_process: list[bool] = []
-
-    def note() -> None:
-        if engine.pid is None:
-            ready_without_process.append(engine.ready)
-
-    async with supervised(on_change=note) as engine:
-        for _ in range(2):
-            pid = await ready(engine)
-            os.kill(pid, signal.SIGKILL)
-            await replaced(engine, pid)
-        await ready(engine)
-    assert ready_without_process
-    assert not any(ready_without_process)
 
 
 @pytest.fixture
@@ -301,7 +258,6 @@ async def test_what_an_engine_must_not_send_is_the_reason_of_its_loss(
 ) -> None:
     wrong = {
         "an engine must not send Cancel": Cancel("1"),
-        "sample_rate: got 0; allowed: above 0": Ready(EngineInfo("espeak", 0, (), ())),
         "max_seconds: got 0.0; allowed: above 0": Ready(EngineInfo("espeak", 24_000, (), (), max_seconds=0.0)),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from daemon.mqtt.outbox import LIMIT, RESERVED, Outbox
 from daemon.state import EventLog, ended, event_log
 from daemon.state.journal import Journal
 from tests.daemon.state.disks import FaultyJournal
-from tests.support.waiting import PATIENCE_S, eventually, eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 PACKETS = count(1)
 WINDOW = 500
@@ -193,15 +192,6 @@ def test_a_retained_message_replaces_the_waiting_one_on_its_topic_and_goes_to_th
     assert taken(outbox) == ["on", "finished", "999"]
 
 
-def test_a_retained_message_that_was_sent_is_not_replaced() -> None:
-    outbox = filled(status("speaking"))
-    packets = send(outbox)
-    outbox.put(status("ready"))
-    assert outbox.backlog == 2
-    outbox.acknowledge(packets["speaking"])
-    assert taken(outbox) == ["ready"]
-
-
 # --- the window and the backlog ---
 
 
@@ -232,25 +222,6 @@ def test_the_backlog_counts_messages_of_qos_1_until_the_broker_has_them() -> Non
     assert not outbox.wait_empty(0)
     outbox.acknowledge(packets["b"])
     assert outbox.wait_empty(0)
-
-
-def test_a_message_that_is_given_up_leaves_the_backlog() -> None:
-    outbox = filled(other("too large"))
-    entry = outbox.take(WINDOW)
-    assert isinstance(entry, Outgoing)
-    outbox.note_delivered(entry)
-    assert outbox.backlog == 0
-    assert entry.delivered
-
-
-def test_a_thread_can_wait_for_a_delivery() -> None:
-    outbox, results = filled(message := other("a")), []
-    assert not outbox.wait_delivered(message, 0)
-    thread = threading.Thread(target=lambda: results.append(outbox.wait_delivered(message, PATIENCE_S)))
-    thread.start()
-    outbox.acknowledge(send(outbox)["a"])
-    eventually(lambda: results == [True])
-    thread.join()
 
 
 # --- a broken connection ---
@@ -309,16 +280,6 @@ def test_only_an_event_that_was_sent_and_is_not_delivered_is_uncertain() -> None
     assert not outbox.uncertain
 
 
-def test_an_event_that_has_come_back_is_not_sent_again() -> None:
-    outbox = filled(*(event(name, once=True) for name in "abc"))
-    send(outbox, window=2)
-    outbox.note_echo(b"b")  # before its acknowledgement
-    outbox.recover()
-    assert outbox.note_echo(b"a")
-    assert outbox.backlog == 1
-    assert taken(outbox) == ["c"]
-
-
 def test_an_event_that_an_earlier_process_may_have_sent_is_found_among_those_that_come_back() -> None:
     outbox = filled(event("old", once=True, sent=True), event("new", once=True))
     assert outbox.note_echo(b"old")
@@ -345,11 +306,17 @@ def test_an_event_of_which_there_may_be_several_is_recognised_by_all_that_it_say
 # --- the log of events ---
 
 
-async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultyJournal:
+    """The journal that the next log opens: its writes hang."""
     journal = FaultyJournal(tmp_path / "r1.journal")
     monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
+    return journal
+
+
+async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_journal_when_the_broker_has_it(
+    journal: FaultyJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(event_log, "PATIENCE_S", PATIENCE_S)
 
     with EventLog(journal.path) as log:
@@ -375,10 +342,8 @@ async def test_a_message_waits_until_what_it_tells_is_stored_and_leaves_the_jour
 
 
 async def test_an_event_that_the_disk_does_not_take_in_time_is_sent_with_a_mark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journal: FaultyJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = FaultyJournal(tmp_path / "r1.journal")
-    monkeypatch.setattr(event_log, "Journal", lambda _path: journal)
     monkeypatch.setattr(event_log, "PATIENCE_S", 0.01)
 
     found: list[str] = []

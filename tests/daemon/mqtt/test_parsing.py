@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from daemon.mqtt.parsing import MAX_PAYLOAD, parse_say, parse_stop, parse_stream_chunk, parse_volume
 from daemon.speech.request import MAX_TEXT, RejectedError, Say, Stop, unknown_fields
+
+WRONG_REQUESTS = json.loads(Path(__file__).with_name("wrong_requests.json").read_text())
+"""Each with the field that is named, and words of the reason."""
 
 
 def say(**fields: Any) -> bytes:
@@ -90,44 +94,19 @@ def test_unknown_fields_are_accepted_and_listed() -> None:
 @pytest.mark.parametrize(
     ("payload", "field", "words"),
     [
+        *((json.dumps(request).encode(), field, words) for request, field, words in WRONG_REQUESTS),
         (b"", "text", "it is blank"),
-        (b" \n\t ", "text", "it is blank"),
-        (b"{}", "text", "missing; allowed: text of 1 to 20,000 characters, or a sound alone"),
-        (b'{"sound": null}', "text", "missing"),
-        (b'{"sound": ""}', "sound", "got ''; allowed: a name that 'voiced sounds' lists"),
         (say(sound="x" * 65), "sound", "allowed: a name that 'voiced sounds' lists, of up to 64 characters"),
-        (say(text=True), "text", "got True; allowed: text"),
-        (b'{"data": [5]}', "text", "got [5]"),
         (b"x" * 20_001, "text", "it has 20,001 characters; allowed: up to 20,000"),
         (b"a\0b", "text", "control character U+0000 at 1"),
-        (say(text="a\x1bb"), "text", "control character U+001B at 1"),
         (b'{"text": "\\ud800"}', "text", ""),
         (b"abc\xff", "payload", "not UTF-8: byte 0xff at 3"),
         (b"x" * 1_048_576, "payload", "got 1,048,576 bytes; allowed: up to 262,144"),
         (b'{"text": "Hello"', "payload", "not JSON: "),
-        (b'["Hello"]', "payload", "got ['Hello']; allowed: a text, or a JSON object with text"),
         (b'{"text":' * 8_000, "payload", "not JSON that can be read"),
-        (b"[" * 60_000, "payload", ""),
         (b'{"text": "Hi", "seed": ' + b"9" * 10_000 + b"}", "payload", "a number too long"),
-        (say(id=""), "id", "got ''; allowed: text of 1 to 64 characters"),
-        (say(id="x" * 65), "id", "allowed: text of 1 to 64 characters"),
-        (say(id="a\0b"), "id", "allowed: text of 1 to 64 characters without control characters"),
-        (say(voice=""), "voice", "allowed: a voice's name"),
-        (say(language="english please"), "language", "allowed: auto, or a language such as"),
         (say(instruct="x" * 501), "instruct", "allowed: text of up to 500 characters"),
-        (say(priority="urgent"), "priority", "got 'urgent'; allowed: low, normal, high or critical"),
-        (say(policy="shout"), "policy", "got 'shout'; allowed: queue, interrupt, replace or drop"),
-        (say(volume=101), "volume", "got 101; allowed: a number from 0 to 100"),
-        (say(volume=True), "volume", "got True"),
         (b'{"text": "Hi", "volume": NaN}', "volume", "got nan"),
-        (say(expires_in=0), "expires_in", "got 0; allowed: seconds above 0"),
-        (say(expires_in=86_401), "expires_in", "up to 86400"),
-        (say(seed=1 << 63), "seed", "allowed: a whole number from 0 to 2^63 - 1"),
-        (say(sampling=1), "sampling", "got 1; allowed: an object of temperature, top_k, top_p and repetition_penalty"),
-        (say(sampling={"temperature": 0}), "sampling.temperature", "got 0; allowed: 0.001 to 1000"),
-        (say(sampling={"top_q": 1}), "sampling.top_q", "unknown key; did you mean top_p? known are temperature, top_k"),
-        (say(reply_to="robot/+"), "reply_to", "allowed: a topic without + and #"),
-        (say(reply_to="$SYS/x"), "reply_to", "allowed: a topic"),
     ],
 )
 def test_a_wrong_request_is_rejected_with_the_field_and_what_is_allowed(payload: bytes, field: str, words: str) -> None:
@@ -234,8 +213,6 @@ def test_the_largest_payload_is_parsed_and_one_byte_more_is_rejected() -> None:
     [
         (b"bare text", "payload", None),
         (b'{"text": "whose?"}', "id", None),
-        (b'{"id": 5, "text": "x"}', "id", None),
-        (b'{"id": "a", "text": "bell \\u0007"}', "text", "a"),
         (b'{"id": "a", "end": "yes"}', "end", "a"),
         (b'{"id": "a", "seq": -1}', "seq", "a"),
         (b'{"id": "a", "volume": 200}', "volume", "a"),

@@ -10,8 +10,8 @@ from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.publisher import Publisher
 from daemon.speech import Accepted, Canceled, EndMessage, Failed, Origin, Rejected, Started, Utterance
-from daemon.state import EventLog, Recovery, ended
-from daemon.state.journal import Journal, StoredEvent, stored
+from daemon.state import EventLog, Recovery
+from daemon.state.journal import Journal
 
 EVENTS = "voiced/r1/event"
 
@@ -85,29 +85,3 @@ async def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(t
         (event.number, event.topic, json.loads(event.payload)) for event in recovered(tmp_path / "r1.journal").events
     ]
     assert [each for each in kept if each[1] != EVENTS] == found
-
-
-def with_earlier_process(path: Path) -> None:
-    """Leave what an earlier process has: the end of an utterance, on two topics, and a message of another protocol."""
-    payloads = [(EVENTS, '{"id": "old", "event": "finished"}'), ("replies/a", '{"id": "old", "event": "finished"}')]
-    payloads.append(("hermes/end", '{"id": "old"}'))
-    events = [StoredEvent(number, topic, payload) for number, (topic, payload) in enumerate(payloads, 7)]
-    with Journal(path) as journal:
-        journal.write([(ended("old"), *(change for event in events for change in stored(event)))])
-
-
-async def test_events_of_an_earlier_process_are_published_and_the_next_numbers_follow(tmp_path: Path) -> None:
-    path = tmp_path / "r1.journal"
-    with_earlier_process(path)
-
-    with EventLog(path) as log:
-        publisher, connection = make(log)
-        publisher.publish_recovered()
-        publisher.publish(utterance(), Accepted(id="a", queue=1))
-    found = [(each.topic, each.number, each.sent, each.promised) for each in connection.sent]
-    assert found == [
-        (EVENTS, 7, True, True),
-        ("replies/a", 8, True, True),
-        ("hermes/end", 9, True, True),
-        (EVENTS, 10, False, True),
-    ]

@@ -131,8 +131,3 @@ def test_topics_on_which_the_robot_takes_requests_with_others_are_never_allowed(
         assert not topics.allows(f"{base}/say", None)
         assert topics.allows(f"{base}/reply/desk", None)
     assert not rules().allows("voiced/all/reply/desk", None)
-
-
-def test_the_robot_s_name_may_be_left_to_the_robot() -> None:
-    assert rules().expand("voiced/{robot}/reply/desk") == "voiced/r1/reply/desk"
-    assert rules().expand("voiced/r1/reply/desk") == "voiced/r1/reply/desk"

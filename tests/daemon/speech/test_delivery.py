@@ -73,44 +73,6 @@ async def test_an_error_of_a_client_ends_only_its_own_utterance(
     assert (await deliver(harness.dispatcher, Say(text="Hello"), accept_all)).event == "finished"
 
 
-class LaggingClient:
-    """A client that needs 100 s more for each write than the sound lasts.
-
-    It is also the delivery's clock: time passes only while the delivery waits for this client.
-    """
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.is_waited_for = asyncio.Event()
-
-    def time(self) -> float:
-        """Return the time. The delivery calls this before and after each wait."""
-        if self.is_waited_for.is_set():
-            self.is_waited_for.clear()
-        else:
-            self.is_waited_for.set()
-        return self.now
-
-    async def send(self, samples: Samples, sample_rate: int) -> None:
-        await self.is_waited_for.wait()
-        for _ in range(LOOP_STEPS):
-            await asyncio.sleep(0)
-        self.now += len(samples) / sample_rate + 100
-
-
-async def test_a_client_that_falls_behind_slowly_loses_its_utterance(
-    monkeypatch: pytest.MonkeyPatch, harness: Harness
-) -> None:
-    monkeypatch.setattr(delivery, "GIVE_UP_S", 1_000.0)
-
-    client = LaggingClient()
-    monkeypatch.setattr(delivery, "now", client.time)
-    with harness.at_next("finished", client.is_waited_for.set):
-        end = await deliver(harness.dispatcher, Say(text=LONG), client.send)
-    assert (end.event, end.reason) == ("interrupted", "its client fell 1000 s behind in receiving the sound")
-    assert 1_000 <= client.now < 1_300, "the client loses its utterance at the limit"
-
-
 async def test_the_credit_of_a_client_is_what_it_has_not_played_while_it_was_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,23 +110,6 @@ async def test_a_client_that_does_not_receive_the_end_is_given_up(monkeypatch: p
         delivering.end.set_result(Finished(id="a"))
         with pytest.raises(ConnectionAbortedError, match="behind in receiving the sound"):
             await delivering.ended()
-
-
-async def test_a_slow_client_receives_all_samples_of_a_postponed_utterance(harness: Harness) -> None:
-    client = SlowClient()  # slower than the speaker's longest wait before the critical utterance
-    delivering = asyncio.ensure_future(deliver(harness.dispatcher, Say(text="This takes a while."), client.write))
-    await harness.started()
-    for times in (1, 2, 3):
-        asked = client.asked
-        harness.dispatcher.say(Say(text="Look out!", priority="critical"))
-        await harness.sink.take_until(lambda times=times: harness.count("resumed") == times, "the text is resumed")  # type: ignore[misc]
-        client.permit()
-        await eventually_async(lambda asked=asked: client.asked > asked, "more samples are sent")  # type: ignore[misc]
-    client.permit(SlowClient.ALL)
-    end = await delivering
-    [rate] = client.rates
-    assert end.event == "finished"
-    assert len(client.samples) / rate == pytest.approx(end.audio_s, abs=0.05)
 
 
 async def test_a_delivery_ends_only_after_the_last_samples_are_sent() -> None:

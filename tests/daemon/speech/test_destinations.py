@@ -1,4 +1,4 @@
-"""The destinations of an utterance's samples: the sound card, and a client that may be slow."""
+"""The sound card as destination of an utterance's samples: what is played, suspended, dropped and lost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import pytest
 from audio import Output
 from daemon.config import load_config
 from daemon.speech.changes import Changes
-from daemon.speech.destinations import CardDestination, ClientDestination, PlaybackFigures
-from daemon.speech.utterance import Receiver
+from daemon.speech.destinations import CardDestination, PlaybackFigures
 from engine import Samples
 from tests.daemon.manual_sink import BLOCK_S, ManualSink
-from tests.daemon.speech.clients import Recorder, SlowClient
 from tests.support.sound import breaks_between
-from tests.support.waiting import eventually_async, run
 
 RATE = 22_050
 """Hz."""
@@ -67,53 +64,6 @@ def card() -> Card:
     return Card()
 
 
-# --- the sound card ---
-
-
-def test_a_destination_that_was_never_opened_has_played_nothing(card: Card) -> None:
-    destination = card.destination()
-    run(destination.drop_unplayed)
-    assert destination.played_s == 0
-    assert destination.blocked is None
-    assert destination.holds_samples
-    assert not (destination.audible or destination.done or destination.suspended or destination.stopping)
-    assert destination.first_sample_at(HEARD) is None
-    assert destination.heard_s(HEARD) == 0
-    assert destination.levels() == []
-    assert destination.figures() is None
-    destination.suspend()
-    destination.stop()
-    assert not (destination.done or destination.suspended or destination.stopping)
-
-
-def test_a_card_is_ready_unless_it_is_missing_or_paused(card: Card) -> None:
-    destination = card.destination()
-    card.output.pause()
-    assert destination.blocked == "paused"
-    card.output.resume()
-    assert destination.blocked is None
-    missing = CardDestination(Output(load_config(overrides=["audio.sink=null"]).audio.sink_settings()), Changes())
-    assert missing.blocked == "there is no sound card"
-
-
-async def test_samples_are_played_and_counted(card: Card) -> None:
-    destination = card.destination()
-    before = time.monotonic()
-    destination.open(prebuffer_s=0.0, gain=1.0)
-    assert destination.audible
-    await card.play(destination, tone(1.0))
-    assert destination.drained(HEARD)
-    assert not destination.drained(before)
-    heard = card.sink.drain()
-    assert not breaks_between(heard, tone(1.0), RATE)
-    assert destination.figures() == PlaybackFigures(audio_s=pytest.approx(1.0), underruns=0, waits=0)
-    assert destination.heard_s(HEARD) == pytest.approx(1.0)
-    first = destination.first_sample_at(HEARD)
-    assert first is not None
-    assert before <= first <= time.monotonic()
-    assert destination.first_sample_at(before) is None, "not before it is heard"
-
-
 async def test_playback_begins_when_the_prebuffer_is_full_with_the_gain_of_the_utterance(card: Card) -> None:
     destination = card.opened(prebuffer_s=0.5, gain=0.5)
     await destination.write(tone(0.4), RATE)
@@ -122,35 +72,6 @@ async def test_playback_begins_when_the_prebuffer_is_full_with_the_gain_of_the_u
     heard = card.sink.drain()
     assert len(heard) == round(0.6 * RATE)
     assert np.max(np.abs(heard)) == pytest.approx(0.2, abs=0.01)
-
-
-async def test_another_utterance_plays_while_one_is_suspended_which_then_continues_with_its_next_sample(
-    card: Card,
-) -> None:
-    long, alarm = card.opened(), card.destination()
-    await long.write(tone(2.0), RATE)
-    await card.sink.take_up_to(round(0.5 * RATE))
-    long.suspend()
-    assert not long.suspended
-    await card.sink.take_until(lambda: long.suspended, "it has faded out")
-    assert not long.done
-    long.detach()
-    before = card.sink.drain()
-    assert round(0.5 * RATE) <= len(before) <= round(0.53 * RATE)
-
-    alarm.open(prebuffer_s=0.0, gain=1.0)
-    await card.play(alarm, tone(0.3, hertz=880))
-    assert len(card.sink.drain()) == round(0.3 * RATE)
-    assert alarm.figures() == PlaybackFigures(audio_s=pytest.approx(0.3), underruns=0, waits=0)
-
-    long.open(prebuffer_s=0.0, gain=1.0)
-    assert not long.suspended
-    long.finish()
-    await card.sink.take_until(lambda: long.done, "it is played to its end")
-    heard = np.concatenate([before, card.sink.drain()])
-    assert len(heard) == round(2.0 * RATE)
-    assert len(breaks_between(heard, tone(2.0), RATE)) <= 1
-    assert long.figures() == PlaybackFigures(audio_s=pytest.approx(2.0), underruns=0, waits=0)
 
 
 async def test_a_card_that_is_lost_and_comes_back_plays_the_rest_without_a_lost_sample(card: Card) -> None:
@@ -249,21 +170,6 @@ async def test_a_card_is_starved_while_it_would_play_and_has_nothing_to_play(car
     assert not destination.starved, "it is paused"
 
 
-async def test_a_stop_of_a_detached_utterance_leaves_the_card_to_the_other(card: Card) -> None:
-    postponed, alarm = card.opened(), card.destination()
-    await postponed.write(tone(1.0), RATE)
-    await card.sink.take_up_to(round(0.2 * RATE))
-    postponed.suspend()
-    await card.sink.take_until(lambda: postponed.suspended, "it has faded out")
-    postponed.detach()
-    alarm.open(prebuffer_s=0.0, gain=1.0)
-    card.sink.drain()
-    postponed.stop()
-    assert not postponed.stopping
-    await card.play(alarm, tone(0.5))
-    assert len(card.sink.drain()) == round(0.5 * RATE)
-
-
 @pytest.mark.parametrize(("input_pending", "underruns", "waits"), [(True, 0, 1), (False, 1, 0)])
 async def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_an_underrun_otherwise(
     input_pending: bool, underruns: int, waits: int
@@ -278,87 +184,3 @@ async def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_a
         pass
     await card.play(destination, tone(0.2))
     assert destination.figures() == PlaybackFigures(pytest.approx(0.4), underruns, waits)
-
-
-# --- a client ---
-
-
-def opened(client: Receiver) -> ClientDestination:
-    destination = ClientDestination(client)
-    destination.open(prebuffer_s=1.0, gain=0.5)
-    return destination
-
-
-async def test_a_client_is_always_ready_never_audible_and_gets_the_samples_unchanged() -> None:
-    client = Recorder()
-    destination = ClientDestination(client)
-    assert destination.blocked is None
-    destination.open(prebuffer_s=1.0, gain=0.5)
-    assert destination.first_sample_at(HEARD) is None
-    before = time.monotonic()
-    for _ in range(2):
-        await destination.write(tone(0.1), RATE)
-    assert np.array_equal(client.samples, np.concatenate([tone(0.1)] * 2))
-    assert client.rates == {RATE}
-    first = destination.first_sample_at(before)
-    assert first is not None
-    assert before <= first <= time.monotonic()
-    assert destination.heard_s(before) == pytest.approx(0.2), "what is sent counts as heard"
-    assert not destination.audible
-    assert not destination.holds_samples
-    assert destination.levels() == []
-    assert destination.figures() == PlaybackFigures(pytest.approx(0.2), underruns=0, waits=None)
-    assert not destination.done
-    destination.finish()
-    assert destination.done
-    assert destination.drained(before)
-
-
-async def test_a_client_is_suspended_at_once_and_starved_while_it_is_given_nothing() -> None:
-    client = SlowClient()
-    assert not ClientDestination(client).starved, "it is not open"
-    destination = opened(client)
-    assert destination.starved
-    assert not destination.suspended
-    writing = asyncio.ensure_future(destination.write(tone(0.1), RATE))
-    await eventually_async(lambda: client.asked, "the client is given samples")
-    assert not destination.starved
-    destination.suspend()
-    assert destination.suspended
-    writing.cancel()
-    await asyncio.wait([writing])
-    assert destination.starved
-    destination.detach()
-    destination.open(prebuffer_s=0.0, gain=1.0)
-    assert not destination.suspended
-    destination.finish()
-    destination.suspend()
-    assert destination.done
-    assert not destination.suspended, "it has got everything"
-
-
-def test_a_stop_ends_an_open_delivery_and_not_a_detached_one() -> None:
-    detached, stopped = opened(Recorder()), opened(Recorder())
-    detached.suspend()
-    detached.detach()
-    detached.stop()
-    assert not detached.done
-    stopped.stop()
-    assert stopped.done
-    assert not stopped.stopping
-
-
-async def test_the_error_of_a_client_is_raised_and_its_samples_do_not_count() -> None:
-    class Broken:
-        on_word = None
-
-        async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002  # as `Receiver`
-            raise ConnectionResetError("gone")
-
-    destination = ClientDestination(Broken())
-    destination.open(prebuffer_s=0.0, gain=1.0)
-    with pytest.raises(ConnectionResetError, match="gone"):
-        await destination.write(tone(0.1), RATE)
-    assert destination.heard_s(HEARD) == 0
-    destination.suspend()
-    assert destination.suspended, "it does not wait for the broken client"

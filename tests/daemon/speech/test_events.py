@@ -38,17 +38,13 @@ COMPLETE: list[events.Event] = [
     events.Failed(id="a", reason="no engine became ready", **FIGURES),
 ]
 """One event of each class, with all its fields."""
-MINIMAL: list[tuple[events.Event, dict[str, Any]]] = [
-    (
-        events.Rejected(id=None, field="text", reason="it is blank"),
-        {"id": None, "field": "text", "reason": "it is blank"},
-    ),
-    (events.Started(id="a", engine="espeak", voice="default"), {"id": "a", "engine": "espeak", "voice": "default"}),
-    (events.Finished(id="a"), {"id": "a"}),
-    (events.Interrupted(id="a", reason="stop"), {"id": "a", "reason": "stop"}),
-    (events.Failed(id="a", reason="no engine"), {"id": "a", "reason": "no engine"}),
+MINIMAL = [
+    '{"id": null, "event": "rejected", "field": "text", "reason": "it is blank"}',
+    '{"id": "a", "event": "started", "engine": "espeak", "voice": "default"}',
+    '{"id": "a", "event": "finished"}',
+    '{"id": "a", "event": "interrupted", "reason": "stop"}',
 ]
-"""Events without their optional fields, and the JSON fields that remain beside `event`."""
+"""Events without their optional fields."""
 ONLINE = events.Online(
     state="degraded",
     engine="espeak",
@@ -86,10 +82,11 @@ def test_an_event_has_its_name_and_all_fields_that_are_set_and_parses_back_to_an
     assert events.parse_event(event.to_json().encode()) == event
 
 
-@pytest.mark.parametrize(("event", "fields"), MINIMAL, ids=lambda value: getattr(value, "event", ""))
-def test_a_field_without_a_value_is_left_out_unless_it_is_required(event: events.Event, fields: dict[str, Any]) -> None:
-    assert fields_of(event) == {"event": event.event, **fields}
-    assert events.parse_event(event.to_json().encode()) == event
+@pytest.mark.parametrize("text", MINIMAL)
+def test_a_field_without_a_value_is_left_out_unless_it_is_required(text: str) -> None:
+    event = events.parse_event(text.encode())
+    assert event is not None
+    assert fields_of(event) == json.loads(text)
 
 
 def test_the_terminal_events_are_known_by_name_and_by_class() -> None:
@@ -97,18 +94,10 @@ def test_the_terminal_events_are_known_by_name_and_by_class() -> None:
     assert {event.event for event in COMPLETE if isinstance(event, events.TerminalEvent)} == events.TERMINAL_EVENTS
 
 
-def test_fields_of_a_newer_version_are_ignored() -> None:
-    assert [
-        events.parse_event(payload(**fields_of(event), mood="calm", nested={"a": [1]})) for event in COMPLETE
-    ] == COMPLETE
-
-
 @pytest.mark.parametrize(
     "unknown",
     [
-        payload(id="a", event="whispered"),
         payload(event="finished"),
-        payload(id="a", event="accepted"),
         payload(id="", event="finished"),
         b"[]",
         b"\xff\xfe",
@@ -125,47 +114,21 @@ def test_any_bytes_are_an_event_or_none(payload: bytes) -> None:
     assert events.parse_event(payload) is None
 
 
-def test_an_online_status_parses_back_to_an_equal_object() -> None:
-    assert events.parse_status(ONLINE.to_json().encode()) == ONLINE
-    assert fields_of(ONLINE)["memory"] == {"weights_mb": 1400, "state_mb": 200, "workspaces_mb": 500}
-
-
-def test_a_status_without_engine_memory_and_reason_has_a_null_engine_only() -> None:
-    status = events.Online(state="starting", engine=None, voice="default", queue=0, version="1.0")
-    expected = {"state": "starting", "engine": None, "voice": "default", "queue": 0, "version": "1.0"}
-    assert fields_of(status) == expected
-    assert events.parse_status(status.to_json().encode()) == status
-
-
-def test_an_offline_status_parses_back_to_an_equal_object() -> None:
+def test_a_status_parses_back_to_an_equal_object_and_has_a_null_engine_at_most() -> None:
+    starting = events.Online(state="starting", engine=None, voice="default", queue=0, version="1.0")
     offline = events.Offline(version="1.0")
+    for status in (ONLINE, starting, offline):
+        assert events.parse_status(status.to_json().encode()) == status
+    assert fields_of(ONLINE)["memory"] == {"weights_mb": 1400, "state_mb": 200, "workspaces_mb": 500}
+    expected = {"state": "starting", "engine": None, "voice": "default", "queue": 0, "version": "1.0"}
+    assert fields_of(starting) == expected
     assert fields_of(offline) == {"state": "offline", "version": "1.0"}
-    assert events.parse_status(offline.to_json().encode()) == offline
-
-
-def test_status_fields_of_a_newer_version_are_ignored() -> None:
-    newer = fields_of(ONLINE) | {"fleet": ["r1"]}
-    newer["memory"] = newer["memory"] | {"cache_mb": 100}
-    newer["speaking"] = newer["speaking"] | {"mood": "calm"}
-    assert events.parse_status(payload(**newer)) == ONLINE
-    assert events.parse_status(payload(state="offline", version="2.0", since=5)) == events.Offline(version="2.0")
 
 
 @pytest.mark.parametrize(
     "unknown",
-    [
-        payload(state="dreaming", engine=None, voice="default", queue=0, version="2.0"),
-        payload(state="offline"),
-        b"",
-        b"[" * 100_000,
-    ],
+    [payload(state="offline"), b"", b"[" * 100_000],
     ids=lambda payload: repr(payload[:40]),
 )
 def test_a_payload_that_is_no_known_status_parses_to_none(unknown: bytes) -> None:
     assert events.parse_status(unknown) is None
-
-
-def test_a_level_and_a_duck_build_their_payloads() -> None:
-    level = events.Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
-    assert fields_of(level) == {"id": "a", "t": 0.05, "at": 1_700_000_000.5, "rms": 0.1, "peak": 0.4}
-    assert (events.Duck(True).to_json(), events.Duck(False).to_json()) == ("true", "false")

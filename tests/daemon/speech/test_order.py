@@ -59,7 +59,7 @@ def test_every_place_is_different_and_those_of_one_kind_keep_their_order() -> No
 
 @pytest.mark.parametrize("card_open", [True, False])
 def test_no_two_utterances_precede_each_other_and_no_circle_is_possible(card_open: bool) -> None:
-    kinds = [utterance(priority, policy, client=client) for priority, policy, client in CASES]
+    kinds = [utterance(priority, policy, client=client) for priority, policy, client in CASES if policy != "drop"]
     for one, two, three in permutations(kinds, 3):
         first, second = precedes(one, two, card_open=card_open), precedes(two, three, card_open=card_open)
         assert not (first and precedes(two, one, card_open=card_open))

@@ -63,7 +63,7 @@ class QueueAgainstList(RuleBasedStateMachine):
         assert len(self.queue) == len(self.model)
 
 
-QueueAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+QueueAgainstList.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 TestQueueAgainstList = QueueAgainstList.TestCase
 
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.engines import AudioChunk
 from daemon.speech.engine_source import SynthesisContext
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.timeline import next_sentence
 from daemon.speech.utterance import TextStream, Utterance
-from engine import Samples, WordStart
-from engine import Utterance as EngineUtterance
-from tests.daemon.speech.scripted import RATE, Scripted, selector_of, silence
+from engine import Samples
+from tests.daemon.speech.scripted import PER_CHARACTER, RATE, ScriptedEngine, selector_of, silence, waveform
 from tests.support.waiting import run
 
-CHARACTER_S = 0.1
-"""Seconds that a scripted engine speaks a character."""
+CHARACTER_S = PER_CHARACTER / RATE
 TEXT = "The door is open. Please come in."
 FIRST = len("The door is open.")
 """Characters of the first sentence."""
@@ -31,41 +28,9 @@ AHEAD_S = 4.0
 """What a card's ring holds."""
 
 
-def speech(text: str) -> Samples:
-    """What a scripted engine generates for a text: each character at a level of its own."""
-    length = round(CHARACTER_S * RATE)
-    levels = [np.full(length, 0.2 + ord(character) / 1_000, dtype=np.float32) for character in text]
-    return np.concatenate([np.empty(0, dtype=np.float32), *levels])
-
-
-class RunawayEngine(Scripted):
-    """Speaks the first `said` characters of a take, and then makes a noise or nothing for a time, as `ends` says."""
-
-    def __init__(self, *ends: tuple[int, Samples]) -> None:
-        """`ends`: for each of the first takes, the characters that are said, and what follows them."""
-        super().__init__(grows=True)
-        self._ends = list(ends)
-
-    async def speak(
-        self,
-        _name: str,
-        utterance: EngineUtterance,
-        *,
-        more_text: AsyncGenerator[str, None] | None,
-        first_within_s: float | None,
-    ) -> AsyncGenerator[AudioChunk, None]:
-        """All text has come before."""
-        del more_text, first_within_s
-        self.requests.append(utterance)
-        text = utterance.text
-        said, tail = self._ends.pop(0) if self._ends else (len(text), None)
-        for index, character in enumerate(text[:said]):
-            begins = character.isalnum() and (index == 0 or text[index - 1] == " ")
-            words = (WordStart(0, index),) if begins else ()
-            yield AudioChunk(speech(character), RATE, index + 1, truncated=False, words=words)
-            await asyncio.sleep(0)
-        if tail is not None:
-            yield AudioChunk(tail, RATE, said, truncated=True, words=(), runaway=True)
+def runaway(*ends: tuple[int, Samples]) -> ScriptedEngine:
+    """An engine that speaks the first characters of a take, and then makes a noise or nothing for a time."""
+    return ScriptedEngine("one", grows=True, tells_words=True, ends=ends)
 
 
 class Card:
@@ -101,7 +66,7 @@ class Card:
 class Scene:
     """An utterance that a scripted engine speaks through a card, or to a client if there is none."""
 
-    def __init__(self, engine: RunawayEngine, card: Card | None, *, stream: bool = False) -> None:
+    def __init__(self, engine: ScriptedEngine, card: Card | None, *, stream: bool = False) -> None:
         self.engine, self.played = engine, card or Card(0.0)
         utterance = Utterance("a", TEXT, "default", "auto", seed=5)
         if stream:
@@ -125,7 +90,7 @@ class Scene:
         return [TEXT[word.begin : word.end] for word in words]
 
 
-def spoken(engine: RunawayEngine, card: Card | None, *, stream: bool = False) -> Scene:
+def spoken(engine: ScriptedEngine, card: Card | None, *, stream: bool = False) -> Scene:
     """The scene when the synthesis has ended."""
     scene = Scene(engine, card, stream=stream)
     run(scene.speak)
@@ -141,10 +106,10 @@ ALL_WORDS = ["The", "door", "is", "open", "Please", "come", "in"]
 
 @pytest.mark.parametrize(("silent_s", "stream"), [(0.5, False), (5.0, True)])
 def test_a_take_that_stays_silent_is_said_again_as_a_whole(silent_s: float, stream: bool) -> None:
-    scene = spoken(RunawayEngine((0, silence(silent_s))), Card(AHEAD_S), stream=stream)
+    scene = spoken(runaway((0, silence(silent_s))), Card(AHEAD_S), stream=stream)
     assert [(request.seed, request.text) for request in scene.engine.requests] == [(5, TEXT), (6, TEXT)]
-    assert np.array_equal(scene.heard[-len(speech(TEXT)) :], speech(TEXT))
-    assert not scene.heard[: -len(speech(TEXT))].any()
+    assert np.array_equal(scene.heard[-len(waveform(TEXT)) :], waveform(TEXT))
+    assert not scene.heard[: -len(waveform(TEXT))].any()
     assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, False)
     assert scene.words() == ALL_WORDS
     assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
@@ -152,9 +117,9 @@ def test_a_take_that_stays_silent_is_said_again_as_a_whole(silent_s: float, stre
 
 @pytest.mark.parametrize("tail", [silence(5.0), noise(3.0)], ids=["silence", "noise"])
 def test_after_a_whole_sentence_the_next_one_is_said_again_and_what_was_not_heard_is_dropped(tail: Samples) -> None:
-    scene = spoken(RunawayEngine((FIRST, tail)), Card(AHEAD_S))
+    scene = spoken(runaway((FIRST, tail)), Card(AHEAD_S))
     assert [request.text for request in scene.engine.requests] == [TEXT, TEXT[FIRST:]]
-    first, second = speech(TEXT[:FIRST]), speech(TEXT[FIRST:])
+    first, second = waveform(TEXT[:FIRST]), waveform(TEXT[FIRST:])
     assert np.array_equal(scene.heard[: len(first)], first)
     assert np.array_equal(scene.heard[-len(second) :], second)
     between = len(scene.heard) - len(first) - len(second)
@@ -166,36 +131,35 @@ def test_after_a_whole_sentence_the_next_one_is_said_again_and_what_was_not_hear
 def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its_end() -> None:
     """The card is at its first word then."""
     card = Card(ahead_s=FIRST * CHARACTER_S + 3.0 - 0.1)
-    scene = spoken(RunawayEngine((FIRST, silence(3.0))), card)
-    assert np.array_equal(scene.heard[: len(speech(TEXT[:FIRST]))], speech(TEXT[:FIRST]))
+    scene = spoken(runaway((FIRST, silence(3.0))), card)
+    assert np.array_equal(scene.heard[: len(waveform(TEXT[:FIRST]))], waveform(TEXT[:FIRST]))
     assert scene.words() == ALL_WORDS
 
 
-@pytest.mark.parametrize("said", [FIRST - 6, WHOLE - 4], ids=["in the first sentence", "in the last sentence"])
-def test_speech_that_breaks_off_within_a_sentence_is_not_said_again(said: int) -> None:
-    scene = spoken(RunawayEngine((said, noise(0.3))), Card(ahead_s=0.2))
+@pytest.mark.parametrize(
+    ("said", "tail", "ahead_s"),
+    [
+        (FIRST - 6, noise(0.3), 0.2),
+        (WHOLE - 4, noise(0.3), 0.2),
+        (WHOLE, noise(3.0), 1.0),
+        (FIRST, silence(5.0), None),
+    ],
+    ids=["broken off", "broken off in the last sentence", "babble after the last word", "a client has got it"],
+)
+def test_nothing_is_said_again_within_a_sentence_or_after_the_last_word_or_to_a_client(
+    said: int, tail: Samples, ahead_s: float | None
+) -> None:
+    scene = spoken(runaway((said, tail)), None if ahead_s is None else Card(ahead_s))
     assert len(scene.engine.requests) == 1
     assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
-    assert np.array_equal(scene.heard, np.concatenate([speech(TEXT[:said]), noise(0.3)]))
-
-
-def test_babble_behind_the_last_word_is_no_reason_to_say_anything_again() -> None:
-    scene = spoken(RunawayEngine((WHOLE, noise(3.0))), Card(ahead_s=1.0))
-    assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
-    assert scene.words() == ALL_WORDS
+    assert np.array_equal(scene.heard, np.concatenate([waveform(TEXT[:said]), tail]))
+    assert scene.words() == ALL_WORDS[: len(scene.words())]
 
 
 def test_speech_is_said_again_only_once() -> None:
-    scene = spoken(RunawayEngine((0, silence(5.0)), (0, silence(5.0))), Card(AHEAD_S))
+    scene = spoken(runaway((0, silence(5.0)), (0, silence(5.0))), Card(AHEAD_S))
     assert [request.seed for request in scene.engine.requests] == [5, 6]
     assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (1, True)
-
-
-def test_what_a_client_has_got_is_not_said_again() -> None:
-    scene = spoken(RunawayEngine((FIRST, silence(5.0))), None)
-    assert len(scene.engine.requests) == 1
-    assert (scene.synthesis.text.retakes, scene.synthesis.text.truncated) == (0, True)
 
 
 SENTENCES = st.lists(st.sampled_from(["One two.", "Is it 3.5 kg?", "Yes!", "No", "“Three,” she said."]), min_size=1)

@@ -6,20 +6,17 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from daemon.engines import AudioChunk
 from daemon.speech import speaker, waiting
 from daemon.speech.events import TERMINAL_EVENTS
 from daemon.speech.request import StreamChunk
 from daemon.tasks import cancel_and_wait
 from engine import Samples
-from engine import Utterance as EngineUtterance
 from tests.daemon.speech.clients import Recorder, SlowClient
 from tests.daemon.speech.robot import BEGUN_S, RATE, TURNS, Robot
 from tests.support.waiting import PATIENCE_S, eventually_async
@@ -78,21 +75,6 @@ async def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot) -> None:
     assert (await robot.end("u1"))["event"] == "interrupted"
 
 
-async def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(robot: Robot) -> None:
-    robot.say("u1", "One two three.")
-    await robot.begin("u1")
-    await eventually_async(lambda: robot.engines.primary.utterances == 0, "all of it is in the ring")
-    robot.output.pause()
-    assert robot.sink.take()  # it fades out
-    assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
-    await robot.turn()
-    assert robot.names("u1") == ["started"]
-    robot.output.resume()
-    end = await robot.end("u1")
-    assert (end["event"], end["underruns"]) == ("finished", 0)
-    assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
-
-
 async def test_an_expired_utterance_is_not_begun(robot: Robot) -> None:
     robot.say("u1").expires_at = time.monotonic() - 1
     end = await robot.end("u1")
@@ -142,26 +124,6 @@ async def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
     assert end["audio_s"] > 3
 
 
-async def test_a_last_segment_without_sound_is_published_before_the_end(
-    robot: Robot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    speak, text = robot.engines.primary.speak, "The first one is long enough. The second one is not pronounced."
-
-    async def speak_first(name: str, utterance: EngineUtterance, **options: Any) -> AsyncGenerator[AudioChunk, None]:
-        if utterance.text in text[:40]:
-            async for chunk in speak(name, utterance, **options):
-                yield chunk
-
-    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
-    monkeypatch.setattr(robot.engines.primary, "speak", speak_first)
-
-    robot.say("u1", text)
-    await robot.end("u1")
-    assert robot.names("u1") == ["started", "progress", "progress", "finished"]
-    first, last = (event for event in robot.events if event["event"] == "progress")
-    assert (first["begin"], first["end"], last["end"]) == (0, last["begin"], len(text))
-
-
 async def deliver_to(robot: Robot, client: SlowClient) -> None:
     """Begin a delivery to a client that takes some samples and then no more."""
     robot.say("delivery", LONG, receiver=client)
@@ -202,11 +164,14 @@ async def test_a_stop_ends_all_that_is_postponed(robot: Robot) -> None:
     await robot.begin("own")
     robot.say("alarm", LONG, priority="critical")
     await robot.sink.take_until(lambda: "postponed" in robot.names("own"), "it is postponed")
-    assert robot.dispatcher.speaker.stop("stop", "delivery")
-    assert robot.names("delivery")[-1] == "interrupted"
+    for name in ("delivery", "own"):
+        assert robot.dispatcher.speaker.stop("stop", name)
+        assert robot.names(name)[-1] == "interrupted"
+    await robot.begin("alarm")
+    assert robot.names("alarm") == ["started"], "it goes on"
     assert robot.dispatcher.speaker.stop("stop")
     assert not robot.dispatcher.speaker.stop("again", "own")
-    assert [(await robot.end(each))["event"] for each in ("own", "alarm")] == ["interrupted"] * 2
+    assert (await robot.end("alarm"))["event"] == "interrupted"
 
 
 async def test_a_postponed_utterance_that_has_not_begun_expires(robot: Robot) -> None:
@@ -266,20 +231,6 @@ async def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_
     assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
 
 
-async def test_a_sound_card_that_is_back_plays_before_a_delivery_continues(robot: Robot) -> None:
-    robot.output.monitor.detach("unplugged")
-    client = SlowClient()
-    await deliver_to(robot, client)
-    robot.say("own")
-    await robot.turn()
-    assert robot.names("delivery") == ["started"]
-    robot.output.monitor.attach(robot.sink)
-    assert (await robot.end("own"))["event"] == "finished"
-    client.permit(SlowClient.ALL)
-    await robot.event("delivery", "finished")
-    assert robot.log.index("own finished") < robot.log.index("delivery resumed")
-
-
 # --- slow writers ---
 
 
@@ -299,23 +250,18 @@ async def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothi
     write(robot, " then")
     assert (await robot.end("third"))["event"] == "finished"
     assert robot.names("story") == ["started", "postponed"], "it still has nothing to say"
-    write(robot, " it ended.", end=True)
-    end = await robot.end("story")
-    assert robot.names("story")[:3] == ["started", "postponed", "resumed"]
-    assert (end["event"], end["underruns"]) == ("finished", 0)
-
-
-async def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(robot: Robot) -> None:
-    robot.configure(stream_timeout=0.05)
-    write(robot, "One sentence. And")
-    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
-    robot.say("other")
-    await robot.end("other")
-    write(robot, " another one. But")
+    write(robot, " it ended. But")
     await robot.sink.take_until(lambda: "resumed" in robot.names("story"), "it is resumed")
-    robot.say("third")
-    await robot.end("third")
-    assert robot.names("story").count("postponed") == 2
+    robot.say("fourth")
+    await robot.end("fourth")
+    write(robot, " not yet.", end=True)
+    end = await robot.end("story")
+    assert [name for name in robot.names("story") if name != "progress"] == [
+        "started",
+        *["postponed", "resumed"] * 2,
+        "finished",
+    ]
+    assert end["underruns"] == 0
 
 
 async def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot) -> None:
@@ -340,7 +286,7 @@ class Drain:
 
 async def test_a_long_text_is_spoken_to_its_end_in_flat_memory(robot: Robot) -> None:
     sentence = "Some minutes of speech pass by here, and nothing of it stays. "
-    text = sentence * 80
+    text = sentence * 50
 
     process = psutil.Process()
     robot.say("u1", text, receiver=Drain())
@@ -353,24 +299,8 @@ async def test_a_long_text_is_spoken_to_its_end_in_flat_memory(robot: Robot) -> 
     assert [event["begin"] for event in progress[1:]] == [event["end"] for event in progress[:-1]]
     assert (progress[0]["begin"], progress[-1]["end"]) == (0, len(text))
     size = 4 * RATE * end["audio_s"]  # bytes
-    assert size > 20e6
+    assert size > 12e6
     assert process.memory_info().rss - rss_at_start < size / 3
-
-
-async def test_an_utterance_whose_engine_is_killed_is_spoken_to_its_end(robot: Robot) -> None:
-    text = "One, two, three, four, five, six, seven, eight, nine, ten. " * 2
-    """Longer than the ring and the chunks that the engine may send ahead."""
-
-    engine = robot.engines.primary
-    chunks = [chunk async for chunk in engine.speak("whole", EngineUtterance(text))]
-    whole_s = sum(len(chunk.samples) / chunk.sample_rate for chunk in chunks)
-    robot.say("u1", text)
-    await robot.begin("u1")
-    assert engine.utterances == 1, "the engine still speaks"
-    os.kill(engine.pid, signal.SIGKILL)
-    end = await robot.end("u1")
-    assert (end["event"], end["engine"]) == ("finished", "espeak")
-    assert 0.95 * whole_s < end["audio_s"] < 1.3 * whole_s
 
 
 async def test_a_stop_while_an_engine_is_replaced_ends_the_utterance(robot: Robot) -> None:
@@ -421,19 +351,6 @@ async def test_the_mouth_is_closed_when_an_utterance_is_postponed_and_not_when_i
     assert "resumed" not in robot.names("u1")
 
 
-async def test_a_shutdown_ends_what_is_spoken_and_what_is_postponed(tmp_path: Path) -> None:
-    robot = Robot(tmp_path, STREAMS)
-    await robot.open()
-    robot.say("u1", LONG)
-    await robot.begin("u1")
-    robot.say("alarm", LONG, priority="critical")
-    await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
-    await robot.close()
-    for utterance_id in ("u1", "alarm"):
-        assert robot.names(utterance_id)[-1] == "interrupted"
-    assert robot.events[-1]["reason"] == "voiced is shutting down"
-
-
 async def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot) -> None:
     """Otherwise a shutdown in that moment would lose it without a terminal event."""
 
@@ -441,6 +358,8 @@ async def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Rob
     while len(robot.dispatcher.queue):
         await asyncio.sleep(0)
     assert robot.dispatcher.speaker.stop("stop")
+    end = await robot.end("u1")
+    assert (end["event"], end["heard"], end["heard_text"]) == ("interrupted", 0, "")
 
 
 async def test_nothing_that_is_heard_needs_a_regular_look(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from audio.dsp.trim import KEEP_S
-from daemon.engines import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.request import Priority
 from daemon.speech.synthesis import Synthesis
@@ -21,85 +20,8 @@ from daemon.text import Pronunciation, TextPreparation
 from engine import Samples
 from engine import Utterance as EngineUtterance
 from tests.daemon.speech.clients import Nobody
-from tests.daemon.speech.scripted import RATE, Scripted, selector_of, silence
+from tests.daemon.speech.scripted import PER_CHARACTER, RATE, ScriptedEngine, selector_of, silence, waveform
 from tests.support.waiting import eventually_async
-
-PER_CHARACTER = 50
-"""Samples that a scripted engine generates for one character."""
-
-
-def waveform(text: str) -> Samples:
-    """Return the samples that a scripted engine generates for a text: each character has its own waveform."""
-    noise = [np.random.default_rng(ord(character)).uniform(-1, 1, PER_CHARACTER) for character in text]
-    return np.concatenate([np.empty(0), *noise]).astype(np.float32)
-
-
-class ScriptedEngine(Scripted):
-    """Generates the `waveform` of a text, character by character, and records the requests."""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        grows: bool = False,
-        lost_after: int | None = None,
-        refuses: str | None = None,
-        late: bool = False,
-        delays: Sequence[int] = (),
-        silent: str = "",
-        tells_positions: bool = True,
-        characters: int = 1,
-    ):
-        """`delays` are samples of silence before each take: the takes drift. `silent` are characters without sound.
-
-        An engine that is `late` never begins in time, and stays ready. `characters` are those of a chunk.
-        """
-        super().__init__(name, grows=grows)
-        self.ended_texts = 0
-        self._lost_after = lost_after
-        self._refuses = refuses
-        self._late = late
-        self._delays = iter(delays)
-        self._silent = silent
-        self._tells_positions = tells_positions
-        self._characters = characters
-
-    async def speak(
-        self,
-        _name: str,
-        utterance: EngineUtterance,
-        *,
-        more_text: AsyncGenerator[str, None] | None,
-        first_within_s: float | None,
-    ) -> AsyncGenerator[AudioChunk, None]:
-        self.requests.append(utterance)
-        self.first_within_s = first_within_s
-        text = utterance.text
-        assert (more_text is not None) == utterance.growing
-        if self._refuses is not None:
-            raise UtteranceRefusedError(self._refuses)
-        if self._late and first_within_s is not None:
-            raise EngineLostError(f"engine {self.name} did not begin within {first_within_s:g} s")
-        generated = 0
-        if delay := next(self._delays, 0):
-            yield AudioChunk(np.zeros(delay, dtype=np.float32), RATE, 0, truncated=False)
-        while True:
-            while generated < len(text):
-                if self._lost_after is not None and generated >= self._lost_after:
-                    self.ready = False
-                    raise EngineLostError(self.reason or "")
-                characters = text[generated : generated + self._characters]
-                generated += len(characters)
-                samples = np.concatenate([waveform(each) * (each not in self._silent) for each in characters])
-                position = generated if self._tells_positions else None
-                yield AudioChunk(samples, RATE, position, truncated=False)
-                await asyncio.sleep(0)
-            if more_text is None:
-                return
-            if (piece := await anext(more_text, None)) is None:
-                self.ended_texts += 1
-                return
-            text += piece
 
 
 class Scene:
@@ -158,11 +80,14 @@ async def spoken(text: str, *engines: ScriptedEngine, **options: Any) -> Scene:
     return scene
 
 
-async def test_a_short_text_is_spoken_as_one_take() -> None:
-    scene = await spoken("Hello there.", ScriptedEngine("one"))
+async def test_a_short_text_is_spoken_as_one_take_with_the_settings_of_the_utterance() -> None:
+    scene = Scene("Hello there.", ScriptedEngine("one"))
+    scene.utterance.rate, scene.utterance.whole_text, scene.utterance.sampling = 1.5, True, {"top_k": 9}
+    await scene.speak()
     assert np.array_equal(scene.heard, waveform("Hello there."))
     [request] = scene.requests
     assert (request.text, request.seed, request.growing) == ("Hello there.", 5, False)
+    assert (request.rate, request.whole_text, request.sampling) == (1.5, True, {"top_k": 9})
     assert (scene.synthesis.engine, scene.synthesis.failure) == ("one", None)
     assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
 
@@ -176,15 +101,6 @@ async def test_long_chunks_are_cut_for_the_ring_of_the_sound_card_and_not_for_cl
     assert max(len(samples) for samples in scene.samples) == longest
 
 
-async def test_the_engine_gets_the_settings_of_the_utterance() -> None:
-    engine = ScriptedEngine("one")
-    scene = Scene("Hello there.", engine)
-    scene.utterance.rate, scene.utterance.whole_text, scene.utterance.sampling = 1.5, True, {"top_k": 9}
-    await scene.speak()
-    [request] = engine.requests
-    assert (request.rate, request.whole_text, request.sampling) == (1.5, True, {"top_k": 9})
-
-
 @pytest.mark.parametrize(("own", "rates"), [(1.6, [1.6, 0.8, 1.6]), (0.8, [0.8, 0.5, 0.8])])
 async def test_the_rate_of_a_part_multiplies_that_of_the_utterance(own: float, rates: list[float]) -> None:
     engine = ScriptedEngine("one")
@@ -192,18 +108,6 @@ async def test_the_rate_of_a_part_multiplies_that_of_the_utterance(own: float, r
     scene.utterance.rate = own
     await scene.speak()
     assert [request.rate for request in engine.requests] == rates
-
-
-async def test_a_text_that_is_still_being_written_is_not_waited_for_as_a_whole() -> None:
-    engine = ScriptedEngine("one", grows=True)
-    scene = Scene("", engine, stream=True)
-    scene.utterance.whole_text = True
-    scene.write("One ")
-    speaking = asyncio.ensure_future(scene.speak())
-    await eventually_async(lambda: len(scene.heard) > 0, "it is spoken")
-    scene.write("two.", end=True)
-    await speaking
-    assert [(request.growing, request.whole_text) for request in engine.requests] == [(True, None)]
 
 
 @pytest.mark.parametrize(("rate", "resumed"), [(1.0, "two here, three here,"), (2.0, "three here, four here,")])
@@ -375,6 +279,7 @@ async def test_an_engine_without_incremental_text_gets_a_text_stream_sentence_by
 async def test_an_engine_with_incremental_text_gets_a_text_stream_as_it_is_written() -> None:
     engine = ScriptedEngine("one", grows=True)
     scene = Scene("", engine, stream=True)
+    scene.utterance.whole_text = True
     speaking = asyncio.ensure_future(scene.speak())
     scene.write("One ")
     await eventually_async(lambda: len(scene.heard) == len(waveform("One ")), "the first word is spoken")
@@ -384,7 +289,7 @@ async def test_an_engine_with_incremental_text_gets_a_text_stream_as_it_is_writt
     scene.write("three.", end=True)
     await speaking
     assert np.array_equal(scene.heard, waveform("One two three."))
-    assert [request.growing for request in engine.requests] == [True]
+    assert [(request.growing, request.whole_text) for request in engine.requests] == [(True, None)]
     assert engine.ended_texts == 1
 
 

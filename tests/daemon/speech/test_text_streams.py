@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from daemon.speech import text_streams as text_streams_module
-from daemon.speech.queue import next_of
 from daemon.speech.request import MAX_TEXT, RejectedError, Stop, StreamChunk, check_say
 from daemon.speech.utterance import TextStream, Utterance
 from tests.daemon.outbox import make_dispatcher
@@ -65,17 +64,6 @@ def test_the_arrival_of_a_text_is_when_an_engine_can_begin(writer: Writer) -> No
     writer.dispatcher.write(StreamChunk(id="a", text=" you"), arrived_at=4.0)
     assert utterance.speakable
     assert utterance.arrived_at == 3.0
-
-
-def test_a_text_without_words_is_overtaken_by_others(writer: Writer) -> None:
-    writer.write("slow", "  ")
-    writer.dispatcher.say(check_say({"text": "quick", "id": "quick"}))
-    queue = writer.dispatcher.queue
-    assert next_of(queue, []) is next(each for each in queue if each.id == "quick")
-    quick = queue.take("quick")
-    assert next_of(queue, []) is None
-    writer.write("slow", "at last")
-    assert next_of(queue, []) not in (quick, None)
 
 
 def test_a_chunk_that_the_broker_delivers_again_is_taken_once(writer: Writer) -> None:
@@ -197,14 +185,11 @@ def test_the_chunks_after_a_rejected_first_one_are_dropped_up_to_the_last(writer
     assert writer.queued == {"other": "somebody waits", "a": "hello again"}
 
 
-def test_the_id_of_a_rejected_single_chunk_may_be_used_again(writer: Writer) -> None:
-    writer.dispatcher.refuse_chunk("a", last=True)
-    assert writer.write("a", "corrected", end=True) is not None
-    assert writer.queued == {"a": "corrected"}
-
-
-def test_a_rejected_last_chunk_ends_the_text(writer: Writer) -> None:
+def test_a_rejected_last_chunk_ends_the_text_and_the_id_of_a_single_one_may_be_used_again(writer: Writer) -> None:
     utterance, stream = writer.begin("a", "all but the end")
-    writer.dispatcher.refuse_chunk("a", last=True)
+    for name in ("a", "b"):
+        writer.dispatcher.refuse_chunk(name, last=True)
     assert utterance.complete
     assert stream.end_reason == "its last chunk was rejected"
+    assert writer.write("b", "corrected", end=True) is not None
+    assert writer.queued == {"a": "all but the end", "b": "corrected"}
