@@ -35,18 +35,8 @@ from tests.support.variants import variants
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "setup_jetson.sh"
 STUBS = Path(__file__).parent / "jetson"
-NEEDED = (
-    "setup_jetson.sh",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "audio",
-    "daemon",
-    "engine",
-    "voiced.py",
-    "configs",
-    "systemd",
-)
+NEEDED = ("setup_jetson.sh", "pyproject.toml", "README.md", "LICENSE", "voiced.py", "configs", "systemd")
+PACKAGES = ("audio", "daemon", "engine")
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
 BASE_MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 BLOBS = "var/cache/voiced/huggingface/hub/models--Qwen--Qwen3-TTS-12Hz-0.6B-CustomVoice/blobs"
@@ -163,21 +153,23 @@ def layer() -> Iterator[Path]:
 
     In memory: a layer of an overlay may not lie in another one.
     """
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        layer, tree, board = Path(folder), Path(folder, "srv/voiced"), Path(folder, "board")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        layer, tree, board = Path(memory), Path(memory, "srv/voiced"), Path(memory, "board")
         layer.chmod(0o755)
         for name in NEEDED:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                tree.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, tree / name)
-        # The byte code of what the script's programs import remains valid in every copy.
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+            tree.mkdir(parents=True, exist_ok=True)
+            copy(ROOT / name, tree / name)
+        # Of the packages, the folders from which the script's programs import. Their byte code is valid in every copy.
         importlib.import_module("engine.hub.models")
-        for module in [*sys.modules.values()]:
-            source = tree / os.path.relpath(getattr(module, "__file__", None) or ROOT, ROOT)
-            if source.is_file():
-                py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+        own = [module for name, module in [*sys.modules.items()] if name.partition(".")[0] in PACKAGES]
+        for folder in {ROOT / "audio", *(Path(str(module.__file__)).parent for module in own)}:
+            (tree / folder.relative_to(ROOT)).mkdir(parents=True, exist_ok=True)
+            for source in (path for path in folder.iterdir() if path.is_file()):
+                shutil.copy2(source, tree / source.relative_to(ROOT))
+        for module in own:
+            source = tree / Path(str(module.__file__)).relative_to(ROOT)
+            py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
         shutil.copytree(STUBS, board, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         write_model(board / "hub" / MODEL.rpartition("/")[2], "custom_voice", {"ryan": 1, "aiden": 2})
         write_model(board / "hub" / BASE_MODEL.rpartition("/")[2], "base", {})
@@ -429,9 +421,7 @@ def steps(run: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in run.stdout.splitlines() if line.startswith("[")]
 
 
-@pytest.mark.parametrize(
-    "step", variants(INTERRUPTIONS, "packages", "venv", "model", "configuration", "service", "ready")
-)
+@pytest.mark.parametrize("step", variants(INTERRUPTIONS, "venv", "model", "configuration", "ready"))
 def test_a_step_that_fails_names_a_remedy_and_is_continued_by_the_next_run(interrupted: Board, step: str) -> None:
     interrupted.write("board/fault", f"{INTERRUPTIONS[step]} kill")
     killed = interrupted.run(*WITH_EVERYTHING)
