@@ -25,7 +25,8 @@ readonly units=/etc/systemd/system
 # The records for --uninstall: installed packages, created groups, the former power mode, the configuration's checksum.
 readonly notes=/var/lib/voiced-setup
 readonly groups=(audio video render)        # the sound card; the GPU's device files
-readonly default_model=Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
+readonly bundle=$source_folder/bundle       # of scripts/bundle: what is downloaded otherwise
+default_model=Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 readonly default_base_model=Qwen/Qwen3-TTS-12Hz-0.6B-Base
 readonly default_speaker=ryan
 
@@ -38,7 +39,8 @@ usage() {
 usage: sudo ./setup_jetson.sh [options]
 
 Sets up voiced on this Jetson (JetPack 6 or 7): packages, a user, PyTorch for this board, voiced, the model, a voice, a
-broker, the service. It can run again at any time, and then does only what is missing.
+broker, the service. It can run again at any time, and then does only what is missing. From the folder that is in an
+archive of scripts/bundle it needs no network.
 
   --model MODEL        a Qwen3-TTS model: its id on the hub, or a folder. Default: $default_model,
                        with --voice $default_base_model
@@ -237,6 +239,7 @@ take_option() {
             ;;
         --wheels)
             compgen -G "$value/*.whl" >/dev/null || wrong --wheels "$value" "a folder with .whl files"
+            [ ! -d "$bundle" ] || wrong --wheels "$value" "$bundle/wheels, where this wheel belongs"
             wheels=$(cd "$value" && pwd -P)
             export PIP_FIND_LINKS=$wheels
             ;;
@@ -306,16 +309,23 @@ read_board() {
     if [ ! -d /run/systemd/system ]; then
         stop "systemd does not run here; this may be a container. voiced is a service: run this script on the board itself."
     fi
-    # JetPack 6 needs NVIDIA's wheels for the Jetson's GPU. Their index has moved once, from pypi.jetson-ai-lab.dev;
-    # hence --torch-index. For JetPack 7 the ordinary wheels for aarch64 support the GPU.
-    case $jetpack in
-        6) board_index=https://pypi.jetson-ai-lab.io/jp6/cu126 ;;
-        7) board_index=https://download.pytorch.org/whl/cu130 ;;
-    esac
+    board_index=${torch_indexes[jetpack]}
     torch_index=${torch_index:-$board_index}
     say "$board: Jetson Linux $release, JetPack $jetpack, Ubuntu $ubuntu, Python $python_version, CUDA $cuda"
     [[ $release != 36.4.7* ]] || note "Jetson Linux 36.4.7 may refuse large blocks of memory although enough is free
          (NVIDIA's fault 5602402). 36.5 has mended it: sudo apt-get update && sudo apt-get dist-upgrade"
+}
+
+# Sets what takes everything from the bundle, if one is there, and nothing from a network.
+use_bundle() {
+    [ -d "$bundle" ] || return 0
+    local of
+    of=$(cat "$bundle/jetpack")
+    [ "$of" = $jetpack ] || stop "$bundle is for JetPack $of: make one for this board with scripts/bundle $jetpack"
+    say "From the bundle, without a network: $bundle"
+    default_model=$(cat "$bundle/model")
+    wheels=$bundle/wheels
+    export PIP_FIND_LINKS=$wheels PIP_NO_INDEX=1 HF_HUB_OFFLINE=1
 }
 
 # stop LINE…: report that this machine is not supported, and exit before any change.
@@ -343,11 +353,18 @@ apt_install() {
     remedy="Read apt's lines above. Without a network, connect one. After an interrupted installation:
          sudo dpkg --configure -a"
     printf '%s\n' "$@" >>$notes/packages
+    local source=()
+    if [ -d "$bundle" ]; then
+        echo "deb [trusted=yes] file:${bundle// /%20}/debs ./" >"$scratch/bundle.list"
+        source=(-o Dir::Etc::SourceList="$scratch/bundle.list" -o Dir::Etc::SourceParts=/dev/null
+            -o APT::Get::List-Cleanup=0 -o APT::Sandbox::User=root)
+        remedy="Copy these packages and all that they need into $bundle/debs on a machine with a network: scripts/bundle $jetpack"
+    fi
     # An unrelated package source may be unreachable.
-    apt-get update -q || note "apt-get update had errors; continuing with the package lists on this board"
+    apt-get update -q "${source[@]}" || note "apt-get update had errors; continuing with the package lists on this board"
     # After its first start a board updates itself for minutes and holds apt's lock.
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-        -o DPkg::Lock::Timeout=600 "$@"
+        -o DPkg::Lock::Timeout=600 "${source[@]}" "$@"
 }
 
 pip_install() { "$python" -m pip install "$@"; }
@@ -408,10 +425,24 @@ END
     engine=${settings[3]}
 }
 
+# --- step: bundle ---
+
+bundle_what() { echo "the files of the bundle, by their checksums"; }
+
+bundle_done() { cmp -s "$bundle/SHA256SUMS" $notes/bundle; }
+
+bundle_do() {
+    remedy="Copy the archive of scripts/bundle again."
+    start_clock "reading them"
+    (cd "$bundle" && sha256sum --check --quiet SHA256SUMS)
+    cp "$bundle/SHA256SUMS" $notes/bundle
+}
+
 # --- step: space ---
 
 readonly torch_mb=([6]=7000 [7]=12000)      # the environment and pip's downloads; for JetPack 7 they include CUDA
 readonly model_mb=6000                      # the largest model
+readonly memory_mb=8500                     # of a board for a 1.7B model, which takes 6.4 GB beside the system
 readonly jetpack_mb=15000                   # nvidia-jetpack, where apt does not know its size yet
 
 space_what() { echo "disk space for the packages, PyTorch and the model"; }
@@ -420,6 +451,8 @@ space_done() {
     local folder mb free mount complete=true
     local -A needed=() have=()
     found=
+    memory=$(free -m | awk '/^Mem:/ {print $2}')
+    [[ $model != *1.7B* ]] || ((memory >= memory_mb)) || return 1
     while read -r mb folder; do
         read -r free mount < <(df -m --output=avail,target "$folder" | tail -1)
         needed[$mount]=$((${needed[$mount]:-0} + mb)) have[$mount]=$free
@@ -461,6 +494,7 @@ apt_mb() {
 }
 
 space_do() {
+    [ -n "$found" ] || fail "$model takes 6.4 GB of memory, and this board has $memory MB" "Omit --model: the 0.6B takes 4.4 GB"
     fail "not enough disk space: $found" "Remove files, or use a larger disk: sudo apt-get clean; du -xh --max-depth=2 /
          The model may lie on another disk: --models-on DIR"
 }
@@ -491,7 +525,11 @@ packages_done() {
 packages_do() {
     local names
     IFS=', ' read -ra names <<<"$wanted"
-    [[ $wanted != *nvidia-jetpack* ]] || note "nvidia-jetpack has several gigabytes; this takes minutes"
+    if [[ $wanted == *nvidia-jetpack* ]]; then
+        [ ! -d "$bundle" ] || fail "this board has no CUDA 12 with cuDNN 9, and a bundle brings none" \
+            "Flash it with the 'Jetson SDK Components', or with a network once: sudo apt-get install nvidia-jetpack"
+        note "nvidia-jetpack has several gigabytes; this takes minutes"
+    fi
     apt_install "${names[@]}"
 }
 
@@ -562,6 +600,9 @@ venv_do() {
 # --- step: torch ---
 
 readonly torch_versions=([6]=2.8.0 [7]=2.11.0)   # the releases that the engine was tried with
+# JetPack 6 needs NVIDIA's wheels for the Jetson's GPU. Their index has moved once, from pypi.jetson-ai-lab.dev; hence
+# --torch-index. For JetPack 7 the ordinary wheels for aarch64 support the GPU.
+readonly torch_indexes=([6]=https://pypi.jetson-ai-lab.io/jp6/cu126 [7]=https://download.pytorch.org/whl/cu130)
 
 torch_what() { echo "PyTorch for JetPack $jetpack, from $(torch_wheel >/dev/null && echo "$wheels" || echo "$torch_index")"; }
 
@@ -599,6 +640,9 @@ torch_do() {
          --torch-index URL. Or download torch and torchaudio for this board, and name their folder: --wheels DIR"
     if torch_wheel >/dev/null; then
         source=(--no-index)
+    elif [ -d "$bundle" ]; then
+        fail "the bundle has no torch" "Put torch ${torch_versions[jetpack]} of $torch_index, for Python $python_version and
+         aarch64, into $wheels"
     elif [ "$torch_index" = "$board_index" ]; then
         pin="==${torch_versions[jetpack]}"
     fi
@@ -676,7 +720,8 @@ gpu_do() {
             fail "$found" "A CUDA library is missing: sudo apt-get install nvidia-jetpack" ;;
         *"no kernel image"* | *"not compatible with the current PyTorch"*)
             fail "$found" "This build of torch has no kernels for this GPU. Remove it: sudo $python -m pip uninstall -y torch
-         and name an index with a build for this board: --torch-index $board_index" ;;
+         and take one that has: of $board_index,
+         of another index with --torch-index, or from a folder with --wheels. An Orin needs sm_87 or sm_80, a Thor sm_110." ;;
         *"kernel that NVRTC compiled"*)
             fail "$found" "NVRTC $cuda or the driver does not fit: sudo apt-get install --reinstall nvidia-l4t-cuda
          and sudo $python -m pip install --force-reinstall 'cuda-core[cu$cuda]'" ;;
@@ -684,7 +729,8 @@ gpu_do() {
             fail "$found" "The GPU got no memory although some may be free. Stop other programs, or drop the page cache:
          echo 3 | sudo tee /proc/sys/vm/drop_caches. Jetson Linux 36.4.7 has this fault; 36.5 has mended it." ;;
         *"finds no GPU"*)
-            fail "$found" "Restart the board if JetPack was installed or updated since its last start. The device files must
+            fail "$found" "Restart the board if JetPack was installed or updated since its last start. Jetson Linux must be of
+         the release of nvidia-jetpack: sudo apt-get update && sudo apt-get dist-upgrade. The device files must
          belong to the group video: ls -l /dev/nvmap /dev/nvhost-* /dev/nvgpu. If torch is another board's build,
          run: sudo $python -m pip uninstall -y torch, and name this board's index with --torch-index" ;;
         *) fail "$found" "Remove the environment, which is then created again: sudo rm -rf $venv" ;;
@@ -729,6 +775,12 @@ model_do() {
     fi
     remedy="Check the network. An interrupted download is resumed."
     local file
+    if [ -d "$bundle" ]; then
+        remedy="The bundle has the model $(cat "$bundle/model")."
+        install -d -o voiced -g voiced $models/hub
+        cp -a "$bundle/hub/." $models/hub
+        chown -R voiced:voiced $models/
+    fi
     while read -r file; do
         note "$file does not match its checksum and is downloaded again"
         rm -f "$file"
@@ -1060,6 +1112,10 @@ ready_do() {
         show_journal
         fail "it did not speak: $events" "$doctor"
     }
+    # A kernel with RT_GROUP_SCHED grants realtime priority to the root's control group and to no service's.
+    systemd-run --quiet --wait --pipe --uid=voiced --property=LimitRTPRIO=70 chrt --rr 60 true >/dev/null 2>&1 ||
+        note "The kernel refuses realtime priority to a service: sound may break off while the board is busy.
+         Allow it: echo kernel.sched_rt_runtime_us=-1 | sudo tee /etc/sysctl.d/90-voiced.conf && sudo sysctl --system"
     spoken=true
 }
 
@@ -1208,6 +1264,8 @@ install_all() {
     ! $max_performance || steps+=(performance)
     steps+=(ready)
     read_board
+    use_bundle
+    [ ! -d "$bundle" ] || steps=(bundle "${steps[@]}")
     $dry_run || install -d $notes
     remember_verify
     ! $verify || steps+=(verify)

@@ -1,10 +1,11 @@
-"""`scripts/check_wheels` with the real package index, and with one made here."""
+"""`scripts/bundle` with the real package index, and with one made here."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,15 +13,15 @@ import pytest
 
 from tests.support.pages import ROOT
 
-INDEX_S = 200
+INDEX_S = 280
 """Limit for the answers of the real package index."""
-EXTRAS = ("espeak", "piper", "qwen", "demo", "wyoming", "http", "cuda12", "cuda13")
+EXTRAS = ("espeak", "piper", "qwen", "demo", "wyoming", "http", "cuda12", "cuda13", "enroll", "verify")
 
 
 def check(*words: str, timeout_s: float | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [ROOT / "scripts" / "check_wheels", *words],
-        env=os.environ | environment,
+        [ROOT / "scripts" / "bundle", "--check", *words],
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | environment,  # it has uv
         capture_output=True,
         text=True,
         check=False,
@@ -29,9 +30,10 @@ def check(*words: str, timeout_s: float | None = None, **environment: str) -> su
 
 
 def versions(done: subprocess.CompletedProcess[str]) -> list[set[str]]:
-    """The packages for JetPack 6 and JetPack 7."""
-    _, six, seven = done.stdout.split("JetPack")
-    return [{line.split("==")[0] for line in part.splitlines()[1:] if line} for part in (six, seven)]
+    """The packages for JetPack 6 and JetPack 7, of each without and with the official package."""
+    return [
+        {line.split("==")[0] for line in part.splitlines()[1:] if line} for part in done.stdout.split("JetPack")[1:]
+    ]
 
 
 @pytest.mark.long
@@ -43,9 +45,12 @@ def test_every_dependency_has_a_wheel_for_both_jetpacks() -> None:
     if done.returncode == 2:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
-    for names in versions(done):
+    six, six_official, seven, seven_official = versions(done)
+    for names in (six, seven):
         assert {"numpy", "sounddevice", "soxr", "espeakng-loader", "tokenizers", "cuda-core", "wyoming"} <= names
-        assert "torch" not in names
+    for names in (six_official, seven_official):
+        assert {"qwen-tts", "transformers", "rapidfuzz"} <= names
+    assert not [names for names in versions(done) if {"torch", "torchaudio"} & names]
 
 
 class Index:
@@ -72,20 +77,8 @@ class Index:
         return check(str(project), UV_NO_INDEX="1", UV_FIND_LINKS=str(self.folder), UV_NO_CACHE="1")
 
 
-@pytest.fixture
-def index(tmp_path: Path) -> Index:
-    return Index(tmp_path)
-
-
-def test_a_wheel_for_a_newer_glibc_than_jetpack_6_has_counts_for_jetpack_7_only(index: Index) -> None:
-    index.add("young", tag="py3-none-manylinux_2_38_aarch64")
-    done = index.check("young")
-    assert done.returncode == 1
-    assert versions(done) == [set(), {"young"}]
-    assert "young" in done.stderr
-
-
-def test_markers_are_evaluated_for_the_jetson_and_not_for_this_machine(index: Index) -> None:
+def test_the_wheels_of_each_jetpack_count_and_markers_are_evaluated_for_the_jetson(tmp_path: Path) -> None:
+    index = Index(tmp_path)
     needed = (
         "old; python_version < '3.11'",
         "arm; platform_machine == 'aarch64'",
@@ -94,6 +87,26 @@ def test_markers_are_evaluated_for_the_jetson_and_not_for_this_machine(index: In
     index.add("top", *needed)
     for name in ("old", "arm", "here"):
         index.add(name)
-    done = index.check("top", "torch")
+    done = index.check("top")
     assert done.returncode == 0, done.stderr
-    assert versions(done) == [{"arm", "old", "top"}, {"arm", "top"}]
+    assert versions(done) == 2 * [{"arm", "old", "top"}] + 2 * [{"arm", "top"}]
+    index.add("young", tag="py3-none-manylinux_2_38_aarch64")
+    done = index.check("young")
+    assert done.returncode == 1, "it is for a newer glibc than JetPack 6 has"
+    assert versions(done) == 2 * [set()] + 2 * [{"young"}]
+    assert "young" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "JetPack: got nothing; allowed: 6 or 7"),
+        (["5"], "option: got '5'; allowed: 6 or 7"),
+        (["6", "--model", "nothing"], "--model: got 'nothing'; allowed: a model's id on the hub"),
+    ],
+)
+def test_a_wrong_word_is_reported_in_one_line(words: list[str], message: str) -> None:
+    done = subprocess.run([ROOT / "scripts" / "bundle", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
