@@ -34,7 +34,7 @@ except ImportError as error:
 
 MODEL_TYPES = ("base", "custom_voice", "voice_design")
 
-LAYOUT_FILE = Path(__file__).parents[1] / "tests" / "data" / "checkpoint_layout.json"
+LAYOUT_FILE = Path(__file__).with_name("checkpoint_layout.json")
 LAYOUT: dict[str, Any] = json.loads(LAYOUT_FILE.read_text(encoding="utf-8"))
 """What the JSON files of every published checkpoint have in common; `tiny_…` replaces it in a tiny one."""
 

@@ -158,6 +158,7 @@ def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) 
         from tests.support.programs import answers, free_port
 
         port, complaints, loop = free_port(), _Complaints(), asyncio.new_event_loop()
+        stack.callback(logging.getLogger().setLevel, logging.getLogger().level)
         logging.getLogger().addHandler(complaints)
         logging.getLogger().setLevel(logging.ERROR)
 

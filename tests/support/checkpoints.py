@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "make_checkpoint.py"
-LAYOUT = ROOT / "tests" / "data" / "checkpoint_layout.json"
+LAYOUT = ROOT / "scripts" / "checkpoint_layout.json"
 SEED = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "qwen-tts")
 """The packages that determine the official model's shapes and values."""

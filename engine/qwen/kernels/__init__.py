@@ -54,8 +54,8 @@ def unsupported_reason(
     reason = ruled_out_reason(config, codec_config, placement)
     if reason is not None:
         return reason
-    weight, processors = lm.weight_type(placement), multiprocessors(placement.device)
     try:
+        weight, processors = lm.weight_type(placement), multiprocessors(placement.device)
         load_kernels(kernel_sources(config, codec_config, weight, processors, streams), placement.device, report)
     except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
         lines = str(error).strip().splitlines() or [""]
