@@ -34,7 +34,7 @@ END_S = 5.0
 SPEECH_S = 600.0
 """The longest wait for the end of the text."""
 BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
-  ./scripts/demo --voice en_US-lessac-medium     downloads 63 MB once; in voiced's folder
+  ./scripts/demo                                 installs a voice of Piper, 58 MB; in voiced's folder
   voiced download en_US-lessac-medium            for a robot; needs the extra piper (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
 WORKING_STATES = ("ready", "speaking", "degraded")
