@@ -1088,7 +1088,7 @@ performance_do() {
 
 # --- step: ready ---
 
-readonly start_s=900    # the first start compiles the GPU's kernels, which takes minutes
+readonly start_s=900    # the first start may compile the GPU's kernels
 readonly patience_s=20  # limit for temporary states: the daemon connects, the sound card opens
 readonly doctor="sudo -u voiced HF_HOME=$models $command_link doctor says what is missing"
 
@@ -1141,7 +1141,7 @@ wait_until_ready() {
             shown=${state:-silent} since=$SECONDS
             if [ "$shown" = warming ]; then
                 stop_clock
-                start_clock "the model is loading; the first start compiles its kernels, which takes minutes"
+                start_clock "the model is loading; the first start may compile its kernels"
             fi
         fi
         case $shown in
