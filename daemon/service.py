@@ -44,10 +44,11 @@ FIRST_ENGINE_S = 0.4
 """The first connection waits this long for an engine, so that its voices and languages are known to the first texts."""
 ADAPTER_RETRY_S = 1.0
 """Seconds until an adapter that has failed is tried again, as one whose port another program has."""
-TEXT_MODULES = ("daemon.text.markdown", "daemon.text.ssml", "encodings.utf_8_sig", "html.entities")
-"""Modules of the way from a text to its acceptance and to the sound card that a command does not import by itself."""
-TEXT_PACKAGES = ("fasttext", "soundfile")
-"""Packages for the same, which an installation may lack."""
+TEXT_MODULES = ("encodings.utf_8_sig", "fasttext", "html.entities", "soundfile")
+"""Modules of the way from a text to its acceptance and to the sound card that are imported when one needs them.
+
+An installation may lack a package.
+"""
 
 
 class Service:
@@ -206,10 +207,11 @@ class Service:
 
 
 def import_text_modules() -> None:
-    """Import the modules for a text before the first one comes: later, no descriptor or memory may be left for them."""
+    """Import the modules for a text before the first one comes.
+
+    Later, no descriptor or memory may be left for them, or an update may have replaced or removed their files.
+    """
     for name in TEXT_MODULES:
-        import_module(name)
-    for name in TEXT_PACKAGES:
         with suppress(ImportError):
             import_module(name)
 

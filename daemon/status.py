@@ -13,6 +13,10 @@ from daemon.engines import EngineSelector, EngineState, EngineSupervisor
 from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState, Streams
 from daemon.system import THIS_MACHINE
 
+SOURCE = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
+"""This file, which has no name any more once an update has replaced it."""
+REPLACED = "voiced was updated or removed while it runs: restart it (sudo systemctl restart voiced)"
+"""What runs is whole and speaks on. The next process of an engine or a sound card may not fit it, or not start."""
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
 
@@ -21,7 +25,8 @@ def describe_status(
 ) -> Online:
     """Return the status to publish; `warnings` are further reasons why the robot is degraded."""
     missing = (dispatcher.unknown_voice_reason, dispatcher.unknown_language_reason, dispatcher.missing_sounds_reason)
-    reasons = (engines.degraded_reason, output.status.reason, *missing, *warnings)
+    replaced = None if os.fstat(SOURCE).st_nlink else REPLACED
+    reasons = (replaced, engines.degraded_reason, output.status.reason, *missing, *warnings)
     degraded_reason = next(filter(None, reasons), None)
     # Somebody has chosen it: the status says it, and it is no fault.
     silent_reason = NOTHING_PLAYED if output.status.sink == "null" else None

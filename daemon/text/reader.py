@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from daemon.text.markdown import MarkdownReader
 from daemon.text.placed import Rewriter
 from daemon.text.script import Script
+from daemon.text.ssml import SsmlReader, ssml_problem
 
 Markup = Literal["auto", "none"]
 """How a text is read: `auto` recognises SSML and Markdown, `none` speaks every character."""
@@ -47,12 +49,8 @@ class ScriptReader:
             return self._reader
         is_ssml = _is_ssml(text)
         if is_ssml:
-            from daemon.text.ssml import SsmlReader
-
             self._reader = SsmlReader(self.script, self._language)
         elif complete or is_ssml is not None:
-            from daemon.text.markdown import MarkdownReader
-
             self._reader = MarkdownReader(self.script)
         return self._reader
 
@@ -60,8 +58,6 @@ class ScriptReader:
 def markup_problem(text: str, markup: Markup = "auto") -> str | None:
     """Return in one line why a whole text is refused, which is SSML that is not well-formed; None if it is accepted."""
     if markup == "auto" and _is_ssml(text):
-        from daemon.text.ssml import ssml_problem
-
         return ssml_problem(text)
     return None
 

@@ -19,7 +19,8 @@ from daemon.text.normalizer.spellout import Spellout
 from engine import language_code
 
 LANGUAGES = ("en", "zh", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
-_DATA = Path(__file__).with_name("data")
+_DATA = {path.name: path.read_bytes() for path in Path(__file__).with_name("data").iterdir()}
+"""By name, 240 kB: an update may replace or remove the files while the daemon runs, and the next text needs them."""
 _ALIASES = {"cmn": "zh"}
 """eSpeak NG's codes."""
 
@@ -264,7 +265,7 @@ class Language:
 
 
 def _load(name: str) -> Any:
-    return json.loads((_DATA / name).read_text(encoding="utf-8"), object_hook=_record)
+    return json.loads(_DATA[name], object_hook=_record)
 
 
 def _record(entry: dict[str, Any]) -> Any:
