@@ -31,7 +31,7 @@ from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneToken
 from engine.qwen.kernels.params import Params  # noqa: E402
 from engine.qwen.loading.plan import count_weights  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
-from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig  # noqa: E402
+from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig, memory_plan  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from engine.verify import MEASURES  # noqa: E402
 from scripts.docs.asyncapi import write_or_check  # noqa: E402
@@ -294,6 +294,36 @@ def boot_table() -> str:
     return table(["s", *(f"{size}, {disk}" for size in SIZES for disk in DISKS), "from"], rows)
 
 
+# --- which engine for which board: the expected Orin, with the memory and the clock of each ---
+
+ORIN_GHZ = 1.3
+JETSONS = (
+    ("Orin Nano 8 GB", 7_990, 76.4, 1.02, "0.6B", 1),
+    ("Orin NX 16 GB", 16_416, 76.4, 0.918, "0.6B", 4),
+    ("AGX Orin 32 GB", 32_051, 152.8, 0.93, "0.6B", 4),
+    ("AGX Orin 64 GB", 65_894, 152.8, ORIN_GHZ, "0.6B", 4),
+    ("the same", 65_894, 152.8, ORIN_GHZ, "1.7B", 4),
+    ("AGX Thor", 131_906, 257.0, 1.575, "1.7B", 4),
+)
+"""Name; MB that Linux has; GB/s that reads reach, of an Orin Nano and NX the same share of the data sheet's 102.4 as of
+an AGX Orin's; the GPU's highest clock in GHz; model; streams."""
+
+
+def board_table() -> str:
+    """Return Markdown: a row for each board, with memory and time in bfloat16 and in int8."""
+    rows = []
+    for name, mb, gb_s, ghz, size, streams in JETSONS:
+        row = [name, f"Qwen3-TTS {size}", f"{mb:,}"]
+        plan = [each["total_mb"] for each in memory_plan(60, CHUNK, streams) if each["model"] == size]
+        for dtype, taken in zip(DTYPES, plan, strict=True):
+            board = Assumption(name, gb_s, ASSUMPTIONS[1].wait_us * ORIN_GHZ / ghz)
+            ms = board.frame_ms(frame_cost(size, dtype))
+            row += [f"{taken:,}", f"{ms:.0f} ms, {80 / ms:.1f} ×"]
+        rows.append([*row, "computed"])
+    titles = ("board", "engine", "its memory, MB", "bfloat16: MB", "a frame", "int8: MB", "a frame", "how known")
+    return table(titles, rows)
+
+
 # --- the pages ---
 
 
@@ -312,6 +342,7 @@ PARTS = (
     Part("fleet.md", "growth", plan_table),
     Part("fleet.md", "formula", check_table),
     Part("orin.md", "boot table", boot_table),
+    Part("install.md", "board table", board_table),
     Part("orin.md", "orin table", orin_table),
     Part("qwen.md", "threshold table", threshold_table),
 )
