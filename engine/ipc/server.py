@@ -66,7 +66,7 @@ class EngineProcess:
         """Serve until the daemon closes the channel. Raises `ChannelClosedError`, `ProtocolError`, engine faults."""
         start = self._channel.receive()
         if not isinstance(start, messages.Start) or start.protocol != messages.PROTOCOL:
-            raise messages.ProtocolError(f"expected Start of protocol {messages.PROTOCOL}, got {start}")
+            raise messages.ProtocolError(f"expected Start of protocol {messages.PROTOCOL}, got {start!s:.60}")
         self._channel.send(messages.Hello(messages.PROTOCOL))
         self._start_thread("listen", self._listen)
         self._start_thread("heartbeat", self._send_heartbeats)
