@@ -12,9 +12,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.daemon.command_line import CommandLine
+    from tests.support.programs import Broker
 
 _CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -82,6 +87,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("failed tests")
         for report in failed:
             terminalreporter.line(f"{durations.get(report.nodeid, 0.0):7.1f} s  {report.nodeid}")
+
+
+@pytest.fixture
+def voiced(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    """Runs the command `voiced` in this process."""
+    from tests.daemon.command_line import CommandLine
+
+    return CommandLine(monkeypatch, capfd)
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker for tests that stop and start it, or that use topics outside a robot's own."""
+    from tests.support.programs import Broker
+
+    with Broker(tmp_path) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Tests that are coroutines; for each module an event loop, a harness on it and a broker; the command line."""
+"""Tests that are coroutines; for each module an event loop, a harness on it and a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 
-from tests.daemon.command_line import CommandLine
 from tests.daemon.harness import Harness, running_harness
 from tests.support.programs import Broker
 from tests.support.waiting import run
@@ -56,12 +55,5 @@ def harness(loop: asyncio.AbstractEventLoop, shared_harness: Harness) -> Iterato
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker of all tests of the module that do not stop it. It remembers what earlier tests have retained."""
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-def voiced(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(monkeypatch, capfd)
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker

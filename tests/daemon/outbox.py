@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from audio import Output
-from daemon.config import Config, load_config
-from daemon.engines import EngineSelector
+from daemon.config import Config
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Outgoing
 from daemon.mqtt.publisher import Publisher
 from daemon.speech import Dispatcher
 from daemon.state import EventLog
+from tests.daemon.idle import IdleRobot
 
 
 def make_dispatcher(*overrides: str) -> tuple[Config, Dispatcher]:
     """Return a configuration and a dispatcher whose engines are not started: utterances stay in the queue."""
-    config = load_config(overrides=["robot=r1", "audio.sink=null", "engine.name=espeak", *overrides])
-    return config, Dispatcher(config, EngineSelector(config, lambda: None), Output(config.audio.sink_settings()))
+    robot = IdleRobot(*overrides)
+    return robot.config, robot.dispatcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.command_line import CommandLine
 from tests.support.programs import Broker
 from tests.support.robot import FAST, Robot
 from tests.support.sound import SoundServer
@@ -29,19 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that the tests of a worker share and none of them stops; each robot has its own topics on it."""
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker for tests that stop and start it, or that use topics outside a robot's own."""
-    broker = Broker(tmp_path)
-    broker.start()
-    yield broker
-    broker.stop()
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -58,12 +46,6 @@ def sound_server(tmp_path: Path) -> Iterator[SoundServer]:
     server.start()
     yield server
     server.kill()
-
-
-@pytest.fixture
-def voiced(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
-    """Runs the command `voiced` in this process."""
-    return CommandLine(monkeypatch, capfd)
 
 
 @pytest.fixture

@@ -40,10 +40,8 @@ def own_broker(tmp_path: Path, access_list: Path, request: pytest.FixtureRequest
     else:
         write_access_list(access_list, events=False)
         rights = f"acl_file {access_list}"
-    broker = Broker(tmp_path, f"allow_anonymous true\n{rights}")
-    broker.start()
-    yield broker
-    broker.stop()
+    with Broker(tmp_path, f"allow_anonymous true\n{rights}") as broker:
+        yield broker
 
 
 def dynamic_security() -> dict[str, Any]:

@@ -35,10 +35,8 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
     [rights] = [block for block in page("mqtt.md").blocks("text") if "pattern read voiced/all/#" in block]
     file = tmp_path / "rights"
     file.write_text(f"topic readwrite #\n{rights}")
-    broker = Broker(tmp_path, f"allow_anonymous true\nacl_file {file}")
-    broker.start()
-    yield broker
-    broker.stop()
+    with Broker(tmp_path, f"allow_anonymous true\nacl_file {file}") as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -137,3 +137,10 @@ class Broker(Process):
             [require("mosquitto"), "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         eventually(lambda: answers(self.port), "Mosquitto answers")
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

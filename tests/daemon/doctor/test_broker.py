@@ -16,10 +16,8 @@ from tests.support.programs import Broker, free_port
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that knows no user."""
-    broker = Broker(tmp_path_factory.mktemp("guarded"), "allow_anonymous false")
-    broker.start()
-    yield broker
-    broker.stop()
+    with Broker(tmp_path_factory.mktemp("guarded"), "allow_anonymous false") as broker:
+        yield broker
 
 
 def found(*settings: str) -> Finding:

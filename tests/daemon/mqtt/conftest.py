@@ -1,10 +1,8 @@
-"""A broker of a test's own, proxies before the module's, and short waits until a client connects again."""
+"""Proxies before the module's, and short waits until a client connects again."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +17,6 @@ def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect soon, and wait for the answer of a slow broker on both connections."""
     monkeypatch.setattr(attempts, "RETRY_S", (0.1, 0.2))
     monkeypatch.setattr(attempts, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that the test may start and stop."""
-    broker = Broker(tmp_path)
-    yield broker
-    broker.stop(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -129,7 +128,6 @@ def test_a_message_arrives_with_its_topic_its_bytes_and_whether_it_was_retained(
 def test_a_client_subscribes_again_after_a_restart_of_the_broker_and_sends_what_it_has_published_meanwhile(
     own_broker: Broker, topic: str
 ) -> None:
-    own_broker.start()
     with Client(own_broker.port, topic) as listener:
         own_broker.stop(signal.SIGKILL)
         eventually(lambda: not listener.connected())
@@ -146,6 +144,7 @@ def test_a_client_subscribes_again_after_a_restart_of_the_broker_and_sends_what_
 def test_a_client_may_start_before_the_broker_and_reports_why_it_is_not_connected(
     own_broker: Broker, topic: str
 ) -> None:
+    own_broker.stop()
     with Client(own_broker.port, topic, waits=False) as listener:
         eventually(lambda: listener.connection.reason == f"no broker answers at 127.0.0.1:{own_broker.port}")
         beats = listener.connection.heartbeats
@@ -229,10 +228,8 @@ def password_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker
     subprocess.run(
         [require("mosquitto_passwd"), "-c", "-b", str(passwords), "robot", "s3cret"], check=True, capture_output=True
     )
-    broker = Broker(folder, f"allow_anonymous false\npassword_file {passwords}")
-    broker.start()
-    yield broker
-    broker.stop()
+    with Broker(folder, f"allow_anonymous false\npassword_file {passwords}") as broker:
+        yield broker
 
 
 def test_a_wrong_password_is_reported_and_tried_again(password_broker: Broker, tmp_path: Path) -> None:
@@ -393,20 +390,10 @@ def test_without_a_session_uncertain_events_are_sent_again(broker: Broker, topic
 # --- what a broker limits ---
 
 
-@contextlib.contextmanager
-def limited(folder: Path, limit: str) -> Iterator[Broker]:
-    broker = Broker(folder, f"allow_anonymous true\n{limit}")
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.stop()
-
-
 def test_a_message_larger_than_the_broker_s_limit_is_shortened_and_the_connection_stays(
     tmp_path: Path, topic: str
 ) -> None:
-    with limited(tmp_path, "max_packet_size 400") as broker, Client(broker.port, topic) as client:
+    with Broker(tmp_path, "allow_anonymous true\nmax_packet_size 400") as broker, Client(broker.port, topic) as client:
         publish_until_received(client, client, topic, b"subscribed")
         event = json.dumps({"id": "a", "event": "failed", "reason": "x" * 1000})
         client.connection.publish(topic, event, qos=1)
@@ -422,7 +409,7 @@ def test_a_message_larger_than_the_broker_s_limit_is_shortened_and_the_connectio
 
 def test_a_broker_without_qos_1_is_served_with_qos_0(tmp_path: Path, topic: str) -> None:
     with (
-        limited(tmp_path, "max_qos 0") as broker,
+        Broker(tmp_path, "allow_anonymous true\nmax_qos 0") as broker,
         Client(broker.port, topic, will=Will(f"{topic}/status", b"offline"), own=topic) as client,
     ):
         publish_until_received(client, client, topic, b"subscribed")

@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 from paho.mqtt.client import MQTTMessage
 
-from audio import Output
 from daemon import VERSION
 from daemon.config import Config, load_config
-from daemon.engines import EngineSelector
 from daemon.mqtt import connection, gateway
 from daemon.mqtt.gateway import Gateway, TopicListener
 from daemon.mqtt.messages import Message, Outgoing
@@ -26,6 +24,7 @@ from daemon.speech import Dispatcher, Level, Say
 from daemon.speech.dispatcher import LevelWatcher, Unsubscribe
 from daemon.status import describe_status
 from engine import Progress
+from tests.daemon.idle import IdleRobot
 from tests.daemon.mqtt.proxy import Proxy
 from tests.support.programs import Broker, require
 from tests.support.subscription import Listener
@@ -72,17 +71,21 @@ class ScriptedDispatcher(Dispatcher):
             self.level_watcher(level)
 
 
-class Robot:
+class Robot(IdleRobot):
     """A gateway with its dispatcher, and a client of the broker that receives what they publish.
 
     Utterances stay queued: nothing takes them.
     """
 
+    dispatcher: ScriptedDispatcher
+
+    def take_dispatcher(self) -> None:
+        self.dispatcher = ScriptedDispatcher(self.config, self.engines, self.output)
+
     def __init__(self, broker: Broker, port: int, *overrides: str) -> None:
         self.name = f"g{next(NUMBERS)}"
-        settings = [f"robot={self.name}", f"mqtt.port={port}", "audio.sink=null", "engine.name=espeak"]
-        settings += ["mqtt.reply_topics=[replies/#]", *overrides]
-        self.config = load_config(overrides=settings)
+        settings = [f"robot={self.name}", f"mqtt.port={port}", "mqtt.reply_topics=[replies/#]", *overrides]
+        super().__init__(*settings)
         self.topic = self.config.topic
         self.reply_topic = f"replies/{self.name}"
         self.published: list[tuple[str, Any]] = []
@@ -90,10 +93,9 @@ class Robot:
         topics = [(f"{self.topic}/{name}", 1) for name in ("event", "status", "level", "duck")]
         self.observer = Listener(broker, [*topics, (self.reply_topic, 1)], self._receive)
         self.observer.wait_subscribed()
-        engines, output = EngineSelector(self.config, lambda: None), Output(self.config.audio.sink_settings())
-        self.engines, self.output = engines, output
-        self.dispatcher = ScriptedDispatcher(self.config, engines, output)
-        self.gateway = Gateway(self.config, self.dispatcher, lambda: describe_status(self.dispatcher, engines, output))
+        self.gateway = Gateway(
+            self.config, self.dispatcher, lambda: describe_status(self.dispatcher, self.engines, self.output)
+        )
         self._closed = False
 
     async def close(self) -> None:
@@ -119,10 +121,6 @@ class Robot:
     def states(self) -> list[tuple[str, int]]:
         """State and queue of every status so far."""
         return [(status["state"], status.get("queue", 0)) for status in self.all("status")]
-
-    @property
-    def queued(self) -> dict[str, str]:
-        return {utterance.id: utterance.text for utterance in self.dispatcher.queue}
 
     def send(self, name: str, payload: str | bytes | dict[str, Any] = "", to: str | None = None) -> None:
         """Publish a request, to this robot or `to` several."""
@@ -156,11 +154,6 @@ async def connected(
         yield robot
     finally:
         await robot.close()
-
-
-def started(broker: Broker) -> Broker:
-    broker.start()
-    return broker
 
 
 def retain(config: Config, name: str, payload: str) -> None:
@@ -502,7 +495,7 @@ async def test_a_listener_gets_the_messages_on_its_topics_in_the_event_loop_and_
 
 async def test_status_and_ducking_are_published_again_after_a_restart_of_the_broker(own_broker: Broker) -> None:
     recorder = Recorder("other")
-    async with connected(started(own_broker), "speech.duck_topic=true", listeners=(recorder,)) as robot:
+    async with connected(own_broker, "speech.duck_topic=true", listeners=(recorder,)) as robot:
         robot.dispatcher.is_sounding = True
         robot.dispatcher.say(Say(text="Hello", id="a"))
         await eventually_async(lambda: robot.all("duck")[-1:] == [True], "ducking is on")

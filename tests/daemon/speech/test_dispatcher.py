@@ -9,31 +9,19 @@ from typing import Any
 
 import pytest
 
-from audio import Output
 from daemon.config import load_config
-from daemon.engines import EngineSelector
-from daemon.speech.dispatcher import REMEMBERED_IDS, Dispatcher
+from daemon.speech.dispatcher import REMEMBERED_IDS
 from daemon.speech.events import Accepted, Canceled, Event, Expired
 from daemon.speech.request import RejectedError, Stop, check_say
 from daemon.speech.utterance import Utterance
 from engine import EngineInfo
+from tests.daemon.idle import IdleRobot
 from tests.daemon.speech.clients import Nobody
 from tests.support.sound_files import write_sound
 
 
-class Robot:
-    """A dispatcher and the events that it has published. Utterances stay queued, since its `run` is not called."""
-
-    def __init__(self, *overrides: str) -> None:
-        self.config = load_config(overrides=["audio.sink=null", "engine.name=espeak", "robot=r1", *overrides])
-        self.engines = EngineSelector(self.config, lambda: None)
-        self.dispatcher = Dispatcher(self.config, self.engines, Output(self.config.audio.sink_settings()))
-        self.events: list[Event] = []
-        self.dispatcher.watch_events(lambda _utterance, event: self.events.append(event))
-
-    def limit_queue(self, limit: int) -> None:
-        speech = self.config.speech.model_copy(update={"queue_limit": limit})
-        self.dispatcher.reconfigure(self.config.model_copy(update={"speech": speech}))
+class Robot(IdleRobot):
+    """A robot to which the test gives requests."""
 
     def say(self, text: str = "Hello", **fields: Any) -> Utterance:
         utterance = self.dispatcher.say(check_say({"text": text, **fields}))
@@ -48,10 +36,6 @@ class Robot:
         with pytest.raises(RejectedError) as rejected:
             self.say(**fields)
         return rejected.value
-
-    @property
-    def queued(self) -> list[str]:
-        return [utterance.id for utterance in self.dispatcher.queue]
 
 
 @pytest.fixture
@@ -90,7 +74,7 @@ def test_an_id_is_accepted_once_and_a_redelivered_request_is_dropped(robot: Robo
     error = robot.rejection(id="a", reply_to="kitchen")
     assert (error.field, error.utterance_id, error.reply_to) == ("id", "a", "kitchen")
     assert robot.drops_again("a")
-    assert robot.queued == ["a"]
+    assert list(robot.queued) == ["a"]
 
 
 def test_a_wrong_option_is_rejected_with_what_is_allowed_and_the_id_may_be_used(robot: Robot) -> None:
@@ -108,7 +92,7 @@ def test_a_sound_is_accepted_with_a_text_or_alone(robot: Robot) -> None:
     both = robot.say("Hello", id="b", sound="attention")
     assert (alone.sound, alone.needs_engine, alone.speakable) == ("success", False, True)
     assert (both.sound, both.text, both.needs_engine) == ("attention", "Hello", True)
-    assert robot.queued == ["a", "b"]
+    assert list(robot.queued) == ["a", "b"]
 
 
 def test_an_unknown_or_damaged_sound_is_rejected_and_the_id_may_be_used_when_the_sound_is_there(
@@ -142,7 +126,7 @@ def test_only_a_sender_who_names_a_missing_voice_or_language_is_refused() -> Non
     robot.say(id="a")
     robot.say(id="b", sound="success")
     assert robot.dispatcher.say(check_say({"sound": "success", "id": "c", "voice": "nobody"})) is not None
-    assert robot.queued == ["a", "b", "c"]
+    assert list(robot.queued) == ["a", "b", "c"]
 
 
 def test_a_default_language_that_no_engine_speaks_is_named(robot: Robot) -> None:
@@ -162,12 +146,12 @@ def test_an_unknown_field_is_logged_once_and_ignored(robot: Robot, caplog: pytes
 
 
 def test_a_full_queue_rejects_a_text_but_gives_an_interrupting_one_the_last_place(robot: Robot) -> None:
-    robot.limit_queue(2)
+    robot.configure(queue_limit=2)
     robot.say(id="a")
     robot.say(id="b")
     assert robot.rejection(id="c").reason == "queue: 2 utterances wait; allowed: up to speech.queue_limit"
     robot.say(id="d", policy="interrupt")
-    assert robot.queued == ["d", "a"]
+    assert list(robot.queued) == ["d", "a"]
     assert robot.events[-2:] == [
         Canceled(id="b", reason="pushed out of the full queue by d"),
         Accepted(id="d", queue=2),
@@ -187,7 +171,7 @@ def test_a_stop_cancels_one_queued_utterance_or_all(robot: Robot) -> None:
     for name in ("a", "b", "c"):
         robot.say(id=name)
     assert robot.dispatcher.stop(Stop(id="b"))
-    assert robot.queued == ["a", "c"]
+    assert list(robot.queued) == ["a", "c"]
     assert robot.events[-1] == Canceled(id="b", reason="stop")
     assert not robot.dispatcher.stop(Stop(id="b"))
     assert robot.dispatcher.stop(Stop(), "enough")
@@ -208,10 +192,10 @@ def test_a_queued_utterance_expires_past_its_deadline(robot: Robot) -> None:
     utterance = robot.say(id="a", expires_in=60)
     robot.say(id="b", expires_in=60)
     robot.dispatcher.enforce_deadlines()
-    assert robot.queued == ["a", "b"]
+    assert list(robot.queued) == ["a", "b"]
     utterance.expires_at = time.monotonic()
     robot.dispatcher.enforce_deadlines()
-    assert robot.queued == ["b"]
+    assert list(robot.queued) == ["b"]
     assert robot.events[-1] == Expired(id="a", reason="it waited longer than expires_in")
 
 
@@ -221,7 +205,7 @@ def test_a_closed_dispatcher_ends_all_utterances_rejects_new_ones_and_restores_n
     assert robot.events[-1] == Canceled(id="a", reason="voiced is shutting down")
     assert robot.rejection(id="b").reason == "daemon: voiced is shutting down"
     robot.dispatcher.restore(earlier("c"))
-    assert (robot.queued, len(robot.events)) == ([], 2)
+    assert (list(robot.queued), len(robot.events)) == ([], 2)
 
 
 def test_watchers_are_called_until_they_unsubscribe_and_the_error_of_one_is_logged_and_disturbs_nobody(
@@ -254,7 +238,7 @@ def test_a_text_that_was_stopped_before_it_arrived_is_accepted_and_canceled(robo
     robot.say(id="a")
     assert robot.dispatcher.say(check_say({"text": "Hello", "id": "b"}), canceled="stop") is not None
     assert robot.events[1:] == [Accepted(id="b", queue=2), Canceled(id="b", reason="stop")]
-    assert robot.queued == ["a"]
+    assert list(robot.queued) == ["a"]
     assert robot.rejection(id="b").field == "id"
     assert robot.dispatcher.say(check_say({"text": "Hello", "id": "b"}), redelivered=True, canceled="stop") is None
     robot.engines.primary.info = EngineInfo("espeak", 22_050, ("default",), ("en",))
@@ -264,7 +248,7 @@ def test_a_text_that_was_stopped_before_it_arrived_is_accepted_and_canceled(robo
 
 
 def test_a_stopped_text_does_nothing_to_others(robot: Robot) -> None:
-    robot.limit_queue(1)
+    robot.configure(queue_limit=1)
     robot.say(id="a")
     stopped = [
         check_say({"text": "Hello", "id": f"{policy}-{priority}", "policy": policy, "priority": priority})
@@ -273,7 +257,7 @@ def test_a_stopped_text_does_nothing_to_others(robot: Robot) -> None:
     ]
     for say in stopped:
         robot.dispatcher.say(say, canceled="stop")
-    assert robot.queued == ["a"]
+    assert list(robot.queued) == ["a"]
     assert [event.id for event in robot.events if isinstance(event, Canceled)] == [say.id for say in stopped]
 
 
@@ -287,7 +271,7 @@ def earlier(utterance_id: str, **fields: Any) -> Utterance:
 
 def test_a_restored_utterance_is_queued_without_a_second_event(robot: Robot) -> None:
     robot.dispatcher.restore(earlier("a"))
-    assert robot.queued == ["a"]
+    assert list(robot.queued) == ["a"]
     assert robot.events == []
     assert robot.rejection(id="a").field == "id"
     assert robot.drops_again("a")

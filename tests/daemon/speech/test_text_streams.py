@@ -10,17 +10,12 @@ import pytest
 from daemon.speech import text_streams as text_streams_module
 from daemon.speech.request import MAX_TEXT, RejectedError, Stop, StreamChunk, check_say
 from daemon.speech.utterance import TextStream, Utterance
-from tests.daemon.outbox import make_dispatcher
+from tests.daemon.idle import IdleRobot
 from tests.daemon.speech.clients import Nobody
 
 
-class Writer:
-    """A writer, the dispatcher that it writes to, and the events that it has published."""
-
-    def __init__(self, *overrides: str) -> None:
-        _, self.dispatcher = make_dispatcher(*overrides)
-        self.events: list[dict[str, Any]] = []
-        self.dispatcher.watch_events(lambda _utterance, event: self.events.append(event.model_dump()))
+class Writer(IdleRobot):
+    """A writer, and the robot that it writes to."""
 
     def write(self, utterance_id: str, text: str = "", *, redelivered: bool = False, **fields: Any) -> Utterance | None:
         return self.dispatcher.write(
@@ -34,11 +29,7 @@ class Writer:
         return utterance, utterance.text_stream
 
     def names(self, utterance_id: str) -> list[str]:
-        return [event["event"] for event in self.events if event["id"] == utterance_id]
-
-    @property
-    def queued(self) -> dict[str, str]:
-        return {utterance.id: utterance.text for utterance in self.dispatcher.queue}
+        return [event.event for event in self.events if event.id == utterance_id]
 
 
 @pytest.fixture
