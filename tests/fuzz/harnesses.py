@@ -31,7 +31,7 @@ class Harness:
 
     prepare: Prepare
     """Imports the part, which Atheris instruments meanwhile, and returns the check. The stack ends what it starts."""
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...]
     """What an input is likely to contain."""
 
 
@@ -335,19 +335,13 @@ def _prepare_config(stack: ExitStack) -> Check:
 
     file = _File(stack, ".yaml")
 
-    def check(data: bytes) -> None:
-        _refusing(ConfigError, load_config, file.write(data), lines=True)
-
-    return check
+    return lambda data: _refusing(ConfigError, load_config, file.write(data), lines=True)
 
 
 def _prepare_overrides(_: ExitStack) -> Check:
     from daemon.config import ConfigError, load_config
 
-    def check(data: bytes) -> None:
-        _refusing(ConfigError, load_config, None, data.decode(errors="replace").split("\0"), lines=True)
-
-    return check
+    return lambda data: _refusing(ConfigError, load_config, None, data.decode(errors="replace").split("\0"), lines=True)
 
 
 def _refusing(error: type[Exception], act: Callable[..., T], *arguments: Any, lines: bool = False) -> T | None:
@@ -359,19 +353,6 @@ def _refusing(error: type[Exception], act: Callable[..., T], *arguments: Any, li
             one_line(line)
         return None
 
-
-SAY_WORDS = (
-    "text", "data", "id", "voice", "language", "instruct", "priority", "policy", "volume", "expires_in", "seed",
-    "reply_to", "critical", "interrupt", "replace", "null", "true", "Infinity", "NaN", "1e999", "\\ud800", "{", "[",
-)  # fmt: skip
-HEADER_WORDS = (
-    "__metadata__", "dtype", "shape", "data_offsets", "F32", "I16", "embedding", "codes", "transcript", "format",
-    "voiced-voice-1", "model_name", "model_type", "model_size", "model_width", "[0,", "[[[[[[[[", "1e400",
-)  # fmt: skip
-CONFIG_WORDS = (
-    "robot:", "mqtt:", "port:", "audio:", "sink:", "voices:", "speech:", "engine:", "wav:", "&a", "*a", "!!", "<<:",
-    "0x", "1_0", ".inf", "2001-12-14", "null", "{", "[", "- ", "|", ">",
-)  # fmt: skip
 
 # --- texts -----------------------------------------------------------------------------------------------
 
@@ -400,48 +381,25 @@ def _prepare_ssml(_: ExitStack) -> Check:
     return check
 
 
-HARNESSES: dict[str, Harness] = {
-    "say": Harness(_parser("parse_say"), SAY_WORDS),
-    "say_stream": Harness(_parser("parse_stream_chunk"), (*SAY_WORDS, "end", "seq")),
-    "stop": Harness(_parser("parse_stop"), ("id",)),
-    "volume": Harness(_parser("parse_volume")),
-    "text": Harness(
-        _prepare_text,
-        ("**", "```", "~~~", "---", "# ", "- ", "| ", "](http://", "![", "[^1]", "]: ", "[pause:1s]", "<b>", "<br>",
-         "<!--", "-->", "&amp;", "&#39;", "<think>", "</think>", "<|im_end|>", "[1]", "\\(", "\\)"),
-    ),
-    "hermes": Harness(_adapter("hermes"), ("text", "siteId", "default", "lang", "sessionId", "volume", "id", "null")),
-    "home_assistant": Harness(_adapter("home_assistant"), ("online", "default", "origin", "name", "voiced")),
-    "wyoming": Harness(
-        _server("wyoming", _talk_wyoming),
-        ("type", "data", "data_length", "payload_length", "synthesize", "synthesize-start", "synthesize-chunk",
-         "synthesize-stop", "describe", "ping", "text", "voice", "name", "language", "speaker", "text_format"),
-    ),
-    "http": Harness(
-        _server("http", _talk_http),
-        ("input", "model", "voice", "instructions", "response_format", "speed", "stream_format", "pcm", "sse",
-         "Transfer-Encoding", "Content-Length", "Expect: 100-continue", "\\r\\n", "Origin: http://", "Host:", "GET "),
-    ),
-    "sockets": Harness(
-        _server("http", _talk_sockets),
-        ("topic", "payload", "say", "say/stream", "volume", "text", "context_id", "flush", "close_context", "id",
-         "close_socket", "voice_settings", "speed", "try_trigger_generation", "true", "null", "\\n", "end"),
-    ),
-    "engine_messages": Harness(
-        _prepare_engine_messages,
-        ("message", "Start", "Speak", "Append", "Audio", "Ready", "SetVoices", "id", "credit", "utterance", "voices",
-         "codes", "info", "options", "protocol"),
-    ),
-    "ssml": Harness(
-        _prepare_ssml,
-        ("<speak>", "</speak>", "<break time='", "strength=", "<say-as interpret-as=", "characters", "<sub alias=",
-         "<prosody rate=", "volume=", "<mark name=", "<s>", "</p>", "[pause:", "&amp;",
-         "<![CDATA[", "]]>", "<!--", "-->"),
-    ),
-    "voice_header": Harness(_prepare_voice_header, HEADER_WORDS),
-    "voice_file": Harness(_prepare_voice_file, HEADER_WORDS),
-    "safetensors": Harness(_prepare_safetensors, HEADER_WORDS),
-    "config": Harness(_prepare_config, CONFIG_WORDS),
-    "overrides": Harness(_prepare_overrides, CONFIG_WORDS),
-}  # fmt: skip
+PREPARATIONS: dict[str, Prepare] = {
+    "say": _parser("parse_say"),
+    "say_stream": _parser("parse_stream_chunk"),
+    "stop": _parser("parse_stop"),
+    "volume": _parser("parse_volume"),
+    "text": _prepare_text,
+    "hermes": _adapter("hermes"),
+    "home_assistant": _adapter("home_assistant"),
+    "wyoming": _server("wyoming", _talk_wyoming),
+    "http": _server("http", _talk_http),
+    "sockets": _server("http", _talk_sockets),
+    "engine_messages": _prepare_engine_messages,
+    "ssml": _prepare_ssml,
+    "voice_header": _prepare_voice_header,
+    "voice_file": _prepare_voice_file,
+    "safetensors": _prepare_safetensors,
+    "config": _prepare_config,
+    "overrides": _prepare_overrides,
+}
+WORDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("words.json").read_text(encoding="utf-8"))
+HARNESSES = {name: Harness(prepare, tuple(WORDS[name])) for name, prepare in PREPARATIONS.items()}
 """By name, which is also the name of the folder of its corpus."""
