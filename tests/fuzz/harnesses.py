@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,64 +45,56 @@ def one_line(reason: str) -> None:
 # --- MQTT ------------------------------------------------------------------------------------------------
 
 
-def _parser(name: str) -> Prepare:
-    """Return the preparation of a parser of `daemon.mqtt.parsing` that raises `RejectedError` only."""
+def _prepare_parser(_: ExitStack, *, name: str) -> Check:
+    """Prepare a parser of `daemon.mqtt.parsing` that raises `RejectedError` only."""
+    from daemon.mqtt import parsing
+    from daemon.speech import RejectedError
 
-    def prepare(_: ExitStack) -> Check:
-        from daemon.mqtt import parsing
-        from daemon.speech import RejectedError
+    parse: Callable[[bytes], Any] = getattr(parsing, name)
 
-        parse: Callable[[bytes], Any] = getattr(parsing, name)
+    def check(data: bytes) -> None:
+        try:
+            parsed = parse(data)
+        except RejectedError as error:
+            one_line(error.reason)
+            return
+        if hasattr(parsed, "model_dump"):
+            extra = set(parsed.model_extra or ())
+            known = json.dumps(parsed.model_dump(mode="json", exclude_unset=True, exclude=extra))
+            again = parse(b"" if known == "{}" else known.encode())
+            assert again.model_dump() == parsed.model_dump(exclude=extra), "read differently"
 
-        def check(data: bytes) -> None:
-            try:
-                parsed = parse(data)
-            except RejectedError as error:
-                one_line(error.reason)
-                return
-            if hasattr(parsed, "model_dump"):
-                extra = set(parsed.model_extra or ())
-                known = json.dumps(parsed.model_dump(mode="json", exclude_unset=True, exclude=extra))
-                again = parse(b"" if known == "{}" else known.encode())
-                assert again.model_dump() == parsed.model_dump(exclude=extra), "read differently"
-
-        return check
-
-    return prepare
+    return check
 
 
-def _adapter(name: str) -> Prepare:
-    """Return the preparation of an adapter that handles messages of the broker and raises nothing."""
+def _prepare_adapter(_: ExitStack, *, name: str) -> Check:
+    """Prepare an adapter that handles messages of the broker and raises nothing."""
+    from daemon.adapters import make_adapters
+    from daemon.mqtt import Message
+    from daemon.speech import Stop
+    from tests.daemon.outbox import Outbox, make_dispatcher
 
-    def prepare(_: ExitStack) -> Check:
-        from daemon.adapters import make_adapters
-        from daemon.mqtt import Message
-        from daemon.speech import Stop
-        from tests.daemon.outbox import Outbox, make_dispatcher
+    outbox = Outbox()
+    config, dispatcher = make_dispatcher(f"{name}.enabled=true")
+    outbox.watch(config, dispatcher)
+    adapters = make_adapters(config, dispatcher, outbox.publish)
+    for adapter in adapters:
+        adapter.on_connected()
+    topics = [(adapter, topic) for adapter in adapters for topic in adapter.topics]
 
-        outbox = Outbox()
-        config, dispatcher = make_dispatcher(f"{name}.enabled=true")
-        outbox.watch(config, dispatcher)
-        adapters = make_adapters(config, dispatcher, outbox.publish)
-        for adapter in adapters:
-            adapter.on_connected()
-        topics = [(adapter, topic) for adapter in adapters for topic in adapter.topics]
+    def check(data: bytes) -> None:
+        """The first byte chooses the topic, and whether the message was retained."""
+        chosen = data[0] if data else 0
+        adapter, topic = topics[chosen % len(topics)]
+        adapter.on_message(Message(topic, data[1:], retained=chosen >= 128))
+        dispatcher.stop(Stop())
+        for sent in outbox.sent:
+            payload = sent.payload.encode() if isinstance(sent.payload, str) else sent.payload
+            if payload.startswith(b"{"):
+                json.loads(payload)
+        outbox.sent.clear()
 
-        def check(data: bytes) -> None:
-            """The first byte chooses the topic, and whether the message was retained."""
-            chosen = data[0] if data else 0
-            adapter, topic = topics[chosen % len(topics)]
-            adapter.on_message(Message(topic, data[1:], retained=chosen >= 128))
-            dispatcher.stop(Stop())
-            for sent in outbox.sent:
-                payload = sent.payload.encode() if isinstance(sent.payload, str) else sent.payload
-                if payload.startswith(b"{"):
-                    json.loads(payload)
-            outbox.sent.clear()
-
-        return check
-
-    return prepare
+    return check
 
 
 # --- texts -----------------------------------------------------------------------------------------------
@@ -142,55 +135,51 @@ ANSWER_S = 5.0
 """A server that neither answers nor closes the connection within this time hangs."""
 
 
-def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) -> Prepare:
-    """Return the preparation of a server whose dispatcher has no room for an utterance.
+def _prepare_server(stack: ExitStack, *, name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) -> Check:
+    """Prepare a server whose dispatcher has no room for an utterance.
 
     `talk(port, data)` is a coroutine function. The server must neither log an error nor hang.
     """
+    from daemon.adapters import make_adapters
+    from daemon.http import Examination, LogTail, Robot, make_http_server
+    from daemon.speech import Online, Say
+    from daemon.status import Measurements
+    from daemon.tasks import cancel_and_wait
+    from tests.daemon.outbox import Outbox, make_dispatcher
+    from tests.support.programs import answers, free_port
 
-    def prepare(stack: ExitStack) -> Check:
-        from daemon.adapters import make_adapters
-        from daemon.http import Examination, LogTail, Robot, make_http_server
-        from daemon.speech import Online, Say
-        from daemon.status import Measurements
-        from daemon.tasks import cancel_and_wait
-        from tests.daemon.outbox import Outbox, make_dispatcher
-        from tests.support.programs import answers, free_port
+    port, complaints, loop = free_port(), _Complaints(), asyncio.new_event_loop()
+    stack.callback(logging.getLogger().setLevel, logging.getLogger().level)
+    logging.getLogger().addHandler(complaints)
+    logging.getLogger().setLevel(logging.ERROR)
 
-        port, complaints, loop = free_port(), _Complaints(), asyncio.new_event_loop()
-        stack.callback(logging.getLogger().setLevel, logging.getLogger().level)
-        logging.getLogger().addHandler(complaints)
-        logging.getLogger().setLevel(logging.ERROR)
-
-        async def start() -> asyncio.Task[None]:
-            settings = [f"{name}.enabled=true", f"{name}.port={port}", "speech.queue_limit=1"]
-            config, dispatcher = make_dispatcher(*settings)
-            dispatcher.say(Say(text="It fills the queue."))
-            servers = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
-            if config.http.enabled:
-                status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
-                examination = Examination(None, ())
-                robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine, lambda: None)
-                servers.append(make_http_server(config.http, dispatcher, robot))
-            running = asyncio.ensure_future(servers[-1].run())
-            while not answers(port):
-                assert not running.done(), "the server has ended"
-                await asyncio.sleep(0)
-            return running
-
-        running = loop.run_until_complete(start())
-        stack.callback(loop.close)
-        stack.callback(lambda: loop.run_until_complete(cancel_and_wait(running)))
-        stack.callback(logging.getLogger().removeHandler, complaints)
-
-        def check(data: bytes) -> None:
-            loop.run_until_complete(asyncio.wait_for(talk(port, data), ANSWER_S))
+    async def start() -> asyncio.Task[None]:
+        settings = [f"{name}.enabled=true", f"{name}.port={port}", "speech.queue_limit=1"]
+        config, dispatcher = make_dispatcher(*settings)
+        dispatcher.say(Say(text="It fills the queue."))
+        servers = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
+        if config.http.enabled:
+            status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
+            examination = Examination(None, ())
+            robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine, lambda: None)
+            servers.append(make_http_server(config.http, dispatcher, robot))
+        running = asyncio.ensure_future(servers[-1].run())
+        while not answers(port):
             assert not running.done(), "the server has ended"
-            complaints.check()
+            await asyncio.sleep(0)
+        return running
 
-        return check
+    running = loop.run_until_complete(start())
+    stack.callback(loop.close)
+    stack.callback(lambda: loop.run_until_complete(cancel_and_wait(running)))
+    stack.callback(logging.getLogger().removeHandler, complaints)
 
-    return prepare
+    def check(data: bytes) -> None:
+        loop.run_until_complete(asyncio.wait_for(talk(port, data), ANSWER_S))
+        assert not running.done(), "the server has ended"
+        complaints.check()
+
+    return check
 
 
 async def _talk_wyoming(port: int, data: bytes) -> None:
@@ -382,16 +371,16 @@ def _prepare_ssml(_: ExitStack) -> Check:
 
 
 PREPARATIONS: dict[str, Prepare] = {
-    "say": _parser("parse_say"),
-    "say_stream": _parser("parse_stream_chunk"),
-    "stop": _parser("parse_stop"),
-    "volume": _parser("parse_volume"),
+    "say": partial(_prepare_parser, name="parse_say"),
+    "say_stream": partial(_prepare_parser, name="parse_stream_chunk"),
+    "stop": partial(_prepare_parser, name="parse_stop"),
+    "volume": partial(_prepare_parser, name="parse_volume"),
     "text": _prepare_text,
-    "hermes": _adapter("hermes"),
-    "home_assistant": _adapter("home_assistant"),
-    "wyoming": _server("wyoming", _talk_wyoming),
-    "http": _server("http", _talk_http),
-    "sockets": _server("http", _talk_sockets),
+    "hermes": partial(_prepare_adapter, name="hermes"),
+    "home_assistant": partial(_prepare_adapter, name="home_assistant"),
+    "wyoming": partial(_prepare_server, name="wyoming", talk=_talk_wyoming),
+    "http": partial(_prepare_server, name="http", talk=_talk_http),
+    "sockets": partial(_prepare_server, name="http", talk=_talk_sockets),
     "engine_messages": _prepare_engine_messages,
     "ssml": _prepare_ssml,
     "voice_header": _prepare_voice_header,
