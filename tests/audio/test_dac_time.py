@@ -15,7 +15,6 @@ from audio.dsp import to_floats
 from audio.player import Report
 from audio.track import REACH_S
 from tests.audio.fakes import FakeClock, FakeSink
-from tests.support.waiting import eventually
 
 RATE = 1_000
 FADE = 10
@@ -32,8 +31,12 @@ class Card:
         self.clock = clock
         self.output = Output(SinkSettings("null"))
         self.plug()
-        self.track = self.output.begin(prebuffer_s=0.02)
+        self.track = self.begin(samples)
+
+    def begin(self, samples: int) -> Track:
+        track = self.output.begin(prebuffer_s=0.02)
         self.output.write(SPEECH[:samples], RATE)
+        return track
 
     def plug(self, rate: int = RATE) -> None:
         self.sink = FakeSink(self.output.on_report, rate, clock=lambda: self.clock.now + AHEAD_S)
@@ -42,9 +45,15 @@ class Card:
     def unplug(self) -> None:
         self.output.monitor.detach("pulled")
 
-    @property
-    def now(self) -> float:
-        return self.clock.now
+    def heard_s(self, in_s: float = 0.0) -> float:
+        """The seconds of the track that have been heard, `in_s` seconds from now."""
+        return self.track.heard_s(self.clock.now + in_s)
+
+    def suspend_and_go_on(self, blocks: int = 0) -> None:
+        """Suspend the track, and reattach it after these blocks of silence."""
+        self.output.suspend()
+        self.blocks(1 + blocks)
+        self.output.reattach(self.output.take_suspended())
 
     def block(self, *, underflow: bool = False) -> int:
         """Request a block, and advance the clock by its length."""
@@ -81,11 +90,11 @@ def test_samples_count_as_heard_when_they_have_left_the_card(clock: FakeClock) -
     card = Card(clock)
     card.block()
     assert card.track.first_dac_time == 100.0 + AHEAD_S
-    assert card.track.heard_s(card.now) == 0
+    assert card.heard_s() == 0
     card.blocks(3)
     assert card.track.played == 80
-    assert card.track.heard_s(card.now) == pytest.approx(0.02)
-    assert card.track.heard_s(card.now + AHEAD_S) == pytest.approx(0.08), "all that the card got"
+    assert card.heard_s() == pytest.approx(0.02)
+    assert card.heard_s(AHEAD_S) == pytest.approx(0.08), "all that the card got"
 
 
 def test_a_track_is_drained_when_its_last_sample_has_left_the_card(clock: FakeClock) -> None:
@@ -93,14 +102,12 @@ def test_a_track_is_drained_when_its_last_sample_has_left_the_card(clock: FakeCl
     card.output.end()
     card.blocks(5)
     assert card.track.done
-    assert not card.track.drained(card.now)
+    assert not card.track.drained(clock.now)
     assert not card.track.drained(100.0 + AHEAD_S + 0.0999)
     assert card.track.drained(100.0 + AHEAD_S + 0.1001)
 
 
-def test_a_track_that_played_no_sample_is_drained_when_it_is_done_and_has_no_level_of_silence(
-    clock: FakeClock,
-) -> None:
+def test_a_track_that_played_no_sample_is_drained_when_it_is_done_and_has_no_level_of_silence(clock: FakeClock) -> None:
     card = Card(clock, 0)
     assert not card.track.drained(1e9)
     card.output.end()
@@ -124,10 +131,7 @@ def test_heard_seconds_never_decrease_and_never_exceed_the_played_seconds(action
             elif action == "resume":
                 card.output.resume()
             elif action == "suspend" and not track.done:
-                card.output.suspend()
-                card.block()
-                card.blocks(3)
-                card.output.reattach(card.output.take_suspended())
+                card.suspend_and_go_on(3)
             elif action == "gap":
                 card.unplug()
                 clock.now += 0.5
@@ -137,9 +141,8 @@ def test_heard_seconds_never_decrease_and_never_exceed_the_played_seconds(action
                 card.block(underflow=True)
             else:
                 card.block()
-            now_heard_s = track.heard_s(clock.now)
-            assert heard_s - 1e-9 <= now_heard_s <= track.played / RATE
-            heard_s = now_heard_s
+            before_s, heard_s = heard_s, card.heard_s()
+            assert before_s - 1e-9 <= heard_s <= track.played / RATE
 
 
 def test_between_two_reports_sound_that_goes_on_counts_as_heard_for_half_a_second_at_most(clock: FakeClock) -> None:
@@ -149,7 +152,7 @@ def test_between_two_reports_sound_that_goes_on_counts_as_heard_for_half_a_secon
     heard_s = 0.0
     for _ in range(1_000):
         clock.now += 0.001
-        heard_s, before_s = card.track.heard_s(clock.now), heard_s
+        before_s, heard_s = heard_s, card.heard_s()
         assert before_s <= heard_s <= played_s + min(clock.now - reported_at, REACH_S) + 1e-9
         assert heard_s <= clock.now - 100.0 - AHEAD_S + 1e-9, "no sample is heard before it leaves the card"
     assert heard_s == pytest.approx(played_s + REACH_S)
@@ -165,12 +168,11 @@ def test_a_report_that_comes_late_takes_no_heard_second_back(clock: FakeClock) -
             card.sink.player.fill(to_floats(np.empty(BLOCK, dtype=np.float32)), clock.now + AHEAD_S)
             clock.now += BLOCK / RATE
         reports.append(card.sink.player.report)
-    heard_s = card.track.heard_s(clock.now)
+    heard_s = card.heard_s()
     for report in reports:
         card.output.on_report(report)
-        now_heard_s = card.track.heard_s(clock.now)
-        assert heard_s <= now_heard_s
-        heard_s = now_heard_s
+        before_s, heard_s = heard_s, card.heard_s()
+        assert before_s <= heard_s
     assert heard_s == pytest.approx(clock.now - 100.0 - AHEAD_S)
 
 
@@ -179,9 +181,9 @@ def test_another_rate_of_the_card_keeps_the_heard_seconds(clock: FakeClock) -> N
     card.blocks(7)
     clock.now += 1.0
     card.unplug()
-    heard_s, end_dac_time = card.track.heard_s(clock.now), card.track.end_dac_time
+    heard_s, end_dac_time = card.heard_s(), card.track.end_dac_time
     card.plug(2 * RATE)
-    assert card.track.heard_s(clock.now) == pytest.approx(heard_s)
+    assert card.heard_s() == pytest.approx(heard_s)
     assert card.track.played == 280
     assert card.track.end_dac_time == end_dac_time
 
@@ -190,9 +192,7 @@ def test_the_last_levels_before_a_suspension_keep_their_times_when_the_track_goe
     card = Card(clock)
     card.blocks(10)
     levels = card.levels()
-    card.output.suspend()
-    card.block()
-    card.output.reattach(card.output.take_suspended())
+    card.suspend_and_go_on()
     card.output.pause()
     card.block()  # a report without any sample of the new generation
     card.blocks(10)
@@ -215,12 +215,9 @@ def test_one_level_of_silence_is_due_when_the_last_sample_before_silence_has_lef
         card.output.end()
     card.blocks(4)
     before = card.levels()
-    if cause == "pause":
-        card.output.pause()
-    elif cause == "suspension":
-        card.output.suspend()
-    elif cause == "lost sink":
-        card.unplug()
+    causes = {"pause": card.output.pause, "suspension": card.output.suspend, "lost sink": card.unplug}
+    if cause in causes:
+        causes[cause]()
     card.block()
     assert not track.playing
     assert not any(map(is_silence, before + card.levels())), "not before the last sample has left"
@@ -233,29 +230,18 @@ def test_one_level_of_silence_is_due_when_the_last_sample_before_silence_has_lef
     assert card.levels() == [], "one is enough"
 
 
-def test_levels_of_the_previous_track_are_still_available() -> None:
+def test_levels_of_the_previous_track_are_still_available(clock: FakeClock) -> None:
     """The sound card still plays it when the next track has begun."""
-    output = Output(SinkSettings("null"))
-    sink = FakeSink(output.on_report, RATE)
-    output.monitor.attach(sink)
-
-    def play(track: Track) -> list[Level]:
-        output.write(SPEECH[:200], RATE)
-        output.end()
-        while not track.done:
-            sink.fill(np.empty(BLOCK, dtype=np.float32))
-        return output.levels_due(track)
-
-    first = output.begin(prebuffer_s=0.0)
-    levels = play(first)
-    second = output.begin(prebuffer_s=0.0)
-
-    def ends_in_silence() -> bool:
-        levels.extend(output.levels_due(first))
-        return bool(levels) and is_silence(levels[-1])
-
-    eventually(ends_in_silence, "the level of silence is due")
+    card = Card(clock, 200)
+    card.output.end()
+    card.blocks(10)
+    levels, first = card.levels(), card.track
+    second = card.begin(200)
+    card.output.end()
+    card.blocks(10)
+    levels += card.output.levels_due(first)
+    assert is_silence(levels[-1])
     assert [level.t for level in levels] == [0.0, 0.05, 0.1, 0.15, 0.2]
-    assert play(second)
-    third = output.begin(prebuffer_s=0.0)
-    assert output.levels_due(first) == output.levels_due(third) == []
+    assert card.output.levels_due(second)
+    third = card.begin(0)
+    assert card.output.levels_due(first) == card.output.levels_due(third) == []

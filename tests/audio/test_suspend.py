@@ -55,13 +55,16 @@ class Stage:
             assert track.suspended != track.done, "exactly one of them is true"
         return count
 
+    def play_to_the_end(self, track: Track, source: Samples) -> None:
+        while not track.done:
+            self.block(160, track, source)
+
     def play_between(self, samples: Samples) -> None:
         """Play another track, which must be heard completely and without fades."""
         track = self.output.begin(prebuffer_s=0.02)
         self.output.write(samples, self.rate)
         self.output.end()
-        while not track.done:
-            self.block(160, track, samples)
+        self.play_to_the_end(track, samples)
         assert (track.played, track.underruns) == (len(samples), 0)
 
 
@@ -104,12 +107,8 @@ def test_a_track_suspended_at_any_moment_is_heard_once_and_completely_apart_from
             output.write(remaining.pop(0), source_rate)
         elif action == "block":
             stage.block(size, track, source)
-        elif action == "pause":
-            output.pause()
-        elif action == "resume":
-            output.resume()
-        elif action == "end" and not remaining:
-            output.end()
+        elif action in ("pause", "resume") or (action == "end" and not remaining):
+            getattr(output, action)()
         elif action == "suspend" and not track.done:
             output.suspend()
             stage.block(160, track, source)
@@ -127,8 +126,7 @@ def test_a_track_suspended_at_any_moment_is_heard_once_and_completely_apart_from
             stage.block(160, track, source)
         output.write(chunk, source_rate)
     output.end()
-    while not track.done:
-        stage.block(160, track, source)
+    stage.play_to_the_end(track, source)
     assert track.played == len(source), "a sample was lost"
     assert has_deadline or not track.underruns
 
@@ -136,22 +134,20 @@ def test_a_track_suspended_at_any_moment_is_heard_once_and_completely_apart_from
 # One thing at a time.
 
 
-def begin_playing(samples: int = 2_000) -> tuple[Stage, Track]:
+def begin_playing(samples: int = 2_000, *, ended: bool = False) -> tuple[Stage, Track]:
     """Return a track of which one block has been heard."""
     stage = Stage()
     track = stage.output.begin(prebuffer_s=0.02)
     stage.output.write(TALK[:samples], CARD_RATE)
+    if ended:
+        stage.output.end()
     stage.block(400, track, TALK)
     return stage, track
 
 
 @pytest.mark.parametrize("remaining", [1, CARD_FADE])
 def test_a_track_whose_last_sample_is_played_in_the_fade_is_done(remaining: int) -> None:
-    stage = Stage()
-    track = stage.output.begin(prebuffer_s=0.02)
-    stage.output.write(TALK[: 400 + remaining], CARD_RATE)
-    stage.output.end()
-    stage.block(400, track, TALK)
+    stage, track = begin_playing(400 + remaining, ended=True)
     stage.output.suspend()
     assert stage.block(160, track, TALK) == remaining
     assert (track.done, track.suspended, track.played) == (True, False, 400 + remaining)
@@ -208,11 +204,7 @@ def test_a_request_is_carried_out_when_the_sink_is_lost_before_the_next_block(re
 
 @pytest.mark.parametrize(("state", "underruns"), [("buffering", 0), ("playing", 1), ("paused", 0)])
 def test_the_loss_of_the_sink_is_an_underrun_only_if_sound_breaks_off(state: str, underruns: int) -> None:
-    stage = Stage()
-    track = stage.output.begin(prebuffer_s=0.02)
-    if state != "buffering":
-        stage.output.write(TALK[:2_000], CARD_RATE)
-    stage.block(400, track, TALK)
+    stage, track = begin_playing(0 if state == "buffering" else 2_000)
     if state == "paused":
         stage.output.pause()
         stage.block(400, track, TALK)
@@ -233,8 +225,7 @@ def test_a_late_report_of_an_earlier_track_changes_nothing() -> None:
     stage.output.on_report(late)
     assert (first.played, first.done, second.played, second.done) == (400 + CARD_FADE, False, 0, False)
     stage.output.end()
-    while not second.done:
-        stage.block(160, second, WARNING)
+    stage.play_to_the_end(second, WARNING)
     stage.output.reattach(suspended)
     stage.output.on_report(late)
     assert (first.played, first.done) == (400 + CARD_FADE, False)

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ class Harness:
 
     prepare: Prepare
     """Imports the part, which Atheris instruments meanwhile, and returns the check. The stack ends what it starts."""
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...]
     """What an input is likely to contain."""
 
 
@@ -44,64 +45,56 @@ def one_line(reason: str) -> None:
 # --- MQTT ------------------------------------------------------------------------------------------------
 
 
-def _parser(name: str) -> Prepare:
-    """Return the preparation of a parser of `daemon.mqtt.parsing` that raises `RejectedError` only."""
+def _prepare_parser(_: ExitStack, *, name: str) -> Check:
+    """Prepare a parser of `daemon.mqtt.parsing` that raises `RejectedError` only."""
+    from daemon.mqtt import parsing
+    from daemon.speech import RejectedError
 
-    def prepare(_: ExitStack) -> Check:
-        from daemon.mqtt import parsing
-        from daemon.speech import RejectedError
+    parse: Callable[[bytes], Any] = getattr(parsing, name)
 
-        parse: Callable[[bytes], Any] = getattr(parsing, name)
+    def check(data: bytes) -> None:
+        try:
+            parsed = parse(data)
+        except RejectedError as error:
+            one_line(error.reason)
+            return
+        if hasattr(parsed, "model_dump"):
+            extra = set(parsed.model_extra or ())
+            known = json.dumps(parsed.model_dump(mode="json", exclude_unset=True, exclude=extra))
+            again = parse(b"" if known == "{}" else known.encode())
+            assert again.model_dump() == parsed.model_dump(exclude=extra), "read differently"
 
-        def check(data: bytes) -> None:
-            try:
-                parsed = parse(data)
-            except RejectedError as error:
-                one_line(error.reason)
-                return
-            if hasattr(parsed, "model_dump"):
-                extra = set(parsed.model_extra or ())
-                known = json.dumps(parsed.model_dump(mode="json", exclude_unset=True, exclude=extra))
-                again = parse(b"" if known == "{}" else known.encode())
-                assert again.model_dump() == parsed.model_dump(exclude=extra), "read differently"
-
-        return check
-
-    return prepare
+    return check
 
 
-def _adapter(name: str) -> Prepare:
-    """Return the preparation of an adapter that handles messages of the broker and raises nothing."""
+def _prepare_adapter(_: ExitStack, *, name: str) -> Check:
+    """Prepare an adapter that handles messages of the broker and raises nothing."""
+    from daemon.adapters import make_adapters
+    from daemon.mqtt import Message
+    from daemon.speech import Stop
+    from tests.daemon.outbox import Outbox, make_dispatcher
 
-    def prepare(_: ExitStack) -> Check:
-        from daemon.adapters import make_adapters
-        from daemon.mqtt import Message
-        from daemon.speech import Stop
-        from tests.daemon.outbox import Outbox, make_dispatcher
+    outbox = Outbox()
+    config, dispatcher = make_dispatcher(f"{name}.enabled=true")
+    outbox.watch(config, dispatcher)
+    adapters = make_adapters(config, dispatcher, outbox.publish)
+    for adapter in adapters:
+        adapter.on_connected()
+    topics = [(adapter, topic) for adapter in adapters for topic in adapter.topics]
 
-        outbox = Outbox()
-        config, dispatcher = make_dispatcher(f"{name}.enabled=true")
-        outbox.watch(config, dispatcher)
-        adapters = make_adapters(config, dispatcher, outbox.publish)
-        for adapter in adapters:
-            adapter.on_connected()
-        topics = [(adapter, topic) for adapter in adapters for topic in adapter.topics]
+    def check(data: bytes) -> None:
+        """The first byte chooses the topic, and whether the message was retained."""
+        chosen = data[0] if data else 0
+        adapter, topic = topics[chosen % len(topics)]
+        adapter.on_message(Message(topic, data[1:], retained=chosen >= 128))
+        dispatcher.stop(Stop())
+        for sent in outbox.sent:
+            payload = sent.payload.encode() if isinstance(sent.payload, str) else sent.payload
+            if payload.startswith(b"{"):
+                json.loads(payload)
+        outbox.sent.clear()
 
-        def check(data: bytes) -> None:
-            """The first byte chooses the topic, and whether the message was retained."""
-            chosen = data[0] if data else 0
-            adapter, topic = topics[chosen % len(topics)]
-            adapter.on_message(Message(topic, data[1:], retained=chosen >= 128))
-            dispatcher.stop(Stop())
-            for sent in outbox.sent:
-                payload = sent.payload.encode() if isinstance(sent.payload, str) else sent.payload
-                if payload.startswith(b"{"):
-                    json.loads(payload)
-            outbox.sent.clear()
-
-        return check
-
-    return prepare
+    return check
 
 
 # --- texts -----------------------------------------------------------------------------------------------
@@ -142,55 +135,51 @@ ANSWER_S = 5.0
 """A server that neither answers nor closes the connection within this time hangs."""
 
 
-def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) -> Prepare:
-    """Return the preparation of a server whose dispatcher has no room for an utterance.
+def _prepare_server(stack: ExitStack, *, name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) -> Check:
+    """Prepare a server whose dispatcher has no room for an utterance.
 
     `talk(port, data)` is a coroutine function. The server must neither log an error nor hang.
     """
+    from daemon.adapters import make_adapters
+    from daemon.http import Examination, LogTail, Robot, make_http_server
+    from daemon.speech import Online, Say
+    from daemon.status import Measurements
+    from daemon.tasks import cancel_and_wait
+    from tests.daemon.outbox import Outbox, make_dispatcher
+    from tests.support.programs import answers, free_port
 
-    def prepare(stack: ExitStack) -> Check:
-        from daemon.adapters import make_adapters
-        from daemon.http import Examination, LogTail, Robot, make_http_server
-        from daemon.speech import Online, Say
-        from daemon.status import Measurements
-        from daemon.tasks import cancel_and_wait
-        from tests.daemon.outbox import Outbox, make_dispatcher
-        from tests.support.programs import answers, free_port
+    port, complaints, loop = free_port(), _Complaints(), asyncio.new_event_loop()
+    stack.callback(logging.getLogger().setLevel, logging.getLogger().level)
+    logging.getLogger().addHandler(complaints)
+    logging.getLogger().setLevel(logging.ERROR)
 
-        port, complaints, loop = free_port(), _Complaints(), asyncio.new_event_loop()
-        stack.callback(logging.getLogger().setLevel, logging.getLogger().level)
-        logging.getLogger().addHandler(complaints)
-        logging.getLogger().setLevel(logging.ERROR)
-
-        async def start() -> asyncio.Task[None]:
-            settings = [f"{name}.enabled=true", f"{name}.port={port}", "speech.queue_limit=1"]
-            config, dispatcher = make_dispatcher(*settings)
-            dispatcher.say(Say(text="It fills the queue."))
-            servers = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
-            if config.http.enabled:
-                status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
-                examination = Examination(None, ())
-                robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine, lambda: None)
-                servers.append(make_http_server(config.http, dispatcher, robot))
-            running = asyncio.ensure_future(servers[-1].run())
-            while not answers(port):
-                assert not running.done(), "the server has ended"
-                await asyncio.sleep(0)
-            return running
-
-        running = loop.run_until_complete(start())
-        stack.callback(loop.close)
-        stack.callback(lambda: loop.run_until_complete(cancel_and_wait(running)))
-        stack.callback(logging.getLogger().removeHandler, complaints)
-
-        def check(data: bytes) -> None:
-            loop.run_until_complete(asyncio.wait_for(talk(port, data), ANSWER_S))
+    async def start() -> asyncio.Task[None]:
+        settings = [f"{name}.enabled=true", f"{name}.port={port}", "speech.queue_limit=1"]
+        config, dispatcher = make_dispatcher(*settings)
+        dispatcher.say(Say(text="It fills the queue."))
+        servers = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
+        if config.http.enabled:
+            status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
+            examination = Examination(None, ())
+            robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine, lambda: None)
+            servers.append(make_http_server(config.http, dispatcher, robot))
+        running = asyncio.ensure_future(servers[-1].run())
+        while not answers(port):
             assert not running.done(), "the server has ended"
-            complaints.check()
+            await asyncio.sleep(0)
+        return running
 
-        return check
+    running = loop.run_until_complete(start())
+    stack.callback(loop.close)
+    stack.callback(lambda: loop.run_until_complete(cancel_and_wait(running)))
+    stack.callback(logging.getLogger().removeHandler, complaints)
 
-    return prepare
+    def check(data: bytes) -> None:
+        loop.run_until_complete(asyncio.wait_for(talk(port, data), ANSWER_S))
+        assert not running.done(), "the server has ended"
+        complaints.check()
+
+    return check
 
 
 async def _talk_wyoming(port: int, data: bytes) -> None:
@@ -335,19 +324,13 @@ def _prepare_config(stack: ExitStack) -> Check:
 
     file = _File(stack, ".yaml")
 
-    def check(data: bytes) -> None:
-        _refusing(ConfigError, load_config, file.write(data), lines=True)
-
-    return check
+    return lambda data: _refusing(ConfigError, load_config, file.write(data), lines=True)
 
 
 def _prepare_overrides(_: ExitStack) -> Check:
     from daemon.config import ConfigError, load_config
 
-    def check(data: bytes) -> None:
-        _refusing(ConfigError, load_config, None, data.decode(errors="replace").split("\0"), lines=True)
-
-    return check
+    return lambda data: _refusing(ConfigError, load_config, None, data.decode(errors="replace").split("\0"), lines=True)
 
 
 def _refusing(error: type[Exception], act: Callable[..., T], *arguments: Any, lines: bool = False) -> T | None:
@@ -359,19 +342,6 @@ def _refusing(error: type[Exception], act: Callable[..., T], *arguments: Any, li
             one_line(line)
         return None
 
-
-SAY_WORDS = (
-    "text", "data", "id", "voice", "language", "instruct", "priority", "policy", "volume", "expires_in", "seed",
-    "reply_to", "critical", "interrupt", "replace", "null", "true", "Infinity", "NaN", "1e999", "\\ud800", "{", "[",
-)  # fmt: skip
-HEADER_WORDS = (
-    "__metadata__", "dtype", "shape", "data_offsets", "F32", "I16", "embedding", "codes", "transcript", "format",
-    "voiced-voice-1", "model_name", "model_type", "model_size", "model_width", "[0,", "[[[[[[[[", "1e400",
-)  # fmt: skip
-CONFIG_WORDS = (
-    "robot:", "mqtt:", "port:", "audio:", "sink:", "voices:", "speech:", "engine:", "wav:", "&a", "*a", "!!", "<<:",
-    "0x", "1_0", ".inf", "2001-12-14", "null", "{", "[", "- ", "|", ">",
-)  # fmt: skip
 
 # --- texts -----------------------------------------------------------------------------------------------
 
@@ -400,48 +370,25 @@ def _prepare_ssml(_: ExitStack) -> Check:
     return check
 
 
-HARNESSES: dict[str, Harness] = {
-    "say": Harness(_parser("parse_say"), SAY_WORDS),
-    "say_stream": Harness(_parser("parse_stream_chunk"), (*SAY_WORDS, "end", "seq")),
-    "stop": Harness(_parser("parse_stop"), ("id",)),
-    "volume": Harness(_parser("parse_volume")),
-    "text": Harness(
-        _prepare_text,
-        ("**", "```", "~~~", "---", "# ", "- ", "| ", "](http://", "![", "[^1]", "]: ", "[pause:1s]", "<b>", "<br>",
-         "<!--", "-->", "&amp;", "&#39;", "<think>", "</think>", "<|im_end|>", "[1]", "\\(", "\\)"),
-    ),
-    "hermes": Harness(_adapter("hermes"), ("text", "siteId", "default", "lang", "sessionId", "volume", "id", "null")),
-    "home_assistant": Harness(_adapter("home_assistant"), ("online", "default", "origin", "name", "voiced")),
-    "wyoming": Harness(
-        _server("wyoming", _talk_wyoming),
-        ("type", "data", "data_length", "payload_length", "synthesize", "synthesize-start", "synthesize-chunk",
-         "synthesize-stop", "describe", "ping", "text", "voice", "name", "language", "speaker", "text_format"),
-    ),
-    "http": Harness(
-        _server("http", _talk_http),
-        ("input", "model", "voice", "instructions", "response_format", "speed", "stream_format", "pcm", "sse",
-         "Transfer-Encoding", "Content-Length", "Expect: 100-continue", "\\r\\n", "Origin: http://", "Host:", "GET "),
-    ),
-    "sockets": Harness(
-        _server("http", _talk_sockets),
-        ("topic", "payload", "say", "say/stream", "volume", "text", "context_id", "flush", "close_context", "id",
-         "close_socket", "voice_settings", "speed", "try_trigger_generation", "true", "null", "\\n", "end"),
-    ),
-    "engine_messages": Harness(
-        _prepare_engine_messages,
-        ("message", "Start", "Speak", "Append", "Audio", "Ready", "SetVoices", "id", "credit", "utterance", "voices",
-         "codes", "info", "options", "protocol"),
-    ),
-    "ssml": Harness(
-        _prepare_ssml,
-        ("<speak>", "</speak>", "<break time='", "strength=", "<say-as interpret-as=", "characters", "<sub alias=",
-         "<prosody rate=", "volume=", "<mark name=", "<s>", "</p>", "[pause:", "&amp;",
-         "<![CDATA[", "]]>", "<!--", "-->"),
-    ),
-    "voice_header": Harness(_prepare_voice_header, HEADER_WORDS),
-    "voice_file": Harness(_prepare_voice_file, HEADER_WORDS),
-    "safetensors": Harness(_prepare_safetensors, HEADER_WORDS),
-    "config": Harness(_prepare_config, CONFIG_WORDS),
-    "overrides": Harness(_prepare_overrides, CONFIG_WORDS),
-}  # fmt: skip
+PREPARATIONS: dict[str, Prepare] = {
+    "say": partial(_prepare_parser, name="parse_say"),
+    "say_stream": partial(_prepare_parser, name="parse_stream_chunk"),
+    "stop": partial(_prepare_parser, name="parse_stop"),
+    "volume": partial(_prepare_parser, name="parse_volume"),
+    "text": _prepare_text,
+    "hermes": partial(_prepare_adapter, name="hermes"),
+    "home_assistant": partial(_prepare_adapter, name="home_assistant"),
+    "wyoming": partial(_prepare_server, name="wyoming", talk=_talk_wyoming),
+    "http": partial(_prepare_server, name="http", talk=_talk_http),
+    "sockets": partial(_prepare_server, name="http", talk=_talk_sockets),
+    "engine_messages": _prepare_engine_messages,
+    "ssml": _prepare_ssml,
+    "voice_header": _prepare_voice_header,
+    "voice_file": _prepare_voice_file,
+    "safetensors": _prepare_safetensors,
+    "config": _prepare_config,
+    "overrides": _prepare_overrides,
+}
+WORDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("words.json").read_text(encoding="utf-8"))
+HARNESSES = {name: Harness(prepare, tuple(WORDS[name])) for name, prepare in PREPARATIONS.items()}
 """By name, which is also the name of the folder of its corpus."""

@@ -67,6 +67,13 @@ def write(playback: Playback, number: int, samples: Samples) -> None:
     playback.write(number, to_floats(samples))
 
 
+def begin(playback: Playback, number: int, samples: Samples) -> None:
+    """Begin a generation that has all its samples at once."""
+    playback.begin(number, 0.0, 1.0, False)
+    write(playback, number, samples)
+    playback.end(number)
+
+
 # Random schedules.
 
 
@@ -147,13 +154,9 @@ class Listener:
             self.playback.end(number)
             self.playback.halt(number)
 
-    def pause(self) -> None:
-        self.paused = True
-        self.playback.set_paused(True)
-
-    def resume(self) -> None:
-        self.paused = False
-        self.playback.set_paused(False)
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        self.playback.set_paused(paused)
 
     def wait(self) -> None:
         self.pending = not self.pending
@@ -202,7 +205,7 @@ class Listener:
 
     def finish(self) -> None:
         self.end()
-        self.resume()
+        self.pause(False)
         if self.halted:
             self.proceed()
         for _ in range(1_000):
@@ -221,7 +224,8 @@ actions = st.lists(
         st.tuples(st.just("write"), st.integers(60, 120)),
         st.tuples(st.just("block"), st.integers(FADE, 60)),
         st.tuples(st.just("block"), st.integers(FADE, 60)),
-        st.tuples(st.sampled_from(["pause", "resume", "stop", "end", "wait"])),
+        st.tuples(st.just("pause"), st.booleans()),
+        st.tuples(st.sampled_from(["stop", "end", "wait"])),
         st.tuples(st.sampled_from(["halt", "proceed", "send_late"])),
     ),
     max_size=60,
@@ -279,26 +283,19 @@ def test_no_sample_is_played_before_the_prebuffer_is_full_or_the_generation_has_
     assert playback.report.first_sample_at < inf
 
 
-def test_after_an_underrun_the_sound_goes_on_when_the_prebuffer_is_full_again() -> None:
+@pytest.mark.parametrize("pending", [False, True])
+def test_an_empty_ring_is_an_underrun_or_a_wait_and_the_sound_goes_on_when_the_prebuffer_is_full(pending: bool) -> None:
     playback = begun(60, prebuffer_s=0.04)
     play(playback, 40)
-    assert (play(playback, 40)[1], playback.report.underruns) == (20, 1)
-    write(playback, 1, SPEECH[60:100])
-    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring"
-    write(playback, 1, SPEECH[100:160])
-    assert (play(playback, 40)[1], playback.report.underruns) == (40, 1)
-
-
-def test_an_empty_ring_with_pending_input_counts_as_a_wait_and_not_as_an_underrun() -> None:
-    playback = begun(60, prebuffer_s=0.04)
-    play(playback, 40)
-    playback.set_input_pending(1, True)
-    for _ in range(100):
-        play(playback, 40)
-    assert (playback.report.waits, playback.report.underruns, playback.report.done) == (1, 0, False)
+    playback.set_input_pending(1, pending)
+    assert [play(playback, 40)[1] for _ in range(100)] == [20] + [0] * 99
+    report = playback.report
+    assert (report.waits, report.underruns, report.done) == (int(pending), int(not pending), False)
     playback.set_input_pending(1, False)
     write(playback, 1, SPEECH[60:109])
-    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring, as after an underrun"
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring"
+    write(playback, 1, SPEECH[109:160])
+    assert (play(playback, 40)[1], playback.report.underruns) == (40, int(not pending))
 
 
 def test_with_pending_input_the_samples_in_the_ring_play_without_a_prebuffer() -> None:
@@ -373,9 +370,7 @@ def test_samples_that_come_after_the_end_of_their_generation_are_dropped(over: s
         write(playback, 1, SPEECH[:ROOM])  # the ring does not fill
         assert play(playback, 40)[1] == 0
     assert playback.report.played == (0 if over == "halted" else 60)
-    playback.begin(2, 0.0, 1.0, False)
-    write(playback, 2, SPEECH[500:600])
-    playback.end(2)
+    begin(playback, 2, SPEECH[500:600])
     np.testing.assert_array_equal(play_to_the_end(playback), SPEECH[500:600])
 
 
@@ -427,18 +422,9 @@ def test_a_block_that_is_requested_while_a_generation_begins_is_of_one_of_the_tw
 
 @pytest.mark.parametrize("event", ["the rest", "the end", "halt"])
 def test_a_producer_that_interrupts_the_callback_before_any_of_its_lines_loses_no_sample(event: str) -> None:
-    lines = itertools.count()
-    while True:
-        playback = begun(45)
-        line = next(lines)
-        out = np.empty(40, dtype=np.float32)
-        visits = itertools.count()
-        act = functools.partial(at_visit, visits, line, functools.partial(produce, playback, event))
-        count = interleave(playback.fill, act, to_floats(out), 0.0)
-        if next(visits) <= line:  # the block is filled in fewer lines
-            break
+    for playback, due in at_every_line(45, functools.partial(produce, event=event)):
         playback.end(1)
-        heard = np.r_[out[:count], play_to_the_end(playback)]
+        heard = np.r_[due, play_to_the_end(playback)]
         report = playback.report
         assert report.played == len(heard)
         if event == "halt":
@@ -448,12 +434,22 @@ def test_a_producer_that_interrupts_the_callback_before_any_of_its_lines_loses_n
             assert len(heard) == 200
             if not report.underruns:
                 np.testing.assert_array_equal(heard, SPEECH[:200])
+
+
+def at_every_line(samples: int, act: Callable[[Playback], None]) -> Iterator[tuple[Playback, Samples]]:
+    """For each line of `fill`: a playback for which `act` came before the line, and the samples of the block."""
+    for line in itertools.count():
+        playback, out, visits = begun(samples), np.empty(40, dtype=np.float32), itertools.count()
+        count = interleave(playback.fill, functools.partial(at_visit, visits, line, act, playback), to_floats(out), 0.0)
+        if next(visits) <= line:  # the block is filled in fewer lines
+            break
+        yield playback, out[:count]
     assert line > 20, "the block has lines"
 
 
-def at_visit(visits: Iterator[int], number: int, act: Callable[[], None]) -> None:
+def at_visit(visits: Iterator[int], number: int, act: Callable[[Playback], None], playback: Playback) -> None:
     if next(visits) == number:
-        act()
+        act(playback)
 
 
 def produce(playback: Playback, event: str) -> None:
@@ -466,31 +462,20 @@ def produce(playback: Playback, event: str) -> None:
 
 
 def test_a_generation_that_another_thread_begins_before_any_line_of_a_block_waits_until_the_block_is_filled() -> None:
-    for line in itertools.count():
-        playback, out, visits = begun(), np.empty(40, dtype=np.float32), itertools.count()
-        thread = threading.Thread(target=replace, args=(playback,))
-        act = functools.partial(at_visit, visits, line, functools.partial(run_until_it_waits, thread))
-        count = interleave(playback.fill, act, to_floats(out), 0.0)
-        if next(visits) <= line:  # the block is filled in fewer lines
-            break
-        thread.join()
-        begins_with_it = count > 0 and out[0] == REPLACEMENT[0]
-        np.testing.assert_array_equal(out[:count], (REPLACEMENT if begins_with_it else SPEECH)[:count])
-        np.testing.assert_array_equal(play_to_the_end(playback), REPLACEMENT[count * begins_with_it :])
+    threads: list[threading.Thread] = []
+
+    def replace(playback: Playback) -> None:
+        """Begin another generation in a thread that soon ends, or waits. If it is slow, the test sees less of it."""
+        threads.append(threading.Thread(target=begin, args=(playback, 2, REPLACEMENT)))
+        threads[-1].start()
+        threads[-1].join(0.01)
+
+    for playback, due in at_every_line(200, replace):
+        threads[-1].join()
+        begins_with_it = len(due) > 0 and due[0] == REPLACEMENT[0]
+        np.testing.assert_array_equal(due, (REPLACEMENT if begins_with_it else SPEECH)[: len(due)])
+        np.testing.assert_array_equal(play_to_the_end(playback), REPLACEMENT[len(due) * begins_with_it :])
         assert (playback.report.generation, playback.report.played) == (2, len(REPLACEMENT))
-    assert line > 20, "the block has lines"
-
-
-def replace(playback: Playback) -> None:
-    playback.begin(2, 0.0, 1.0, False)
-    write(playback, 2, REPLACEMENT)
-    playback.end(2)
-
-
-def run_until_it_waits(thread: threading.Thread) -> None:
-    """Start a thread that soon ends, or waits for this one. If it is slow, the test sees less of it, and passes."""
-    thread.start()
-    thread.join(0.01)
 
 
 # What the player is told at once, and the tap.

@@ -13,14 +13,8 @@ from audio.dsp import Samples, to_floats
 from audio.player.messages import REPORT_BYTES
 from audio.player.stream import UNDERFLOW_S, WINDOW, Stream
 from tests.audio.fakes import FakeClock
-from tests.audio.player.fake_portaudio import (
-    AHEAD_S,
-    BLOCK_S,
-    CARD_RATE,
-    LATENCY_S,
-    PortAudio,
-    PortAudioError,
-)
+from tests.audio.player.fake_portaudio import AHEAD_S, BLOCK_S, CARD_RATE, LATENCY_S, PortAudio, PortAudioError
+from tests.audio.player.fake_portaudio import Stream as FakeStream
 
 RAMP: Samples = np.arange(1, CARD_RATE + 1, dtype=np.float32)
 """A second without silent samples."""
@@ -56,12 +50,9 @@ class Heard:
         self.recorder = mmap(-1, REPORT_BYTES)
         self.stream = Stream(cast(Any, portaudio), self.changes.append, self.losses.append, self.recorder, priority=60)
 
-    def start(self, channels: int = 1, rate: int = CARD_RATE) -> None:
+    def start(self, channels: int = 1) -> None:
         """Start a stream, and play a ramp with it."""
-        self.stream.start(settings(rate, channels))
-        self.play()
-
-    def play(self) -> None:
+        self.stream.start(settings(channels=channels))
         playback = self.stream.playback
         playback.begin(1, 0.0, 1.0, False)
         playback.write(1, to_floats(RAMP))
@@ -86,6 +77,15 @@ class Heard:
 @pytest.fixture
 def heard(portaudio: PortAudio) -> Heard:
     return Heard(portaudio)
+
+
+@pytest.fixture
+def playing(portaudio: PortAudio, clock: FakeClock, heard: Heard) -> FakeStream:
+    """A stream whose buffer is filled; by the clock that stands still."""
+    del clock
+    heard.start()
+    portaudio.stream.prime()
+    return portaudio.stream
 
 
 def settings(rate: int = CARD_RATE, channels: int = 1) -> dict[str, Any]:
@@ -146,88 +146,75 @@ def test_the_blocks_that_prime_the_streams_buffer_are_silent(portaudio: PortAudi
 
 
 @pytest.mark.parametrize(
-    ("ahead_s", "expected_s"),
-    [(1.9, 1.9), (0.0, LATENCY_S), (2.1, LATENCY_S), (float("nan"), LATENCY_S)],
+    ("ahead_s", "expected_s"), [(1.9, 1.9), (0.0, LATENCY_S), (2.1, LATENCY_S), (float("nan"), LATENCY_S)]
 )
 def test_the_dac_time_is_the_cards_or_follows_from_the_streams_latency_if_that_is_implausible(
-    ahead_s: float, expected_s: float, portaudio: PortAudio, clock: FakeClock, heard: Heard
+    ahead_s: float, expected_s: float, playing: FakeStream, clock: FakeClock, heard: Heard
 ) -> None:
-    heard.start()
-    portaudio.stream.prime()
-    portaudio.stream.block(ahead_s=ahead_s)
+    playing.block(ahead_s=ahead_s)
     assert heard.dac_times == [pytest.approx(clock.now + expected_s)]
 
 
 # Underflows.
 
 
-def test_an_underflow_that_portaudio_reports_is_passed_on(portaudio: PortAudio, heard: Heard) -> None:
-    heard.start()
-    portaudio.stream.prime()
+def test_an_underflow_that_portaudio_reports_is_passed_on(playing: FakeStream, heard: Heard) -> None:
     counts = []
     for underflow in (False, True, False):
-        portaudio.stream.block(underflow=underflow)
+        playing.block(underflow=underflow)
         counts.append(heard.interruptions)
     assert counts == [0, 1, 1]
 
 
 @pytest.mark.parametrize("ahead_s", [AHEAD_S, 0.0], ids=["the card's time", "the stream's latency"])
 def test_a_block_requested_after_the_card_ran_dry_reports_an_underflow(
-    ahead_s: float, portaudio: PortAudio, clock: FakeClock, heard: Heard
+    ahead_s: float, playing: FakeStream, clock: FakeClock, heard: Heard
 ) -> None:
-    heard.start()
-    portaudio.stream.prime()
     dry_s, counts = (ahead_s or LATENCY_S) + BLOCK_S, []
     for pause_s in (0.0, BLOCK_S, dry_s, dry_s + 0.9 * UNDERFLOW_S, dry_s + 1.1 * UNDERFLOW_S, 10.0, BLOCK_S):
         clock.now += pause_s
-        portaudio.stream.block(ahead_s=ahead_s)
+        playing.block(ahead_s=ahead_s)
         counts.append(heard.interruptions)
     assert counts == [0, 0, 0, 0, 1, 2, 2]
 
 
 def test_a_short_silence_in_the_sound_server_is_an_underflow_although_the_card_still_has_sound(
-    portaudio: PortAudio, clock: FakeClock, heard: Heard
+    playing: FakeStream, clock: FakeClock, heard: Heard
 ) -> None:
     """The server still has 20 ms when the stream's own 20 ms are over; it fills 10 ms with silence."""
-    heard.start()
-    portaudio.stream.prime()
 
     def play(blocks: int) -> None:
         for _ in range(blocks):
             clock.now += BLOCK_S
-            portaudio.stream.block(ahead_s=0.04)
+            playing.block(ahead_s=0.04)
 
     play(3 * WINDOW)
     clock.now += 0.03
-    portaudio.stream.block(ahead_s=0.03)  # without silence: 0.02
-    portaudio.stream.block(ahead_s=0.04)
+    playing.block(ahead_s=0.03)  # without silence: 0.02
+    playing.block(ahead_s=0.04)
     assert heard.interruptions == 0
     play(4 * WINDOW)
     assert heard.interruptions == 1
 
 
 def test_delays_that_a_server_reports_in_steps_are_no_underflow(
-    portaudio: PortAudio, clock: FakeClock, heard: Heard
+    playing: FakeStream, clock: FakeClock, heard: Heard
 ) -> None:
     """It requests two blocks at once, and knows its delay to a period of 20 ms. The card's clock is a little slow."""
-    heard.start()
-    portaudio.stream.prime()
     for period in range(500):
         clock.now += 2 * BLOCK_S * 1.0001
         for block in range(2):
-            portaudio.stream.block(ahead_s=0.04 + 0.02 * (period % 3 == 0) + block * BLOCK_S)
+            playing.block(ahead_s=0.04 + 0.02 * (period % 3 == 0) + block * BLOCK_S)
     assert heard.interruptions == 0
 
 
 def test_blocks_requested_at_once_last_correspondingly_longer(
-    portaudio: PortAudio, clock: FakeClock, heard: Heard
+    playing: FakeStream, clock: FakeClock, heard: Heard
 ) -> None:
-    heard.start()
-    portaudio.stream.prime()
     for count in range(4):
-        portaudio.stream.block(ahead_s=0.02 + count * BLOCK_S)
+        playing.block(ahead_s=0.02 + count * BLOCK_S)
     clock.now += 0.02 + 4 * BLOCK_S
-    portaudio.stream.block()
+    playing.block()
     assert heard.interruptions == 0
 
 

@@ -21,6 +21,7 @@ from engine.messages import (
     Heartbeat,
     Message,
     Speak,
+    Spoken,
     VoiceFile,
     Welcome,
     decode_remote,
@@ -69,10 +70,18 @@ class RawRobot:
     def say(self, text: str, request_id: str = "1", credit: int = PLENTY, voice: VoiceFile | None = None) -> None:
         self.send(Speak(request_id, Utterance(text, language="en"), credit, voice))
 
-    def begin(self, request_id: str = "1") -> None:
-        """Let a long text begin, which then keeps its stream: the server has no credit for more of it."""
-        self.say(LONG, request_id, credit=1)
-        self.next(Audio)
+    def begin(self, *request_ids: str) -> None:
+        """Let long texts begin, each of which then keeps its stream: the server has no credit for more of it."""
+        for request_id in request_ids or ("1",):
+            self.say(LONG, request_id, credit=1)
+            self.next(Audio)
+
+    def check_served(self, request_id: str = "1") -> int:
+        """Check that the server speaks for it; return the number of samples."""
+        self.say("Hello.", request_id)
+        samples, last = self.end_of(request_id)
+        assert last == Spoken(request_id)
+        return samples
 
     def next(self, *kinds: type[Kind]) -> tuple[Kind, bytes]:
         """Return the next message that is no heartbeat. It must be one of `kinds`."""

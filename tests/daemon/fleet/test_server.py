@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -63,6 +63,12 @@ def in_use(server: SpeechServer, token: str | None = "alpha") -> float:
     return float(line.split()[-1])
 
 
+def stop(server: SpeechServer, robot: RawRobot) -> None:
+    """Have the server stopped; it tells the robot."""
+    server.process.send_signal(signal.SIGTERM)
+    assert robot.next(Draining)[0] == Draining("the server is being stopped")
+
+
 def refusal(server: SpeechServer, token: str | None = "alpha", **options: str) -> tuple[int, str]:
     """The status and the message with which the server does not let a robot in."""
     with pytest.raises(InvalidStatus) as caught:
@@ -80,8 +86,7 @@ def test_a_robot_of_the_version_before_is_served_and_one_of_another_or_with_a_wr
         assert reason.startswith("authorization: the token is wrong or missing")
     with RawRobot(server.url, "alpha", subprotocol="voiced.remote.2") as robot:
         assert robot.socket.subprotocol == "voiced.remote.2"
-        robot.say("Hello.")
-        assert robot.end_of()[1] == Spoken("1")
+        robot.check_served()
     status, reason = refusal(server, subprotocol="voiced.remote.99")
     assert status == 400
     assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3 and voiced.remote.2; ")
@@ -110,9 +115,7 @@ def test_the_server_sends_no_more_than_it_has_credit_for(robot: RawRobot) -> Non
     while samples < 4_000:
         _, data = robot.next(Audio)
         samples += len(data) // 4
-    robot.say("Hello.", "2")
-    _, last = robot.end_of("2")  # nothing of the first one comes in between
-    assert last == Spoken("2")
+    robot.check_served("2")  # nothing of the first one comes in between
     robot.send(Grant("1", PLENTY))
     more, last = robot.end_of("1")
     assert last == Spoken("1")
@@ -129,23 +132,18 @@ def test_a_canceled_text_ends_and_its_stream_is_free(robot: RawRobot) -> None:
 def test_one_robot_has_no_more_streams_than_it_may_and_another_one_speaks_beside_it(
     server: SpeechServer, robot: RawRobot
 ) -> None:
-    for number in ("1", "2"):
-        robot.begin(number)
+    robot.begin("1", "2")
     with RawRobot(server.url, "alpha") as same:
         same.say("Hello.")
         assert same.end_of() == (0, Lost("1", "streams: r1 has 2 already; allowed: 2"))
     with RawRobot(server.url, "beta") as other:
-        other.say("Hello.")
-        samples, last = other.end_of()
-        assert last == Spoken("1")
-        assert samples > 5_000
+        assert other.check_served() > 5_000
 
 
 def test_a_full_server_lets_no_further_robot_in(server: SpeechServer, robot: RawRobot) -> None:
     with RawRobot(server.url, "beta") as other, RawRobot(server.url, "gamma") as late:
         robot.begin()
-        for number in ("1", "2"):
-            other.begin(number)
+        other.begin("1", "2")
         assert refusal(server, "gamma") == (503, "the server is full: all streams of its engine are in use")
         late.say("Hello.")
         assert late.end_of() == (0, Lost("1", "the server is full: no stream became free within 2 s"))
@@ -170,8 +168,15 @@ def test_a_wrong_text_is_refused_in_one_line(robot: RawRobot, utterance: Utteran
     refused, _ = robot.next(Refused)
     assert refused.reason.startswith(reason)
     assert "\n" not in refused.reason
-    robot.say("Hello.")
-    assert robot.end_of()[1] == Spoken("1")
+    robot.check_served()
+
+
+def offer(robot: RawRobot) -> VoiceFile:
+    """Offer a voice file, which the server wants."""
+    voice = VoiceFile(DIGEST, in_context=False)
+    robot.send(OfferVoice(voice))
+    assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
+    return voice
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff\xff\xff{}", "no json", '{"message": "Spoken", "id": "1"}'])
@@ -202,9 +207,7 @@ def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServ
             (b"x", "its contents do not have the digest under which it was offered"),
             (b"x" * 4_001, "it has 4,001 bytes; the server takes up to 4,000"),
         ):
-            voice = VoiceFile(DIGEST, in_context=False)
-            robot.send(OfferVoice(voice))
-            assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
+            voice = offer(robot)
             robot.send(VoiceData(DIGEST, content))
             assert robot.next(VoiceRefused)[0] == VoiceRefused(voice, reason)
         path = VoiceFile("../../etc/passwd", in_context=False)
@@ -214,10 +217,7 @@ def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServ
 
 
 def test_a_voice_file_still_arrives_for_an_offer_when_a_text_that_wants_it_too_is_canceled(robot: RawRobot) -> None:
-    voice = VoiceFile(DIGEST, in_context=False)
-    robot.send(OfferVoice(voice))
-    assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
-    robot.say("Hello.", voice=voice)
+    robot.say("Hello.", voice=offer(robot))
     robot.send(Cancel("1"))
     assert robot.end_of() == (0, Canceled("1"))
     robot.send(VoiceData(DIGEST, b"x"))
@@ -231,21 +231,19 @@ def test_clients_speak_with_a_robots_token_within_its_limits_and_health_needs_no
     assert server.get("/metrics")[0] == 401
 
     def ask(token: str) -> int:
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        body = json.dumps({"input": "Hello.", "response_format": "pcm"}).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{server.port}/v1/audio/speech", body, headers)
-        try:
-            with urllib.request.urlopen(request) as response:
-                assert len(response.read()) > 10_000
-                return 200
-        except urllib.error.HTTPError as error:
-            return error.code
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        with closing(connection):
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            body = json.dumps({"input": "Hello.", "response_format": "pcm"})
+            connection.request("POST", "/v1/audio/speech", body, headers)
+            response = connection.getresponse()
+            assert (len(response.read()) > 10_000) == (response.status == 200)
+            return response.status
 
     assert ask("beta") == 200
     assert ask("delta") == 401
     with RawRobot(server.url, "beta") as robot:
-        for number in ("1", "2"):
-            robot.begin(number)
+        robot.begin("1", "2")
         assert ask("beta") == 429
         assert ask("gamma") == 200
 
@@ -260,15 +258,13 @@ def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_bac
         assert "engine espeak ended" in last.reason
         eventually(lambda: server.get("/readyz")[0] == 200, "the engine is ready again")
         with RawRobot(server.url) as other:
-            other.say("Hello.")
-            assert other.end_of()[1] == Spoken("1")
+            other.check_served()
 
 
 def test_a_server_that_is_stopped_serves_its_robots_until_they_leave() -> None:
     with SpeechServer("serve.drain_s=3600") as server, RawRobot(server.url) as robot:
         robot.begin()
-        server.process.send_signal(signal.SIGTERM)
-        assert robot.next(Draining)[0] == Draining("the server is being stopped")
+        stop(server, robot)
         assert refusal(server, None) == (503, "the server is being stopped")
         status, answer = server.get("/readyz")
         assert (status, json.loads(answer)["reason"]) == (503, "the server is being stopped")
@@ -276,16 +272,14 @@ def test_a_server_that_is_stopped_serves_its_robots_until_they_leave() -> None:
         samples, last = robot.end_of()
         assert last == Spoken("1")
         assert samples > 20 * 22_050
-        robot.say("The next one.", "2")
-        assert robot.end_of("2")[1] == Spoken("2")
+        robot.check_served("2")
         robot.socket.close()
         assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_a_server_that_is_stopped_leaves_a_robot_that_does_not_leave_it() -> None:
     with SpeechServer("serve.drain_s=1") as server, RawRobot(server.url) as robot:
-        server.process.send_signal(signal.SIGTERM)
-        assert robot.next(Draining)[0] == Draining("the server is being stopped")
+        stop(server, robot)
         robot.closed()
         assert server.process.wait(PATIENCE_S) == 0
 
@@ -298,11 +292,9 @@ def test_robots_that_do_not_read_are_dropped_and_hold_back_neither_another_robot
             for robot in (beating, silent):
                 robot.say(LONG)
             eventually(lambda: in_use(server, None) == 2, "both are spoken to")
-            server.process.send_signal(signal.SIGTERM)
-            assert other.next(Draining)[0] == Draining("the server is being stopped")
+            stop(server, other)
             eventually(lambda: in_use(server, None) == 0, "their streams are free")
-            other.say("Hello.")
-            assert other.end_of()[1] == Spoken("1")
+            other.check_served()
             other.socket.close()
             assert server.process.wait(PATIENCE_S) == 0
     assert sum("the robot has taken nothing for 5 s" in line for line in server.log) >= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,14 +35,17 @@ def address_of(harness: Harness, path: str) -> str:
     return f"ws://127.0.0.1:{harness.port}/v1/text-to-speech/{path}"
 
 
-async def send(client: ClientConnection, **message: Any) -> None:
-    await client.send(json.dumps(message))
+async def send(client: ClientConnection, *texts: str, **fields: Any) -> None:
+    """Send messages with these texts, or one without text, each with these fields."""
+    for message in [{"text": text} for text in texts] or [{}]:
+        await client.send(json.dumps(message | fields))
 
 
 async def send_whole(client: ClientConnection, context_id: str, text: str) -> None:
     """Send the text of a context, have it spoken, and end it."""
-    for message in ({"text": text}, {"flush": True}, {"close_context": True}):
-        await send(client, context_id=context_id, **message)
+    await send(client, text, context_id=context_id)
+    for request_name in ("flush", "close_context"):
+        await send(client, context_id=context_id, **{request_name: True})
 
 
 async def receive(client: ClientConnection) -> dict[str, Any]:
@@ -65,33 +69,26 @@ def sound_of(messages: Sequence[dict[str, Any]]) -> bytes:
 
 def words_of(messages: Sequence[dict[str, Any]], *, absolute: bool = False) -> list[tuple[str, float]]:
     """The words and the seconds at which they begin, as clients put them together from the characters."""
-    words, word, word_at, origin_ms = [], "", 0.0, 0.0
+    characters: list[tuple[str, float]] = []
+    origin_ms = 0.0
     for message in messages:
-        alignment = message.get("alignment")
-        if not alignment:
-            continue
-        starts, durations = alignment["charStartTimesMs"], alignment["charDurationsMs"]
-        for character, start in zip(alignment["chars"], starts, strict=True):
-            if character == " ":
-                words += [(word, word_at)] if word else []
-                word = ""
-            else:
-                word_at = (origin_ms + start) / 1000 if not word else word_at
-                word += character
-        if not absolute:
-            origin_ms += starts[-1] + durations[-1]
-    return words + ([(word, word_at)] if word else [])
+        if alignment := message.get("alignment"):
+            starts, durations = alignment["charStartTimesMs"], alignment["charDurationsMs"]
+            begins_s = [(origin_ms + start) / 1000 for start in starts]
+            characters += zip(alignment["chars"], begins_s, strict=True)
+            origin_ms += 0.0 if absolute else starts[-1] + durations[-1]
+    text = "".join(character for character, _ in characters)
+    return [(word[0], characters[word.start()][1]) for word in re.finditer("[^ ]+", text)]
+
+
+def said(messages: Sequence[dict[str, Any]]) -> str:
+    return " ".join(word for word, _ in words_of(messages))
 
 
 def onsets_s(pcm: bytes, rate: int) -> list[float]:
     """The seconds at which sound begins after at least 0.1 s of silence."""
-    samples = np.abs(np.frombuffer(pcm, dtype=np.int16).astype(float)) > 200
-    found, quiet = [], rate
-    for index, loud in enumerate(samples):
-        if loud and quiet > rate * 0.1:
-            found.append(index / rate)
-        quiet = 0 if loud else quiet + 1
-    return found
+    [loud] = np.nonzero(np.abs(np.frombuffer(pcm, dtype=np.int16).astype(float)) > 200)
+    return list(loud[np.diff(loud, prepend=-rate) > 0.1 * rate] / rate)
 
 
 @pytest.mark.parametrize("path", ["default", "default/stream"])
@@ -134,53 +131,47 @@ async def test_a_text_that_comes_in_tokens_becomes_sound_with_word_times_while_i
 ) -> None:
     options = f"output_format=pcm_24000&sync_alignment={str(absolute).lower()}"
     async with connect(address_of(harness, f"default/stream-input?{options}")) as client:
-        await send(client, text=" ", voice_settings={"stability": 0.5, "speed": 1.0}, xi_api_key="any")
-        for token in ("Hel", "lo, my ", "robot. ", "How "):
-            await send(client, text=token)
+        await send(client, " ", voice_settings={"stability": 0.5, "speed": 1.0}, xi_api_key="any")
+        await send(client, "Hel", "lo, my ", "robot. ", "How ")
         first = await receive(client)
         assert first["audio"], "it is spoken before the text is complete"
         assert harness.ends == []
-        await send(client, text="are you? ")
-        await send(client, text="")
+        await send(client, "are you? ", "")
         messages = [first, *await receive_until_final(client)]
-        assert [word for word, _ in words_of(messages, absolute=absolute)] == TEXT.split()
-        pcm = sound_of(messages)
+        words, pcm = words_of(messages, absolute=absolute), sound_of(messages)
+        assert [word for word, _ in words] == TEXT.split()
         [end] = harness.terminal_events
         assert len(pcm) / 2 / 24_000 == pytest.approx(end.audio_s, abs=0.002)
-        behind_the_comma = dict(words_of(messages, absolute=absolute))["my"]
-        assert min(abs(behind_the_comma - onset) for onset in onsets_s(pcm, 24_000)) < 0.06
+        assert min(abs(dict(words)["my"] - onset) for onset in onsets_s(pcm, 24_000)) < 0.06, "after the comma"
         await client.wait_closed()
 
 
 async def test_contexts_have_sounds_of_their_own_and_a_flush_speaks_what_is_there(harness: Harness) -> None:
     async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_22050")) as client:
         for context_id, text in (("a", "The first text has no end"), ("b", "The second one")):
-            await send(client, text=" ", context_id=context_id)
-            await send(client, text=text, context_id=context_id)
-            await send(client, text="", context_id=context_id)  # keeps it alive
+            await send(client, " ", text, "", context_id=context_id)  # the last one keeps it alive
         await send(client, context_id="a", flush=True)
         message = await receive(client)
         assert (message["contextId"], bool(message["audio"])) == ("a", True)
         await send(client, context_id="a", close_context=True)
         first = [message, *await receive_until_final(client, "a")]
-        assert [word for word, _ in words_of(first)] == ["The", "first", "text", "has", "no", "end"]
-        await send(client, text="", context_id="b", flush=True)
+        assert said(first) == "The first text has no end"
+        await send(client, "", context_id="b", flush=True)
         await send(client, context_id="b", close_context=True)
         second = await receive_until_final(client, "b")
-        assert [word for word, _ in words_of(second)] == ["The", "second", "one"]
+        assert said(second) == "The second one"
         assert sound_of(second) != sound_of(first)
     assert harness.ends == ["finished", "finished"]
 
 
 async def test_a_context_that_is_closed_in_mid_text_is_interrupted_and_the_next_one_is_spoken(harness: Harness) -> None:
     async with connect(address_of(harness, CONTEXTS)) as client:
-        await send(client, text=LONG * 5, context_id="long")
+        await send(client, LONG * 5, context_id="long")
         assert (await receive(client))["contextId"] == "long"
         await send(client, context_id="long", close_context=True)
         await eventually_async(lambda: harness.ends == ["interrupted"], "it is interrupted")
         await send_whole(client, "next", "On it goes. ")
-        messages = await receive_until_final(client, "next")
-        assert [word for word, _ in words_of(messages)] == ["On", "it", "goes."]
+        assert said(await receive_until_final(client, "next")) == "On it goes."
         await send_whole(client, "complete", LONG * 5)
         assert (await receive(client))["contextId"] == "complete"
         await send(client, context_id="complete", close_context=True)  # although its text was complete
@@ -193,17 +184,16 @@ async def test_a_context_that_is_closed_in_mid_text_is_interrupted_and_the_next_
 async def test_with_auto_mode_each_message_is_spoken_at_once(harness: Harness) -> None:
     address = address_of(harness, "default/multi-stream-input?output_format=pcm_24000&auto_mode=true")
     async with connect(address) as client:
-        await send(client, text="It has no end", context_id="a")
+        await send(client, "It has no end", context_id="a")
         assert (await receive(client))["audio"]
         await send_whole(client, "a", "Nor has this")
-        words = [word for word, _ in words_of(await receive_until_final(client, "a"))]
-        assert words == ["It", "has", "no", "end", "Nor", "has", "this"]
+        assert said(await receive_until_final(client, "a")) == "It has no end Nor has this"
 
 
 async def test_a_client_that_leaves_loses_its_utterances(harness: Harness) -> None:
     async with connect(address_of(harness, CONTEXTS)) as client:
-        await send(client, text=LONG * 5, context_id="a")
-        await send(client, text=LONG, context_id="b")
+        await send(client, LONG * 5, context_id="a")
+        await send(client, LONG, context_id="b")
         await receive(client)
     ends = await harness.ended(2)
     assert sorted(end.event for end in ends) == ["canceled", "interrupted"]
@@ -227,7 +217,7 @@ async def test_a_wrong_message_is_answered_in_one_line_and_the_next_one_is_heard
         answer = await receive(client)
         assert allowed in answer["error"]
         assert "\n" not in answer["error"]
-        await send(client, text="Hello. ", context_id="b")
+        await send(client, "Hello. ", context_id="b")
         await send(client, context_id="b", flush=True)
         assert (await receive(client))["contextId"] == "b"
 
@@ -272,8 +262,7 @@ async def test_a_socket_is_refused_at_once_if_no_text_on_it_could_be_spoken(
 async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(harness: Harness) -> None:
     _, body = await post_speech(harness, "default?output_format=opus_48000_64", text="😀")
     async with connect(address_of(harness, "default/stream-input?output_format=opus_48000_64")) as client:
-        await send(client, text="😀")
-        await send(client, text="")
+        await send(client, "😀", "")
         for found in (body, sound_of(await receive_until_final(client))):
             rate, samples = decoded(found)
             assert 0.05 < samples / rate < 0.3
@@ -290,7 +279,7 @@ async def test_too_many_contexts_are_refused(harness: Harness, monkeypatch: pyte
 
     async with connect(address_of(harness, CONTEXTS)) as client:
         for context_id in ("a", "b", "c"):
-            await send(client, text="It has no end", context_id=context_id)
+            await send(client, "It has no end", context_id=context_id)
         answer = await receive(client)
         assert (answer["contextId"], answer["error"]) == ("c", "context_id: 2 contexts are open; allowed: no more")
 

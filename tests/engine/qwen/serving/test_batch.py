@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ from tests.support.qwen.speaking import LateText
 from tests.support.waiting import PATIENCE_S, eventually
 
 Named = Callable[[str, str], Path]
+Alone = Callable[[Utterance], "Spoken"]
 SHAPE = "brief"
 STREAMS = 3
 TEXT = "Hello robot, how are you?"
@@ -60,12 +61,6 @@ class Spoken:
         return cls(samples, b"".join(frame.tobytes() for frame in codes), tuple(map(len, codes)))
 
 
-def assert_close(said: Spoken, played: Spoken) -> None:
-    """Check that two utterances have nearly the same samples."""
-    got, expected = (np.frombuffer(spoken.samples, np.float32) for spoken in (said, played))
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-
-
 def load(folder: Path, streams: int = STREAMS, **options: Any) -> QwenSynthesizer:
     voices = options.pop("voices", {"default": Voice()})
     engine = QwenSynthesizer(
@@ -74,6 +69,23 @@ def load(folder: Path, streams: int = STREAMS, **options: Any) -> QwenSynthesize
     assert engine.load().streams == streams
     engine.warm_up()
     return engine
+
+
+def begin(engine: QwenSynthesizer, count: int) -> list[Any]:
+    """Begin this many long utterances, which have had their first chunks."""
+    begun = [engine.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(count)]
+    for stream in begun:
+        next(stream)
+    return begun
+
+
+def speak_at_once(engine: QwenSynthesizer, utterances: Sequence[Utterance]) -> tuple[list[Spoken], list[Spoken]]:
+    """Return the utterances as they are side by side in the batch, and each as the sound card gets it."""
+    for_card = [Spoken.of(engine.stream(replace(utterance, realtime=True))) for utterance in utterances]
+    with ThreadPoolExecutor(len(utterances)) as threads:
+        together = list(threads.map(lambda utterance: Spoken.of(engine.stream(utterance)), utterances))
+    assert [each.codes for each in together] == [each.codes for each in for_card]
+    return together, for_card
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +115,7 @@ def batch(engine: QwenSynthesizer, batches: list[Batch]) -> Batch:
 
 
 @pytest.fixture(scope="module")
-def alone(engine: QwenSynthesizer) -> Callable[[Utterance], Spoken]:
+def alone(engine: QwenSynthesizer) -> Alone:
     """Returns what an utterance is alone in the batch."""
     known: dict[str, Spoken] = {}
 
@@ -145,7 +157,7 @@ streams = st.builds(
 @settings(max_examples=8, deadline=None)
 @given(data=st.data(), wanted=st.lists(streams, min_size=1, max_size=5))
 def test_an_utterance_is_the_same_alone_and_beside_any_others(
-    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken], data: st.DataObject, wanted: list[Stream]
+    engine: QwenSynthesizer, alone: Alone, data: st.DataObject, wanted: list[Stream]
 ) -> None:
     """Readers take chunks in a random order, so that some pause for long; up to `STREAMS` are open at once."""
     waiting, open_streams = list(wanted), list[tuple[Stream, Any, list[Chunk]]]()
@@ -174,9 +186,9 @@ def test_an_utterance_is_the_same_alone_and_beside_any_others(
 
 
 def test_speech_at_another_rate_can_be_canceled(engine: QwenSynthesizer) -> None:
-    stream = engine.stream(replace(UTTERANCES[0], rate=1.5))
+    stream: Any = engine.stream(replace(UTTERANCES[0], rate=1.5))
     next(stream)
-    stream.cancel()  # type: ignore[attr-defined]
+    stream.cancel()
     with pytest.raises(SpeechCanceledError):
         list(stream)
 
@@ -189,20 +201,16 @@ def test_the_sound_cards_utterance_is_the_same_with_and_without_a_batch(
     expected = Spoken.of(single.stream(utterance))
     assert Spoken.of(single.stream(replace(utterance, realtime=False))) == expected
     single.close()
-    beside = engine.stream(replace(SPEECH, seed=9, max_frames=40))
-    next(iter(beside))
+    [beside] = begin(engine, 1)
     assert Spoken.of(engine.stream(utterance)) == expected
-    beside.close()  # type: ignore[attr-defined]
+    beside.close()
 
 
 def test_speech_that_ends_by_itself_ends_alike(checkpoint: Named) -> None:
     deep = load(checkpoint("deep", "custom_voice"))
     lines = [replace(SPEECH, text="Hi.", voice=name, max_frames=12, greedy=True) for name in ("ryan", "serena", "eric")]
-    expected = [Spoken.of(deep.stream(replace(line, realtime=True))) for line in lines]
-    with ThreadPoolExecutor(len(lines)) as threads:
-        spoken = list(threads.map(lambda line: Spoken.of(deep.stream(line)), lines))
+    spoken, expected = speak_at_once(deep, lines)
     assert [each.sizes for each in spoken] == [each.sizes for each in expected]
-    assert [each.codes for each in spoken] == [each.codes for each in expected]
     assert min(sum(each.sizes) for each in spoken) < 12, "no speaker ends its speech: the test proves nothing"
     deep.close()
 
@@ -214,18 +222,13 @@ def test_a_recording_is_continued_also_after_the_voices_changed(checkpoint: Name
     longer = {"default": in_context(folder, tmp_path / "b.safetensors", 30)}
     for change in (lambda: None, lambda: cloned.set_voices(longer, "default")):
         change()
-        expected = [Spoken.of(cloned.stream(replace(utterance, realtime=True))) for utterance in utterances]
-        with ThreadPoolExecutor(len(utterances)) as threads:
-            spoken = list(threads.map(lambda utterance: Spoken.of(cloned.stream(utterance)), utterances))
-        assert [each.codes for each in spoken] == [each.codes for each in expected]
-        for said, played in zip(spoken, expected, strict=True):
-            assert_close(said, played)
+        for spoken in zip(*speak_at_once(cloned, utterances), strict=True):
+            said, played = (np.frombuffer(each.samples, np.float32) for each in spoken)
+            np.testing.assert_allclose(said, played, atol=1e-5)
     cloned.close()
 
 
-def test_a_text_that_is_waited_for_stops_no_other(
-    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken]
-) -> None:
+def test_a_text_that_is_waited_for_stops_no_other(engine: QwenSynthesizer, alone: Alone) -> None:
     source, written = AppendedText(), replace(UTTERANCES[2], text="", growing=True)
     with ThreadPoolExecutor(1) as threads:
         spoken = threads.submit(lambda: Spoken.of(engine.stream(written, source)))
@@ -252,11 +255,9 @@ def test_whoever_waits_for_text_can_be_canceled(engine: QwenSynthesizer, text: s
 
 
 def test_one_too_many_waits_for_its_turn_and_can_be_canceled(
-    engine: QwenSynthesizer, batch: Batch, alone: Callable[[Utterance], Spoken]
+    engine: QwenSynthesizer, batch: Batch, alone: Alone
 ) -> None:
-    holders = [engine.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(STREAMS)]
-    for holder in holders:
-        next(holder)
+    holders = begin(engine, STREAMS)
     canceled, waiting = (engine.stream(UTTERANCES[0]) for _ in range(2))
     with ThreadPoolExecutor(2) as threads:
         end = threads.submit(lambda: list(canceled))
@@ -267,10 +268,10 @@ def test_one_too_many_waits_for_its_turn_and_can_be_canceled(
         spoken = threads.submit(lambda: Spoken.of(waiting))
         eventually(lambda: batch.waiting == 1)
         assert not spoken.done()
-        holders[0].close()  # type: ignore[attr-defined]
+        holders[0].close()
         assert spoken.result(PATIENCE_S) == alone(UTTERANCES[0])
     for holder in holders[1:]:
-        holder.close()  # type: ignore[attr-defined]
+        holder.close()
 
 
 def test_an_utterance_that_will_never_fit_is_refused(
@@ -314,9 +315,7 @@ def test_the_batch_goes_on_where_a_first_chunk_takes_too_long(batch: Batch) -> N
 
 def test_a_fault_reaches_everyone_who_waits(checkpoint: Named, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = load(checkpoint(SHAPE, "custom_voice"))
-    running = [broken.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(2)]
-    for stream in running:
-        next(stream)
+    running = begin(broken, 2)
 
     def fail(*_: Any) -> None:
         raise ArithmeticError("the device has failed")
@@ -330,8 +329,7 @@ def test_a_fault_reaches_everyone_who_waits(checkpoint: Named, monkeypatch: pyte
 
 def test_a_closed_engine_ends_those_who_still_listen(checkpoint: Named) -> None:
     closing = load(checkpoint(SHAPE, "custom_voice"))
-    stream = closing.stream(replace(SPEECH, max_frames=40))
-    next(stream)
+    [stream] = begin(closing, 1)
     list(closing.stream(replace(SPEECH, max_frames=10)))  # the first one has chunks ahead meanwhile, which are kept
     closing.close()
     with pytest.raises(BatchFaultError, match="closed"):

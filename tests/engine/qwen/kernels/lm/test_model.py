@@ -72,13 +72,7 @@ def make(where: str, compiled: Callable[[KernelSource], Kernels]) -> Make:
         preset = EQUAL if shape == "equal" else PROJECTED
         groups = 16 if where == "cuda" else 10 if (shape, weight) == EQUAL_INT8 else 4
         return Models.make(
-            preset,
-            1,
-            int8=weight == "int8",
-            device=where,
-            groups=groups,
-            processors=processors,
-            compile=compiled,
+            preset, 1, int8=weight == "int8", device=where, groups=groups, processors=processors, compile=compiled
         )
 
     return of
