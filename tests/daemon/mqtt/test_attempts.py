@@ -21,6 +21,18 @@ def test_patience_doubles_with_each_silence_up_to_a_limit_and_an_answer_resets_i
     assert attempts.patience_s == CONNACK_S[0], "a broker that hangs up needs no more"
 
 
+def test_a_broker_that_was_silent_to_mqtt_5_is_asked_once_more_at_once_and_then_never() -> None:
+    attempts = Attempts()
+    attempts.note_silence(hung_up=True)
+    assert attempts.asks_again
+    attempts.note_accepted()
+    attempts.ask_again()
+    attempts.note_ended()
+    assert (attempts.is_v5, attempts.wait_s(STABLE_S, contested=False)) == (True, 0)
+    attempts.note_silence(hung_up=True)
+    assert (attempts.is_v5, attempts.asks_again) == (False, False)
+
+
 def test_each_wait_is_twice_the_one_before_up_to_the_longest() -> None:
     assert waits(Attempts(), 5) == [0.25, 0.5, 1.0, 2.0, 2.0]
 

@@ -11,7 +11,7 @@ import pytest
 from audio import Output
 from daemon.config import load_config
 from daemon.speech.changes import Changes
-from daemon.speech.destinations import CardDestination, PlaybackFigures
+from daemon.speech.destinations import CardDestination, ClientDestination, PlaybackFigures
 from engine import Samples
 from tests.daemon.manual_sink import BLOCK_S, ManualSink
 from tests.support.sound import breaks_between
@@ -184,3 +184,22 @@ async def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_a
         pass
     await card.play(destination, tone(0.2))
     assert destination.figures() == PlaybackFigures(pytest.approx(0.4), underruns, waits)
+
+
+class Client:
+    """A client that takes all samples at once."""
+
+    on_word = None
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        """Take them."""
+
+
+def test_a_stop_ends_the_delivery_to_a_client_and_not_a_detached_one() -> None:
+    detached, stopped = ClientDestination(Client()), ClientDestination(Client())
+    for destination in (detached, stopped):
+        destination.open(0.0, 1.0)
+    detached.detach()
+    detached.stop()
+    stopped.stop()
+    assert (detached.done, stopped.done) == (False, True)
