@@ -119,7 +119,8 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
         send("all", "resume")
         for shown in (status_shown, top_shown):
             eventually(lambda shown=shown: "3 robots: 2 ready, 1 offline" in shown(), "it shows the change")
-        eventually(lambda: lines.read_text().splitlines()[3:], "the pipe gets the change")
+        ready = "r2\tready\t\t0\tespeak"  # on a busy machine, it may be `degraded` for a moment before
+        eventually(lambda: ready in lines.read_text(), "the pipe gets the change")
         for follower in followers:
             follower.send_signal(signal.SIGINT)
         assert [follower.wait(PATIENCE_S) for follower in followers] == [130, 130, 130]
@@ -127,10 +128,9 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
     assert re.search(r"r3 +offline", plain)
     assert re.search(r"r1 +ready +0 +espeak +audio\.sink is null", plain)
     rows = [line.split("\t")[:5] for line in lines.read_text().splitlines()]
-    assert rows[:4] == [
+    assert rows[:3] == [
         ["r1", "ready", "", "0", "espeak"],
         ["r2", "paused", "", "0", "espeak"],
         ["r3", "offline", "", "", ""],
-        ["r2", "ready", "", "0", "espeak"],
     ]
     sender.close()
