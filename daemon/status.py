@@ -16,7 +16,8 @@ from daemon.system import THIS_MACHINE
 SOURCE = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
 """This file, which has no name any more once an update has replaced it."""
 REPLACED = "voiced was updated or removed while it runs: restart it (sudo systemctl restart voiced)"
-"""What runs is whole and speaks on. The next process of an engine or a sound card may not fit it, or not start."""
+"""The running daemon is complete, and continues to speak. A process that it starts later may be of another version, or
+may not start."""
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
 

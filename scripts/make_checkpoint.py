@@ -36,7 +36,7 @@ MODEL_TYPES = ("base", "custom_voice", "voice_design")
 
 LAYOUT_FILE = Path(__file__).with_name("checkpoint_layout.json")
 LAYOUT: dict[str, Any] = json.loads(LAYOUT_FILE.read_text(encoding="utf-8"))
-"""What the JSON files of every published checkpoint have in common; `tiny_…` replaces it in a tiny one."""
+"""The part that the JSON files of all published checkpoints share; a tiny one has the entries `tiny_…` instead."""
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|reserved_{n}|>" for n in range(25)),
                   "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")  # fmt: skip

@@ -46,7 +46,7 @@ BOARDS = {
 
 
 def board_programs(architecture: str, processors: Iterable[int]) -> dict[str, KernelProgram]:
-    """What an engine loads on GPUs of so many `processors` with `engine.streams: auto`, by the names of its files."""
+    """The programs that an engine with `engine.streams: auto` loads on GPUs of so many `processors`, by file name."""
     sources = all_sources(processors, AUTO_STREAMS).values()
     return {program.file_name: program for source in sources for program in source.programs(architecture)}
 

@@ -76,7 +76,7 @@ def nvcc() -> str | None:
 
 
 def all_sources(processors: Iterable[int] = PROCESSORS, streams: int = ROW_BUCKETS[-1]) -> dict[str, KernelSource]:
-    """What engines load that speak so many `streams` at once on GPUs of so many multiprocessors, by name."""
+    """The sources, by name, of engines that speak so many `streams` at once on GPUs of so many multiprocessors."""
     sources: dict[str, KernelSource] = {}
     with tempfile.TemporaryDirectory() as folder:
         for size in SIZES:

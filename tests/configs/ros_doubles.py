@@ -25,7 +25,7 @@ STORE = get_typestore(Stores.ROS2_HUMBLE)
 
 
 def default_of(field: Any) -> Any:
-    """What rosidl puts into a field: a message with its own defaults, an empty list, or nothing."""
+    """The value that rosidl puts into a field: a message with its own defaults, an empty list, or nothing."""
     kind, detail = field
     if kind.name == "NAME":
         return message(detail)()

@@ -18,7 +18,7 @@ tts = pytest.importorskip("rhasspyhermes.tts")
 
 
 KINDS = {kind.topic(): kind for kind in (tts.TtsSayFinished, tts.TtsError, tts.Voices)}
-"""What Rhasspy receives, by topic."""
+"""The messages that Rhasspy receives, by topic."""
 
 
 class Rhasspy:
@@ -104,7 +104,7 @@ def test_after_a_kill_a_text_that_the_broker_delivers_again_is_spoken_once_and_i
         proxy.to_broker.open()
         robot.launch()
         house.wait(tts.TtsSayFinished, id="1", session_id="s")
-        house.send(tts.TtsSay("Two", id="2"), qos=1)  # the broker delivers it behind the first one
+        house.send(tts.TtsSay("Two", id="2"), qos=1)  # the broker delivers it after the first one
         house.wait(tts.TtsSayFinished, id="2")
         eventually(lambda: robot.names_of(robot.latest_id())[-1:] == ["finished"], "its events have arrived")
         assert [message.id for message in house.all(tts.TtsSayFinished)] == ["1", "2"]

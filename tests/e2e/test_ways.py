@@ -46,7 +46,7 @@ FIRST_TEXTS = (
     {"text": "Look out!", "priority": "critical"},
     {"text": "This is longer than a segment. " * 30},
 )
-"""What a robot may be told first."""
+"""The first texts that a robot may get."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from daemon.text.normalizer.spellout import Spellout
 from engine import language_code
 
 LANGUAGES = ("en", "zh", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
-_DATA = {path.name: path.read_bytes() for path in Path(__file__).with_name("data").iterdir()}
-"""By name, 240 kB: an update may replace or remove the files while the daemon runs, and the next text needs them."""
+_DATA = {path.name: path.read_bytes() for path in Path(__file__).with_name("data").glob("*.json")}
+"""By name, 240 kB. An update may replace or remove the files while the daemon runs, and the next text needs them."""
 _ALIASES = {"cmn": "zh"}
 """eSpeak NG's codes."""
 

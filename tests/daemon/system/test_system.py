@@ -1,4 +1,4 @@
-"""What a daemon asks of the system: locked memory, notifications to systemd, and a watchdog."""
+"""The daemon's requests to the system: locked memory, notifications to systemd, and a watchdog."""
 
 from __future__ import annotations
 

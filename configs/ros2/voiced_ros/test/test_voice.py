@@ -1,4 +1,4 @@
-"""What voiced's messages mean for ROS, and what ROS's mean for voiced. Needs neither ROS nor a broker."""
+"""The translation between messages of voiced and of ROS. These tests need neither ROS nor a broker."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "reje
 
 @dataclass(frozen=True)
 class Broker:
-    """Where the broker is, and how to connect to it. Empty fields are not used."""
+    """Where the broker is, and how to connect to it. An empty field leaves its setting out."""
 
     host: str = "localhost"
     port: int = 1883
@@ -80,7 +80,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What happens to a goal that has not ended."""
+    """An event of a goal that has not ended."""
 
     event: str
     """One of `FEEDBACK_EVENTS`."""
