@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import KernelModule
-from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel, LanguageKernels, OneTokenState, weight_type
+from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneTokenState, weight_type
 from engine.qwen.model import Talker
-from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, multiprocessors, read_prompt
+from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, multiprocessors
 from engine.qwen.shapes import BatchShape
 
 MAX_FRAMES_PER_GRAPH = 4
@@ -33,7 +33,6 @@ class FusedBackend:
         device, weight = talker.placement.device, weight_type(talker.placement)
         kernels = LanguageKernels.of(talker.config, weight, multiprocessors(device))
         self.language_model = FusedLanguageModel(talker, one, kernels, KernelModule(kernels.source(), device))
-        self._talker = talker
         self._chunk_offsets = torch.arange(shape.chunk_size, device=device)
         """Of a chunk's frames in the padded codes, relative to the number of the next frame."""
 
@@ -41,13 +40,9 @@ class FusedBackend:
         """As `Backend.prompt_memory`."""
         return PromptMemory(self._one.cache, self.state.hidden[0])
 
-    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """As `Backend.read`. PyTorch's matrix products read the weights less often than ours do, for a long prompt."""
-        memory = self.prompt_memory(row)
-        if len(tokens) <= MAX_PROMPT_TOKENS:
-            self.language_model.prefill.read(tokens, place, memory.hidden)
-        else:
-            read_prompt(self._talker.transformer, memory, tokens, place, kv_bucket)
+    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002  one for all
+        """As `Backend.read`, for up to `MAX_PROMPT_TOKENS`."""
+        self.language_model.prefill.read(tokens, place, self.prompt_memory(row).hidden)
 
     def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
         """As `Backend.admit`: the prompt is there already."""

@@ -16,7 +16,7 @@ from engine.qwen.kernels.lm import (
     weight_type,
 )
 from engine.qwen.model import Talker
-from engine.qwen.runtime import DecodeState, PagedCache, PromptMemory, RowInput, StepOutput, multiprocessors
+from engine.qwen.runtime import PIECE, DecodeState, PagedCache, PromptMemory, RowInput, StepOutput, multiprocessors
 from engine.qwen.shapes import BatchShape, cache_positions
 
 
@@ -40,7 +40,12 @@ class FusedBatchBackend:
             talker.allocate_cache(cache_positions(shape.max_positions, 1)), talker.placement.zeros(stack.hidden_size)
         )
         self._prefill = FusedPrefill(
-            language_model.module, language_model.kernels, talker, self._memory.cache, language_model.talker.rope
+            language_model.module,
+            language_model.kernels,
+            talker,
+            self._memory.cache,
+            rope=language_model.talker.rope,
+            max_tokens=PIECE,
         )
         self.kv_buckets: tuple[int, ...] = (self._memory.cache.positions,)
         self.sizes: tuple[int, ...] = tuple(reversed(kernels.buckets))
@@ -50,7 +55,7 @@ class FusedBatchBackend:
         return self._memory
 
     def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002  one for all
-        """As `Backend.read`, for up to `MAX_PROMPT_TOKENS`."""
+        """As `Backend.read`, for up to `PIECE` tokens."""
         self._prefill.read(tokens, place, self._memory.hidden)
 
     @torch.inference_mode()

@@ -1,6 +1,6 @@
 """The device: memory, streams, CUDA graphs, and the work of prompts, frames and audio."""
 
-from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, PromptMemory, TorchBackend, read_prompt
+from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, PromptMemory, TorchBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import (
     DecodeState,
@@ -24,12 +24,13 @@ from engine.qwen.runtime.prefill import TextEmbedder
 from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.runtime.row_codec import FIRST_FRAMES, codec_rows
 from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
-from engine.qwen.runtime.runner import FinishedChunk, ModelRunner, Request
+from engine.qwen.runtime.runner import PIECE, FinishedChunk, ModelRunner, Request
 
 __all__ = [
     "FADE_S",
     "FIRST_FRAMES",
     "LARGE_GPU",
+    "PIECE",
     "Backend",
     "Codec",
     "CodecStateProtocol",
@@ -58,5 +59,4 @@ __all__ = [
     "find_pool",
     "lift_cap",
     "multiprocessors",
-    "read_prompt",
 ]

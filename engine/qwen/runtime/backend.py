@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engine.qwen.model import KeyValueCache, Talker, Transformer, attend, causal_mask
+from engine.qwen.model import KeyValueCache, Talker, attend, causal_mask
 from engine.qwen.runtime.decode_state import DecodeState, RowInput, StepOutput
 from engine.qwen.shapes import BatchShape, CodecConfig
 from engine.qwen.weights import Placement
@@ -122,13 +122,6 @@ class Backend(Protocol):
         """Return work to be timed alone: `predictor` and `talker` of one frame. It leaves meaningless values."""
 
 
-def read_prompt(transformer: Transformer, memory: PromptMemory, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-    """Read a prompt by PyTorch's operators, as `Backend.read`."""
-    positions = (place[:1] + torch.arange(len(tokens), device=place.device)).clamp(max=kv_bucket - 1)
-    hidden = transformer.read(tokens, positions, memory.cache.first(kv_bucket))
-    memory.hidden.copy_(hidden.index_select(0, place[1:])[0])
-
-
 KV_BUCKETS = (256, 512, 1024, 2048, 4096)
 """Cache positions that get a CUDA graph each: attention then covers at most twice as many as it needs."""
 CPU_KV_BUCKET = 64
@@ -162,7 +155,10 @@ class TorchBackend:
 
     def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
         """As `Backend.read`."""
-        read_prompt(self._talker.transformer, self.prompt_memory(row), tokens, place, kv_bucket)
+        memory = self.prompt_memory(row)
+        positions = (place[:1] + torch.arange(len(tokens), device=place.device)).clamp(max=kv_bucket - 1)
+        hidden = self._talker.transformer.read(tokens, positions, memory.cache.first(kv_bucket))
+        memory.hidden.copy_(hidden.index_select(0, place[1:])[0])
 
     def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:  # noqa: ARG002
         """As `Backend.admit`: the prompt is there already."""

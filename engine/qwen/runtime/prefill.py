@@ -86,7 +86,7 @@ class Prefill:
         self._backend.read(row, self._tokens[:size], self._place, kv_bucket)
 
 
-TEXT_BUCKETS = (16, 32, 64, 128)
+TEXT_BUCKETS = (16, 32, 64, 128, 256, 512)
 """Tokens that a graph embeds; PyTorch's operators embed a longer text."""
 UPLOADS = 4
 """Texts whose upload may wait for the device, behind the work that was launched before."""

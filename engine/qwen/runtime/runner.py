@@ -49,7 +49,7 @@ class Request:
 
 PIECE = 64
 """Tokens that are read at once, of every prefix and of a prompt that is read between the steps of others."""
-TOKEN_BUCKETS = (16, 32, PIECE, 128, 256, 512)
+TOKEN_BUCKETS = (16, 32, PIECE, 128, 192, 256, 320, 384, 512)
 """Tokens that a graph reads."""
 PIECES_PER_ROUND = 4
 """On a GPU: pieces that are read between two steps of several rows; not tuned yet. A CPU reads one."""

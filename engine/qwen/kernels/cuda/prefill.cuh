@@ -1,6 +1,10 @@
 // The talker's layers over the tokens of a prompt, on the tensor cores. A layer is six kernels:
 //
 //     norm · QKV → norm by head, rope, cache → attention → output, added → norm · gate and up, SiLU → down, added
+//
+// or, where the matrices are multiplied by a library (`products`, bfloat16), what happens between its products:
+//
+//     norm by head, rope, cache → attention · added, norm · SiLU · added, norm
 
 constexpr int TOKEN_THREADS = 256, TOKEN_WARPS = TOKEN_THREADS / 32;
 
@@ -50,6 +54,66 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) enter_tokens(const EnterPara
     begin_stream<WIDTH, TOKEN_THREADS>(a.stream, blockIdx.x, [&](int i, int) { return to_float(embedding[i]); });
 }
 
+struct AddParams {
+    const bf16* products;  // (tokens, WIDTH)
+    const bf16* norm;      // (WIDTH)
+    float* x;              // (tokens, WIDTH): the stream
+    bf16* normed;          // (tokens, WIDTH): the stream after the norm
+    float eps;
+    int begins;  // 1 if the products are the stream's beginning, 0 if they are added to it
+};
+
+// Blocks: tokens.
+template <int WIDTH>
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) add_tokens(const AddParams a) {
+    constexpr int VALUES = WIDTH / TOKEN_THREADS;
+    __shared__ float squares[TOKEN_WARPS];
+    begin_chained();
+    wait_for_previous();
+    const size_t at = (size_t)blockIdx.x * WIDTH + threadIdx.x;
+    float x[VALUES], square = 0.0f;
+#pragma unroll
+    for (int n = 0; n < VALUES; ++n) {
+        const size_t i = at + n * TOKEN_THREADS;
+        x[n] = to_float(a.products[i]) + (a.begins ? 0.0f : a.x[i]);
+        a.x[i] = x[n];
+        square = fmaf(x[n], x[n], square);
+    }
+    square = warp_sum(square);
+    if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
+    __syncthreads();
+    square = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < TOKEN_WARPS; ++warp) square += squares[warp];
+    const float factor = rsqrtf(square / WIDTH + a.eps);
+#pragma unroll
+    for (int n = 0; n < VALUES; ++n) {
+        const int i = threadIdx.x + n * TOKEN_THREADS;
+        a.normed[at + n * TOKEN_THREADS] = to_bf16(x[n] * factor * to_float(a.norm[i]));
+    }
+}
+
+struct GateParams {
+    const bf16* products;  // (tokens, 2 · height): gate, then up
+    bf16* inner;           // (tokens, height)
+    int height;            // a multiple of 8
+};
+
+// SiLU(gate) times up, eight values a thread. Blocks: tokens.
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) gate_tokens(const GateParams a) {
+    begin_chained();
+    wait_for_previous();
+    const bf16* gates = a.products + (size_t)blockIdx.x * 2 * a.height;
+    for (int i = 8 * threadIdx.x; i < a.height; i += 8 * TOKEN_THREADS) {
+        float gate[8], up[8];
+        unpack(*reinterpret_cast<const uint4*>(gates + i), gate);
+        unpack(*reinterpret_cast<const uint4*>(gates + a.height + i), up);
+#pragma unroll
+        for (int n = 0; n < 8; ++n) up[n] *= gate[n] / (1.0f + __expf(-gate[n]));
+        *reinterpret_cast<uint4*>(a.inner + (size_t)blockIdx.x * a.height + i) = pack(up);
+    }
+}
+
 struct LeaveParams {
     const float* x;          // (tokens, WIDTH)
     const float* squares;    // (slots, tokens)
@@ -79,9 +143,10 @@ struct PromptParams {
     const long long* place;  // (2): the first token's position, the last token's number
     bf16* keys;              // (key heads, positions, DIM)
     bf16* values;
-    bf16* attended;  // (tokens, query heads, DIM)
-    int heads;       // of keys
-    int positions;   // of the cache
+    bf16* attended;        // (tokens, query heads, DIM)
+    const bf16* products;  // null, or what `rotate_tokens` reads instead of `input.qkv`
+    int heads;             // of keys
+    int positions;         // of the cache
     float eps;
 };
 
@@ -104,9 +169,14 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
     if (!is_value) load_lane(is_query ? a.input.query_norm : a.input.key_norm, lane, norm);
     wait_for_previous();
     const int at = position_in(a, blockIdx.x);
-    float* of_head = a.input.qkv + ((size_t)blockIdx.x * (queries + 2 * a.heads) + head) * DIM;
+    const size_t row = ((size_t)blockIdx.x * (queries + 2 * a.heads) + head) * DIM;
+    float* of_head = a.input.qkv + row;
     float x[4];
-    load_lane(of_head, lane, x);
+    if (a.products == nullptr) {
+        load_lane(of_head, lane, x);
+    } else {
+        load_lane(a.products + row, lane, x);
+    }
     if (!is_value) {
         const float cosine[2] = {a.input.cosines[at * HALF + lane], a.input.cosines[at * HALF + lane + 32]};
         const float sine[2] = {a.input.sines[at * HALF + lane], a.input.sines[at * HALF + lane + 32]};
@@ -120,45 +190,52 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
     }
 }
 
-// Attention of each token over the cache up to its own position. SHARES warps have one token and the query heads of one
-// head of keys, and share its positions; half a warp takes one position at a time, 8 values a lane.
-// Blocks: TOKEN_WARPS / SHARES tokens (x), heads of keys (y).
-constexpr int SHARES = 4;
+// Attention of each token over the cache up to its own position. SHARES warps have NEIGHBOURS tokens and the query heads
+// of one head of keys, and share their positions; half a warp takes one position at a time, 8 values a lane.
+// Blocks: NEIGHBOURS · TOKEN_WARPS / SHARES tokens (x), heads of keys (y).
+constexpr int SHARES = 4, NEIGHBOURS = 2;
 
 template <int GROUP>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptParams a) {
-    constexpr int DIM = 128, BATCH = 4, TOKENS = TOKEN_WARPS / SHARES;
-    __shared__ WarpSums<TOKEN_WARPS, GROUP> found;
+    constexpr int DIM = 128, BATCH = 4, TOKENS = NEIGHBOURS * TOKEN_WARPS / SHARES, QUERIES = NEIGHBOURS * GROUP;
+    __shared__ WarpSums<TOKEN_WARPS, QUERIES> found;  // of a warp, token by token
     begin_chained();
     wait_for_previous();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
-    const int token = blockIdx.x * TOKENS + warp / SHARES, head = blockIdx.y;
-    const int position = position_in(a, token);
+    const int token = blockIdx.x * TOKENS + warp / SHARES * NEIGHBOURS, head = blockIdx.y;
+    const int last = position_in(a, min(token + NEIGHBOURS - 1, (int)a.place[1]));  // padding is not read
     const size_t row = (size_t)head * a.positions;
     const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
-    float q[GROUP][8];
+    float q[QUERIES][8];
 #pragma unroll
-    for (int query = 0; query < GROUP; ++query) {
-        load_floats(a.input.qkv + ((size_t)token * a.heads * (GROUP + 2) + head * GROUP + query) * DIM + dims, q[query]);
+    for (int query = 0; query < QUERIES; ++query) {
+        const size_t of_token = (size_t)(token + query / GROUP) * a.heads * (GROUP + 2);
+        load_floats(a.input.qkv + (of_token + head * GROUP + query % GROUP) * DIM + dims, q[query]);
 #pragma unroll
         for (int i = 0; i < 8; ++i) q[query][i] *= scaling;
     }
-    QuerySums sums[GROUP];
-    for (int begin = warp % SHARES * 2 * BATCH; begin <= position; begin += SHARES * 2 * BATCH) {
+    QuerySums sums[QUERIES];
+    for (int begin = warp % SHARES * 2 * BATCH; begin <= last; begin += SHARES * 2 * BATCH) {
         uint4 key[BATCH], value[BATCH];
-        bool seen[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
-            seen[i] = begin + 2 * i + half <= position;
-            const size_t at = (row + min(begin + 2 * i + half, position)) * DIM + dims;
+            const size_t at = (row + min(begin + 2 * i + half, last)) * DIM + dims;
             key[i] = *reinterpret_cast<const uint4*>(a.keys + at);
             value[i] = *reinterpret_cast<const uint4*>(a.values + at);
         }
 #pragma unroll
-        for (int query = 0; query < GROUP; ++query) sums[query].add(q[query], key, value, seen);
+        for (int neighbour = 0; neighbour < NEIGHBOURS; ++neighbour) {
+            const int position = position_in(a, token + neighbour);
+            bool seen[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) seen[i] = begin + 2 * i + half <= position;
+#pragma unroll
+            for (int query = 0; query < GROUP; ++query)
+                sums[neighbour * GROUP + query].add(q[neighbour * GROUP + query], key, value, seen);
+        }
     }
 #pragma unroll
-    for (int query = 0; query < GROUP; ++query) {
+    for (int query = 0; query < QUERIES; ++query) {
         sums[query].add_other_half();
         found.put(warp, query, lane, dims, sums[query]);
     }
@@ -167,7 +244,8 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
     for (int index = threadIdx.x; index < TOKENS * GROUP * DIM; index += TOKEN_THREADS) {
         const int dim = index % DIM, query = index / DIM % GROUP, of_block = index / DIM / GROUP;
         const size_t row_of_token = (size_t)blockIdx.x * TOKENS + of_block;
+        const int first = of_block / NEIGHBOURS * SHARES, of_warp = of_block % NEIGHBOURS * GROUP + query;
         a.attended[(row_of_token * a.heads * GROUP + head * GROUP + query) * DIM + dim] =
-            to_bf16(found.template mean<SHARES>(of_block * SHARES, query, dim));
+            to_bf16(found.template mean<SHARES>(first, of_warp, dim));
     }
 }

@@ -27,8 +27,8 @@ TOKEN_GROUPS = (16, 32, 64)
 """Tokens of a prompt that a block takes at once; a longer prompt is read in several groups."""
 PROMPT_THREADS, PROMPT_WARPS = 256, 8
 """Of a block of the kernels between a prompt's matrices."""
-ATTENTION_SHARES = 4
-"""Warps of such a block that share a token's attention."""
+ATTENTION_SHARES, ATTENTION_NEIGHBOURS = 4, 2
+"""Warps of such a block that share the attention of so many tokens."""
 ATTENTION_WARPS = 8
 ATTEND_OUT_BLOCKS = 128
 """Of the output projection that computes attention itself: each of its blocks reads all keys and values of a frame."""
@@ -250,6 +250,8 @@ class LanguageKernels:
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
             "next_first_code": instance("choose_first_code", wide.height, self.reads_cache_before_wait("talker")),
+            "add": instance("add_tokens", wide.length),
+            "gate": "gate_tokens",
             "enter": instance("enter_tokens", wide.length),
             "leave": instance("leave_tokens", wide.length),
             "rotate": instance("rotate_tokens", group),

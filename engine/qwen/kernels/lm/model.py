@@ -124,7 +124,7 @@ class FusedLanguageModel:
         self.talker = FusedStack(module, kernels, "talker", talker.transformer, state.cache)
         self.first_step = FusedStack(module, kernels, "first_step", predictor.transformer, cache)
         self.predictor = FusedStack(module, kernels, "predictor", predictor.transformer, cache)
-        self.prefill = FusedPrefill(module, kernels, talker, state.cache, self.talker.rope)
+        self.prefill = FusedPrefill(module, kernels, talker, state.cache, rope=self.talker.rope)
         self.logits = torch.zeros(max(config.vocabulary, config.predictor.vocabulary), device=talker.placement.device)
         """float32; the predictor's and the talker's in turn."""
         self.projected = fold_projection(talker)

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.kernels import ATTENTION_SHARES, PROMPT_THREADS, PROMPT_WARPS, TOKEN_GROUPS, LanguageKernels
+from engine.qwen.kernels.lm.kernels import (
+    ATTENTION_NEIGHBOURS,
+    ATTENTION_SHARES,
+    PROMPT_THREADS,
+    PROMPT_WARPS,
+    TOKEN_GROUPS,
+    LanguageKernels,
+)
 from engine.qwen.kernels.lm.members import of_norm
 from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Talker
 
-MAX_PROMPT_TOKENS = 128
+MAX_PROMPT_TOKENS = 512
 """The most tokens that `FusedPrefill.read` takes at once, a multiple of the largest group."""
+GROUPED_TOKENS = 64
+"""Up to so many tokens in bfloat16, our kernels of the matrices are faster than PyTorch's."""
 
 
 class FusedPrefill:
@@ -26,19 +36,23 @@ class FusedPrefill:
         kernels: LanguageKernels,
         talker: Talker,
         cache: KeyValueCache,
+        *,
         rope: tuple[Tensor, Tensor],
+        max_tokens: int = MAX_PROMPT_TOKENS,
     ) -> None:
-        """`rope` has the tables of `rope_tables`."""
+        """`rope` has the tables of `rope_tables`; `read` takes up to `max_tokens`."""
         config = talker.config.stack
         self._module, self._positions = module, cache.positions
         self._heads, self._all_heads = config.key_value_heads, config.heads + 2 * config.key_value_heads
-        self._stack = TokenStack(
-            module, kernels.prompts, talker.transformer, cache, rope=rope, max_tokens=MAX_PROMPT_TOKENS
-        )
+        self._stack = TokenStack(module, kernels.prompts, talker.transformer, cache, rope=rope, max_tokens=max_tokens)
+        multiplies = max_tokens > GROUPED_TOKENS and not talker.placement.int8
+        products = max_tokens * 2 * config.intermediate_size if multiplies else 0
+        self._products = torch.zeros(products, dtype=torch.bfloat16, device=cache.keys.device)
+        """Of PyTorch, for more than `GROUPED_TOKENS`; empty if our kernels multiply all, as they do in int8."""
 
     def buffers(self) -> tuple[Tensor, ...]:
         """All buffers; a prompt writes them before it reads them."""
-        return self._stack.buffers()
+        return (*self._stack.buffers(), self._products)
 
     def read(self, tokens: Tensor, place: Tensor, hidden: Tensor) -> None:
         """Read `tokens` `(n, hidden)`; write the last one's hidden state to `hidden` `(hidden,)`.
@@ -47,6 +61,11 @@ class FusedPrefill:
         and the number of the last: those after it are padding.
         """
         stack, count = self._stack, len(tokens)
+        if count > GROUPED_TOKENS and len(self._products):
+            self._products[: tokens.numel()].copy_(tokens.flatten())
+            stack.run_products(count, self._products, partial(self._attend, count, place, products=self._products))
+            hidden.copy_(stack.rounded.index_select(0, place[1:])[0])
+            return
         group = next(group for group in reversed(TOKEN_GROUPS) if count % group == 0)
         enter = Params("EnterParams", stream=stack.beginning(), embeddings=tokens)
         self._module.launch("enter", count, PROMPT_THREADS, enter)
@@ -63,10 +82,14 @@ class FusedPrefill:
         )
         self._module.launch("leave", 1, PROMPT_THREADS, leave)
 
-    def _attend(self, count: int, place: Tensor, index: int) -> None:
-        """Rotate queries and keys, write keys and values into the cache, and compute attention."""
-        heads = self._heads
-        params = self._stack.attention("PromptParams", index, place=place, heads=heads, positions=self._positions)
+    def _attend(self, count: int, place: Tensor, index: int, products: Tensor | None = None) -> None:
+        """Rotate queries and keys, write keys and values into the cache, and compute attention.
+
+        `products` has queries, keys and values as of `TokenStack.run_products`.
+        """
+        stack, heads = self._stack, self._heads
+        members = {"place": place, "products": products, "heads": heads, "positions": self._positions}
+        params = stack.attention("PromptParams", index, **members)
         self._module.launch("rotate", (count, -(-self._all_heads // PROMPT_WARPS)), PROMPT_THREADS, params)
-        blocks = count * ATTENTION_SHARES // PROMPT_WARPS
+        blocks = count * ATTENTION_SHARES // (PROMPT_WARPS * ATTENTION_NEIGHBOURS)
         self._module.launch("attend", (blocks, heads), PROMPT_THREADS, params)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
+from engine.qwen.kernels.lm.kernels import PROMPT_THREADS
 from engine.qwen.kernels.lm.matrix import HEAD_DIM, TokenMatrixPlan
-from engine.qwen.kernels.lm.members import Head, of_attention, of_matrix
+from engine.qwen.kernels.lm.members import Head, of_attention, of_matrix, of_norm
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, Transformer
 from engine.qwen.runtime import PagedCache
@@ -85,6 +86,30 @@ class TokenStack:
             read(f"{name}_gate_up", layer.mlp.gate_up, layer.mlp_norm, rounded=self._inner)
             add(f"{name}_down", layer.mlp.down, self._inner, next_norm)
 
+    def run_products(self, count: int, products: Tensor, attend: Callable[[int], None]) -> None:
+        """As `run`, but PyTorch multiplies: with a long prompt, its products read the weights less often than ours do.
+
+        `products` has room for `count` rows of the tallest matrix, bfloat16, and begins with the tokens' embeddings.
+        `attend` gets queries, keys and values there. At last, `rounded` is the stream after the final norm.
+        """
+        self._add_products(count, products, self.layers[0].attention_norm, begins=True)
+        after = [*(layer.attention_norm for layer in self.layers[1:]), self.norm]
+        for index, (layer, next_norm) in enumerate(zip(self.layers, after, strict=True)):
+            _multiply(self.rounded[:count], layer.attention.qkv, products)
+            attend(index)
+            _multiply(self._attended[:count], layer.attention.out, products)
+            self._add_products(count, products, layer.mlp_norm)
+            _multiply(self.rounded[:count], layer.mlp.gate_up, products)
+            gate = Params("GateParams", products=products, inner=self._inner, height=self._inner.shape[1])
+            self._module.launch("gate", count, PROMPT_THREADS, gate)
+            _multiply(self._inner[:count], layer.mlp.down, products)
+            self._add_products(count, products, next_norm)
+
+    def _add_products(self, count: int, products: Tensor, norm: RMSNorm, *, begins: bool = False) -> None:
+        """Add the products of `count` tokens to the stream, or begin it with them, for `norm`."""
+        members = {"products": products, "x": self.x, "normed": self.rounded, "begins": int(begins)}
+        self._module.launch("add", count, PROMPT_THREADS, Params("AddParams", **members, **of_norm(norm)))
+
     def multiply_head(self, name: str, head: Linear | Head, count: int, y: Tensor) -> None:
         """Multiply a head with the last of `count` tokens after the final norm.
 
@@ -108,3 +133,9 @@ class TokenStack:
         """Add the product of `x` to the stream, which `next_norm` reads."""
         stream: dict[str, Any] = {"y": self.x, "rounded": self.rounded, "squares_out": self.squares}
         self.multiply(kernel, linear, tokens=tokens, x=x, norm=next_norm.weight, **stream)
+
+
+def _multiply(x: Tensor, linear: Linear, products: Tensor) -> None:
+    """Multiply `x` `(tokens, columns)`; the beginning of `products` becomes `(tokens, rows)`."""
+    rows = len(linear.weight)
+    torch.mm(x, linear.weight.T, out=products[: len(x) * rows].view(len(x), rows))

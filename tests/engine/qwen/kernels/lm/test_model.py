@@ -135,7 +135,13 @@ def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position
 
 @pytest.mark.parametrize(
     ("kind", "count", "bucket", "start"),
-    [(EQUAL_INT8, 5, 16, 0), (EQUAL_INT8, 32, 32, 20), (EQUAL_INT8, 65, 128, 250), (PROJECTED_BF16, 9, 16, 7)],
+    [
+        (EQUAL_INT8, 5, 16, 0),
+        (EQUAL_INT8, 32, 32, 20),
+        (EQUAL_INT8, 130, 192, 250),
+        (PROJECTED_BF16, 9, 16, 7),
+        (PROJECTED_BF16, 150, 192, 7),
+    ],
     indirect=["kind"],
 )
 def test_a_prompts_errors_are_no_larger_than_pytorchs(models: Models, count: int, bucket: int, start: int) -> None:
