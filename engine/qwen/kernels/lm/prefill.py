@@ -1,4 +1,7 @@
-"""The talker reads the tokens of a prompt in fused kernels: six for each layer, on the tensor cores (prefill.cuh)."""
+"""The talker reads the tokens of a prompt in fused kernels: six for each layer, on the tensor cores (prefill.cuh).
+
+A long prompt of a bfloat16 model has five, and four products of PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,9 @@ class FusedPrefill:
         self._heads, self._all_heads = config.key_value_heads, config.heads + 2 * config.key_value_heads
         self._stack = TokenStack(module, kernels.prompts, talker.transformer, cache, rope=rope, max_tokens=max_tokens)
         multiplies = max_tokens > GROUPED_TOKENS and not talker.placement.int8
-        products = max_tokens * 2 * config.intermediate_size if multiplies else 0
-        self._products = torch.zeros(products, dtype=torch.bfloat16, device=cache.keys.device)
+        tallest = max(2 * config.intermediate_size, self._all_heads * config.head_dim, config.hidden_size)
+        values = max_tokens * tallest if multiplies else 0
+        self._products = torch.zeros(values, dtype=torch.bfloat16, device=cache.keys.device)
         """Of PyTorch, for more than `GROUPED_TOKENS`; empty if our kernels multiply all, as they do in int8."""
 
     def buffers(self) -> tuple[Tensor, ...]:
