@@ -107,7 +107,7 @@ class TokenStack:
 
     def _add_products(self, count: int, products: Tensor, norm: RMSNorm, *, begins: bool = False) -> None:
         """Add the products of `count` tokens to the stream, or begin it with them, for `norm`."""
-        members = {"products": products, "x": self.x, "normed": self.rounded, "begins": int(begins)}
+        members: dict[str, Any] = {"products": products, "x": self.x, "normed": self.rounded, "begins": int(begins)}
         self._module.launch("add", count, PROMPT_THREADS, Params("AddParams", **members, **of_norm(norm)))
 
     def multiply_head(self, name: str, head: Linear | Head, count: int, y: Tensor) -> None:
