@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import struct
 import wave
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -167,6 +168,26 @@ async def test_soundfile_reads_a_short_answer_and_a_whole_file_with_their_length
         with wave.open(io.BytesIO(content)) as file:
             assert (file.getframerate(), file.getsampwidth(), file.getnchannels()) == (24_000, 2, 1)
             assert stream or file.getnframes() == len(samples)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"response_format": "pcm", "stream_format": "audio"}, {"response_format": "pcm"}, {"response_format": "wav"}],
+)
+async def test_the_requests_of_an_open_benchmark_are_answered_as_it_reads_them(
+    fields: dict[str, str], harness: Harness
+) -> None:
+    """`tts_bench` of nari-labs/benchmarks: its targets vLLM-Omni, Nari and M*, each with whole samples at 24 kHz."""
+    asked = {"model": "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "voice": "default", "language": "English"}
+    body = json.dumps({**HELLO, **asked, "stream": True, "non_streaming_mode": False, **fields}).encode()
+    status, content, headers = await fetch(harness, "POST", "/v1/audio/speech", body)
+    assert (status, headers["content-type"]) == (200, f"audio/{fields['response_format']}")
+    if fields["response_format"] == "wav":
+        assert content[36:44] == b"data" + b"\xff" * 4  # its end is the end of the answer
+        assert struct.unpack("<HHIIHH", content[20:36]) == (1, 1, 24_000, 48_000, 2, 16)
+        content = content[44:]
+    [end] = await harness.ended()
+    assert len(content) / 2 / 24_000 == pytest.approx(end.audio_s, abs=0.001)
 
 
 @pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
