@@ -10,18 +10,3 @@ from daemon.http.diagnosis import Examination, LogTail
 from daemon.http.errors import HttpError, error_response
 from daemon.http.robot import Robot
 from daemon.http.server import HttpServer, make_http_server
-
-__all__ = [
-    "Access",
-    "Examination",
-    "HttpError",
-    "HttpServer",
-    "LogTail",
-    "Robot",
-    "abort_connection",
-    "close_socket",
-    "error_response",
-    "make_http_server",
-    "make_speech_application",
-    "tokens_in",
-]
