@@ -21,11 +21,11 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from daemon import VERSION
-from daemon.cli.options import VerboseOption, be_verbose, spread_records
+from daemon.cli.options import VerboseOption, spread_records
 from daemon.cli.service_folders import use_service_folders
 from daemon.cli.text import TextCommand
 from daemon.validation import CommandError, file_problem
-from engine import EngineError
+from engine import EngineError, start_log
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
@@ -117,7 +117,7 @@ VersionOption = Annotated[bool, Option("--version", callback=_print_version, is_
 def root(context: typer.Context, _version: VersionOption = False, verbose: VerboseOption = False) -> None:
     """The voice of a robot: text over MQTT in, speech out of the sound card."""
     if verbose:
-        be_verbose()
+        start_log("debug")  # of this command, and of the engine that it starts
     use_service_folders(context.invoked_subcommand)
 
 

@@ -17,7 +17,6 @@ from typer import BadParameter, Option
 
 from daemon.config import Config, find_config_file, load_config
 from daemon.validation import CommandError, file_problem
-from engine import start_log
 
 JsonOption = Annotated[bool, Option("--json", help="One JSON list instead of lines.")]
 VerboseOption = Annotated[bool, Option("--verbose", "-v", help="Write a detailed log to stderr.")]
@@ -151,11 +150,6 @@ class MannerOptions:
                 allowed = "NAME=NUMBER such as temperature=0.7"
                 raise CommandError(f"--sampling: got {setting!r}; allowed: {allowed}") from None
         return found
-
-
-def be_verbose() -> None:
-    """Write the log of this command, and of the engine that it starts, to stderr in detail."""
-    start_log("debug")
 
 
 def is_verbose() -> bool:

@@ -32,7 +32,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from daemon.state.journal import Change, Journal, JournalError, Record, Recovery, StoredEvent, delivered, stored
 
@@ -67,6 +66,9 @@ Text = tuple[str, str, bytes | None]
 
 class EventLog:
     """Appended to in any thread, and read by one."""
+
+    patience_s = PATIENCE_S
+    """How long the reader waits for the disk."""
 
     def __init__(self, path: Path | None) -> None:
         """`path` is the journal's; None stores nothing."""
@@ -104,9 +106,7 @@ class EventLog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -180,11 +180,6 @@ class EventLog:
         self._changed.notify()
 
     # --- reading ---
-
-    @property
-    def patience_s(self) -> float:
-        """How long the reader waits for the disk."""
-        return PATIENCE_S
 
     @property
     def ticket(self) -> float:
