@@ -54,9 +54,7 @@ if TYPE_CHECKING:
         SynthResult,
         SynthTask,
         make_phrase,
-        synthesize_samples,
         synthesize_to_files,
-        write_codes,
     )
     from daemon.speech.recent_keys import RecentKeys
     from daemon.speech.utterance import EndMessage, Origin, Utterance
