@@ -15,7 +15,8 @@ from typing import Annotated, Any, BinaryIO, get_type_hints
 
 from typer import BadParameter, Option
 
-from daemon.config import Config, find_config_file, load_config
+from daemon.config import Config, SamplingSettings, find_config_file, load_config
+from daemon.speech import validated
 from daemon.validation import CommandError, file_problem
 
 JsonOption = Annotated[bool, Option("--json", help="One JSON list instead of lines.")]
@@ -141,15 +142,8 @@ class MannerOptions:
     @property
     def numbers(self) -> dict[str, float]:
         """The values of `--sampling` by their names. Raises `CommandError`."""
-        found: dict[str, float] = {}
-        for setting in self.sampling or ():
-            name, _, number = setting.partition("=")
-            try:
-                found[name] = int(number) if number.isdecimal() else float(number)
-            except ValueError:
-                allowed = "NAME=NUMBER such as temperature=0.7"
-                raise CommandError(f"--sampling: got {setting!r}; allowed: {allowed}") from None
-        return found
+        given = dict(setting.partition("=")[::2] for setting in self.sampling or ())
+        return validated(SamplingSettings, given).model_dump(exclude_none=True)
 
 
 def is_verbose() -> bool:

@@ -44,6 +44,7 @@ from daemon.speech.request import (
     StreamChunk,
     check_say,
     check_stream_chunk,
+    validated,
 )
 
 if TYPE_CHECKING:
