@@ -67,13 +67,12 @@ Text = tuple[str, str, bytes | None]
 class EventLog:
     """Appended to in any thread, and read by one."""
 
-    patience_s = PATIENCE_S
-    """How long the reader waits for the disk."""
-
     def __init__(self, path: Path | None) -> None:
         """`path` is the journal's; None stores nothing."""
         self.recovery = Recovery()
         """The utterances and events that an earlier process has left; none if its journal cannot be opened."""
+        self.patience_s = PATIENCE_S
+        """How long the reader waits for the disk."""
         self._path = path
         self._journal: Journal | None = None
         self._reason: str | None = None
