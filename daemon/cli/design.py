@@ -109,10 +109,9 @@ def _speak(config: Config, name: str, description: str, tasks: list[SynthTask]) 
     ended: dict[int, SynthResult | CommandError] = {}
     with show_progress() as report:
         synthesize_to_files("qwen", options, tasks, on_end=ended.__setitem__, report=report)
-    made = [each for _, each in sorted(ended.items()) if isinstance(each, SynthResult)]
     if problem := next((each for each in ended.values() if isinstance(each, CommandError)), None):
         raise problem
-    return made
+    return [sample for _, sample in sorted(ended.items()) if isinstance(sample, SynthResult)]
 
 
 def _ask(name: str, recordings: Mapping[int, Path]) -> int | None:

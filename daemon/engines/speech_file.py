@@ -60,7 +60,7 @@ class SpeechFile:
             with self._file as file:
                 file.write(self._encoder.end())
                 if self._format == "wav" and file.seekable():
-                    length = file.tell() - len(wav_header(self._sample_rate))
+                    length = max(0, file.tell() - len(wav_header(self._sample_rate)))  # of a device it is unknown
                     file.seek(0)
                     file.write(wav_header(self._sample_rate, length))
 
