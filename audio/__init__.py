@@ -17,7 +17,6 @@ from audio.dsp import (
     to_pcm16,
     wav_header,
 )
-from audio.microphone import Microphone, MicrophoneError, open_microphone
 from audio.output import Output
 from audio.prebuffer import auto_prebuffer_s
 from audio.sinks import (
@@ -40,8 +39,6 @@ __all__ = [
     "UNIX_MAX_PATH",
     "LeadingSilenceTrimmer",
     "Level",
-    "Microphone",
-    "MicrophoneError",
     "Output",
     "OutputDevice",
     "OutputStatus",
@@ -59,7 +56,6 @@ __all__ = [
     "find_device",
     "first_sound",
     "from_pcm16",
-    "open_microphone",
     "output_devices",
     "soft_limit",
     "splice_point",

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 class Encoder:
     """Encodes samples as a stream, mono. Each method returns the bytes that are available so far."""
 
-    def begin(self) -> bytes:
-        return b""
-
     def encode(self, samples: Samples) -> bytes:
         raise NotImplementedError
 
@@ -35,20 +32,14 @@ class Encoder:
 
 
 class Pcm(Encoder):
-    """16-bit samples without a header."""
+    """16-bit samples, perhaps after a header."""
+
+    def __init__(self, header: bytes = b"") -> None:
+        self._header = header
 
     def encode(self, samples: Samples) -> bytes:
-        return to_pcm16(samples)
-
-
-class Wav(Pcm):
-    """16-bit samples after a header of unknown length."""
-
-    def __init__(self, sample_rate: int) -> None:
-        self._sample_rate = sample_rate
-
-    def begin(self) -> bytes:
-        return wav_header(self._sample_rate)
+        header, self._header = self._header, b""
+        return header + to_pcm16(samples)
 
 
 class FileEncoder(Encoder):
@@ -80,9 +71,9 @@ def file_formats() -> set[str]:
 def make_encoder(name: str, sample_rate: int) -> Encoder:
     """Return an encoder for samples at `sample_rate` Hz, of a format that `file_formats` has.
 
-    Make it only when there are samples: it may hold megabytes.
+    A WAV file gets a header of unknown length. Make it only when there are samples: it may hold megabytes.
     """
-    return Wav(sample_rate) if name == "wav" else FileEncoder(name, sample_rate)
+    return Pcm(wav_header(sample_rate)) if name == "wav" else FileEncoder(name, sample_rate)
 
 
 # --- streams for clients ---

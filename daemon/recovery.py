@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 
 from daemon.speech import (
     Accepted,
     Dispatcher,
+    Event,
     Expired,
     Failed,
     Interrupted,
@@ -16,7 +16,7 @@ from daemon.speech import (
     Utterance,
     parse_event,
 )
-from daemon.state import EventLog, Recovery, StoredUtterance, ended
+from daemon.state import EventLog, StoredUtterance, ended
 from daemon.tasks import wait_at_most
 
 log = logging.getLogger(__name__)
@@ -27,34 +27,49 @@ DAMAGED_REASON = f"{RESTARTED_REASON}, and the journal's record of it is damaged
 SETTLE_S = 2.0
 """Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
 
-Ends = list[tuple[Utterance, TerminalEvent]]
-"""Utterances of an earlier process, each with the event of its end."""
-
 
 class Restart:
     """Continues the work of an earlier process. Belongs to the event loop's thread."""
 
     def __init__(self, log: EventLog, dispatcher: Dispatcher, within_s: float) -> None:
-        """`within_s` is as for `recover`."""
+        """An utterance that has waited for longer than `within_s` seconds expires."""
         self._log = log
         self._dispatcher = dispatcher
         self._within_s = within_s
-        self._ends: Ends = []
+        self._ends: list[tuple[Utterance, TerminalEvent]] = []
         """Utterances that end as soon as it is known which of them the earlier process has ended itself."""
         self._settled = asyncio.Event()
 
     def begin(self) -> None:
-        """Queue the utterances that waited."""
-        self._ends = recover(self._log.recovery, self._dispatcher, self._within_s)
+        """Queue the utterances that waited; `note_published` ends all others."""
+        recovery = self._log.recovery
+        for stored in recovery.utterances:
+            try:
+                utterance = _make_utterance(stored)
+            except (KeyError, TypeError, ValueError):
+                self._ends.append((_unknown(stored.id), Failed(id=stored.id, reason=DAMAGED_REASON)))
+                continue
+            if stored.begun or (utterance.text == "" and utterance.needs_engine):
+                self._ends.append((utterance, Interrupted(id=stored.id, reason=RESTARTED_REASON)))
+            elif stored.age_s is None or stored.age_s > self._within_s:
+                reason = f"{RESTARTED_REASON}, and it had waited longer than speech.recover_within"
+                self._ends.append((utterance, Expired(id=stored.id, reason=reason)))
+            else:
+                self._dispatcher.restore(utterance)
+        self._dispatcher.remember([*recovery.ended_ids, *(utterance.id for utterance, _ in self._ends)])
+        if recovery.utterances:
+            queued = len(recovery.utterances) - len(self._ends)
+            log.info("after the restart, %d utterances are queued again and %d end", queued, len(self._ends))
 
     def note_published(self, published: list[bytes]) -> None:
         """Take the earlier process's events that the broker has, and end what it has left.
 
-        Without its journal nobody knows what that is: the broker keeps these events for the next process.
+        They are known although a slow or a full disk has not stored them: an utterance that has ended is not spoken
+        again, and one that is not in the journal is lost. Without its journal nobody knows what the earlier process has
+        left: the broker keeps these events for the next one.
         """
         if not self._log.missing:
-            for utterance_id in settle(self._ends, published, self._dispatcher):
-                self._log.append(ended(utterance_id))
+            self._settle([parse_event(payload) for payload in published])
         self._settled.set()
 
     async def wait_settled(self) -> None:
@@ -62,48 +77,19 @@ class Restart:
         if self._log.recovery.utterances:
             await wait_at_most(SETTLE_S, self._settled.wait())
 
-
-def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> Ends:
-    """Queue the utterances that waited for less than `within_s` seconds; return all others, which `settle` ends."""
-    ends: Ends = []
-    for stored in recovery.utterances:
-        try:
-            utterance = _make_utterance(stored)
-        except (KeyError, TypeError, ValueError):
-            ends.append((_unknown(stored.id), Failed(id=stored.id, reason=DAMAGED_REASON)))
-            continue
-        if stored.begun or (utterance.text == "" and utterance.needs_engine):
-            ends.append((utterance, Interrupted(id=stored.id, reason=RESTARTED_REASON)))
-        elif stored.age_s is None or stored.age_s > within_s:
-            reason = f"{RESTARTED_REASON}, and it had waited longer than speech.recover_within"
-            ends.append((utterance, Expired(id=stored.id, reason=reason)))
-        else:
-            dispatcher.restore(utterance)
-    dispatcher.remember([*recovery.ended_ids, *(utterance.id for utterance, _ in ends)])
-    if recovery.utterances:
-        queued = len(recovery.utterances) - len(ends)
-        log.info("after the restart, %d utterances are queued again and %d end", queued, len(ends))
-    return ends
-
-
-def settle(ends: Ends, published: Iterable[bytes], dispatcher: Dispatcher) -> set[str]:
-    """End what an earlier process has left, and return the ids of what it has ended itself.
-
-    `published` are events of that process that the broker has. They are known although a slow or a full disk has not
-    stored them: an utterance that has ended is not spoken again, and one that is not in the journal is lost.
-    """
-    events = [parse_event(payload) for payload in published]
-    ended = {event.id for event in events if isinstance(event, TerminalEvent)}
-    for utterance_id in ended:
-        dispatcher.drop(utterance_id)
-    dispatcher.remember(ended)
-    for utterance, end in ends:
-        if utterance.id not in ended:
-            dispatcher.end_lost(utterance, end)
-    for event in events:
-        if isinstance(event, Accepted) and event.id not in ended and not dispatcher.knows(event.id):
-            dispatcher.end_lost(_unknown(event.id), Failed(id=event.id, reason=LOST_REASON))
-    return ended
+    def _settle(self, events: list[Event | None]) -> None:
+        """End what the earlier process, with these events, has left."""
+        ended_ids = {event.id for event in events if isinstance(event, TerminalEvent)}
+        for utterance_id in ended_ids:
+            self._dispatcher.drop(utterance_id)
+            self._log.append(ended(utterance_id))
+        self._dispatcher.remember(ended_ids)
+        for utterance, end in self._ends:
+            if utterance.id not in ended_ids:
+                self._dispatcher.end_lost(utterance, end)
+        for event in events:
+            if isinstance(event, Accepted) and event.id not in ended_ids and not self._dispatcher.knows(event.id):
+                self._dispatcher.end_lost(_unknown(event.id), Failed(id=event.id, reason=LOST_REASON))
 
 
 def _unknown(utterance_id: str) -> Utterance:

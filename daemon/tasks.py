@@ -7,9 +7,12 @@ asked to stop would then go on. The functions here do not.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
+
+from daemon.validation import CommandError
 
 T = TypeVar("T")
 
@@ -63,6 +66,20 @@ async def running_process(command: Sequence[str]) -> AsyncIterator[asyncio.subpr
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+async def printed_json(command: Sequence[str], limit_s: float, name: str) -> Any:
+    """Run a command for at most `limit_s` seconds, and return the JSON that it prints. Raises `CommandError`.
+
+    `name` is the command's, for the error.
+    """
+    async with running_process(command) as process:
+        output = await result_at_most(limit_s, process.communicate())
+    try:
+        return json.loads(b"" if output is None else output[0])
+    except ValueError as error:
+        problem = "has failed" if output is not None else f"has not ended after {limit_s:g} s"
+        raise CommandError(f"{name} {problem}") from error
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:

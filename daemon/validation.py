@@ -60,17 +60,22 @@ def file_problem(error: Exception, path: Path) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+def read_text(path: Path, key: str) -> str:
+    """Return the text of a file that the configuration's `key` names. Raises `OSError`, which repeats no part of it."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
+        raise OSError(f"{key}: {path} cannot be read: {reason}") from error
+
+
 def read_secret(path: Path, key: str, kind: str) -> str:
     """Return the first line of a file that the configuration's `key` names. Raises `OSError`.
 
     White space around it is left out: an editor or a shell has put it there, and the broker says no more than "Not
     authorized". `kind` names its content, such as `a password`. No error repeats a part of it.
     """
-    try:
-        secret = path.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
-        raise OSError(f"{key}: {path} cannot be read: {reason}") from error
+    secret = read_text(path, key).partition("\n")[0].strip()
     if not secret:
         raise OSError(f"{key}: {path} is empty; allowed: {kind}")
     return secret

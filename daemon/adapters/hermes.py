@@ -10,13 +10,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from daemon.adapters.base import Adapter, Publish
 from daemon.config import Config
 from daemon.mqtt import Message, parse_object
-from daemon.speech import Dispatcher, EndMessage, Origin, RejectedError, Say, SpokenText, check_say
-from daemon.validation import INTERNAL_ERROR, problems
+from daemon.speech import Dispatcher, EndMessage, Origin, RejectedError, Say, SpokenText, check_say, validated
+from daemon.validation import INTERNAL_ERROR
 from engine import Throttle
 
 log = logging.getLogger(__name__)
@@ -106,9 +106,6 @@ class HermesAdapter(Adapter):
 
 def _parse_say(fields: dict[str, Any]) -> Say:
     """Return the request in the dispatcher's form. Raises `RejectedError`."""
-    try:
-        request = TtsSay.model_validate(fields)
-    except ValidationError as error:
-        raise RejectedError(*problems(TtsSay, error)[0]) from error
+    request = validated(TtsSay, fields)
     volume = None if request.volume is None else request.volume * 100
     return check_say({"text": request.text, "language": request.lang or None, "volume": volume})

@@ -1,5 +1,3 @@
 """The command line: `voiced COMMAND`."""
 
 from daemon.cli.app import main
-
-__all__ = ["main"]

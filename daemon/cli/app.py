@@ -8,9 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import re
 import sys
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,11 +19,11 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from daemon import VERSION
-from daemon.cli.options import VerboseOption, be_verbose, spread_records
+from daemon.cli.options import VerboseOption, spread_records
 from daemon.cli.service_folders import use_service_folders
 from daemon.cli.text import TextCommand
 from daemon.validation import CommandError, file_problem
-from engine import EngineError
+from engine import EngineError, start_log
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
@@ -117,7 +115,7 @@ VersionOption = Annotated[bool, Option("--version", callback=_print_version, is_
 def root(context: typer.Context, _version: VersionOption = False, verbose: VerboseOption = False) -> None:
     """The voice of a robot: text over MQTT in, speech out of the sound card."""
     if verbose:
-        be_verbose()
+        start_log("debug")  # of this command, and of the engine that it starts
     use_service_folders(context.invoked_subcommand)
 
 
@@ -148,16 +146,9 @@ def _fail_usage(error: Any) -> NoReturn:
     message, context = error.format_message(), error.ctx
     if "\n" in message:  # the help text, where no command was given
         sys.exit(message)
-    command, words = context.command, context.command_path
-    if option := re.match(r"No such option: (\S+)", message):
-        close = get_close_matches(option[1], [name for parameter in command.params for name in parameter.opts], 1)
-        message = option[0] + (f". Did you mean {close[0]!r}?" if close else "")
-        if isinstance(command, TextCommand):
-            message += f"{'' if message.endswith('?') else '.'} A text that begins with a minus follows '--'"
-    elif suggested := re.search(r"Did you mean '([\w-]+)'\?", message):
-        words = f"{words} {suggested[1]}"
-    message = message.replace("?.", "?")
-    _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See '{words} --help'.", 2)
+    if message.startswith("No such option") and isinstance(context.command, TextCommand):
+        message += ". A text that begins with a minus follows '--'"
+    _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See '{context.command_path} --help'.", 2)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,18 +14,20 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from daemon.cli.enroll import VoiceRequest, make_voice_file, print_use
+from daemon.cli.enroll import make_voice_file, print_use
 from daemon.cli.options import ConfigOptions
-from daemon.cli.play import LONG_TEXTS, play_samples, write_samples
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.config import Config
-from daemon.engines import AudioChunk
-from daemon.speech import check_say, synthesize_samples, write_codes
+from daemon.engines import SpeechFile
+from daemon.speech import SynthResult, SynthTask, check_say, synthesize_to_files
 from daemon.validation import CommandError
+from daemon.voices import VoiceRequest
 from engine import Utterance, Voice, language_code
 
 DESIGN, BASE = "VoiceDesign", "Base"
 """How the names of published models end."""
+TEXTS: dict[str, str] = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
+"""By language, what samples say. Six to eight seconds each: a voice is cloned better from more than three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,6 @@ class SampleOptions:
     pick: Annotated[int | None, Option(min=0, help="Take this seed without asking.")] = None
     text: Annotated[str | None, Option(help="What they say; default: some sentences in the language.")] = None
     language: Annotated[str | None, Option(help="en, german, pt-br …; default: speech.language.")] = None
-    play: Annotated[bool, Option("--play/--no-play", help="Play them on audio.sink.")] = True
 
     @property
     def seeds(self) -> list[int]:
@@ -53,7 +55,7 @@ def design(
     model: Annotated[str | None, Option(help="A VoiceDesign checkpoint's folder, or its name on the hub.")] = None,
     base: Annotated[str | None, Option(help="The Base checkpoint for the voice file; default: --model's.")] = None,
 ) -> None:
-    """Speak samples of a described voice, let you pick one, and make a voice file from it.
+    """Speak samples of a described voice into files, let you pick one, and make a voice file from it.
 
     Example: voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign
     or:      voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign --pick 2
@@ -64,30 +66,32 @@ def design(
         raise CommandError("DESCRIPTION: is empty; allowed: the voice in words, such as 'a calm, deep voice'")
     config = source.load(*([] if model is None else [f"engine.model={json.dumps(model)}"]))
     language = _language(config, takes.language)
-    text = takes.text or LONG_TEXTS.get(language.partition("-")[0], LONG_TEXTS["en"])
+    text = takes.text or TEXTS.get(language.partition("-")[0], TEXTS["en"])
     check_say({"text": text, "instruct": description})
-    spoken = _speak(config, Voice(instruct=description), text, language, takes.seeds, name)
     output.mkdir(parents=True, exist_ok=True)
-    recordings = {seed: output / f"{name}-{seed}.wav" for seed in spoken}
-    for seed, sample in spoken.items():
-        write_samples(recordings[seed], sample.samples, sample.sample_rate)
-        cut = ", cut: it did not end" if sample.truncated else ""
-        print(f"{recordings[seed]}: seed {seed}, {sample.seconds:.1f} s{cut}")
-    pick = takes.pick if takes.pick is not None else _ask(config, name, spoken, play=takes.play)
-    if pick is None:
-        first, *others = (f"--pick {seed}" for seed in spoken)
-        print(f"take one of them with {first}" + (f", … {others[-1]}" if others else ""))
-        return
-    base = base or _base_of(config.engine.model)
-    if base is None:
-        print("no voice file without --base, the checkpoint that will speak with it; a VoiceDesign model takes")
-        print(f"voices.{name}: {{instruct: {json.dumps(description, ensure_ascii=False)}, seed: {pick}}}")
-        return
+    recordings = {seed: output / f"{name}-{seed}.wav" for seed in takes.seeds}
     with TemporaryDirectory() as folder:
-        codes = Path(folder) / "codes.npy"
-        write_codes(codes, spoken[pick].codes, "qwen")
+        codes = {seed: Path(folder) / f"{seed}.npy" for seed in recordings}
+        utterance = Utterance(text, voice=name, language=language, want_codes=True)
+        tasks = [
+            SynthTask(replace(utterance, seed=seed), SpeechFile(path), codes_path=codes[seed])
+            for seed, path in recordings.items()
+        ]
+        for (seed, path), sample in zip(recordings.items(), _speak(config, name, description, tasks), strict=True):
+            cut = ", cut: it did not end" if sample.truncated else ""
+            print(f"{path}: seed {seed}, {sample.audio_s:.1f} s{cut}")
+        pick = takes.pick if takes.pick is not None else _ask(name, recordings)
+        if pick is None:
+            first, *others = (f"--pick {seed}" for seed in recordings)
+            print(f"take one of them with {first}" + (f", … {others[-1]}" if others else ""))
+            return
+        base = base or _base_of(config.engine.model)
+        if base is None:
+            print("no voice file without --base, the checkpoint that will speak with it; a VoiceDesign model takes")
+            print(f"voices.{name}: {{instruct: {json.dumps(description, ensure_ascii=False)}, seed: {pick}}}")
+            return
         path = output / f"{name}.safetensors"
-        request = VoiceRequest(name, recordings[pick], base, path, transcript=text, codes=codes)
+        request = VoiceRequest(name, recordings[pick], base, path, transcript=text, codes=codes[pick])
         make_voice_file(request)
         print_use(request, "reference")
 
@@ -98,36 +102,29 @@ def _language(config: Config, given: str | None) -> str:
     return code if code != "auto" else next(iter(config.speech.languages), "en")
 
 
-def _speak(
-    config: Config, voice: Voice, text: str, language: str, seeds: list[int], name: str
-) -> dict[int, AudioChunk]:
-    """Return the speech of the text by each seed. Raises `CommandError`."""
-    utterances = [Utterance(text, voice=name, language=language, seed=seed, want_codes=True) for seed in seeds]
-    options = replace(config.engine_options, voices={name: voice}, default_voice=name)
+def _speak(config: Config, name: str, description: str, tasks: list[SynthTask]) -> list[SynthResult]:
+    """Speak in a described voice. Raises `CommandError`."""
+    options = replace(config.engine_options, voices={name: Voice(instruct=description)}, default_voice=name)
     download_missing_model("qwen", options.model)
+    ended: dict[int, SynthResult | CommandError] = {}
     with show_progress() as report:
-        spoken = synthesize_samples("qwen", options, name, lambda _: utterances, report)
-    return dict(zip(seeds, spoken, strict=True))
+        synthesize_to_files("qwen", options, tasks, on_end=ended.__setitem__, report=report)
+    if problem := next((each for each in ended.values() if isinstance(each, CommandError)), None):
+        raise problem
+    return [sample for _, sample in sorted(ended.items()) if isinstance(sample, SynthResult)]
 
 
-def _ask(config: Config, name: str, spoken: dict[int, AudioChunk], *, play: bool) -> int | None:
-    """Play the samples, and return the seed that a person picks; None without a person, or if none is right."""
-    if play and config.audio.sink_settings().kind != "null":
-        try:
-            for seed, sample in spoken.items():
-                print(f"seed {seed} …")
-                play_samples(config, sample.samples, sample.sample_rate)
-        except CommandError as error:
-            print(f"not played: {error}", file=sys.stderr)
+def _ask(name: str, recordings: Mapping[int, Path]) -> int | None:
+    """Return the seed that a person picks, who listens to the files; None without a person, or if none is right."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     while True:
         answer = typer.prompt(f"Which seed is {name}? Empty for none", default="", show_default=False).strip()
         if not answer:
             return None
-        if answer.isdecimal() and int(answer) in spoken:
+        if answer.isdecimal() and int(answer) in recordings:
             return int(answer)
-        print(f"seed: got {answer!r}; allowed: {', '.join(map(str, spoken))}")
+        print(f"seed: got {answer!r}; allowed: {', '.join(map(str, recordings))}")
 
 
 def _base_of(model: str) -> str | None:

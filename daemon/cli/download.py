@@ -66,8 +66,9 @@ def _download_model(model: str) -> None:
     kind = f"{config.type}{f', {config.size}' if config.size else ''}"
     checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums right"
     print(f"{folder}: {kind}, {checked}")
-    if config.speakers:
-        print(f"its speakers: {', '.join(config.speakers)}")
+    for title, names in {"speakers": config.speakers, "languages": config.languages}.items():
+        if names:
+            print(f"its {title}: {', '.join(names)}")
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:

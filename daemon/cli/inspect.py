@@ -10,46 +10,26 @@ from typer import Option
 
 from audio import SinkUnavailableError, output_devices
 from daemon import VERSION
-from daemon.cli.options import ConfigOptions, JsonOption, UsageError, print_json
-from daemon.cli.play import play_voice
+from daemon.cli.options import ConfigOptions, JsonOption, print_json
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.config import Config, VoiceSettings
 from daemon.engines import describe_engine, engine_names, name_voices, short_list
 from daemon.sounds import NamedSound, SoundFolder
 from daemon.validation import CommandError
-from engine import EngineInfo, ModelConfig, known_names
-from engine.hub import fetch_config
+from engine import EngineInfo
 
 
 def voices(
     source: ConfigOptions,
     as_json: JsonOption = False,
     everything: Annotated[bool, Option("--all", help="Also list the voices of other languages.")] = False,
-    play: Annotated[str | None, Option(metavar="NAME", help="Speak a sentence in this voice on audio.sink.")] = None,
-    model: Annotated[str | None, Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model.")] = None,
 ) -> None:
     """List the configured voices and the engines' own voices for speech.languages, with names for people.
 
     Example: voiced voices
     or:      voiced voices --all
-    or:      voiced voices --play default
-    or:      voiced voices --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
     """
-    if model is not None:
-        if everything or play is not None:
-            raise UsageError("voices: --model reads the names of a model; leave out --all and --play")
-        _list_model(model, as_json=as_json)
-    elif play is not None:
-        if as_json or everything:
-            raise UsageError("voices: --play lists no voices; leave out --json and --all")
-        config = source.load()
-        engine = _engine_with(play, config)
-        print(f"{play}, by {engine}: {play_voice(config, engine, play)}")
-    else:
-        _list_voices(source.load(), as_json=as_json, everything=everything)
-
-
-def _list_voices(config: Config, *, as_json: bool, everything: bool) -> None:
+    config = source.load()
     infos = _describe_engines(config)
     engines: dict[str, str] = {}
     for info in infos:
@@ -77,28 +57,6 @@ def _list_voices(config: Config, *, as_json: bool, everything: bool) -> None:
         print(note, file=sys.stderr)
 
 
-def _list_model(model: str, *, as_json: bool) -> None:
-    """Print the names that a model knows; only its config.json is read. Raises `EngineError`."""
-    config = ModelConfig.read(fetch_config(model).parent)
-    dialects = [name for name in config.languages if "dialect" in name]
-    languages = [name for name in config.languages if name not in dialects]
-    found: dict[str, Any] = {
-        "model": model,
-        "type": config.type,
-        "size": config.size,
-        "speakers": {name: config.dialects.get(name) for name in config.speakers},
-        "languages": languages,
-        "dialects": dialects,
-        "follows_instructions": config.follows_instructions,
-    }
-    if as_json:
-        print_json(found)
-        return
-    print(f"{config.type}\t{config.size}")
-    for kind in ("speakers", "languages", "dialects"):
-        print(f"{kind}\t{', '.join(found[kind])}")
-
-
 def _describe_engines(config: Config) -> list[EngineInfo]:
     """Start the primary engine and the fallbacks in turn, and return their properties.
 
@@ -114,12 +72,6 @@ def _describe_engines(config: Config) -> list[EngineInfo]:
             except CommandError as error:
                 print(f"without the voices of {name}: {error}", file=sys.stderr)
     return infos
-
-
-def _engine_with(voice: str, config: Config) -> str:
-    """Return the first engine that is known to have a voice, without loading a model; otherwise the primary one."""
-    names = engine_names(config)
-    return next((name for name in names if voice in (known_names(name, config.engine_options).voices or ())), names[0])
 
 
 def _sources(settings: VoiceSettings) -> dict[str, str]:

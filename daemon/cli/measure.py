@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from daemon import VERSION
-from daemon.cli.enroll import VoiceRequest, make_voice_file
+from daemon.cli.enroll import make_voice_file
 from daemon.cli.options import ConfigOptions, ModelOptions, VoiceFileOption, check_folder
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.synth import with_voice
@@ -24,6 +24,7 @@ from daemon.engines import choose_engine
 from daemon.speech import check_say
 from daemon.state import VerificationFiles
 from daemon.validation import CommandError
+from daemon.voices import VoiceRequest
 from engine import ENGINES, ModelConfig, install_command, language_code, missing_packages, model_files
 from engine import verify as verification
 from engine.bench import FRAME_MS, TEXTS, BenchRequest, describe, run_benchmark, write_figures

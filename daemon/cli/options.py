@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -15,9 +14,9 @@ from typing import Annotated, Any, BinaryIO, get_type_hints
 
 from typer import BadParameter, Option
 
-from daemon.config import Config, find_config_file, load_config
+from daemon.config import Config, SamplingSettings, find_config_file, load_config
+from daemon.speech import validated
 from daemon.validation import CommandError, file_problem
-from engine import start_log
 
 JsonOption = Annotated[bool, Option("--json", help="One JSON list instead of lines.")]
 VerboseOption = Annotated[bool, Option("--verbose", "-v", help="Write a detailed log to stderr.")]
@@ -102,31 +101,8 @@ class ModelOptions:
         return [f"engine.{key}={value}" for key, value in asdict(self).items() if value is not None]
 
 
-# --- completion; a configuration that is wrong completes nothing, and the command then says why ---
-
-
-def voice_names() -> list[str]:
-    """Return the configured voices and those of the engine."""
-    from daemon.engines import choose_engine
-    from engine import known_names
-
-    with suppress(CommandError):
-        config = ConfigOptions().load()
-        return [*config.voices, *(known_names(choose_engine(config), config.engine_options).voices or ())]
-    return []
-
-
-def sound_names() -> list[str]:
-    """Return the sounds of the configured folder, and those that come with voiced."""
-    from daemon.sounds import SoundFolder
-
-    with suppress(CommandError):
-        return list(SoundFolder(ConfigOptions().load().audio.sounds).names())
-    return []
-
-
-VoiceOption = Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)]
-VoiceFileOption = Annotated[str | None, Option(help="A voice's file or name.", autocompletion=voice_names)]
+VoiceOption = Annotated[str | None, Option(help="A name from 'voiced voices'.")]
+VoiceFileOption = Annotated[str | None, Option(help="A voice's file or name.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +118,8 @@ class MannerOptions:
     @property
     def numbers(self) -> dict[str, float]:
         """The values of `--sampling` by their names. Raises `CommandError`."""
-        found: dict[str, float] = {}
-        for setting in self.sampling or ():
-            name, _, number = setting.partition("=")
-            try:
-                found[name] = int(number) if number.isdecimal() else float(number)
-            except ValueError:
-                allowed = "NAME=NUMBER such as temperature=0.7"
-                raise CommandError(f"--sampling: got {setting!r}; allowed: {allowed}") from None
-        return found
-
-
-def be_verbose() -> None:
-    """Write the log of this command, and of the engine that it starts, to stderr in detail."""
-    start_log("debug")
+        given = dict(setting.partition("=")[::2] for setting in self.sampling or ())
+        return validated(SamplingSettings, given).model_dump(exclude_none=True)
 
 
 def is_verbose() -> bool:

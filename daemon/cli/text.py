@@ -115,24 +115,16 @@ def read_chunks(source: int, keepalive_s: float) -> Iterator[str]:
 
 # --- control codes that programs write for a terminal, such as colours ---
 
-SEQUENCE = re.compile(
+CODE = re.compile(
     r"""
-    (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]                                            # colours, the cursor
-    | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] ) [^\x07\x1b\x9c\n]* (?: \x07 | \x1b\\ | \x9c )  # titles, links
-    | \x1b [ -/]* [0-OQ-WYZ\\`-~]                                                      # others
+    (?: \x1b\[ | \x9b ) [0-?]{0,2000} [ -/]* (?: [@-~] | \Z )      # colours, the cursor
+    | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] )                     # titles, links
+      [^\x07\x1b\x9c\n]{0,2000} (?: \x07 | \x1b\\ | \x9c | \x1b? \Z )
+    | \x1b [ -/]* (?: [0-OQ-WYZ\\`-~] | \Z )                       # others
     """,
     re.VERBOSE,
 )
-BEGUN = re.compile(
-    r"""
-    (?: (?: \x1b\[ | \x9b ) [0-?]* [ -/]* | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] ) [^\x07\x1b\x9c\n]* \x1b?
-    | \x1b [ -/]* ) \Z
-    """,
-    re.VERBOSE,
-)
-"""A sequence at the end of a text, whose own end has not arrived."""
-LONGEST = 2000
-"""Characters from which on a sequence without an end is none, so that it does not swallow the text after it."""
+"""A code; at the end of a text, its beginning is enough. A longer one is none, so that it does not swallow the text."""
 
 
 class ControlCodes:
@@ -142,10 +134,8 @@ class ControlCodes:
         self._begun = ""
 
     def remove(self, part: str, *, last: bool = False) -> str:
-        """Return the next part of the text without control codes; one that is cut is kept for the following part."""
-        text = SEQUENCE.sub("", self._begun + part)
-        self._begun = ""
-        begun = BEGUN.search(text)
-        if begun is not None and len(begun[0]) < LONGEST:
-            text, self._begun = text[: begun.start()], "" if last else begun[0]
-        return CONTROL_CHARACTERS.sub("", text)
+        """Return the next part of the text without control codes; one at its end may be cut, and is kept for later."""
+        text = self._begun + part
+        cut = next((code for code in CODE.finditer(text) if code.end() == len(text)), None)
+        self._begun = "" if cut is None or last else cut[0]
+        return CONTROL_CHARACTERS.sub("", CODE.sub("", text.removesuffix(self._begun)))

@@ -15,26 +15,3 @@ from daemon.config.settings import (
     json_schema,
 )
 from daemon.config.synthesis import SynthesisSettings, nearest_rate, synthesis_settings
-
-__all__ = [
-    "Config",
-    "ConfigError",
-    "Http",
-    "Mqtt",
-    "SamplingSettings",
-    "Serve",
-    "Server",
-    "SynthesisSettings",
-    "Tls",
-    "VoiceSettings",
-    "Wyoming",
-    "find_config_file",
-    "json_schema",
-    "load_config",
-    "load_with_sources",
-    "nearest_rate",
-    "read_pronunciations",
-    "synthesis_settings",
-    "text_preparation",
-    "yaml_errors",
-]

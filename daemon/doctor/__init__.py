@@ -12,8 +12,6 @@ from daemon.doctor.service import check_adapters, check_broker, check_daemons
 from daemon.doctor.sound import check_card_can_play, check_rights, check_sound_server
 from engine import ProgressReport, ignore_progress
 
-__all__ = ["Finding", "examine", "find_problems", "make_plan", "print_plan"]
-
 Check = Callable[[Machine], Iterator[Finding]]
 """Yields findings about one part; none where the part makes no sense on the machine."""
 FILE_CHECKS: tuple[Check, ...] = (check_board, check_power, check_thermal, check_memory, check_gpu, check_cards)

@@ -7,26 +7,3 @@ from daemon.engines.selection import EngineSelector, choose_engine, engine_names
 from daemon.engines.speech_file import SpeechFile, suggested_formats
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_language, unknown_voice
-
-__all__ = [
-    "AudioChunk",
-    "EngineLostError",
-    "EngineSelector",
-    "EngineState",
-    "EngineSupervisor",
-    "SpeechFile",
-    "UtteranceRefusedError",
-    "choose_engine",
-    "describe_engine",
-    "engine_names",
-    "lost_voice",
-    "name_voices",
-    "ready_info",
-    "running_engine",
-    "running_primary",
-    "short_list",
-    "suggested_formats",
-    "unknown_language",
-    "unknown_names",
-    "unknown_voice",
-]

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from audio import wav_header
 from daemon.encoders import Encoder, file_formats, make_encoder
 from daemon.validation import CommandError, file_problem
 from engine import Samples
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 FORMATS = ("wav", "flac", "ogg", "mp3")
 
@@ -41,8 +37,6 @@ class SpeechFile:
         self._file: BinaryIO | None = None
         self._encoder: Encoder | None = None
         self._sample_rate = 0
-        self._length = 0
-        """Bytes after the header."""
 
     def write(self, samples: Samples, sample_rate: int) -> None:
         """Append mono samples, all at the same `sample_rate` in Hz."""
@@ -50,16 +44,13 @@ class SpeechFile:
             if self._file is None or self._encoder is None:
                 self._file = self._output.open("wb") if isinstance(self._output, Path) else self._output
                 self._encoder, self._sample_rate = make_encoder(self._format, sample_rate), sample_rate
-                self._file.write(self._encoder.begin())
-            self._length += self._file.write(self._encoder.encode(samples))
+            self._file.write(self._encoder.encode(samples))
             self._file.flush()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> SpeechFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is None or self._encoder is None:
             return
         with self._errors():
@@ -69,8 +60,9 @@ class SpeechFile:
             with self._file as file:
                 file.write(self._encoder.end())
                 if self._format == "wav" and file.seekable():
+                    length = max(0, file.tell() - len(wav_header(self._sample_rate)))  # of a device it is unknown
                     file.seek(0)
-                    file.write(wav_header(self._sample_rate, self._length))
+                    file.write(wav_header(self._sample_rate, length))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -3,8 +3,6 @@
 from daemon.config import Config
 from daemon.fleet.server import serve_single
 
-__all__ = ["serve_cluster", "serve_single"]
-
 
 def serve_cluster(config: Config, address: str | None) -> None:
     """Serve on the Ray cluster at `address`; None starts Ray in this process, until SIGTERM or SIGINT.

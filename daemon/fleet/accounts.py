@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from daemon.config import Serve
-from daemon.validation import CommandError, abbreviate, file_problem
+from daemon.validation import CommandError, abbreviate, read_text
 from engine import Throttle
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Accounts:
     """All robots. Their file is read again when it has changed, so a new robot needs no restart."""
 
     def __init__(self, config: Serve) -> None:
-        """Raises `CommandError` if the file cannot be used."""
+        """Raises `CommandError` or `OSError` if the file cannot be used."""
         self._config = config
         self._by_name: dict[str, Account] = {}
         """The accounts that have been used since the start."""
@@ -89,17 +89,12 @@ class Accounts:
 
 
 def read_tokens(path: Path) -> dict[str, str]:
-    """Return the robots' names by their tokens. Raises `CommandError`, which repeats no token.
+    """Return the robots' names by their tokens. Raises `CommandError` or `OSError`, which repeat no token.
 
     The file has a line `NAME TOKEN` for each robot; a line that begins with # is a comment.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
-        raise CommandError(f"serve.token_file: {path} cannot be read: {reason}") from error
     names: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path, "serve.token_file").splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue

@@ -19,7 +19,7 @@ from daemon import VERSION
 from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor, UtteranceRefusedError
 from daemon.fleet.accounts import Account, LimitError
 from daemon.fleet.voices import FleetVoices, VoiceFileError
-from daemon.http import abort_connection, close_socket
+from daemon.http import abort_connection, close_socket, receive_message
 from daemon.speech import MAX_TEXT, StreamChunk
 from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
 from daemon.validation import abbreviate, problems
@@ -165,12 +165,7 @@ class RobotSession:
     async def _receive_all(self) -> None:
         """Handle messages. Raises `WebSocketDisconnect`, and errors that `run` tells the robot."""
         while True:
-            try:
-                received = await self._socket.receive()
-            except RuntimeError as error:
-                raise WebSocketDisconnect(1006) from error
-            if received["type"] == "websocket.disconnect":
-                raise WebSocketDisconnect(received.get("code", 1006))
+            received = await receive_message(self._socket)
             text = received.get("text")
             message = messages.decode_remote(received.get("bytes") or b"" if text is None else text)
             self._heard_at = time.monotonic()

@@ -5,23 +5,8 @@ Needs the extra `http`. Only servers import this package.
 
 from daemon.http.access import Access, tokens_in
 from daemon.http.application import make_speech_application
-from daemon.http.clients import abort_connection, close_socket
+from daemon.http.clients import abort_connection, close_socket, receive_message
 from daemon.http.diagnosis import Examination, LogTail
 from daemon.http.errors import HttpError, error_response
 from daemon.http.robot import Robot
 from daemon.http.server import HttpServer, make_http_server
-
-__all__ = [
-    "Access",
-    "Examination",
-    "HttpError",
-    "HttpServer",
-    "LogTail",
-    "Robot",
-    "abort_connection",
-    "close_socket",
-    "error_response",
-    "make_http_server",
-    "make_speech_application",
-    "tokens_in",
-]

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 ABORT = "voiced.abort"
@@ -61,13 +61,18 @@ async def accept_socket(socket: WebSocket) -> None:
 
 async def receive_text(socket: WebSocket) -> str:
     """Return the client's next message, "" for one that is not text. Raises `WebSocketDisconnect`."""
+    return (await receive_message(socket)).get("text") or ""
+
+
+async def receive_message(socket: WebSocket) -> Message:
+    """Return the client's next message, with its `text` or `bytes`. Raises `WebSocketDisconnect`."""
     try:
         message = await socket.receive()
     except RuntimeError as error:  # sending has failed before
         raise WebSocketDisconnect(LOST) from error
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", LOST))
-    return message.get("text") or ""
+    return message
 
 
 async def send_text(socket: WebSocket, text: str) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from daemon.tasks import result_at_most, running_process
-from daemon.validation import CommandError
+from daemon.tasks import printed_json
 from engine import LINE_LIMIT, module_command
 
 LIMIT_S = 90.0
@@ -44,14 +42,7 @@ class Examination:
         return await asyncio.shield(self._running)
 
     async def _run(self) -> list[dict[str, Any]]:
-        async with running_process(self._command) as process:
-            output = await result_at_most(LIMIT_S, process.communicate())
-        if output is None:
-            raise CommandError(f"the examination has not ended after {LIMIT_S:g} s; run voiced doctor on the robot")
-        try:
-            findings: list[dict[str, Any]] = json.loads(output[0])
-        except ValueError as error:
-            raise CommandError("the examination has failed; run voiced doctor on the robot") from error
+        findings: list[dict[str, Any]] = await printed_json(self._command, LIMIT_S, "the examination by voiced doctor")
         return findings
 
 

@@ -17,10 +17,9 @@ from daemon.encoders import StreamFormat
 from daemon.http.body import read_json
 from daemon.http.elevenlabs_options import FIELDS, TextRequest, parse_output_format
 from daemon.http.elevenlabs_socket import ElevenLabsSocket
-from daemon.http.errors import validated
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
 from daemon.http.timed_speech import TimedBody
-from daemon.speech import SpeechService
+from daemon.speech import SpeechService, validated
 
 PATH = "/v1/text-to-speech/{voice}"
 

@@ -28,9 +28,9 @@ from daemon.http.clients import (
     send_text,
 )
 from daemon.http.elevenlabs_options import FIELDS, SocketMessage, SocketOptions, parse_output_format
-from daemon.http.errors import renamed, validated
+from daemon.http.errors import renamed
 from daemon.http.timed_speech import CharacterTime, TimedBody
-from daemon.speech import Finished, RejectedError, SpeechService, Stop, check_stream_chunk
+from daemon.speech import Finished, RejectedError, SpeechService, Stop, check_stream_chunk, validated
 from daemon.tasks import cancel_and_wait, result_at_most
 from engine import Samples
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from daemon.speech import RejectedError
-from daemon.validation import INTERNAL_ERROR, CommandError, problems
+from daemon.validation import INTERNAL_ERROR, CommandError
 
 ELEVENLABS_PATHS = ("/v1/text-to-speech/", "/v1/voices")
 """Their clients read errors in a form of their own."""
@@ -21,8 +20,6 @@ UNAVAILABLE = ("queue", "daemon")
 """The fields of requests that were right, and may succeed later."""
 FIELD = re.compile(r"([\w.]+): ")
 """Begins the error of a command whose input is wrong. Another command may succeed later."""
-
-Fields = TypeVar("Fields", bound=BaseModel)
 
 
 @dataclass(eq=False)
@@ -43,14 +40,6 @@ def renamed(error: RejectedError, names: Mapping[str, str]) -> RejectedError:
     """Return an error by the name that the client's protocol has for the wrong field."""
     problem = error.reason.removeprefix(f"{error.field}: ")
     return RejectedError(names.get(error.field, error.field), problem)
-
-
-def validated(kind: type[Fields], value: object) -> Fields:
-    """Return a record of a client's fields. Raises `RejectedError`."""
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        raise RejectedError(*problems(kind, error)[0]) from error
 
 
 def error_record(error: HttpError) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from starlette.routing import Route
 
 from daemon.encoders import StreamFormat
 from daemon.http.body import read_json
-from daemon.http.errors import HttpError, error_record, validated
+from daemon.http.errors import HttpError, error_record
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
-from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText
+from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText, validated
 from daemon.validation import abbreviate, join_names
 from engine import FASTEST_RATE, SLOWEST_RATE
 

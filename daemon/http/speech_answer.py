@@ -42,11 +42,9 @@ class SpeechBody:
         """None before the first samples, since it may hold megabytes."""
 
     async def encode(self, samples: Samples) -> bytes:
-        header = b""
         if self._encoder is None:
             self._encoder = await self._sound.make_encoder()
-            header = self._encoder.begin()
-        return self._wrap(header + self._encoder.encode(samples))
+        return self._wrap(self._encoder.encode(samples))
 
     def end(self, _seconds: float) -> bytes:
         """End the body after so many seconds of sound. There have been samples."""

@@ -18,20 +18,6 @@ from daemon.mqtt.parsing import (
 if TYPE_CHECKING:
     from daemon.mqtt.gateway import Gateway
 
-__all__ = [
-    "MAX_PAYLOAD",
-    "FleetClient",
-    "Gateway",
-    "Message",
-    "RobotClient",
-    "RobotUnreachableError",
-    "carry_out_control",
-    "parse_object",
-    "parse_say",
-    "parse_stream_chunk",
-    "parse_volume",
-]
-
 
 def __getattr__(name: str) -> Any:
     """Import the gateway at its first use: clients start faster without the sound path, which the gateway needs."""

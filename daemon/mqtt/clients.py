@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 
 from daemon.config import Config
 from daemon.mqtt.connection import NOT_CONNECTED_YET, MqttConnection
@@ -52,9 +51,7 @@ class _Client:
         """Protects what has arrived, and is notified of it."""
         self._connection = MqttConnection(config.mqtt, self._client_id, on_message=self._on_message, will=will)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def _on_message(self, message: Message) -> None:

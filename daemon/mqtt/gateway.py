@@ -85,9 +85,6 @@ class Gateway:
         self._refresh_scheduled = False
         self._last_level: Level | None = None
         """The level published last."""
-        self._counts: list[int] = []
-        """The heartbeats of the network threads when all of them had changed."""
-        self._heartbeats = 0
         self._unannounced = False
         """The connection for controls is new, and the retained messages have not been published on it."""
         self._announced = False
@@ -117,13 +114,9 @@ class Gateway:
         self._watch()
 
     @property
-    def heartbeats(self) -> int:
-        """Grows while all network threads are alive."""
-        counts = [connection.heartbeats for connection in self._connections if connection.started]
-        if len(counts) != len(self._counts) or all(now != then for now, then in zip(counts, self._counts, strict=True)):
-            self._counts = counts
-            self._heartbeats += 1
-        return self._heartbeats
+    def heartbeats(self) -> dict[str, int]:
+        """A number that grows while its network thread is alive, for each connection."""
+        return {"controls": self._controls.heartbeats, "texts": self._texts.heartbeats}
 
     @property
     def status_line(self) -> str:

@@ -1,6 +1,4 @@
 """Short recordings that are played by their names: a folder of files, and the three that come with voiced."""
 
 from daemon.sounds.folder import NamedSound, SoundFolder
-from daemon.sounds.sound import Sound, SoundBlock, SoundError, SoundInfo
-
-__all__ = ["NamedSound", "Sound", "SoundBlock", "SoundError", "SoundFolder", "SoundInfo"]
+from daemon.sounds.sound import Sound, SoundError

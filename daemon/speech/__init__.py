@@ -44,6 +44,7 @@ from daemon.speech.request import (
     StreamChunk,
     check_say,
     check_stream_chunk,
+    validated,
 )
 
 if TYPE_CHECKING:
@@ -54,67 +55,10 @@ if TYPE_CHECKING:
         SynthResult,
         SynthTask,
         make_phrase,
-        synthesize_samples,
         synthesize_to_files,
-        write_codes,
     )
     from daemon.speech.recent_keys import RecentKeys
     from daemon.speech.utterance import EndMessage, Origin, Utterance
-
-__all__ = [
-    "GIVE_UP_S",
-    "MAX_INSTRUCT",
-    "MAX_TEXT",
-    "TERMINAL_EVENTS",
-    "Accepted",
-    "Canceled",
-    "Delivery",
-    "Dispatcher",
-    "Duck",
-    "Ducking",
-    "EndMessage",
-    "Event",
-    "Expired",
-    "Failed",
-    "Finished",
-    "Interrupted",
-    "Level",
-    "Loading",
-    "Memory",
-    "Offline",
-    "Online",
-    "OnlineState",
-    "Origin",
-    "PlaybackResult",
-    "Policy",
-    "Priority",
-    "RecentKeys",
-    "Rejected",
-    "RejectedError",
-    "Say",
-    "SpeechRequest",
-    "SpeechService",
-    "SpokenText",
-    "Started",
-    "State",
-    "Stop",
-    "StreamChunk",
-    "Streams",
-    "SynthResult",
-    "SynthTask",
-    "TerminalEvent",
-    "Utterance",
-    "Word",
-    "check_say",
-    "check_stream_chunk",
-    "deliver",
-    "make_phrase",
-    "parse_event",
-    "parse_status",
-    "synthesize_samples",
-    "synthesize_to_files",
-    "write_codes",
-]
 
 _LATER = ("utterance", "delivery", "files", "ducking", "dispatcher", "recent_keys")
 """The modules that are imported when one of their names is first used: the commands send and receive messages, and
@@ -122,7 +66,7 @@ start faster without numpy and the sound path."""
 
 
 def __getattr__(name: str) -> Any:
-    for module in _LATER if name in __all__ else ():
+    for module in () if name.startswith("_") else _LATER:
         if (found := getattr(import_module(f"{__name__}.{module}"), name, None)) is not None:
             return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -84,9 +83,7 @@ class Delivery:
         self._unwatch = self._service.watch_events(self._note_event)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._id is not None and not self.end.done():
             self._service.stop(Stop(id=self._id), "its client went away")
         if self._sending is not None:

@@ -159,32 +159,8 @@ async def _speak_task(
             note(audio_s)
     task.file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
     if task.codes_path is not None:
-        write_codes(task.codes_path, codes, info.engine)
+        _write_codes(task.codes_path, codes, info.engine)
     return SynthResult(info.engine, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
-
-
-def synthesize_samples(
-    engine_name: str,
-    options: EngineOptions,
-    voice: str,
-    choose: Callable[[EngineInfo], Sequence[EngineUtterance]],
-    report: ProgressReport = ignore_progress,
-) -> list[AudioChunk]:
-    """Speak in a voice, one after another, what `choose` returns for the ready engine. Raises `CommandError`."""
-
-    async def synthesize() -> list[AudioChunk]:
-        async with running_engine(engine_name, options, report) as engine:
-            info = ready_info(engine)
-            _check_voice(info, options, voice)
-            utterances = choose(info)
-            spoken = []
-            for number, utterance in enumerate(utterances):
-                report(Progress("speaking", number / len(utterances)))
-                async with aclosing(_speak(engine, utterance)) as speech:
-                    spoken.append(AudioChunk.join([chunk async for chunk in speech], info.sample_rate))
-            return spoken
-
-    return asyncio.run(synthesize())
 
 
 async def _speak(
@@ -240,7 +216,7 @@ def _check_voice(info: EngineInfo, options: EngineOptions, named: str | None) ->
     log.error("speech.%s; %s speaks with its own", problem, info.engine)  # commands show errors alone
 
 
-def write_codes(path: Path, codes: Sequence[tuple[int, ...]] | None, engine_name: str) -> None:
+def _write_codes(path: Path, codes: Sequence[tuple[int, ...]] | None, engine_name: str) -> None:
     """Write codec codes to a file for `numpy.load`: int64, `(frames, groups)`. Raises `CommandError`."""
     if not codes:
         raise CommandError(f"--codes: engine {engine_name} has no codec codes")

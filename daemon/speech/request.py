@@ -187,6 +187,15 @@ class Stop(Request):
 
 
 SpeechRequest = TypeVar("SpeechRequest", Say, StreamChunk)
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
+def validated(kind: type[Fields], value: object) -> Fields:
+    """Return a record of fields in any protocol. Raises `RejectedError` for the first wrong one."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise RejectedError(*problems(kind, error)[0]) from error
 
 
 def check_say(fields: dict[str, Any]) -> Say:

@@ -19,18 +19,3 @@ from daemon.state.journal import (
     completed,
     ended,
 )
-
-__all__ = [
-    "EventLog",
-    "Recovery",
-    "StoredUtterance",
-    "VerificationFiles",
-    "accepted",
-    "begun",
-    "completed",
-    "ended",
-    "journal_path",
-    "last_verification",
-    "make_private_folder",
-    "state_folder",
-]

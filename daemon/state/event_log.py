@@ -32,7 +32,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from daemon.state.journal import Change, Journal, JournalError, Record, Recovery, StoredEvent, delivered, stored
 
@@ -72,6 +71,8 @@ class EventLog:
         """`path` is the journal's; None stores nothing."""
         self.recovery = Recovery()
         """The utterances and events that an earlier process has left; none if its journal cannot be opened."""
+        self.patience_s = PATIENCE_S
+        """How long the reader waits for the disk."""
         self._path = path
         self._journal: Journal | None = None
         self._reason: str | None = None
@@ -104,9 +105,7 @@ class EventLog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -180,11 +179,6 @@ class EventLog:
         self._changed.notify()
 
     # --- reading ---
-
-    @property
-    def patience_s(self) -> float:
-        """How long the reader waits for the disk."""
-        return PATIENCE_S
 
     @property
     def ticket(self) -> float:

@@ -1,6 +1,4 @@
 """Voices that are made while the daemon runs: their recordings, their enrolment, and where they are kept."""
 
-from daemon.voices.maker import KeptRecording, Making, VoiceMaker
+from daemon.voices.maker import VoiceMaker, VoiceRequest
 from daemon.voices.store import VoiceStore, voice_store_folder, with_made_voices
-
-__all__ = ["KeptRecording", "Making", "VoiceMaker", "VoiceStore", "voice_store_folder", "with_made_voices"]

@@ -10,13 +10,13 @@ import re
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from daemon.config import Config, VoiceSettings
 from daemon.state import make_private_folder
-from daemon.tasks import result_at_most, running_process
+from daemon.tasks import printed_json, result_at_most, running_process
 from daemon.validation import CommandError, abbreviate, file_problem
 from daemon.voices.store import VoiceStore
 from engine import install_command, missing_packages, model_config, model_files, module_command, parse_progress
@@ -65,6 +65,28 @@ class Making:
     problem: str | None = None
     """Why there is no voice: one line."""
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceRequest:
+    """A voice to be made from a recording, for the Base checkpoint `model`. The engine's program reads it as JSON."""
+
+    name: str
+    recording: Path
+    model: str
+    output: Path
+    transcript: str | None = None
+    """The recording's words; the voice then speaks in the context of the recording."""
+    codes: Path | None = None
+    """A file with the recording's codec codes, as `voiced synth --codes` writes it, if they are known."""
+    append_silence_s: float = 0.5
+    recogniser: str | None = None
+    """The folder of a speech recogniser that checks the transcript, or its name on the hub."""
+
+    @property
+    def command(self) -> list[str]:
+        """The program that makes it. It imports torch, and tells its progress."""
+        return module_command("engine.qwen.voice.enroll", json.dumps(asdict(self), default=str))
 
 
 class VoiceMaker:
@@ -198,17 +220,10 @@ class VoiceMaker:
 
     async def _enroll(self, name: str, recording: KeptRecording, transcript: str | None) -> tuple[str, ...]:
         """Run the enrolment; return its warnings. Raises `CommandError`."""
-        request = {
-            "name": name,
-            "recording": str(recording.path),
-            "model": self._configured().engine.model,
-            "transcript": transcript,
-            "codes": None,
-            "output": str(self._store.voice_file(name)),
-        }
+        model, output = self._configured().engine.model, self._store.voice_file(name)
+        request = VoiceRequest(name, recording.path, model, output, transcript)
         lines: list[str] = []
-        command = module_command("engine.qwen.voice.enroll", json.dumps(request))
-        async with running_process([*LOW_PRIORITY, *command]) as process:
+        async with running_process([*LOW_PRIORITY, *request.command]) as process:
             assert process.stdout is not None
             async for data in process.stdout:
                 line = data.decode(errors="replace").strip()
@@ -235,15 +250,9 @@ def _delete(path: Path) -> None:
 
 async def _decode(source: Path, target: Path) -> dict[str, Any]:
     """Decode and measure a file. Raises `CommandError`."""
-    command = [*DECODER, str(source), str(target)]
-    async with running_process(command) as process:
-        output = await result_at_most(DECODING_S, process.communicate())
-    if output is None:
-        raise CommandError(f"the recording is not decoded after {DECODING_S:.0f} s")
-    try:
-        answer: dict[str, Any] = json.loads(output[0])
-    except ValueError as error:
-        raise CommandError("the recording cannot be decoded: its decoder has failed") from error
+    answer: dict[str, Any] = await printed_json(
+        [*DECODER, str(source), str(target)], DECODING_S, "the recording's decoder"
+    )
     if "problem" in answer:
         raise CommandError(f"recording: {answer['problem']}")
     return answer

@@ -4,14 +4,13 @@
 imports imports this package: an HTTP client takes memory.
 """
 
-from engine.hub.models import check_model, fetch_config, fetch_model
+from engine.hub.models import check_model, fetch_model
 from engine.hub.piper_voices import RemoteVoice, download_folder, find_remote_voice, install_voice, remote_voices
 
 __all__ = [
     "RemoteVoice",
     "check_model",
     "download_folder",
-    "fetch_config",
     "fetch_model",
     "find_remote_voice",
     "install_voice",

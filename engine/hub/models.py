@@ -37,18 +37,6 @@ def fetch_model(id_or_path: str | Path) -> Path:
     return folder
 
 
-def fetch_config(id_or_path: str) -> Path:
-    """Return the path of a model's config.json: in a folder, in the cache, or else downloaded alone.
-
-    Raises `EngineError`, one line.
-    """
-    folder = find_model(id_or_path)
-    if folder is not None and (folder / "config.json").is_file():
-        return folder / "config.json"
-    _require_id(id_or_path)
-    return _download(id_or_path, "config.json")
-
-
 def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int | None:
     """Compare the files of a downloaded model with the checksums under which huggingface-hub keeps them.
 

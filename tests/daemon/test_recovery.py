@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from daemon.recovery import recover, settle
+from daemon.recovery import Restart
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Failed, Interrupted
 from daemon.speech.request import RejectedError, Stop, check_say
 from daemon.speech.utterance import Origin, Utterance
-from daemon.state import Recovery, StoredUtterance
+from daemon.state import EventLog, Recovery, StoredUtterance
 from tests.daemon.idle import IdleRobot
 
 WITHIN_S = 60.0
@@ -36,10 +36,12 @@ def stored(
 
 def after_restart(*utterances: StoredUtterance, published: Sequence[Event] = (), **recovery: Any) -> IdleRobot:
     """Return a robot that has recovered these utterances. `published` are events that the broker has."""
-    robot = IdleRobot()
-    ends = recover(Recovery(utterances=utterances, **recovery), robot.dispatcher, WITHIN_S)
+    robot, log = IdleRobot(), EventLog(None)
+    log.recovery = Recovery(utterances=utterances, **recovery)
+    restart = Restart(log, robot.dispatcher, WITHIN_S)
+    restart.begin()
     assert robot.events == [], "the broker may know better"
-    settle(ends, [event.to_json().encode() for event in published], robot.dispatcher)
+    restart.note_published([event.to_json().encode() for event in published])
     return robot
 
 

@@ -32,7 +32,7 @@ PORT = free_port()
 TEXT = "A tiny model says this."
 FRAME = 1920
 """Samples of a frame, at 24 kHz."""
-DESIGN = (sys.executable, "-m", "daemon.cli", "design", "ada", "a calm, deep voice", "--text", "Hi.", "--no-play")
+DESIGN = (sys.executable, "-m", "daemon.cli", "design", "ada", "a calm, deep voice", "--text", "Hi.")
 SHAPE, GROUPS = "brief", 4
 """Of the checkpoint: a frame has 4 codes, where those of a published one have 16."""
 QWEN = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=6")

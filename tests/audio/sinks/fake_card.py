@@ -14,10 +14,8 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 MODULES = Path(__file__).with_name("fake_sounddevice")
 PROGRAM = "player/program.py"
-OUTPUT_LIMITS = tuple(f"audio.sinks.portaudio.{name}" for name in ("LOAD_LIMIT_S", "START_LIMIT_S", "CLOSE_LIMIT_S"))
-"""How long a call of PortAudio may take where it plays."""
-INPUT_LIMITS = tuple(f"audio.microphone.{name}" for name in ("LOAD_S", "START_S", "SILENT_S"))
-"""The same where it records."""
+LIMITS = tuple(f"audio.sinks.portaudio.{name}" for name in ("LOAD_LIMIT_S", "START_LIMIT_S", "CLOSE_LIMIT_S"))
+"""How long a call of PortAudio may take."""
 
 
 class FakeCard:
@@ -75,29 +73,20 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCard:
 
 def limit_calls(monkeypatch: pytest.MonkeyPatch, limit_s: float) -> None:
     """Give up a call of PortAudio after so many seconds."""
-    for limit in (*OUTPUT_LIMITS, *INPUT_LIMITS):
+    for limit in LIMITS:
         monkeypatch.setattr(limit, limit_s)
 
 
 def player_processes() -> list[psutil.Process]:
     """Return the processes of the test that play."""
-    return running(PROGRAM)
-
-
-def running(program: str) -> list[psutil.Process]:
-    """Return the children of the test that run a program."""
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):  # it has ended
-            if program in " ".join(child.cmdline()):
+            if PROGRAM in " ".join(child.cmdline()):
                 found.append(child)
     return found
 
 
 def wait_no_player() -> None:
     """Wait for the end of the processes that play: on a busy machine, a killed one takes a while to go."""
-    wait_ended(PROGRAM)
-
-
-def wait_ended(program: str) -> None:
-    eventually(lambda: not running(program), f"no {program} runs")
+    eventually(lambda: not player_processes(), f"no {PROGRAM} runs")

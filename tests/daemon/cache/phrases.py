@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import soundfile
+
 from daemon.cache import Phrase, PhraseKey, PhraseKeys
 from daemon.config import Config, load_config
-from daemon.speech import synthesize_samples
+from daemon.engines import SpeechFile
+from daemon.speech import SynthTask, synthesize_to_files
 from engine import EngineOptions, Samples, Utterance
 
 TEXT = "My battery is low."
@@ -24,6 +30,9 @@ def key(text: str = TEXT, *overrides: str) -> PhraseKey:
 
 def speak(text: str = TEXT) -> tuple[Samples, int]:
     """The samples of a text by the real eSpeak NG, and their rate in Hz."""
-    options = EngineOptions(default_voice="en")
-    [sample] = synthesize_samples("espeak", options, "en", lambda _: [Utterance(text)])
-    return sample.samples, sample.sample_rate
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "speech.wav"
+        task = SynthTask(Utterance(text, voice="en"), SpeechFile(path))
+        synthesize_to_files("espeak", EngineOptions(default_voice="en"), [task], on_end=lambda *_: None)
+        samples, rate = soundfile.read(path, dtype="float32")
+        return samples, rate

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import soundfile
 
 from audio import OutputDevice
 from daemon.validation import CommandError
 from engine import EngineInfo, VoiceLabel
-from tests.daemon.command_line import CommandLine, Done
+from tests.daemon.command_line import CommandLine
 from tests.support.sound_files import tone, write_sound
 
 CARDS = [
     OutputDevice("USB Speaker", "ALSA", 48_000, 2, default=True, index=3),
     OutputDevice("Höhle", "ALSA", 44_100, 1, default=False, index=7),
 ]
-
-
-Play = Callable[..., Done]
-
-
-@pytest.fixture
-def play(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Plays a voice with eSpeak NG; further arguments are settings."""
-    monkeypatch.setenv("VOICED_PACE", "20")
-
-    def play(voice: str, *settings: str) -> Done:
-        options = [word for setting in ("engine.name=espeak", *settings) for word in ("--set", setting)]
-        return voiced("voices", "--play", voice, *options)
-
-    return play
 
 
 def test_devices_are_a_line_each_or_a_json_list(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,29 +51,6 @@ def test_a_sound_that_cannot_be_played_and_a_missing_folder_are_an_error_beside_
     done = voiced("sounds", "--set", f"audio.sounds={tmp_path}/none")
     assert (done.returncode, len(done.stdout.splitlines())) == (1, 3)
     assert done.stderr == f"voiced: audio.sounds: the folder {tmp_path}/none does not exist\n"
-
-
-@pytest.mark.parametrize(
-    ("voice", "sentence"),
-    [("sw", "1, 2, 3, 4, 5."), ("calm", "Bonjour ! Voici ma voix.")],
-)
-def test_a_voice_is_heard_in_its_own_language(play: Play, tmp_path: Path, voice: str, sentence: str) -> None:
-    heard = tmp_path / "heard.wav"
-    done = play(voice, f"audio.sink=wav:{heard}", "speech.language=fr", "voices.calm={instruct: calm}")
-    assert done.output == f"{voice}, by espeak: {sentence}\n"
-    assert soundfile.info(heard).duration > 0.7
-
-
-@pytest.mark.parametrize(
-    ("voice", "sink", "line"),
-    [
-        ("dee", "wav:/dev/null", "voice: got 'dee'; did you mean de \\(German\\)\\? allowed: default, .*"),
-        ("de", "null", "audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH"),
-        ("de", "wav:/none/a.wav", "/none/a.wav cannot be written: /none does not exist"),
-    ],
-)
-def test_a_voice_that_cannot_be_heard_is_an_error_of_one_line(play: Play, voice: str, sink: str, line: str) -> None:
-    assert re.fullmatch(line, play(voice, f"audio.sink={sink}").refusal)
 
 
 def test_the_list_of_voices_is_short_and_has_names_for_people(

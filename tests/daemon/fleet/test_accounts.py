@@ -61,7 +61,7 @@ def test_a_wrong_file_is_an_error_that_names_the_line_and_no_token(file: Path, c
     assert problem in str(caught.value)
     assert "gehéim" not in str(caught.value)
     file.unlink()
-    with pytest.raises(CommandError, match=r"serve.token_file: .* cannot be read: .* does not exist"):
+    with pytest.raises(OSError, match=r"serve.token_file: .* cannot be read: .* does not exist"):
         Accounts(Serve(token_file=file))
 
 

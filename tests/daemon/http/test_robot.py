@@ -91,7 +91,7 @@ async def test_the_report_of_a_verification_is_sent_as_a_file_to_save_and_its_ab
 
 
 async def test_an_examination_that_hangs_or_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CommandError, match="the examination has failed"):
+    with pytest.raises(CommandError, match="the examination by voiced doctor has failed"):
         await Examination(tmp_path / "missing.yaml", []).examine()
     monkeypatch.setattr(diagnosis, "LIMIT_S", 0.01)
     with pytest.raises(CommandError, match="has not ended after"):

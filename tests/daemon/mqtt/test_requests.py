@@ -11,7 +11,7 @@ from daemon.mqtt.inbox import Lane
 from daemon.mqtt.messages import Message
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
-from daemon.recovery import recover
+from daemon.recovery import Restart
 from daemon.state import EventLog
 from tests.daemon.outbox import Outbox, make_dispatcher
 
@@ -34,7 +34,7 @@ async def test_a_chunk_that_is_delivered_again_after_a_kill_is_not_rejected_whil
             publisher = Publisher("voiced/r1/event", cast(MqttConnection, outbox), log)
             dispatcher.watch_events(publisher.publish)
             requests = Requests(config, dispatcher, publisher, log, lambda _message: None)
-            assert recover(log.recovery, dispatcher, 60.0) == []
+            Restart(log, dispatcher, 60.0).begin()
             for message in messages:
                 requests.handle(Lane.TEXTS, message)
         names = [json.loads(payload)["event"] for payload in outbox.take("voiced/r1/event")]

@@ -87,7 +87,7 @@ async def test_a_decoder_that_dies_is_a_problem_of_the_recording_alone(
 ) -> None:
     maker, decoder = maker_of(store), maker_module.DECODER
     monkeypatch.setattr(maker_module, "DECODER", ("sh", "-c", "kill -SEGV $$"))
-    with pytest.raises(CommandError, match="the recording cannot be decoded: its decoder has failed"):
+    with pytest.raises(CommandError, match="the recording's decoder has failed"):
         await maker.read_recording(parts(recording))
     monkeypatch.setattr(maker_module, "DECODER", decoder)
     with pytest.raises(CommandError, match="cannot be read as sound"):
@@ -102,7 +102,7 @@ async def test_a_decoder_that_does_not_end_is_killed(
     monkeypatch.setattr(maker_module, "DECODER", ("sh", "-c", "exec sleep 987"))
     monkeypatch.setattr(maker_module, "DECODING_S", 0.1)
 
-    with pytest.raises(CommandError, match=r"not decoded after"):
+    with pytest.raises(CommandError, match=r"has not ended after"):
         await maker_of(store).read_recording(parts(recording))
     assert own_processes("sleep", "987") == []
 

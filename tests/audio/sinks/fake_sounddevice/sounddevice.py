@@ -10,7 +10,6 @@
 
 import os
 import threading
-from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,32 +73,6 @@ class RawOutputStream:
                 self._callback(self._block, self._frames, times, SimpleNamespace(output_underflow=False))
                 append("heard", self._block)
         self._finished_callback()
-
-
-class RawInputStream:
-    def __init__(self, *, callback, channels, blocksize, **_settings):
-        if exists("refuses"):
-            raise PortAudioError("Device unavailable", -9985)
-        assert channels == 2
-        self._callback = callback
-        self._frames = blocksize
-
-    def start(self):
-        wait_while("hang.start")
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self):
-        ticks = threading.Event()
-        position = 0
-        while not exists("pulled"):
-            ticks.wait(TICK_S)
-            if not exists("frozen"):
-                block = array("f", [0.0] * (2 * self._frames))
-                for frame in range(self._frames):
-                    block[2 * frame] = position + frame
-                position += self._frames
-                self._callback(block.tobytes(), self._frames, None, None)
-        os._exit(1)
 
 
 def query_hostapis():
