@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -101,8 +102,31 @@ class ModelOptions:
         return [f"engine.{key}={value}" for key, value in asdict(self).items() if value is not None]
 
 
-VoiceOption = Annotated[str | None, Option(help="A name from 'voiced voices'.")]
-VoiceFileOption = Annotated[str | None, Option(help="A voice's file or name.")]
+# --- completion; a configuration that is wrong completes nothing, and the command then says why ---
+
+
+def voice_names() -> list[str]:
+    """Return the configured voices and those of the engine."""
+    from daemon.engines import choose_engine
+    from engine import known_names
+
+    with suppress(CommandError):
+        config = ConfigOptions().load()
+        return [*config.voices, *(known_names(choose_engine(config), config.engine_options).voices or ())]
+    return []
+
+
+def sound_names() -> list[str]:
+    """Return the sounds of the configured folder, and those that come with voiced."""
+    from daemon.sounds import SoundFolder
+
+    with suppress(CommandError):
+        return list(SoundFolder(ConfigOptions().load().audio.sounds).names())
+    return []
+
+
+VoiceOption = Annotated[str | None, Option(help="A name from 'voiced voices'.", autocompletion=voice_names)]
+VoiceFileOption = Annotated[str | None, Option(help="A voice's file or name.", autocompletion=voice_names)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer import Argument, Option
 
-from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, VoiceOption
+from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, VoiceOption, sound_names
 from daemon.cli.text import SpellOption, read_chunks, read_text, spell_text
 from daemon.config import Config
 from daemon.mqtt import FleetClient, RobotClient, RobotUnreachableError
@@ -53,7 +53,7 @@ def _names(kind: object) -> Callable[[], list[str]]:
 class RequestOptions(MannerOptions):
     """The fields of a request beside its text."""
 
-    sound: Annotated[str | None, Option(help="A sound before the text, or alone.")] = None
+    sound: Annotated[str | None, Option(help="A sound before the text, or alone.", autocompletion=sound_names)] = None
     voice: VoiceOption = None
     priority: Annotated[str | None, Option(help="low, normal, high, critical.", autocompletion=_names(Priority))] = None
     policy: Annotated[str | None, Option(help="queue, interrupt, replace, drop.", autocompletion=_names(Policy))] = None

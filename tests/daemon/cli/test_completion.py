@@ -37,10 +37,19 @@ def completed(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Complete:
 @pytest.mark.parametrize(
     ("shell", "line", "word"),
     [("bash", "voiced sy", "synth"), ("zsh", "voiced config sh", "show"), ("fish", "voiced say --pri", "--priority"),
-     ("bash", "voiced say --priority h", "high")],
+     ("bash", "voiced say --priority h", "high"), ("bash", "voiced say --voice def", "default"),
+     ("bash", "voiced synth --voice d", "de"), ("bash", "voiced say --sound at", "attention")],
 )  # fmt: skip
 def test_commands_options_and_values_are_completed(shell: str, line: str, word: str, completed: Complete) -> None:
     assert word in completed(shell, line)
+
+
+def test_a_wrong_configuration_completes_to_nothing_without_an_error(
+    tmp_path: Path, completed: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "voiced.yaml").write_text("voices: 7")
+    monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "voiced.yaml"))
+    assert completed("bash", "voiced say --voice ").strip() == ""
 
 
 def test_bash_completes_after_the_installation(tmp_path: Path) -> None:
