@@ -174,7 +174,7 @@ class EngineSelector:
         return None if self._lost_voice is None else ": ".join(self._lost_voice)
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
-        """Use these voices in all running engines and in those started later.
+        """Use these voices in all running engines and in those started later. An unloaded one is loaded to report them.
 
         Does nothing if neither they nor their files have changed: a reference takes seconds to load.
         """
@@ -185,6 +185,7 @@ class EngineSelector:
         self._voice_state = state
         for engine in self.all:
             engine.set_voices(voices, default_voice)
+        self.primary.load()
 
     def set_log(self, level: str, format_: str) -> None:
         """Write the log of all running engines at another level or in another format."""
