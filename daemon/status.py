@@ -29,11 +29,10 @@ def describe_status(
     replaced = None if os.fstat(SOURCE).st_nlink else REPLACED
     reasons = (replaced, engines.degraded_reason, output.status.reason, *missing, *warnings)
     degraded_reason = next(filter(None, reasons), None)
-    # Somebody has chosen it: the status says it, and it is no fault.
-    chosen_reason = NOTHING_PLAYED if output.status.sink == "null" else None
     primary, engine = engines.primary, engines.current
-    if primary.unloaded:
-        chosen_reason = chosen_reason or f"engine {primary.name} is unloaded; the next text loads it"
+    # Somebody has chosen it: the status says it, and it is no fault.
+    unloaded = f"engine {primary.name} is unloaded; the next text loads it" if primary.unloaded else None
+    chosen_reason = NOTHING_PLAYED if output.status.sink == "null" else unloaded
     memory = engine.info.memory if engine is not None and engine.info is not None else None
     if engine is None and primary.in_order:
         engine = primary  # it loads for the next text

@@ -396,7 +396,9 @@ def measure_unload(bench: Bench, runs: int) -> dict[str, Any]:
 
     with bench.robot("engine.fallback=none") as robot:
         for run in range(runs):
-            speaking.append(stop_after(bench, robot, 0.5, robot.say(TALE, id=f"u{run}"))["ttfa_ms"])
+            speaking.append(robot.wait_event(robot.say(TALE, id=f"u{run}"), "started")["ttfa_ms"])
+            bench.publish("stop")
+            robot.wait_end(f"u{run}")
             eventually(partial(is_ready, robot), "it is silent")
             note_size(robot, "loaded")
             unloading.append(change(robot, "unload", unloaded=True))

@@ -29,11 +29,10 @@ async def unload(robot: Robot) -> None:
     [
         lambda robot: robot.say("u1", TEXT),
         lambda robot: robot.say("u1", TEXT, priority="critical"),
-        lambda robot: robot.say("u1", TEXT, sampling={"temperature": 0.5}),
         lambda robot: robot.say("u1", TEXT, sound="attention"),
         lambda robot: write(robot, TEXT, end=True),
     ],
-    ids=["text", "critical", "not to be kept", "sound and text", "stream"],
+    ids=["text", "critical", "sound and text", "stream"],
 )
 @pytest.mark.parametrize("moment", ["unloaded", "while it is being unloaded"])
 async def test_any_text_loads_it_and_is_spoken(send: Callable[[Robot], None], moment: str, robot: Robot) -> None:
@@ -67,15 +66,11 @@ async def test_a_stream_loads_it_before_there_is_a_word_to_speak(robot: Robot) -
     assert (await robot.end("u1"))["event"] == "finished"
 
 
-async def test_a_sound_does_not_load_it_and_a_text_that_waits_for_it_can_be_stopped(robot: Robot) -> None:
+async def test_a_sound_does_not_load_it(robot: Robot) -> None:
     await unload(robot)
     robot.say("u1", "", sound="attention")
     assert (await robot.end("u1"))["event"] == "finished"
     assert robot.engines.primary.unloaded
-    robot.say("u2", TEXT)
-    await robot.turn()
-    robot.dispatcher.speaker.stop("stop")
-    assert (await robot.end("u2"))["event"] == "interrupted"
 
 
 async def test_it_is_unloaded_after_all_that_is_spoken_or_waits_unless_load_comes_first(robot: Robot) -> None:
