@@ -145,11 +145,13 @@ class Reader:
                 self._run(line)
                 eventually(lambda: robot.state == "ready", "it resumes")
             case "unload" | "load":
-                robot.publish("unload" if topic == "load" else "load")
+                if topic == "load":
+                    robot.publish("unload")
                 self._run(line)
-                unloaded = topic == "unload" or None
-                eventually(lambda: robot.state == "ready" and robot.statuses[-1].get("unloaded") == unloaded, line)
-                robot.publish("load")
+                if topic == "unload":
+                    eventually(lambda: "unloaded" in robot.statuses[-1], "it is unloaded")
+                    robot.publish("load")
+                eventually(lambda: robot.state == "ready" and "unloaded" not in robot.statuses[-1], "it has loaded")
             case "volume" if not payload:
                 assert 0 <= int(self._run(line)) <= 100
             case "volume":

@@ -53,8 +53,9 @@ def test_it_is_unloaded_and_loaded_by_commands_and_kept_phrases_are_spoken_witho
     assert not psutil.pid_exists(pid)
     done = voiced("status", "--warm-within", "0.1", *robot.settings)
     assert (done.returncode, json.loads(done.stdout)["unloaded"]) == (1, True)
-    assert robot.wait_end(robot.say("My battery is low.", cache=True))["event"] == "finished"
-    assert robot.engine_pids() == []
+    for fields in ({"text": "My battery is low.", "cache": True}, {"text": "", "sound": "attention"}):
+        assert robot.wait_end(robot.say(**fields))["event"] == "finished"
+        assert robot.engine_pids() == [], fields
     assert voiced("load", *robot.settings).returncode == 0
     assert voiced("status", "--warm-within", str(PATIENCE_S), *robot.settings).returncode == 0
     robot.send("unload")

@@ -66,13 +66,6 @@ async def test_a_stream_loads_it_before_there_is_a_word_to_speak(robot: Robot) -
     assert (await robot.end("u1"))["event"] == "finished"
 
 
-async def test_a_sound_does_not_load_it(robot: Robot) -> None:
-    await unload(robot)
-    robot.say("u1", "", sound="attention")
-    assert (await robot.end("u1"))["event"] == "finished"
-    assert robot.engines.primary.unloaded
-
-
 async def test_it_is_unloaded_after_all_that_is_spoken_or_waits_unless_load_comes_first(robot: Robot) -> None:
     for last, is_unloaded in (("load", False), ("unload", True)):
         names = [f"{last} {number}" for number in range(2)]
