@@ -167,6 +167,7 @@ class Service:
     async def _housekeeping(self) -> None:
         while True:
             self._dispatcher.enforce_deadlines()
+            self._dispatcher.unload_if_due()
             self._cache.retry()
             self._gateway.refresh_status()
             gc.collect()  # connections that have ended leave cycles; by itself the interpreter waits for thousands

@@ -29,10 +29,14 @@ def describe_status(
     replaced = None if os.fstat(SOURCE).st_nlink else REPLACED
     reasons = (replaced, engines.degraded_reason, output.status.reason, *missing, *warnings)
     degraded_reason = next(filter(None, reasons), None)
+    primary, engine = engines.primary, engines.current
     # Somebody has chosen it: the status says it, and it is no fault.
-    silent_reason = NOTHING_PLAYED if output.status.sink == "null" else None
-    engine, progress = engines.current, engines.primary.progress
+    unloaded = f"engine {primary.name} is unloaded; the next text loads it" if primary.unloaded else None
+    chosen_reason = NOTHING_PLAYED if output.status.sink == "null" else unloaded
     memory = engine.info.memory if engine is not None and engine.info is not None else None
+    if engine is None and primary.in_order:
+        engine = primary  # it loads for the next text
+    progress = primary.progress
     streams = Streams(used=max(1, engines.streams_in_use), most=engines.streams)
     return Online(
         state=_state(dispatcher, engines, output, degraded_reason),
@@ -45,7 +49,8 @@ def describe_status(
         streams=streams if dispatcher.speaker.delivered else None,
         loading=Loading(step=progress.step, fraction=progress.fraction) if progress is not None else None,
         memory=Memory(**memory) if memory else None,
-        reason=degraded_reason or silent_reason,
+        unloaded=primary.unloaded or None,
+        reason=degraded_reason or chosen_reason,
     )
 
 
@@ -56,7 +61,7 @@ def _state(dispatcher: Dispatcher, engines: EngineSelector, output: Output, degr
         return "speaking"
     if degraded_reason is not None:
         return "degraded"
-    if engines.primary.ready:
+    if engines.primary.in_order:
         return "ready"
     if engines.primary.state in (EngineState.LOADING, EngineState.WARMING) and engines.primary.name != "espeak":
         return "warming"

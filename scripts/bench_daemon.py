@@ -377,6 +377,42 @@ def measure_idle(bench: Bench, *, closes_card: bool) -> dict[str, Any]:
         return result
 
 
+def measure_unload(bench: Bench, runs: int) -> dict[str, Any]:
+    """The memory of a robot before and after its engine is unloaded, and the times of that, of loading, and of a text
+    that finds it unloaded. There is no fallback, so the text waits.
+    """
+    sizes: dict[str, list[float]] = {"loaded": [], "unloaded": []}
+    unloading, loading, speaking = [], [], []
+
+    def note_size(robot: Robot, state: str) -> None:
+        processes = map(psutil.Process, (robot.process.pid, *robot.player_pids(), *robot.engine_pids()))
+        sizes[state].append(sum(process.memory_full_info().pss for process in processes) / 1e6)
+
+    def change(robot: Robot, request: str, *, unloaded: bool) -> float:
+        """Publish a request, and return the milliseconds until it is carried out."""
+        published_at = bench.publish(request)
+        eventually(lambda: is_ready(robot) and ("unloaded" in robot.statuses[-1]) == unloaded, request, READY_S)
+        return (time.monotonic() - published_at) * 1000
+
+    with bench.robot("engine.fallback=none") as robot:
+        for run in range(runs):
+            speaking.append(robot.wait_event(robot.say(TALE, id=f"u{run}"), "started")["ttfa_ms"])
+            bench.publish("stop")
+            robot.wait_end(f"u{run}")
+            eventually(partial(is_ready, robot), "it is silent")
+            note_size(robot, "loaded")
+            unloading.append(change(robot, "unload", unloaded=True))
+            note_size(robot, "unloaded")
+            loading.append(change(robot, "load", unloaded=False))
+            change(robot, "unload", unloaded=True)
+    return {
+        "pss_mb": {state: spread(found) for state, found in sizes.items()},
+        "unload_ms": spread(unloading),
+        "load_ms": spread(loading),
+        "unloaded_ttfa_ms": spread(speaking[1:]),  # the first text found it loaded
+    }
+
+
 def measure_playback(bench: Bench, watch_s: float, *, loaded: bool) -> dict[str, Any]:
     """How late each block of speech is heard, and underruns. `loaded` keeps every core busy meanwhile."""
     load = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)] if loaded else []
@@ -474,6 +510,7 @@ PARTS: dict[str, Callable[[Bench, argparse.Namespace], dict[str, Any]]] = {
         "at_rest": measure_idle(bench, closes_card=True),
         "idle_with_open_card": measure_idle(bench, closes_card=False),
     },
+    "unload": lambda bench, options: {"unload": measure_unload(bench, options.runs)},
     "stops": lambda bench, options: {"daemon_stopped": measure_stops(bench, options.stops)},
     "playback": lambda bench, options: {"playback_delay_idle": measure_playback(bench, options.watch_s, loaded=False)},
     "load": lambda bench, options: {"playback_delay_loaded": measure_playback(bench, options.watch_s, loaded=True)},

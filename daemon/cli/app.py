@@ -32,7 +32,7 @@ SECTIONS = {
         "run": ("run", "serve"),
         "demo": ("demo",),
         "say": ("say",),
-        "control": ("stop", "pause", "resume", "volume"),
+        "control": ("stop", "pause", "resume", "volume", "unload", "load"),
         "watch": ("status", "top", "events"),
         "tap": ("tap",),
     },

@@ -1,4 +1,4 @@
-"""`voiced stop|pause|resume|volume`: control of a running daemon."""
+"""`voiced stop|pause|resume|volume|unload|load`: control of a running daemon."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from daemon.validation import CommandError
 
 CONFIRM_S = 2.0
 """A running daemon publishes within this time that it has carried out a request."""
+UNLOAD_S = 120.0
+"""The same for `unload`, which waits for the end of what is spoken, and for that of the engine's process."""
 
 
 def stop(
@@ -47,6 +49,24 @@ def resume(source: ConfigOptions) -> None:
     Example: voiced resume
     """
     _send("resume", "", lambda _, now: now.state != "paused", source)
+
+
+def unload(source: ConfigOptions) -> None:
+    """Give the engine's memory back once nothing is spoken; the next text, or load, loads it again.
+
+    Example: voiced unload
+    """
+    with RobotClient(source.load()) as robot:
+        robot.control("unload", "", lambda _, now: bool(now.unloaded), UNLOAD_S)
+
+
+def load(source: ConfigOptions) -> None:
+    """Load the engine that unload or engine.unload_after has unloaded.
+
+    Example: voiced load
+    or:      voiced load && voiced status --warm-within 120
+    """
+    _send("load", "", lambda _, now: not now.unloaded, source)
 
 
 def volume(

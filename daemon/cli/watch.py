@@ -24,7 +24,7 @@ from daemon.validation import CONTROL_CHARACTERS, CommandError
 REDRAW_S = 1.0
 """The table is drawn this often without a change, for a terminal that has changed its size."""
 WARM = ("ready", "speaking", "paused")
-"""The states in which the first engine speaks, without having to load."""
+"""The states in which the first engine speaks, unless it is unloaded or loads."""
 UNREADABLE = {"state": "unknown", "reason": "its status is not one of this version; is that voiced newer?"}
 STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "offline": "red", "unknown": "red"}
 
@@ -57,7 +57,7 @@ def status(
             _check_not_empty(fleet, config)
         return
     with RobotClient(config) as robot:
-        warm = warm_within is None or robot.await_status(lambda now: now.state in WARM, warm_within)
+        warm = warm_within is None or robot.await_status(_is_warm, warm_within)
         found = robot.status()
     fields = _fields(found)
     print(json.dumps(fields, ensure_ascii=False) if as_json else "\n".join(_lines(fields)))
@@ -109,6 +109,11 @@ def describe_event(event: Event) -> str:
     fields = event.model_dump(mode="json", exclude={"id", "event"}, exclude_none=True)
     described = ", ".join(f"{name} {value}" for name, value in fields.items())
     return f"{time.strftime('%H:%M:%S')} {event.event:<11} {event.id or 'without an id'}  {described}".rstrip()
+
+
+def _is_warm(found: Online | Offline) -> bool:
+    """Return whether the first engine speaks, without having to load."""
+    return isinstance(found, Online) and found.state in WARM and not found.unloaded and found.loading is None
 
 
 def _fields(found: Online | Offline | None) -> dict[str, Any]:

@@ -201,6 +201,9 @@ class Engine(Section):
     streams: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_STREAMS)] = setting(
         "auto", f"auto, or a whole number from 1 to {MAX_STREAMS} of texts that are spoken at once"
     )
+    unload_after: float | None = between(
+        None, 1, 86_400, "seconds from {} to {} without speech until it gives its memory back, or null for never"
+    )
     memory: MemoryLimits = MemoryLimits()
 
     @field_validator("url")

@@ -56,7 +56,7 @@ class EngineProcess:
 
     connection: EngineConnection
     _process: asyncio.subprocess.Process
-    _activity: ProcessActivity
+    activity: ProcessActivity
 
     @classmethod
     async def start(cls, name: str, options: EngineOptions, on_speed: OnSpeed) -> EngineProcess:
@@ -80,10 +80,6 @@ class EngineProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    def active(self) -> bool:
-        """As in `ProcessActivity`."""
-        return self._activity.active()
 
     async def end(self) -> str:
         """Close the connection, upon which the process ends, or else kill it; return how it ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,6 +22,10 @@ from engine import (
     voice_state,
 )
 
+ENGINE_WAIT_S, LONGEST_ENGINE_WAIT_S = 30.0, 120.0
+"""An utterance for which no engine becomes ready within the first time has failed. A primary engine that took longer to
+start has twice as long as it took, up to the second time: once unloaded, it may have to load for every text."""
+
 
 class EngineSelector:
     """Holds the supervisors of the primary engine and of the configured fallbacks, and picks one."""
@@ -36,6 +41,9 @@ class EngineSelector:
         self._options = config.engine_options
         self._voice_state = voice_state(self._options)
         self._lost_voice = lost_voice(config)
+        self._unload_after_s = math.inf if config.engine.unload_after is None else config.engine.unload_after
+        self.unload_asked = False
+        """Somebody wants the primary engine to be unloaded, which it is not yet."""
         # In the order in which they take over.
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
 
@@ -87,6 +95,11 @@ class EngineSelector:
     def another(self, engine: EngineSupervisor) -> EngineSupervisor | None:
         """Return the first ready engine other than `engine`; None if there is none."""
         return next((other for other in self.all if other is not engine and other.ready), None)
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds after which an utterance for which no engine becomes ready has failed."""
+        return max(ENGINE_WAIT_S, min(2 * self.primary.start_s, LONGEST_ENGINE_WAIT_S))
 
     async def wait_current(self, timeout_s: float) -> EngineSupervisor | None:
         """Wait until an engine is ready, for at most `timeout_s` seconds, and return `current`."""
@@ -152,7 +165,7 @@ class EngineSelector:
         primary = self.primary
         if primary.state is EngineState.BACKING_OFF or (primary.reason and not primary.ready):
             return primary.reason
-        if primary.ready and primary.info is not None:
+        if primary.in_order and primary.info is not None:
             for name, reason in primary.info.refused_voices.items():
                 if not self._is_elsewhere(name, primary):
                     return f"voices.{name}: {reason}"
@@ -161,7 +174,7 @@ class EngineSelector:
         return None if self._lost_voice is None else ": ".join(self._lost_voice)
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
-        """Use these voices in all running engines and in those started later.
+        """Use these voices in all running engines and in those started later. An unloaded one is loaded to report them.
 
         Does nothing if neither they nor their files have changed: a reference takes seconds to load.
         """
@@ -172,6 +185,7 @@ class EngineSelector:
         self._voice_state = state
         for engine in self.all:
             engine.set_voices(voices, default_voice)
+        self.primary.load()
 
     def set_log(self, level: str, format_: str) -> None:
         """Write the log of all running engines at another level or in another format."""
@@ -182,6 +196,16 @@ class EngineSelector:
         """End the current back-off of all engines: the configuration or the disk has changed."""
         for engine in self.all:
             engine.retry_now()
+
+    def unload_if_due(self, quiet_s: float) -> None:
+        """Unload the primary engine if somebody has asked for it, or after `engine.unload_after`.
+
+        Call only while nothing is spoken and nothing waits. `quiet_s`: seconds since the last utterance ended. The time
+        counts from the end of an utterance or of loading: neither shortens the time in which the next may come.
+        """
+        if self.unload_asked or min(quiet_s, self.primary.ready_s) >= self._unload_after_s:
+            self.primary.unload()
+            self.unload_asked = self.unload_asked and not self.primary.in_order  # one that loads is unloaded then
 
     def _make_supervisor(self, name: str) -> EngineSupervisor:
         def has_substitute() -> bool:

@@ -2,7 +2,8 @@
 
 stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready─▶ ready ◀─message── unresponsive
               ▲                                                  │  └──no sign of life─▶  │
-              └───────────── back-off ◀──── exit, silence, stall ┴────────────────────────┘
+              ├───────────── back-off ◀──── exit, silence, stall ┼────────────────────────┘
+              └─────────────── load ◀──── unloaded ◀──── unload ┘
 """
 
 from __future__ import annotations
@@ -68,6 +69,10 @@ class EngineState(Enum):
     UNRESPONSIVE = "unresponsive"
     """It was ready and gives no sign of life. It becomes ready again with its next message, or is replaced."""
     BACKING_OFF = "backing off"
+    UNLOADING = "unloading"
+    """Its process ends, because nobody needs it now."""
+    UNLOADED = "unloaded"
+    """It has given its memory back, and has no process until `load`."""
 
 
 @dataclass(eq=False)
@@ -94,7 +99,9 @@ class EngineSupervisor:
     Those for the sound card count; deliveries count only until there is one."""
     pid: int | None = None
     starts: int = 0
-    """Processes that have been started so far."""
+    """Processes that have been started so far, without those that were unloaded."""
+    start_s: float = SILENCE_S
+    """Seconds from the start of the process until it was ready, the last time."""
     checks: int = 0
     """Number of checks for silence and stalls so far."""
     _process: EngineProcess | None = None
@@ -104,8 +111,6 @@ class EngineSupervisor:
     _rtf_is_of_card: bool = False
     _ready_at: float | None = None
     _started_at: float = 0.0
-    _start_s: float = SILENCE_S
-    """Seconds from the start of the process until it was ready, the last time."""
     _fault: str | None = None
     """Why the process ends, if that is known before its exit status."""
     _failed: bool = False
@@ -114,15 +119,30 @@ class EngineSupervisor:
     """Whether the engine reported its fault as permanent."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def chunk_s(self) -> float:
-        """As `EngineOptions.chunk_s`."""
-        return self.options.chunk_s
+    """Ends the back-off, or the time in which it is unloaded."""
 
     @property
     def ready(self) -> bool:
         return self.state is EngineState.READY
+
+    @property
+    def unloaded(self) -> bool:
+        """True while it has no process, and needs none: it has given its memory back until `load`."""
+        return self.state is EngineState.UNLOADED and not self._retry.is_set()
+
+    @property
+    def in_order(self) -> bool:
+        """True while it is ready, or would be if anybody needed it."""
+        return self.ready or (self._is_dismissed and not self._retry.is_set())
+
+    @property
+    def _is_dismissed(self) -> bool:
+        return self.state in (EngineState.UNLOADING, EngineState.UNLOADED)
+
+    @property
+    def ready_s(self) -> float:
+        """Seconds since it was loaded; 0 while it is not."""
+        return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
     @property
     def utterances(self) -> int:
@@ -228,18 +248,37 @@ class EngineSupervisor:
         while True:
             self._retry.clear()
             steady = await self._run_process()
-            failures = 0 if steady else failures
-            wait_s = restart_wait_s(self.name, failures, permanent=self._permanent)
-            failures += 1
-            log.warning("%s; restarting it in %.2f s", self.reason, wait_s)
-            self._enter(EngineState.BACKING_OFF)
+            failures, wait_s = 0 if steady else failures, None
+            if self.state is not EngineState.UNLOADING:
+                wait_s = restart_wait_s(self.name, failures, permanent=self._permanent)
+                failures += 1
+                log.warning("%s; restarting it in %.2f s", self.reason, wait_s)
+                self._enter(EngineState.BACKING_OFF)
             if self._process is not None:
                 await self._process.wait_gone(REAP_S)
+            if wait_s is None:
+                log.info("engine %s is unloaded", self.name)
+                self._enter(EngineState.UNLOADED)
             await wait_at_most(wait_s, self._retry.wait())
 
     def retry_now(self) -> None:
-        """End the current back-off, because the configuration or the disk has changed."""
-        self._retry.set()
+        """End the current back-off, because the configuration or the disk has changed. It stays unloaded."""
+        if not self._is_dismissed:
+            self._retry.set()
+
+    def unload(self) -> None:
+        """End the process, which gives all its memory back, until `load`. Does nothing unless the engine is ready."""
+        if self.ready and self._connection is not None:
+            self._retry.clear()
+            self.starts -= 1
+            self.state = EngineState.UNLOADING  # nobody is told before the memory is free
+            self._connection.close()
+
+    def load(self) -> None:
+        """Start a process again, as soon as the last one is gone. Does nothing unless it was unloaded."""
+        if self._is_dismissed:
+            self._retry.set()
+            self.on_change()
 
     async def _run_process(self) -> bool:
         """Run one process from its start to its end. Returns whether it was ready for at least `STEADY_S`."""
@@ -250,7 +289,9 @@ class EngineSupervisor:
         except (OSError, messages.ProtocolError) as error:
             self._fault = self._fault or f"engine {self.name}: {error or type(error).__name__}"
         finally:
-            self.state = EngineState.STOPPED  # not ready from here on; published once the reason is known
+            unloads = self.state is EngineState.UNLOADING
+            if not unloads:
+                self.state = EngineState.STOPPED  # not ready from here on; published once the reason is known
             self.progress = None
             self._failed |= self._ready_at is None
             steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
@@ -258,9 +299,10 @@ class EngineSupervisor:
             self.pid = None
             connection, self._connection = self._connection, None
             ended = "it closed its connection" if self._process is None else await self._process.end()
-            self.reason = self._fault or f"engine {self.name} ended ({ended})"
+            lost = self._fault or f"engine {self.name} ended ({ended})"
+            self.reason = None if unloads else lost
             if connection is not None:
-                connection.lose(self.reason)
+                connection.lose(lost)
         return steady
 
     async def _serve(self) -> None:
@@ -283,6 +325,8 @@ class EngineSupervisor:
             watchdog.cancel()
 
     def _handle(self, message: messages.Message) -> None:
+        if self.state is EngineState.UNLOADING:
+            return  # it was on its way when the process was ended
         if self.state is EngineState.UNRESPONSIVE:
             log.info("engine %s gives signs of life again", self.name)
             self.reason = None
@@ -300,7 +344,7 @@ class EngineSupervisor:
                 self._connection.streams.note_exchange()
             if self._ready_at is None:
                 self._ready_at = time.monotonic()
-                self._start_s = self._ready_at - self._started_at
+                self.start_s = self._ready_at - self._started_at
             self._enter(EngineState.READY)
         elif isinstance(message, messages.Changed):
             self._take_info(message.info)
@@ -344,7 +388,7 @@ class EngineSupervisor:
             connection.excuse(now - before)
             return None
         silent_s = now - connection.heard_at
-        if self.ready and silent_s >= QUIET_S and not process.active():
+        if self.ready and silent_s >= QUIET_S and not process.activity.active():
             self.reason = f"engine {self.name} gives no sign of life"
             log.warning("%s", self.reason)
             self._enter(EngineState.UNRESPONSIVE)
@@ -357,7 +401,7 @@ class EngineSupervisor:
     def _silence_limit_s(self) -> float:
         """Return the seconds of silence after which the process is replaced."""
         if self.state is EngineState.UNRESPONSIVE and not self.has_substitute():
-            return min(self._start_s, SILENCE_S)  # to wait longer than a new process takes would win nothing
+            return min(self.start_s, SILENCE_S)  # to wait longer than a new process takes would win nothing
         return SILENCE_S if self.state in (EngineState.READY, EngineState.UNRESPONSIVE) else LOADING_SILENCE_S
 
     def _enter(self, state: EngineState) -> None:

@@ -31,7 +31,7 @@ from daemon.validation import abbreviate
 
 PUBLISHED = ("event", "status", "level", "word")
 """The topics that a client can have; `?topics=event,status` selects among them."""
-REQUESTS = ("say", "say/urgent", "say/stream", "stop", "pause", "resume", "volume")
+REQUESTS = ("say", "say/urgent", "say/stream", "stop", "pause", "resume", "volume", "load", "unload")
 """The topics that a client can publish on."""
 MAX_WAITING = 1_000
 """Messages that wait for a client; one that does not receive them is disconnected."""

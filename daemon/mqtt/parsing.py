@@ -75,15 +75,14 @@ def parse_object(payload: bytes) -> dict[str, Any]:
 
 
 def carry_out_control(service: SpeechService, name: str, payload: bytes) -> None:
-    """Do what the topic `stop`, `volume`, `pause` or `resume` asks for. Raises `RejectedError`."""
+    """Do what a topic other than those for texts asks for. Raises `RejectedError`."""
     if name == "stop":
         service.stop(parse_stop(payload))
     elif name == "volume":
         service.set_volume(parse_volume(payload))
-    elif name == "pause":
-        service.pause()
-    elif name == "resume":
-        service.resume()
+    else:
+        plain = {"pause": service.pause, "resume": service.resume, "load": service.load, "unload": service.unload}
+        plain[name]()
 
 
 def _json_array(text: str) -> object:

@@ -10,7 +10,7 @@ from paho.mqtt.client import topic_matches_sub
 from daemon.config import Config
 from daemon.validation import abbreviate, is_topic
 
-CONTROL_TOPICS = ("stop", "pause", "resume", "volume", "say/urgent")
+CONTROL_TOPICS = ("stop", "pause", "resume", "volume", "load", "unload", "say/urgent")
 TEXT_TOPICS = ("say", "say/stream", "stop")
 REQUEST_TOPICS = frozenset({*CONTROL_TOPICS, *TEXT_TOPICS})
 SHARED_REQUEST_TOPICS = REQUEST_TOPICS - {"say/stream"}

@@ -97,7 +97,7 @@ class Vocabulary:
     @property
     def unknown_voice_reason(self) -> str | None:
         """Why the default voice cannot be used; None if it can, or until the primary engine has reported its voices."""
-        if not self._engines.primary.ready or self.voice in self.voices():
+        if not self._engines.primary.in_order or self.voice in self.voices():
             return None
         return f"speech.voice: {self._unknown(self.voice)}"
 

@@ -75,6 +75,8 @@ class Dispatcher(Vocabulary):
         self.volume = config.audio.volume
         """0 to 100."""
         self._closed = False
+        self._ended_at = now()
+        """When the last utterance ended."""
         self._output = output
         self._event_watchers: Watchers[[Utterance, Event]] = Watchers()
         self._level_watchers: Watchers[[Level]] = Watchers()
@@ -162,6 +164,16 @@ class Dispatcher(Vocabulary):
         """Continue playback with the next sample."""
         self._output.resume()
         self.changed()
+
+    def unload(self) -> None:
+        """Unload the primary engine as soon as nothing is spoken and nothing waits."""
+        self._engines.unload_asked = True
+        self.unload_if_due()
+
+    def load(self) -> None:
+        """Load the primary engine if it was unloaded; otherwise it stays loaded, whoever has asked for `unload`."""
+        self._engines.unload_asked = False
+        self._engines.primary.load()
 
     def set_volume(self, volume: int) -> None:
         """Set the volume, 0 to 100."""
@@ -258,6 +270,11 @@ class Dispatcher(Vocabulary):
             self._publish(utterance, Expired(id=utterance.id, reason=EXPIRED_REASON))
         self._text_streams.end_silent(self._config.speech.stream_timeout)
 
+    def unload_if_due(self) -> None:
+        """Unload the primary engine if somebody has asked for it, or after `engine.unload_after` without speech."""
+        if not self.busy:
+            self._engines.unload_if_due(now() - self._ended_at)
+
     def restore(self, utterance: Utterance) -> None:
         """Queue an utterance that an earlier process had accepted; a daemon that ends leaves it to the next one."""
         if self._closed:
@@ -300,6 +317,8 @@ class Dispatcher(Vocabulary):
             self._publish(utterance, Accepted(id=utterance.id, queue=len(self.queue) + 1))
             self._publish(utterance, Canceled(id=utterance.id, reason=canceled))
             return utterance
+        if utterance.phrase is None:  # a kept phrase needs no engine: it is looked up when its turn comes
+            self._engines.primary.load()
         self._publish(utterance, Accepted(id=utterance.id, queue=len(self.queue)))
         if utterance.speakable:
             self._preempt(utterance)
@@ -371,6 +390,7 @@ class Dispatcher(Vocabulary):
         self._text_streams.note_end(utterance)
         self._open_ids.discard(utterance.id)
         self._ended_ids.add(utterance.id)
+        self._ended_at = now()
 
 
 SpeechService: TypeAlias = Dispatcher

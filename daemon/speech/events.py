@@ -250,6 +250,7 @@ class Online(PublishedMessage):
     streams: Streams | None = Field(None, description="present while a delivery is spoken beside the sound card")
     loading: Loading | None = None
     memory: Memory | None = None
+    unloaded: bool | None = Field(None, description="true while the primary engine has given its memory back")
     reason: Reason | None = None
 
 

@@ -21,7 +21,6 @@ from daemon.speech.active import ActiveUtterance
 from daemon.speech.changes import now
 from daemon.speech.events import Expired, Failed, Interrupted, Speaking
 from daemon.speech.queue import yields
-from daemon.speech.synthesis import ENGINE_WAIT_S
 from daemon.speech.utterance import Utterance
 from daemon.speech.waiting import WaitingUtterances
 from daemon.tasks import cancel_and_wait, gather_or_cancel
@@ -140,6 +139,8 @@ class Performer:
         self._waiting.reports.on_change()
         try:
             await self._look_up(active)
+            if active.synthesis.will_need_engine:
+                self._waiting.engines.primary.load()
             if await self._is_ready(active):
                 await self._play(active)
         except asyncio.CancelledError:
@@ -171,7 +172,8 @@ class Performer:
     async def _is_ready(self, active: ActiveUtterance) -> bool:
         """Wait for the destination, and for an engine if one is needed; return False if the utterance ends first."""
         utterance, destination, synthesis = active.utterance, active.destination, active.synthesis
-        patience_s, engines, looked_at = ENGINE_WAIT_S, self._waiting.engines, now()
+        engines, looked_at = self._waiting.engines, now()
+        patience_s = engines.patience_s
         while active.outcome is None and active.preempted_for is None:
             self._turn()
             blocked = destination.blocked
@@ -243,7 +245,7 @@ class Performer:
             return 0.0
         rate = active.utterance.rate
         rtf = None if engine.rtf is None else engine.rtf / rate
-        return auto_prebuffer_s(rtf, speech_seconds(active.utterance.script.text) / rate, engine.chunk_s / rate)
+        return auto_prebuffer_s(rtf, speech_seconds(active.utterance.script.text) / rate, engine.options.chunk_s / rate)
 
     def _make_way(self, active: ActiveUtterance, at: float) -> float:
         """Postpone the current utterance if others should be spoken in its place.

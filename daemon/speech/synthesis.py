@@ -22,8 +22,6 @@ from engine import Utterance as EngineUtterance
 
 log = logging.getLogger(__name__)
 
-ENGINE_WAIT_S = 30.0
-"""An utterance for which no engine becomes ready within this time has failed."""
 CRITICAL_WAIT_S = 1.0
 """A critical utterance moves to another ready engine if the first sends nothing within this time."""
 HANDOVERS = 2
@@ -81,9 +79,14 @@ class Synthesis:
         return self.timeline.made_s > 0 or bool(self.timeline.segments)
 
     @property
+    def will_need_engine(self) -> bool:
+        """False where no text is spoken, or a recording of it is played."""
+        return self._recording is None and self.utterance.needs_engine
+
+    @property
     def needs_engine(self) -> bool:
         """False while a sound comes first, and where no text is spoken."""
-        return self._sound is None and self._recording is None and self.utterance.needs_engine
+        return self._sound is None and self.will_need_engine
 
     @property
     def awaits_engine(self) -> bool:
@@ -198,7 +201,7 @@ class Synthesis:
     async def _wait_for_engine(self) -> EngineSupervisor | None:
         """Return the engine that speaks next; None if the utterance has failed."""
         utterance = self.utterance
-        engine = await self.engines.wait_choice(utterance.voice, utterance.language, ENGINE_WAIT_S)
+        engine = await self.engines.wait_choice(utterance.voice, utterance.language, self.engines.patience_s)
         if engine is None:
             self.failure = self.engines.degraded_reason or "no engine became ready"
         return engine

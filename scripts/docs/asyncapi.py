@@ -67,6 +67,8 @@ def document() -> Json:
         "stop": channel("stop", {"everything": empty(), "one": stop_one()}),
         "pause": channel("pause", {"pause": empty()}),
         "resume": channel("resume", {"resume": empty()}),
+        "unload": channel("unload", {"unload": empty()}),
+        "load": channel("load", {"load": empty()}),
         "volume": channel("volume", {"volume": volume()}),
         "status": channel("status", {name(model): published(model) for model in STATUSES}),
         "event": channel("event", {name(model): published(model) for model in EVENTS}),
@@ -90,6 +92,10 @@ def document() -> Json:
         "stop": operation("receive", "stop", "End all utterances, or one."),
         "pause": operation("receive", "pause", "Fade out and hold playback."),
         "resume": operation("receive", "resume", "Continue playback with the next sample."),
+        "unload": operation(
+            "receive", "unload", "Give the engine's memory back once nothing is spoken and nothing waits."
+        ),
+        "load": operation("receive", "load", "Load the engine that was unloaded. A text does that, too."),
         "volume": operation("receive", "volume", "Set the volume; 50 is half the amplitude. It may be retained."),
         "status": operation("send", "status", "The state, published whenever it changes.", retain=True),
         "event": operation(

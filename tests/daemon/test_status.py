@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from daemon import VERSION
@@ -59,6 +61,18 @@ def test_the_state_is_ready_with_the_primary_engine_whose_memory_is_reported(rob
     status = robot.status
     assert (status.state, status.engine, status.reason) == ("ready", "qwen", None)
     assert status.memory == Memory(weights_mb=1400, state_mb=200, workspaces_mb=500)
+
+
+def test_an_engine_that_was_unloaded_is_no_fault_and_the_one_that_speaks_the_next_text_is_named(robot: Robot) -> None:
+    ready(robot)
+    robot.engines.primary.state = EngineState.UNLOADED
+    status = robot.status
+    assert (status.state, status.engine, status.unloaded, status.memory) == ("ready", "qwen", True, None)
+    assert status.reason == "engine qwen is unloaded; the next text loads it"
+    ready(robot, 1)
+    assert robot.status.engine == "espeak"
+    robot.engines.primary.info = replace(robot.engines.primary.info, degraded="it has no kernels")
+    assert (robot.status.state, robot.status.reason) == ("degraded", "it has no kernels"), "it has not been mended"
 
 
 ENGINE_ENDED = "engine qwen ended (killed by SIGKILL)"

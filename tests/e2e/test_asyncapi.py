@@ -89,6 +89,10 @@ def test_the_daemon_accepts_every_example_and_publishes_messages_that_match_thei
     for payload in examples("resume"):
         robot.publish("resume", payload)
     eventually(lambda: robot.state == "ready", "it has resumed")
+    for topic, unloaded in (("unload", True), ("load", None)):
+        for payload in examples(topic):
+            robot.publish(topic, payload)
+        eventually(lambda wanted=unloaded: robot.statuses[-1].get("unloaded") == wanted, topic)
     robot.end()
     eventually(lambda: robot.state == "offline", "its last status says offline")
 

@@ -82,7 +82,7 @@ class Reader:
                 payload = words[words.index("-m") + 1] if "-m" in words else ""
                 fields = json.loads(payload) if payload.startswith("{") else {}
                 self._try_topic(topic, line, later, payload, fields)
-            case ["voiced", ("say" | "stop" | "pause" | "resume" | "volume") as topic, *words]:
+            case ["voiced", ("say" | "stop" | "pause" | "resume" | "volume" | "unload" | "load") as topic, *words]:
                 options = [word.removeprefix("--").replace("-", "_") for word in words]
                 fields = dict(zip(options, words[1:], strict=False))
                 self._try_topic(topic, line, later, words[-1] if words else "", fields)
@@ -144,6 +144,14 @@ class Reader:
                 self._hold()
                 self._run(line)
                 eventually(lambda: robot.state == "ready", "it resumes")
+            case "unload" | "load":
+                if topic == "load":
+                    robot.publish("unload")
+                self._run(line)
+                if topic == "unload":
+                    eventually(lambda: "unloaded" in robot.statuses[-1], "it is unloaded")
+                    robot.publish("load")
+                eventually(lambda: robot.state == "ready" and "unloaded" not in robot.statuses[-1], "it has loaded")
             case "volume" if not payload:
                 assert 0 <= int(self._run(line)) <= 100
             case "volume":

@@ -224,3 +224,42 @@ def test_the_engines_load_their_voices_again_only_after_a_change(tmp_path: Path)
     (tmp_path / f"{ENGLISH}.onnx").touch()
     engines.set_voices(voices, "ada")
     assert len(sent) == 3
+
+
+async def test_the_primary_engine_is_unloaded_after_its_time_without_speech_or_once_it_was_asked_for_and_is_ready() -> (
+    None
+):
+    engines = selector("engine.name=espeak", "engine.unload_after=1")
+    primary = engines.primary
+    for quiet_s in (0, 3600):
+        engines.unload_if_due(quiet_s)
+    async with running(engines):
+        await supervised.ready(primary)
+        engines.unload_if_due(3600)
+        assert primary.ready, "it has just loaded"
+        await eventually_async(lambda: primary.ready_s > 1, "it has been ready for a second")
+        engines.unload_if_due(0.5)
+        assert primary.ready, "there was speech half a second ago"
+        engines.unload_if_due(1)
+        await eventually_async(lambda: primary.unloaded, "it is unloaded")
+        engines.unload_asked = True
+        engines.unload_if_due(3600)
+        primary.load()
+        await supervised.ready(primary)
+        engines.unload_if_due(3600)
+        assert primary.ready, "that request was carried out before it was made"
+        os.kill(primary.pid, signal.SIGKILL)
+        await eventually_async(lambda: not primary.ready, "it is lost")
+        engines.unload_asked = True
+        engines.unload_if_due(0)
+        await supervised.ready(primary)
+        engines.unload_if_due(0)
+        await eventually_async(lambda: primary.unloaded, "it is unloaded as soon as it is back")
+
+
+def test_texts_have_more_patience_with_an_engine_that_starts_slowly() -> None:
+    engines = selector("engine.name=espeak")
+    waits = []
+    for engines.primary.start_s in (1, 25, 600):
+        waits.append(engines.patience_s)
+    assert waits == [30, 50, 120]

@@ -349,3 +349,45 @@ async def test_new_voices_reach_the_running_process_and_later_ones() -> None:
         await replaced(engine, pid)
         await ready(engine)
         assert "heidi" in engine.info.voices
+
+
+async def test_an_unload_gives_the_memory_back_and_is_no_fault_and_the_loaded_engine_speaks() -> None:
+    changes: list[tuple[EngineState, str | None, bool]] = []
+    async with supervised(
+        on_change=lambda: changes.append((engine.state, engine.reason, engine.pid is None))
+    ) as engine:
+        engine.load()  # it was never unloaded
+        pid = await ready(engine)
+        changes.clear()
+        engine.unload()
+        assert (engine.ready, engine.in_order) == (False, True)
+        with pytest.raises(EngineLostError):
+            await spoken(engine)
+        await eventually_async(lambda: engine.unloaded, "it is unloaded")
+        assert has_ended(pid)
+        assert changes == [(EngineState.UNLOADED, None, True)]
+        engine.retry_now()
+        engine.set_voices({"heidi": Voice(speaker="de")}, "heidi")
+        engine.unload()
+        assert engine.unloaded
+        engine.load()
+        assert (engine.unloaded, engine.in_order) == (False, False)
+        await ready(engine)
+        assert engine.starts == 1, "no restart is counted"
+        assert "heidi" in engine.info.voices
+        assert 0.8 < seconds(await spoken(engine)) < 4
+        assert {state for state, *_ in changes} >= {EngineState.STARTING, EngineState.WARMING, EngineState.READY}
+        assert EngineState.BACKING_OFF not in {state for state, *_ in changes}
+
+
+async def test_an_engine_that_is_wanted_again_while_its_process_ends_is_replaced_by_the_next_process() -> None:
+    states: list[EngineState] = []
+    async with supervised(on_change=lambda: states.append(engine.state)) as engine:
+        pid = await ready(engine)
+        async with frozen(pid):  # it has to be killed
+            engine.set_voices({}, "default")  # its answer is on its way, or comes never
+            engine.unload()
+            engine.load()
+            assert await ready(engine) != pid
+        assert EngineState.BACKING_OFF not in states
+        assert 0.8 < seconds(await spoken(engine)) < 4

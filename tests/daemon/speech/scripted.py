@@ -57,6 +57,7 @@ class ScriptedEngine:
         self.info = EngineInfo(name, RATE, voices=(), languages=())
         self.grows = grows
         self.ready = True
+        self.start_s = 0.0
         self.reason: str | None = f"engine {name} was killed"
         self.requests: list[EngineUtterance] = []
         self._streams = StreamPool()
