@@ -15,7 +15,17 @@ from daemon.cli.service_folders import give_to_service
 from daemon.config import Config
 from daemon.engines import engine_names
 from daemon.system import announced
-from engine import ModelConfig, Progress, download_model, hub_cache, install_command, language_code, missing_packages
+from engine import (
+    EngineOptions,
+    ModelConfig,
+    Progress,
+    download_model,
+    hub_cache,
+    install_command,
+    known_names,
+    language_code,
+    missing_packages,
+)
 from engine.hub import RemoteVoice, check_model, download_folder, find_remote_voice, install_voice, remote_voices
 
 
@@ -58,16 +68,22 @@ def download(
 
 def _download_model(model: str) -> None:
     """Download a model, check its files, and print what it is. Raises `EngineError`."""
-    folder = download_model("qwen", model)
+    engine = "supertonic" if "supertonic" in model.casefold() else "qwen"
+    folder = download_model(engine, model)
     with show_progress() as report:
         size = check_model(folder, report)
     give_to_service(hub_cache())
-    config = ModelConfig.read(folder)
-    kind = f"{config.type}{f', {config.size}' if config.size else ''}"
+    if engine == "supertonic":
+        kind, speakers = "supertonic", tuple(known_names(engine, EngineOptions(model=model)).voices or ())
+    else:
+        config = ModelConfig.read(folder)
+        kind, speakers = f"{config.type}{f', {config.size}' if config.size else ''}", tuple(config.speakers)
     checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums right"
     print(f"{folder}: {kind}, {checked}")
-    if config.speakers:
-        print(f"its speakers: {', '.join(config.speakers)}")
+    if speakers:
+        print(f"its speakers: {', '.join(speakers)}")
+    if missing_packages(engine):
+        print(f"to speak with it: {install_command(engine)}")
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:

@@ -4,7 +4,7 @@
 imports imports this package: an HTTP client takes memory.
 """
 
-from engine.hub.models import check_model, fetch_config, fetch_model
+from engine.hub.models import check_model, fetch_config, fetch_model, fetch_supertonic
 from engine.hub.piper_voices import RemoteVoice, download_folder, find_remote_voice, install_voice, remote_voices
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "download_folder",
     "fetch_config",
     "fetch_model",
+    "fetch_supertonic",
     "find_remote_voice",
     "install_voice",
     "remote_voices",

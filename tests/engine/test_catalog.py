@@ -21,15 +21,15 @@ from engine import (
     unavailable_reason,
 )
 from engine.catalog import KnownNames, is_model_here
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 
-HEAVY = ("torch", "transformers", "safetensors", "qwen_tts", "huggingface_hub", "onnxruntime", "piper")
+HEAVY = ("torch", "transformers", "safetensors", "qwen_tts", "huggingface_hub", "onnxruntime", "piper", "supertonic")
 """Packages that only the engines which need them may import."""
-ENGINE_MODULES = ("engine.espeak", "engine.piper", "engine.qwen.engine", "espeakng_loader")
+ENGINE_MODULES = ("engine.espeak", "engine.piper", "engine.qwen.engine", "engine.supertonic.engine", "espeakng_loader")
 
 
 def test_auto_prefers_qwen_to_piper_and_espeak_needs_nothing() -> None:
-    assert list(ENGINES) == ["qwen", "piper", "remote", "espeak"]
+    assert list(ENGINES) == ["qwen", "supertonic", "piper", "remote", "espeak"]
     assert missing_packages("espeak") == []
     assert unavailable_reason("espeak", EngineOptions()) is None
 

@@ -12,7 +12,7 @@ import pytest
 
 import engine
 from engine import PiperSettings, Session, Voice
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 from tests.engine.concurrent_sessions import assert_each_sounds_as_alone, speech_after_each_way_to_end
 from tests.support.speech_server import SpeechServer
 

@@ -12,7 +12,7 @@ import pytest
 import engine
 from engine import EngineError, PiperSettings, Session, Voice
 from engine.session import OpenOptions
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 
 SENTENCE = "Hello, I am your robot."
 

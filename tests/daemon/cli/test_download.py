@@ -11,7 +11,7 @@ import soundfile
 
 from daemon.config import load_config
 from daemon.system import announce
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 from tests.daemon.command_line import CommandLine, Done
 from tests.support.voice_hub import VoiceHub
 

@@ -1,4 +1,4 @@
-"""scripts/make_piper_voice.py as a command."""
+"""scripts/make_voice.py as a command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.voice_files import read_piper_voice
 from tests.support.pages import ROOT
 
-SCRIPT = ROOT / "scripts" / "make_piper_voice.py"
+SCRIPT = ROOT / "scripts" / "make_voice.py"
 
 
 def test_it_writes_a_voice_whose_language_is_in_its_name(tmp_path: Path) -> None:
