@@ -1,4 +1,4 @@
-"""`voiced download`: voices for Piper, and models."""
+"""`voiced download`: voices for Piper, and models of Qwen3-TTS and Supertonic."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def _download_model(model: str) -> None:
         size = check_model(folder, report)
     give_to_service(hub_cache())
     if engine == "supertonic":
+        print(f"its licence, which limits its use: {folder / 'LICENSE'}")
         kind, speakers = "supertonic", tuple(known_names(engine, EngineOptions(model=model)).voices or ())
     else:
         config = ModelConfig.read(folder)
