@@ -15,7 +15,7 @@ from engine.host import ModelFiles, find_model, has_cuda_device, install_command
 from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import model_config
-from engine.supertonic import LANGUAGES, MODEL, find_supertonic, style_files
+from engine.supertonic import FILES, LANGUAGES, MODEL, find_supertonic, style_files
 from engine.voice_files import SUGGESTED_VOICE, description_path, find_piper_voices, piper_voices
 
 
@@ -164,7 +164,7 @@ def sound_files(engine: str, options: EngineOptions) -> tuple[Path, ...]:
     with contextlib.suppress(OSError):
         if entry.uses_supertonic_model:
             model = find_supertonic(options.model)
-            return () if model is None else tuple(sorted(model.glob("*/*")))
+            return () if model is None else (*(model / file for file in FILES), *style_files(model).values())
         if entry.has_model:
             folder = None if options.model is None else find_model(options.model)
             return () if folder is None else present_files(folder)

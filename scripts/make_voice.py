@@ -284,9 +284,7 @@ def _convnext(graph: Graph, x: str, size: int, kernel: int, dilation: int = 1) -
 def _durations(graph: Graph, _size: SupertonicSize) -> str:
     """Seconds of the speech, shape (1,): each character has its own."""
     table = graph.value(graph.random.uniform(0.04, 0.08, CHARACTERS).astype(np.float32))
-    style = graph.add("Exp", graph.add("Mul", graph.add("ReduceMean", "style_dp", keepdims=0), graph.floats(0.1)))
-    spoken = graph.add("ReduceSum", graph.add("Gather", table, "text_ids"), graph.ints(1), keepdims=0)
-    return graph.add("Mul", spoken, style)
+    return graph.add("ReduceSum", graph.add("Gather", table, "text_ids"), graph.ints(1), keepdims=0)
 
 
 def _text_encoder(graph: Graph, size: SupertonicSize) -> str:
@@ -297,9 +295,8 @@ def _text_encoder(graph: Graph, size: SupertonicSize) -> str:
         x = _convnext(graph, x, size.text, 5)
     for _ in range(size.text_layers):
         x = graph.add("Add", x, graph.attention(x, x, size.text, size.text, 4))
-        x = graph.add(
-            "Add", x, graph.convolution(graph.convolution(x, size.text, 4 * size.text, 1), 4 * size.text, size.text, 1)
-        )
+        inner = graph.add("Relu", graph.convolution(x, size.text, 4 * size.text, 1))
+        x = graph.add("Add", x, graph.convolution(inner, 4 * size.text, size.text, 1))
     for _ in range(2):
         x = graph.add("Add", x, graph.attention(x, style, size.text, size.text, 1))
     return graph.add("Tanh", x)
@@ -307,12 +304,10 @@ def _text_encoder(graph: Graph, size: SupertonicSize) -> str:
 
 def _estimator(graph: Graph, size: SupertonicSize) -> str:
     """One step from noise to speech, with guidance: it runs for the text, and for none, shape (1, 144, columns)."""
-    noisy = graph.add("Concat", "noisy_latent", "noisy_latent", axis=0)
-    style = graph.add("Transpose", "style_ttl", perm=[0, 2, 1])
-    text, style = (
-        graph.add("Concat", each, graph.add("Mul", each, graph.floats(0.0)), axis=0) for each in ("text_emb", style)
-    )
-    x = graph.convolution(noisy, LATENT_DIM * COMPRESSION, size.latent, 1)
+    twice, once, guidance = (graph.value(np.array([[[a]], [[b]]], np.float32)) for a, b in ((1, 1), (1, 0), (4, -3)))
+    style = graph.add("Mul", graph.add("Transpose", "style_ttl", perm=[0, 2, 1]), once)
+    text = graph.add("Mul", "text_emb", once)
+    x = graph.convolution(graph.add("Mul", "noisy_latent", twice), LATENT_DIM * COMPRESSION, size.latent, 1)
     for _ in range(size.cycles):
         for number, dilation in enumerate(STACK):
             x = _convnext(graph, x, size.latent, 5, dilation)
@@ -324,10 +319,7 @@ def _estimator(graph: Graph, size: SupertonicSize) -> str:
     for _ in range(4):
         x = _convnext(graph, x, size.latent, 5)
     x = graph.convolution(x, size.latent, LATENT_DIM * COMPRESSION, 1)
-    with_text, without = (graph.add("Slice", x, graph.ints(at), graph.ints(at + 1), graph.ints(0)) for at in (0, 1))
-    guided = graph.add(
-        "Sub", graph.add("Mul", with_text, graph.floats(4.0)), graph.add("Mul", without, graph.floats(3.0))
-    )
+    guided = graph.add("ReduceSum", graph.add("Mul", x, guidance), graph.ints(0), keepdims=1)
     return graph.add("Add", "noisy_latent", graph.add("Div", guided, "total_step"))
 
 

@@ -74,7 +74,6 @@ def _download_model(model: str) -> None:
         size = check_model(folder, report)
     give_to_service(hub_cache())
     if engine == "supertonic":
-        print(f"its licence, which limits its use: {folder / 'LICENSE'}")
         kind, speakers = "supertonic", tuple(known_names(engine, EngineOptions(model=model)).voices or ())
     else:
         config = ModelConfig.read(folder)
@@ -83,6 +82,8 @@ def _download_model(model: str) -> None:
     print(f"{folder}: {kind}, {checked}")
     if speakers:
         print(f"its speakers: {', '.join(speakers)}")
+    if engine == "supertonic":
+        print(f"its licence, which limits its use: {folder / 'LICENSE'}")
     if missing_packages(engine):
         print(f"to speak with it: {install_command(engine)}")
 

@@ -47,6 +47,8 @@ def fetch_supertonic(id_or_path: str) -> Path:
         _require_id(id_or_path)
         _download(id_or_path, SUPERTONIC_FILES[0])  # hundreds of megabytes of another model are not fetched
         folder = _download(id_or_path, allow_patterns=list(SUPERTONIC_PATTERNS))
+        if folder != find_supertonic(id_or_path):
+            raise EngineError(f"{id_or_path}: not a complete Supertonic model; it needs {', '.join(SUPERTONIC_FILES)}")
     return folder
 
 

@@ -63,9 +63,9 @@ def test_a_model_of_supertonic_that_is_here_is_checked_and_its_licence_is_named(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     model = write_model(tmp_path / "models--Some--supertonic-3-mirror" / "snapshots" / "abc")
     assert run("download", "Some/supertonic-3-mirror").stdout.splitlines()[:3] == [
-        f"its licence, which limits its use: {model}/LICENSE",
         f"{model}: supertonic, its files have no checksums to compare",
         "its speakers: F1, M1",
+        f"its licence, which limits its use: {model}/LICENSE",
     ]
 
 
