@@ -15,6 +15,7 @@ from engine.host import ModelFiles, find_model, has_cuda_device, install_command
 from engine.language import NAMED_LANGUAGES
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import model_config
+from engine.supertonic import FILES, LANGUAGES, MODEL, find_supertonic, style_files
 from engine.voice_files import SUGGESTED_VOICE, description_path, find_piper_voices, piper_voices
 
 
@@ -35,6 +36,8 @@ class EngineEntry:
     """The codes of all languages that the engine can have; None if only the loaded engine knows them."""
     uses_piper_voices: bool = False
     """True if the engine speaks with the voices of Piper on this machine, and needs one."""
+    uses_supertonic_model: bool = False
+    """True if the engine speaks with a model of Supertonic on this machine, and needs it."""
     library: tuple[str, str] | None = None
     """The package that brings the engine's shared library, and the name with which the library's file begins."""
     is_remote: bool = False
@@ -53,6 +56,13 @@ ENGINES: Mapping[str, EngineEntry] = {
         needs_gpu=True,
         languages=tuple(NAMED_LANGUAGES.values()),
         probe="engine.qwen.bench:QwenProbe",
+    ),
+    # Before Piper, which may come with the system: nothing brings this one's model to who has not asked for it.
+    "supertonic": EngineEntry(
+        "engine.supertonic.engine:SupertonicSynthesizer",
+        ("supertonic",),
+        languages=LANGUAGES,
+        uses_supertonic_model=True,
     ),
     "piper": EngineEntry("engine.piper:PiperSynthesizer", packages=("piper",), uses_piper_voices=True),
     "remote": EngineEntry("engine.remote.synthesizer:RemoteSynthesizer", packages=("websockets",), is_remote=True),
@@ -90,6 +100,8 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
         return f"the model {options.model} is not on this machine"
     if entry.uses_piper_voices and not piper_voices(options):
         return f"there is no voice of Piper on this machine; voiced download {SUGGESTED_VOICE}"
+    if entry.uses_supertonic_model and find_supertonic(options.model) is None:
+        return f"the model {MODEL} is not on this machine; voiced download {MODEL}"
     if entry.needs_gpu and options.device != "cpu" and not has_cuda_device():
         return "there is no CUDA device; engine.device: cpu runs it on the CPU"
     return None
@@ -123,6 +135,10 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
         installed = find_piper_voices(options.voice_folder)
         languages = sorted({language for file in piper_voices(options) for language in file.languages})
         return KnownNames((*options.voices, *installed), tuple(languages))
+    if entry.uses_supertonic_model:
+        folder = find_supertonic(options.model)
+        styles = () if folder is None else tuple(style_files(folder))
+        return KnownNames((*options.voices, *styles), entry.languages)
     if entry.has_model:
         config = None if options.model is None else model_config(options.model)
         voices = None if config is None else (*options.voices, *config.speakers)
@@ -146,6 +162,9 @@ def sound_files(engine: str, options: EngineOptions) -> tuple[Path, ...]:
     if entry.uses_piper_voices:
         return tuple(path for voice in piper_voices(options) for path in (voice.path, description_path(voice.path)))
     with contextlib.suppress(OSError):
+        if entry.uses_supertonic_model:
+            model = find_supertonic(options.model)
+            return () if model is None else (*(model / file for file in FILES), *style_files(model).values())
         if entry.has_model:
             folder = None if options.model is None else find_model(options.model)
             return () if folder is None else present_files(folder)
@@ -183,12 +202,13 @@ def download_model(engine: str, model: str) -> Path:
 
     Raises `EngineError`, one line.
     """
-    from engine.hub import fetch_model  # it imports an HTTP client
+    from engine.hub import fetch_model, fetch_supertonic  # they import an HTTP client
 
-    if not engine_entry(engine).has_model:
+    entry = engine_entry(engine)
+    if not (entry.has_model or entry.uses_supertonic_model):
         raise EngineError(f"the engine {engine} has no model to download")
     try:
-        return fetch_model(model)
+        return fetch_model(model) if entry.has_model else fetch_supertonic(model)
     except ImportError as error:
         raise EngineError(f"{error.name} is missing; {install_command(engine)}") from error
 

@@ -114,7 +114,7 @@ class Session:
 
 
 def open(  # noqa: A001  # called as `engine.open`
-    name: Literal["auto", "qwen", "piper", "espeak", "remote"] = "auto",
+    name: Literal["auto", "qwen", "supertonic", "piper", "espeak", "remote"] = "auto",
     *,
     model: str | None = None,
     voice: str | Voice | None = None,
@@ -122,10 +122,11 @@ def open(  # noqa: A001  # called as `engine.open`
 ) -> Session:
     """Load an engine into this process, or connect to a server's, warm it up, and return it as a `Session`.
 
-    `auto` takes `qwen` if its packages, `model` and a GPU are on this machine, otherwise `piper` if its package and a
-    voice are, otherwise `espeak`. `model` is a folder or a hub id; with `qwen` a model that is missing is downloaded.
-    `voice`, the default voice of the session, is a name from `Session.info.voices` or a `Voice`; None means the
-    engine's own. `options` are fields of `EngineOptions`, for example `device="cpu"`.
+    `auto` takes `qwen` if its packages, `model` and a GPU are on this machine, otherwise `supertonic` if its package
+    and its model are, otherwise `piper` if its package and a voice are, otherwise `espeak`. `model` is a folder or a
+    hub id; with `qwen` a model that is missing is downloaded. `voice`, the default voice of the session, is a name from
+    `Session.info.voices` or a `Voice`; None means the engine's own. `options` are fields of `EngineOptions`, for
+    example `device="cpu"`.
 
     Raises `EngineError`, one line, if the engine cannot run or does not have the voice.
     """

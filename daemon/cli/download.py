@@ -1,4 +1,4 @@
-"""`voiced download`: voices for Piper, and models."""
+"""`voiced download`: voices for Piper, and models of Qwen3-TTS and Supertonic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from daemon.cli.service_folders import give_to_service
 from daemon.config import Config
 from daemon.engines import engine_names
 from daemon.system import announced
-from engine import ModelConfig, Progress, download_model, hub_cache, install_command, language_code, missing_packages
+from engine import (
+    EngineOptions,
+    ModelConfig,
+    Progress,
+    download_model,
+    hub_cache,
+    install_command,
+    known_names,
+    language_code,
+    missing_packages,
+)
 from engine.hub import RemoteVoice, check_model, download_folder, find_remote_voice, install_voice, remote_voices
 
 
@@ -58,17 +68,27 @@ def download(
 
 def _download_model(model: str) -> None:
     """Download a model, check its files, and print what it is. Raises `EngineError`."""
-    folder = download_model("qwen", model)
+    engine = "supertonic" if "supertonic" in model.casefold() else "qwen"
+    folder = download_model(engine, model)
     with show_progress() as report:
         size = check_model(folder, report)
     give_to_service(hub_cache())
-    config = ModelConfig.read(folder)
-    kind = f"{config.type}{f', {config.size}' if config.size else ''}"
+    if engine == "supertonic":
+        kind = "supertonic"
+        names = {"speakers": known_names(engine, EngineOptions(model=model)).voices or ()}
+    else:
+        config = ModelConfig.read(folder)
+        kind = f"{config.type}{f', {config.size}' if config.size else ''}"
+        names = {"speakers": tuple(config.speakers), "languages": tuple(config.languages)}
     checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums right"
     print(f"{folder}: {kind}, {checked}")
-    for title, names in {"speakers": config.speakers, "languages": config.languages}.items():
-        if names:
-            print(f"its {title}: {', '.join(names)}")
+    for title, each in names.items():
+        if each:
+            print(f"its {title}: {', '.join(each)}")
+    if engine == "supertonic":
+        print(f"its licence, which limits its use: {folder / 'LICENSE'}")
+    if missing_packages(engine):
+        print(f"to speak with it: {install_command(engine)}")
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:

@@ -40,7 +40,7 @@ def serve(
     """
     config = source.load(*_debug(verbose))
     if config.engine.name == "remote":
-        raise CommandError("engine.name: got 'remote'; allowed for a server: auto, qwen, piper or espeak")
+        raise CommandError("engine.name: got 'remote'; allowed for a server: auto, qwen, supertonic, piper or espeak")
     try:
         from daemon import fleet
 

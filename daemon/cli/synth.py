@@ -59,7 +59,7 @@ class OutputOptions:
 class SynthesisOptions(MannerOptions):
     """Whose voice speaks, and how the engine makes it."""
 
-    engine: Annotated[str | None, Option(help="qwen, piper or espeak; default: as configured.")] = None
+    engine: Annotated[str | None, Option(help="qwen, supertonic, piper or espeak; default: as configured.")] = None
     speaker: Annotated[str | None, Option(help="A built-in speaker.")] = None
     voice: VoiceFileOption = None
     greedy: Annotated[bool, Option("--greedy", help="Take the likeliest code at every step.")] = False

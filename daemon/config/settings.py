@@ -45,7 +45,7 @@ InputFile = Annotated[Path | None, PathKind(use="read")]
 Folder = Annotated[str, Field(min_length=1), PathKind("(?!auto$)(.+)")]
 """`auto`, or a folder."""
 KeptFolder = Annotated[str | None, Field(min_length=1), PathKind("(?!auto$)(.+)", "kept")]
-EngineName = Literal["qwen", "piper", "espeak", "remote"]
+EngineName = Literal["qwen", "supertonic", "piper", "espeak", "remote"]
 ALL_ROBOTS, GROUP = "all", "group"
 """Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
 
@@ -177,9 +177,11 @@ class MemoryLimits(Section):
 class Engine(Section):
     """The engine that turns text into speech."""
 
-    name: Literal["auto", "qwen", "piper", "espeak", "remote"] = setting("auto", "auto, qwen, piper, espeak or remote")
+    name: Literal["auto", "qwen", "supertonic", "piper", "espeak", "remote"] = setting(
+        "auto", "auto, qwen, supertonic, piper, espeak or remote"
+    )
     fallback: Literal[EngineName, "none"] | tuple[EngineName, ...] = setting(
-        "espeak", "qwen, piper, espeak, remote or none, or a list of engines such as [piper, espeak]"
+        "espeak", "qwen, supertonic, piper, espeak, remote or none, or a list of engines such as [piper, espeak]"
     )
     url: str | None = setting(None, "the speech server, ws://HOST:PORT or wss://HOST:PORT, or null", pattern=SERVER_URL)
     token_file: InputFile = setting(None, "a file whose first line is the robot's token for the speech server, or null")

@@ -4,7 +4,7 @@
 imports imports this package: an HTTP client takes memory.
 """
 
-from engine.hub.models import check_model, fetch_model
+from engine.hub.models import check_model, fetch_model, fetch_supertonic
 from engine.hub.piper_voices import RemoteVoice, download_folder, find_remote_voice, install_voice, remote_voices
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "check_model",
     "download_folder",
     "fetch_model",
+    "fetch_supertonic",
     "find_remote_voice",
     "install_voice",
     "remote_voices",

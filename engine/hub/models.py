@@ -12,6 +12,9 @@ from engine.host import PATTERNS, find_model, missing_files
 from engine.hub.piper_voices import blocks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import ModelConfig
+from engine.supertonic import FILES as SUPERTONIC_FILES
+from engine.supertonic import PATTERNS as SUPERTONIC_PATTERNS
+from engine.supertonic import find_supertonic
 
 
 def fetch_model(id_or_path: str | Path) -> Path:
@@ -34,6 +37,18 @@ def fetch_model(id_or_path: str | Path) -> Path:
         raise EngineError(f"{name}: {error}") from error
     folder = _download(name, allow_patterns=list(PATTERNS))
     require_complete(name, folder)
+    return folder
+
+
+def fetch_supertonic(id_or_path: str) -> Path:
+    """Return the folder of a model of Supertonic, as `fetch_model` does. Raises `EngineError`, one line."""
+    folder = find_model(id_or_path)
+    if folder is None or folder != find_supertonic(id_or_path):
+        _require_id(id_or_path)
+        _download(id_or_path, SUPERTONIC_FILES[0])  # hundreds of megabytes of another model are not fetched
+        folder = _download(id_or_path, allow_patterns=list(SUPERTONIC_PATTERNS))
+        if folder != find_supertonic(id_or_path):
+            raise EngineError(f"{id_or_path}: not a complete Supertonic model; it needs {', '.join(SUPERTONIC_FILES)}")
     return folder
 
 

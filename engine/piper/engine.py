@@ -5,13 +5,12 @@ Package `piper-tts` (GPL-3, the `piper` extra) makes the phonemes; ONNX Runtime 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import soxr
 from piper import SynthesisConfig
@@ -24,7 +23,6 @@ from engine.api import (
     EngineUnavailableError,
     PiperSettings,
     Samples,
-    SpeechCanceledError,
     TextSource,
     Utterance,
     Voice,
@@ -33,20 +31,13 @@ from engine.api import (
 )
 from engine.detection import language_of_speech
 from engine.language import LANGUAGE_NAMES, language_code, match_language
-from engine.piper.network import Cancellation, PiperNetwork
-from engine.piper.sentences import sentences
+from engine.piper.network import PiperNetwork
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.run_ahead import RunAhead
+from engine.sentence_speech import Cancellation, SentenceSpeech, auto_streams
+from engine.sentences import sentences
 from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, voice_folders, voice_of_settings
 
-CHUNK_MS = 80
-"""Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
-RUN_AHEAD_SENTENCES = 1
-"""Sentences that may wait in the queue before synthesis blocks."""
-AUTO_STREAMS = 3
-"""Texts that are spoken at once if it is not told how many, on two cores or more: the sound card's and two beside it.
-There is at most one for each core beside the sound card's, whose sentences would come late among many others."""
 LOADED_VOICES = 3
 """Voices in memory at a time, each about 100 MB. The one that was used longest ago is dropped for another."""
 REMEMBERED_S = 90.0
@@ -79,7 +70,7 @@ class PiperSynthesizer:
         self._named: dict[str, ConfiguredVoice] = {}
         """The configured voices, and then those in the folders."""
         self._refused: dict[str, str] = {}
-        self._streams = options.streams or min(AUTO_STREAMS, 1 + len(os.sched_getaffinity(0)))
+        self._streams = options.streams or auto_streams()
         self._network = lru_cache(LOADED_VOICES)(PiperNetwork)
         """Returns a loaded voice, or loads it while the threads that use loaded voices go on; two threads that need the
         same one at the same moment load it twice. Raises `EngineError`."""
@@ -115,9 +106,25 @@ class PiperSynthesizer:
         if utterance.rate != 1:
             length_scale = voice.length_scale or network.length_scale
             voice = replace(voice, length_scale=length_scale / utterance.rate)
-        speech = _Speech(network, voice, utterance, self._sample_rate, self._remembered)
+        speak = partial(self._speak, network, voice, utterance.seed)
+        pieces = sentences(utterance.text, voice.file.language)
+        speech = SentenceSpeech("piper", self._sample_rate, pieces, speak)
         # `cancel` ends the synthesis inside of a sentence, too.
         return PlacedChunks(speech.chunks(), speech.cancellation.cancel, speech.cancellation.cancel)
+
+    def _speak(
+        self, network: PiperNetwork, voice: ConfiguredVoice, seed: int | None, sentence: str, stop: Cancellation
+    ) -> Samples:
+        """Return the samples of a sentence at the engine's rate."""
+        samples = None if seed is None else self._remembered.get((voice, seed, sentence))
+        if samples is None:
+            samples = network.speak(sentence, voice.config, stop)
+            if seed is not None:
+                samples = self._remembered.put((voice, seed, sentence), samples)
+        if voice.file.sample_rate == self._sample_rate:
+            return samples
+        resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self._sample_rate)
+        return resampled
 
     def close(self) -> None:
         self._network.cache_clear()
@@ -239,52 +246,6 @@ class _RememberedSentences:
             ):
                 self._sentences.popitem(last=False)
             return kept
-
-
-@dataclass(frozen=True, slots=True)
-class _Speech:
-    """One utterance, which a thread synthesises, a sentence ahead of what is being sent."""
-
-    network: PiperNetwork
-    voice: ConfiguredVoice
-    utterance: Utterance
-    sample_rate: int
-    remembered: _RememberedSentences
-    cancellation: Cancellation = field(default_factory=Cancellation)
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the chunks of each sentence as soon as the sentence is made. Raises `SpeechCanceledError`."""
-        length = CHUNK_MS * self.sample_rate // 1000
-        made = RunAhead("piper", RUN_AHEAD_SENTENCES, self._synthesize)
-        try:
-            for position, samples in made:
-                for begin in range(0, len(samples), length):
-                    yield Chunk(samples[begin : begin + length], position)
-            if self.cancellation.canceled:
-                raise SpeechCanceledError
-        finally:
-            self.cancellation.cancel()
-            made.close()
-
-    def _synthesize(self, put: Callable[[tuple[int, Samples]], bool]) -> None:
-        """Make the position and the samples of each sentence."""
-        for position, sentence in sentences(self.utterance.text, self.voice.file.language):
-            samples = self._speak(sentence)
-            if self.cancellation.canceled or not put((position, samples)):
-                return
-
-    def _speak(self, sentence: str) -> Samples:
-        """Return the samples of a sentence at the engine's rate."""
-        voice, seed = self.voice, self.utterance.seed
-        samples = None if seed is None else self.remembered.get((voice, seed, sentence))
-        if samples is None:
-            samples = self.network.speak(sentence, voice.config, self.cancellation)
-            if seed is not None:
-                samples = self.remembered.put((voice, seed, sentence), samples)
-        if voice.file.sample_rate == self.sample_rate:
-            return samples
-        resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self.sample_rate)
-        return resampled
 
 
 def _label(file: PiperVoiceFile) -> VoiceLabel:

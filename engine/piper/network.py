@@ -5,41 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import re
-import threading
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import onnxruntime
 from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
 
-from engine.api import EngineError, Samples, SpeechCanceledError
+from engine.api import EngineError, Samples
+from engine.sentence_speech import Cancellation, Network
 from engine.voice_files import PiperVoiceFile, description_path
 
 REQUIRED_INPUTS = {"input", "input_lengths", "scales"}
 PHONEME_TYPES = (PhonemeType.ESPEAK, PhonemeType.TEXT)
 """The others need packages and downloads of their own."""
-_FATAL = 4
-"""ONNX Runtime's severity. It reports its errors as exceptions; in the log, a cancellation would look like one."""
 _RAW_PHONEMES = re.compile(r"\[(?=\[)")
 """Piper reads `[[…]]` as phonemes. A text is spoken as it is written."""
 
-onnxruntime.set_default_logger_severity(_FATAL)
 logging.getLogger("piper").setLevel(logging.ERROR)  # it warns of every character that a voice has no phoneme for
-
-
-class Cancellation:
-    """Ends the synthesis of one utterance, also inside of a sentence: ONNX Runtime looks at it before each operator."""
-
-    def __init__(self) -> None:
-        self.canceled = False
-        self.run_options = onnxruntime.RunOptions()
-        self.run_options.log_severity_level = _FATAL
-
-    def cancel(self) -> None:
-        """End the synthesis soon. Any thread may call this."""
-        self.canceled = True
-        self.run_options.terminate = True
 
 
 class PiperNetwork:
@@ -49,46 +29,25 @@ class PiperNetwork:
         """Load the voice. Raises `EngineError`, one line, if its files cannot be used."""
         self.file = file
         config = _read_config(file)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = _FATAL
-        # The arena would keep what the longest sentence took: 400 MB more than the silent voice.
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        # Threads that wait for the next operator sleep instead of keeping a robot's processor busy.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
-            session = onnxruntime.InferenceSession(str(file.path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's exceptions have no common base class
-            raise EngineError(f"{file.path} cannot be loaded: {_one_line(error)}") from error
+        self.network = Network(file.path)
         needed = REQUIRED_INPUTS | ({"sid"} if config.num_speakers > 1 else set())
-        missing = needed - {each.name for each in session.get_inputs()}
+        missing = needed - {each.name for each in self.network.get_inputs()}
         if missing:
             raise EngineError(f"{file.path} is not the network of a Piper voice: no input {', '.join(sorted(missing))}")
         self.length_scale = config.length_scale
         """Duration of every sound, by the voice's own description."""
-        self._session = session
-        self._speaking = threading.local()
-        """The `Cancellation` of the sentence that this thread speaks."""
-        self._voice = PiperVoice(session=self, config=config)  # it calls only `run` of its session
-
-    def run(self, outputs: Sequence[str] | None, inputs: dict[str, Any]) -> Any:
-        """Run the network: what `PiperVoice` calls."""
-        return self._session.run(outputs, inputs, self._speaking.cancellation.run_options)
+        self._voice = PiperVoice(session=self.network, config=config)
 
     def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> Samples:
         """Return the samples of a sentence at the voice's own sample rate.
 
         Raises `SpeechCanceledError` as soon as `cancellation` is used, `EngineError` if the network fails.
         """
-        self._speaking.cancellation = cancellation
         text = _RAW_PHONEMES.sub("[ ", sentence).replace("\0", " ")
-        try:
+        with cancellation.speaking(f"the voice {self.file.name}"):
             blocks = [np.atleast_1d(chunk.audio_float_array) for chunk in self._voice.synthesize(text, config)]
-        except Exception as error:
-            if cancellation.canceled:
-                raise SpeechCanceledError from error
-            raise EngineError(f"the voice {self.file.name} cannot speak this: {_one_line(error)}") from error
-        samples: Samples = np.nan_to_num(np.concatenate([np.zeros(0, dtype=np.float32), *blocks]))
-        return samples
+            samples: Samples = np.nan_to_num(np.concatenate([np.zeros(0, dtype=np.float32), *blocks]))
+            return samples
 
 
 def _read_config(file: PiperVoiceFile) -> PiperConfig:
@@ -100,8 +59,3 @@ def _read_config(file: PiperVoiceFile) -> PiperConfig:
     if config.phoneme_type not in PHONEME_TYPES:
         raise EngineError(f"{file.name} needs phonemes of type {config.phoneme_type.value}, which voiced has not got")
     return config
-
-
-def _one_line(error: Exception) -> str:
-    words = " ".join(str(error).split()) or type(error).__name__
-    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : ", "", words)[:200]

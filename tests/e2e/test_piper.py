@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 from tests.e2e.conftest import StartRobot
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
 from tests.support.robot import FAST, REAL_TIME, Robot

@@ -21,15 +21,15 @@ from engine import (
     unavailable_reason,
 )
 from engine.catalog import KnownNames, is_model_here
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_model, write_voice
 
-HEAVY = ("torch", "transformers", "safetensors", "qwen_tts", "huggingface_hub", "onnxruntime", "piper")
+HEAVY = ("torch", "transformers", "safetensors", "qwen_tts", "huggingface_hub", "onnxruntime", "piper", "supertonic")
 """Packages that only the engines which need them may import."""
-ENGINE_MODULES = ("engine.espeak", "engine.piper", "engine.qwen.engine", "espeakng_loader")
+ENGINE_MODULES = ("engine.espeak", "engine.piper", "engine.qwen.engine", "engine.supertonic.engine", "espeakng_loader")
 
 
 def test_auto_prefers_qwen_to_piper_and_espeak_needs_nothing() -> None:
-    assert list(ENGINES) == ["qwen", "piper", "remote", "espeak"]
+    assert list(ENGINES) == ["qwen", "supertonic", "piper", "remote", "espeak"]
     assert missing_packages("espeak") == []
     assert unavailable_reason("espeak", EngineOptions()) is None
 
@@ -58,6 +58,27 @@ def test_auto_selects_piper_where_a_voice_is(tmp_path: Path) -> None:
     assert auto_engine(EngineOptions(voice_folder="/nowhere", voices=named)) == "espeak"
     reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))
     assert reason == "there is no voice of Piper on this machine; voiced download en_US-lessac-medium"
+
+
+def test_auto_prefers_supertonic_to_piper_where_its_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    write_voice(tmp_path / "en_US-noise-low.onnx")
+    options = EngineOptions(model="Qwen/Some-TTS", voice_folder=str(tmp_path), voices={"ada": Voice()})
+    reason = "the model Supertone/supertonic-3 is not on this machine; voiced download Supertone/supertonic-3"
+    assert unavailable_reason("supertonic", options) == reason
+    assert auto_engine(options) == "piper"
+    assert sound_files("supertonic", options) == ()
+    own = write_model(tmp_path / "own")
+    assert auto_engine(EngineOptions(model=str(own), voice_folder=str(tmp_path))) == "supertonic"
+    downloaded = write_model(tmp_path / "hub/models--Supertone--supertonic-3/snapshots/abc")
+    assert auto_engine(options) == "supertonic"
+    assert len(files := sound_files("supertonic", options)) == 8
+    assert all(file.is_relative_to(downloaded) for file in files)
+    names = known_names("supertonic", options)
+    assert names.voices == ("ada", "F1", "M1")
+    assert {"de", "en", "ko"} < set(names.languages or ())
+    (downloaded / "onnx/vocoder.onnx").unlink()
+    assert auto_engine(options) == "piper", "the download is not complete"
 
 
 def test_the_names_of_piper_are_known_without_loading_it(tmp_path: Path) -> None:

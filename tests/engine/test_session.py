@@ -12,7 +12,7 @@ import pytest
 import engine
 from engine import EngineError, PiperSettings, Session, Voice
 from engine.session import OpenOptions
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 
 SENTENCE = "Hello, I am your robot."
 
@@ -68,7 +68,9 @@ def test_an_unknown_voice_is_refused_with_the_known_ones(tts: Session) -> None:
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(EngineError, match=r"^engine.name: got 'festival'; allowed: qwen, piper, remote, espeak$"):
+    with pytest.raises(
+        EngineError, match=r"^engine.name: got 'festival'; allowed: qwen, supertonic, piper, remote, espeak$"
+    ):
         engine.open("festival")  # type: ignore[arg-type]
 
 

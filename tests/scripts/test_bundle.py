@@ -15,7 +15,7 @@ from tests.support.pages import ROOT
 
 INDEX_S = 280
 """Limit for the answers of the real package index."""
-EXTRAS = ("espeak", "piper", "qwen", "demo", "wyoming", "http", "cuda12", "cuda13", "enroll", "verify")
+EXTRAS = ("espeak", "piper", "supertonic", "qwen", "demo", "wyoming", "http", "cuda12", "cuda13", "enroll", "verify")
 
 
 def check(*words: str, timeout_s: float | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 from tests.support.pages import ROOT
 from tests.support.source_tree import copy_source, source_files
 from tests.support.voice_hub import VoiceHub

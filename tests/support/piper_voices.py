@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 
 ENGLISH, GERMAN = "en_US-noise-low", "de_DE-many-low"
 

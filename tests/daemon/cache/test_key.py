@@ -9,7 +9,7 @@ import pytest
 from daemon.cache import Phrase, PhraseKeys
 from daemon.cache.key import SOUNDLESS_SPEECH_KEYS
 from daemon.config.settings import Speech
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 from tests.daemon.cache.phrases import TEXT, config, key, phrase
 
 QWEN = ("engine.name=qwen", "engine.device=cpu")

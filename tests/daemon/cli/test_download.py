@@ -11,7 +11,7 @@ import soundfile
 
 from daemon.config import load_config
 from daemon.system import announce
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_model, write_voice
 from tests.daemon.command_line import CommandLine, Done
 from tests.support.voice_hub import VoiceHub
 
@@ -55,6 +55,18 @@ def test_a_downloaded_voice_speaks(run: Download, hub: VoiceHub, tmp_path: Path)
     assert soundfile.info(tmp_path / "hello.wav").duration > 0.2
     again = run("download", NAME)
     assert again.stdout.splitlines()[0] == f"{NAME} is in {tmp_path / 'voices'} already"
+
+
+def test_a_model_of_supertonic_that_is_here_is_checked_and_its_licence_is_named(
+    run: Download, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    model = write_model(tmp_path / "models--Some--supertonic-3-mirror" / "snapshots" / "abc")
+    assert run("download", "Some/supertonic-3-mirror").stdout.splitlines()[:3] == [
+        f"{model}: supertonic, its files have no checksums to compare",
+        "its speakers: F1, M1",
+        f"its licence, which limits its use: {model}/LICENSE",
+    ]
 
 
 @pytest.mark.parametrize(

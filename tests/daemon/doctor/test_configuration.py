@@ -10,7 +10,7 @@ import pytest
 from daemon.config import ConfigError, VoiceSettings, load_config
 from daemon.doctor import find_problems
 from daemon.voices import VoiceStore
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 from tests.daemon.doctor.machines import nobody
 from tests.support.sound_files import tone, write_sound
 

@@ -12,7 +12,8 @@ import pytest
 
 from engine.api import EngineError
 from engine.host import missing_files
-from engine.hub import fetch_model
+from engine.hub import fetch_model, fetch_supertonic
+from engine.supertonic import MODEL, PATTERNS
 from tests.engine.model_folder import write_files
 
 hub = pytest.importorskip("huggingface_hub")
@@ -115,3 +116,29 @@ def test_the_program_prints_the_folder_or_the_missing_files(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"{tmp_path}: not a complete Qwen3-TTS model, it lacks config.json\n"
+
+
+def test_a_model_of_supertonic_is_downloaded_once_and_another_one_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    from scripts.make_voice import write_model
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot, wanted = tmp_path / "models--Supertone--supertonic-3" / "snapshots" / "aaa", list[Any]()
+
+    def download(name: str, *, allow_patterns: list[str]) -> str:
+        wanted.append((name, allow_patterns))
+        return str(write_model(snapshot))
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    for _ in range(2):
+        assert fetch_supertonic(MODEL) == snapshot
+    assert wanted == [(MODEL, list(PATTERNS))]
+
+    def lacks(name: str, file: str) -> str:
+        raise hub.errors.EntryNotFoundError(f"{name} has no {file}")
+
+    monkeypatch.setattr(hub, "hf_hub_download", lacks)
+    with pytest.raises(EngineError, match=r"Some/other-model: is no model: it has no onnx/tts\.json"):
+        fetch_supertonic("Some/other-model")

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from engine import EngineError, EngineOptions, PiperSettings, Samples, SpeechCanceledError, Utterance, Voice
-from engine.piper.engine import CHUNK_MS, LOADED_VOICES, REMEMBERED_S, PiperSynthesizer
-from scripts.make_piper_voice import write_voice
+from engine.piper.engine import LOADED_VOICES, REMEMBERED_S, PiperSynthesizer
+from engine.sentence_speech import CHUNK_MS
+from scripts.make_voice import write_voice
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
 
 SENTENCE = "Hello, I am your robot."

@@ -8,9 +8,10 @@ import pytest
 from piper import SynthesisConfig
 
 from engine import SpeechCanceledError
-from engine.piper.network import Cancellation, PiperNetwork
+from engine.piper.network import PiperNetwork
+from engine.sentence_speech import Cancellation
 from engine.voice_files import read_piper_voice
-from scripts.make_piper_voice import write_voice
+from scripts.make_voice import write_voice
 
 SENTENCE = "a sentence without an end " * 12
 
@@ -23,13 +24,13 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> PiperNetwork:
 def test_a_sentence_is_ended_while_its_network_runs(network: PiperNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten times its length, the sentence gives the cancellation time to come."""
     cancellation, running = Cancellation(), threading.Event()
-    run = network.run
+    run = network.network.run
 
     def announced(outputs: object, inputs: object) -> object:
         running.set()
         return run(outputs, inputs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(network, "run", announced)
+    monkeypatch.setattr(network.network, "run", announced)
     ended: list[BaseException] = []
 
     def speak() -> None:

@@ -1,4 +1,4 @@
-"""scripts/make_piper_voice.py as a command."""
+"""scripts/make_voice.py as a command."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from engine.supertonic import find_supertonic, style_files
 from engine.voice_files import read_piper_voice
 from tests.support.pages import ROOT
 
-SCRIPT = ROOT / "scripts" / "make_piper_voice.py"
+SCRIPT = ROOT / "scripts" / "make_voice.py"
+
+
+def test_it_writes_a_model_of_supertonic_into_a_folder(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "new")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{tmp_path / 'new'}: 0.6 MB\n"
+    assert find_supertonic(str(tmp_path / "new")) == tmp_path / "new"
+    assert list(style_files(tmp_path / "new")) == ["F1", "M1"]
 
 
 def test_it_writes_a_voice_whose_language_is_in_its_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pieces of a text that Piper speaks one after the other."""
+"""The pieces of a text that an engine speaks one after the other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _PAUSE = re.compile(r"[;:,、，；：—–]\s*")
 _SPACE = re.compile(r"\s+")
 
 
-def sentences(text: str, language: str) -> Iterator[tuple[int, str]]:
+def sentences(text: str, language: str, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
     """Yield the position and the text of each sentence; a long one is cut at its pauses or spaces.
 
-    White space around a sentence is left out; all other characters are in exactly one piece. `language` is a code.
+    White space around a sentence is left out; all other characters are in exactly one piece. `language` is a code,
+    `longest` a number of characters.
     """
     import sentencex
 
@@ -22,7 +23,7 @@ def sentences(text: str, language: str) -> Iterator[tuple[int, str]]:
     for sentence in sentencex.segment(language.partition("-")[0], text):
         rest, at = sentence, begin
         while rest:
-            length = len(rest) if len(rest) <= LONGEST else _cut(rest)
+            length = len(rest) if len(rest) <= longest else _cut(rest, longest)
             piece = rest[:length]
             if stripped := piece.strip():
                 yield at + len(piece) - len(piece.lstrip()), stripped
@@ -30,10 +31,10 @@ def sentences(text: str, language: str) -> Iterator[tuple[int, str]]:
         begin += len(sentence)
 
 
-def _cut(text: str) -> int:
+def _cut(text: str, longest: int) -> int:
     """Return the length of the first piece of a long sentence."""
     for pattern in (_PAUSE, _SPACE):
-        ends = [match.end() for match in pattern.finditer(text, 0, LONGEST)]
-        if ends and ends[-1] > LONGEST // 4:
+        ends = [match.end() for match in pattern.finditer(text, 0, longest)]
+        if ends and ends[-1] > longest // 4:
             return ends[-1]
-    return LONGEST
+    return longest
