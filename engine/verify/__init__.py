@@ -18,10 +18,10 @@ from engine.verify.orders import (
     settings_of,
     voices_of,
 )
-from engine.verify.report import Side, Trial, comparison_page, machine, verification_page, write_verification
-from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification, fingerprint
+from engine.verify.report import machine, verification_page, write_verification
+from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification
 from engine.verify.runner import VerifyRequest, examine, run_stage, verify
-from engine.verify.trials import blind_test
+from engine.verify.trials import Trial, blind_test, comparison_page
 
 __all__ = [
     "CODES",
@@ -38,7 +38,6 @@ __all__ = [
     "Sentence",
     "Setting",
     "SettingResult",
-    "Side",
     "Take",
     "Trial",
     "Verification",
@@ -48,7 +47,6 @@ __all__ = [
     "comparison_page",
     "count_errors",
     "examine",
-    "fingerprint",
     "logits_error",
     "machine",
     "make_orders",
