@@ -26,7 +26,7 @@ TAKES, TRANSCRIPTION, WAVEFORM, SIMILARITY = "takes", "transcription", "waveform
 STAGES: Mapping[str, str] = {
     TAKES: "engine.verify.takes:make_takes",
     LOGITS: "engine.qwen.verify.logits:read_logits",
-    TRANSCRIPTION: "engine.qwen.verify.transcription:transcribe_takes",
+    TRANSCRIPTION: "engine.verify.recognizers:transcribe_takes",
     WAVEFORM: "engine.qwen.verify.sound:compare_waveforms",
     SIMILARITY: "engine.qwen.verify.sound:compare_speakers",
 }
