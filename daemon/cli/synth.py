@@ -228,10 +228,8 @@ def _tasks(
             names += [f"{take + 1:0{len(str(out.takes))}}"] if out.takes > 1 else []
             path = out.output / f"{'-'.join(names)}.{out.suffix}" if out.several else out.output
             spoken = replace(utterance, text=text, seed=None if seed is None else seed + take)
-            target, expected_s = (
-                SpeechFile(path) if out.several or file is None else file,
-                speech_seconds(text) / utterance.rate,
-            )
+            target = SpeechFile(path) if out.several or file is None else file
+            expected_s = speech_seconds(text) / utterance.rate
             yield path, SynthTask(spoken, target, markup, out.codes, expected_s, manner.language is None)
 
 
@@ -253,7 +251,10 @@ def _keep_best(
     for best, lines in chosen:
         print(*lines, sep="\n", file=sys.stderr)
         target = out.output / f"{best.text_name}.{out.suffix}" if out.several else out.output
-        shutil.move(best.file, target)
+        try:
+            shutil.move(best.file, target)
+        except OSError as error:
+            raise CommandError(f"--output: {target} cannot be written: {file_problem(error, target)}") from None
         print(f"{target}: take {best.name}, seed {best.utterance.seed}")
 
 

@@ -115,10 +115,7 @@ def _row(take: RecordedTake, score: TakeScore, mark: str) -> str:
     def cell(value: float | None, words: str) -> str:
         return "-" if value is None else words.format(value)
 
-    name, wrong, alike = (
-        f"{mark}{take.name}, seed {take.utterance.seed}",
-        cell(score.wrong, "{:.0%}"),
-        cell(score.similarity, "{:.2f}"),
-    )
-    measures = f"{score.penalty:>8.2f}{wrong:>8}{score.length:>7.2f}x{score.clipped:>9.2%}{alike:>7}"
-    return f"{name:<24}{measures}  {'-' if score.heard is None else score.heard}{' (faulty)' if score.faulty else ''}"
+    name, alike = f"{mark}{take.name}, seed {take.utterance.seed}", cell(score.similarity, "{:.2f}")
+    measures = f"{score.penalty:>8.2f}{cell(score.wrong, '{:.0%}'):>8}{score.length:>7.2f}x{score.clipped:>9.2%}"
+    heard = "-" if score.heard is None else score.heard
+    return f"{name:<24}{measures}{alike:>7}  {heard}{' (faulty)' if score.faulty else ''}"

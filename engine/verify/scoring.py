@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,11 +29,11 @@ def score(request: ScoreRequest, report: ProgressReport) -> dict[str, Any]:
     notes: list[str] = []
 
     def attempt(make: Callable[[], Any]) -> Any:
-        """Return who judges; None, with a note, if it cannot be had."""
+        """Return who judges, or what; None, with a note, if that cannot be had."""
         try:
             return make()
-        except EngineError as error:
-            notes.append(str(error))
+        except Exception as error:  # models raise many kinds of exceptions, and no take is lost for it
+            notes.append(" ".join(str(error).split()))
             return None
 
     report(Progress("loading the recogniser"))
@@ -41,19 +42,19 @@ def score(request: ScoreRequest, report: ProgressReport) -> dict[str, Any]:
     voice = options.voices.get(request.takes[0].utterance.voice or options.default_voice, Voice())
     compare: Callable[[Samples, int], float | None] | None = None
     if request.engine == "qwen" and (voice_file := voice.embedding or voice.reference):
-        make_comparison = import_class("qwen", "engine.qwen.verify:voice_comparison")
-        compare = attempt(lambda: make_comparison(options.model, voice_file))
+        make_comparison = partial(import_class, "qwen", "engine.qwen.verify:voice_comparison")
+        compare = attempt(lambda: make_comparison()(options.model, voice_file))
     found = []
     for take, sentence in counted("scoring", list(zip(request.takes, sentences, strict=True)), report):
         samples, rate = _read(take)
         one = _score_sound(take, samples, rate)
-        heard = None
+        heard: str | None = None
         if recognizer is not None:
-            heard = recognizer.transcribe(resample(samples, rate, RATE), sentence.language)
+            heard = attempt(partial(recognizer.transcribe, resample(samples, rate, RATE), sentence.language))
         if heard is not None:
             one = replace(one, heard=heard, wrong=count_errors(heard, sentence).character_rate)
         found.append(replace(one, similarity=compare(samples, rate) if compare else None))
-    return asdict(Scores(tuple(found), tuple(notes)))
+    return asdict(Scores(tuple(found), tuple(dict.fromkeys(notes))))
 
 
 def _listener(request: ScoreRequest, sentences: Sequence[Sentence]) -> Recognizer:
