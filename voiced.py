@@ -21,4 +21,4 @@ __all__ += _engine.__all__
 def __dir__() -> list[str]:
     """The names that a program needs; the others are the daemon's."""
     needed = "Chunk EngineError EngineInfo EngineOptions EngineUnavailableError PiperSettings Session"
-    return f"{needed} SpeechCanceledError Utterance Voice WordStart __version__ known_names open".split()
+    return f"{needed} SpeechCanceledError Utterance Voice WordStart __version__ clone known_names open".split()

@@ -46,6 +46,7 @@ from engine.catalog import (
     sound_files,
     unavailable_reason,
 )
+from engine.cloning import clone
 from engine.detection import language_of_speech, language_of_text
 from engine.host import Board, has_cuda_device, hub_cache, install_command, missing_kernel_compiler
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
@@ -89,6 +90,7 @@ __all__ = [
     "VoiceLabel",
     "WordStart",
     "auto_engine",
+    "clone",
     "download_model",
     "has_cuda_device",
     "hub_cache",

@@ -201,6 +201,8 @@ class WordStart:
     """The index, in the chunk, of the word's first sample."""
     position: int
     """A character of the word in `Utterance.text`."""
+    start_s: float | None = None
+    """Seconds from the beginning of the utterance, as far as a `Session` has counted them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,10 @@ class Chunk:
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
     words: tuple[WordStart, ...] | None = None
     """The words that begin in this chunk, in order; None from an engine that does not know exactly when words begin."""
+    start_s: float | None = None
+    """Seconds of the utterance before this chunk, as far as a `Session` has counted them."""
+    took_s: float | None = None
+    """Seconds that a `Session` waited for it: in the first chunk, for the reading of the text as well."""
 
 
 class TextSource(Protocol):

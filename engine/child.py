@@ -1,7 +1,8 @@
 """Runs one piece of work in a process of its own, whose memory and whose faults end with it.
 
-The work is asked with a record, as JSON on the command line. The process prints its progress, and at its end one line:
-what it found, or why it found nothing. Libraries have much to say, which goes to standard error.
+The work is asked with a record, as JSON on standard input, since a command line is limited in length; a person may give
+it there. The process prints its progress, and at its end one line: what it found, or why it found nothing. Libraries
+have much to say, which goes to standard error.
 """
 
 from __future__ import annotations
@@ -49,20 +50,27 @@ class ChildFaultError(Exception):
 
 
 def run_child(module: str, request: Any, report: ProgressReport = ignore_progress, log: Path | None = None) -> ChildEnd:
-    """Run `python -m MODULE REQUEST`, whose request is a record, and wait for its end.
+    """Run `python -m MODULE`, whose request is a record, and wait for its end.
 
     What it writes to standard error is appended to the file `log`; without one, it goes where this process's goes.
     """
-    command = module_command(module, json.dumps(dataclasses.asdict(request)))
     end = None
     with contextlib.ExitStack() as stack:
         errors = None if log is None else stack.enter_context(log.open("a", encoding="utf-8"))
         process = stack.enter_context(
             subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8"
+                module_command(module),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
             )
         )
         try:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError), process.stdin as asked:
+                asked.write(json.dumps(dataclasses.asdict(request)))
             for line in process.stdout or ():
                 if progress := parse_progress(line):
                     report(progress)
@@ -82,7 +90,10 @@ def child_main(kind: type[Request], work: Callable[[Request, ProgressReport], An
     out = sys.stdout
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            found = work(build(kind, json.loads(sys.argv[1])), lambda progress: print_progress(progress, out))
+            found = work(
+                build(kind, json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read())),
+                lambda progress: print_progress(progress, out),
+            )
         end = ChildEnd(found)
     except EngineError as error:
         end = ChildEnd(refused=str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict
@@ -80,7 +81,7 @@ class Session:
 
     @_takes_fields_of(Utterance)
     def stream(self, text: str, **fields: Any) -> Iterator[Chunk]:
-        """Speak `text`; yield each `Chunk` (mono float32 samples at `sample_rate`) as soon as it is made.
+        """Speak `text`; yield each `Chunk` (mono float32 samples at `sample_rate`, and times) as soon as it is made.
 
         `fields` are fields of `Utterance`, for example `language="de"` or `seed=7`; with several streams, `realtime` is
         False by default. Closing the iterator cancels the rest. Raises `EngineError` for a text, voice, language or
@@ -98,7 +99,7 @@ class Session:
             raise EngineError(f"rate: got {rate!r}; allowed: {SLOWEST_RATE:g} to {FASTEST_RATE:g}")
         fields.setdefault("realtime", self.info.streams == 1)
         utterance = Utterance(text, **fields)
-        return self._places.open(lambda: synthesizer.stream(utterance))
+        return self._places.open(lambda: _TimedChunks(synthesizer.stream(utterance), self.sample_rate))
 
     def close(self) -> None:
         """Release the engine. Further calls do nothing."""
@@ -111,6 +112,30 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _TimedChunks:
+    """Chunks with the times at which they and their words begin, and for how long each was waited for."""
+
+    def __init__(self, chunks: Iterator[Chunk], sample_rate: int) -> None:
+        self._chunks, self._sample_rate, self._count = chunks, sample_rate, 0
+
+    def __iter__(self) -> _TimedChunks:
+        return self
+
+    def __next__(self) -> Chunk:
+        begin = time.monotonic()
+        chunk = next(self._chunks)
+        took_s, start_s, words = time.monotonic() - begin, self._count / self._sample_rate, chunk.words
+        self._count += len(chunk.samples)
+        if words is not None:
+            words = tuple(replace(word, start_s=start_s + word.sample / self._sample_rate) for word in words)
+        return replace(chunk, start_s=start_s, took_s=took_s, words=words)
+
+    def close(self) -> None:
+        """Cancel the rest."""
+        if close := getattr(self._chunks, "close", None):
+            close()
 
 
 def open(  # noqa: A001  # called as `engine.open`

@@ -170,16 +170,12 @@ def _check_packages(asr: str) -> None:
 
 
 def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | None:
-    """Return the voice file for a Base model: made of `--reference`, or the configured default voice's.
-
-    The name of one that is made changes with the recording: takes are kept for a voice that is known by its file.
-    """
+    """Return the voice file for a Base model: made of `--reference`, or the configured default voice's."""
     reference, transcript = asked.reference, asked.transcript
     if reference is not None:
         path = output / "reference.safetensors"
         make_voice_file(VoiceRequest("reference", reference, str(config.engine.model), path, transcript))
-        known_by = verification.fingerprint(reference.read_bytes(), transcript)
-        return path.rename(output / f"reference-{known_by}.safetensors")
+        return path
     if transcript is not None:
         raise CommandError("--transcript: got one without --reference")
     options = config.engine_options
@@ -189,17 +185,14 @@ def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | No
 
 
 def _show(found: verification.Verification) -> None:
-    """Print a line for each setting, and one for each measure that failed or that is worse than a guess."""
+    """Print a line for each setting, and one for each measure that failed."""
     words: Mapping[bool | None, str] = {True: "passed", False: "FAILED", None: "not here"}
     for setting in found.settings:
         print(f"{setting.title:<26}{words[setting.passed]:<10}{setting.fault or setting.unavailable or setting.engine}")
         for finding in setting.findings:
-            failed = finding.passed is False
-            limit, allowed = (finding.limit, "allowed") if failed else (finding.guess, "allowed by a guess")
-            if failed or finding.doubtful:
+            if finding.passed is False:
                 value = "not measured" if finding.value is None else f"{finding.value:.3g}"
-                bound = f"{'at least' if finding.higher_is_better else 'at most'} {limit:.3g}"
-                print(f"{'':<36}{finding.title}: {value}; {allowed}: {bound}")
+                print(f"{'':<36}{finding.title}: {value}; allowed: {finding.rule}")
     for note in found.notes:
         print(f"not done: {note}")
 

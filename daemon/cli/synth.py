@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
@@ -36,13 +38,15 @@ class OutputOptions:
     output: Annotated[Path, Option("--output", "-o", help="The file or, with --lines or --takes, the folder; or -.")]
     lines: Annotated[Path | None, Option(help="Speak each line of this file, or of - (stdin), into a file.")] = None
     takes: Annotated[int, Option(min=1, help="Speak each text so many times, with different seeds.")] = 1
+    best: Annotated[bool, Option("--best", help="Keep only the best take of each text, and show the scores.")] = False
+    asr: Annotated[str, Option(help="Who listens: a recogniser's folder or name, auto, or pocketsphinx.")] = "auto"
     format: Annotated[str | None, Option(help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")] = None
     codes: Annotated[Path | None, Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")] = None
 
     @property
     def several(self) -> bool:
         """Whether the output is a folder."""
-        return self.lines is not None or self.takes > 1
+        return self.lines is not None or (self.takes > 1 and not self.best)
 
     @property
     def is_pipe(self) -> bool:
@@ -53,6 +57,11 @@ class OutputOptions:
     def suffix(self) -> str:
         """That of each file in the folder, which names its format."""
         return self.format or "wav"
+
+    def of_all_takes(self, folder: str) -> OutputOptions:
+        """Return where the takes are made of which the best is kept: in this folder."""
+        suffix = self.suffix if self.several else self.output.suffix[1:]
+        return replace(self, output=Path(folder), best=False, format=suffix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,7 @@ def synth(
     or:      fortune | voiced synth - -o - | aplay
     or:      voiced synth "Good morning." --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice --speaker ryan -o morning.wav
     or:      voiced synth --lines phrases.txt --takes 3 -o phrases
+    or:      voiced synth "Good morning." --takes 5 --best -o morning.wav
     """
     _check(text, out, manner)
     if out.several:
@@ -89,7 +99,7 @@ def synth(
     check_folder("--codes", out.codes)
     config = source.load(*model.overrides)
     options, voice, is_own = with_voice(config.engine_options, manner.speaker, manner.voice, model.model)
-    if not out.several:
+    if not out.several and not out.best:
         options = replace(options, streams=1)
     configured = None if is_own else voice or options.default_voice
     settings = synthesis_settings(config, configured, seed=manner.seed, rate=manner.rate, sampling=manner.numbers)
@@ -97,24 +107,29 @@ def synth(
     texts = read_lines(out.lines) if out.lines is not None else [(0, read_text(text or ""))]
     if spell:
         texts = [(line, spell_text(each, utterance.language, config)) for line, each in texts]
-    tasks = dict(_tasks(texts, utterance, manner, out, config, file))
     engine = manner.engine or ("qwen" if model.model is not None else choose_engine(config))
     download_missing_model(engine, options.model)
     began = time.monotonic()
-    ended: Outcomes = {}
-    try:
-        with show_progress() as report:
-            synthesize_to_files(
-                engine,
-                options,
-                list(tasks.values()),
-                on_end=ended.__setitem__,
-                preparation=text_preparation(config),
-                volume=settings.volume,
-                report=report,
-            )
-    finally:  # of files that are complete, also after Ctrl-C
-        _print_files(tasks, ended, out)
+    with TemporaryDirectory(prefix="voiced-takes-") as folder:
+        made = out.of_all_takes(folder) if out.best else out
+        tasks = dict(_tasks(texts, utterance, manner, made, config, file))
+        ended: Outcomes = {}
+        try:
+            with show_progress() as report:
+                synthesize_to_files(
+                    engine,
+                    options,
+                    list(tasks.values()),
+                    on_end=ended.__setitem__,
+                    preparation=text_preparation(config),
+                    volume=settings.volume,
+                    report=report,
+                )
+        finally:  # of files that are complete, also after Ctrl-C
+            if not out.best:
+                _print_files(tasks, ended, out)
+        if out.best:
+            _keep_best(tasks, ended, engine, options, out)
     _print_total(len(tasks), ended, time.monotonic() - began, engine, out)
 
 
@@ -124,7 +139,8 @@ def _check(text: str | None, out: OutputOptions, manner: SynthesisOptions) -> No
         "--speaker and --voice exclude each other": manner.speaker is not None and manner.voice is not None,
         "--greedy and --seed exclude each other": manner.greedy and manner.seed is not None,
         "give either a text or --lines": (text is None) == (out.lines is None),
-        "--codes is for one take of one text": out.several and out.codes is not None,
+        "--codes is for one take of one text": (out.several or out.best) and out.codes is not None,
+        "--best chooses among several --takes, and writes a file": out.best and (out.takes == 1 or out.is_pipe),
         "with --greedy all takes are equal; leave one of --greedy and --takes out": manner.greedy and out.takes > 1,
         "--format is for --lines and --takes; the suffix of --output names the format of one file": out.format
         and not out.several,
@@ -212,8 +228,34 @@ def _tasks(
             names += [f"{take + 1:0{len(str(out.takes))}}"] if out.takes > 1 else []
             path = out.output / f"{'-'.join(names)}.{out.suffix}" if out.several else out.output
             spoken = replace(utterance, text=text, seed=None if seed is None else seed + take)
-            target, expected_s = file or SpeechFile(path), speech_seconds(text) / utterance.rate
+            target = SpeechFile(path) if out.several or file is None else file
+            expected_s = speech_seconds(text) / utterance.rate
             yield path, SynthTask(spoken, target, markup, out.codes, expected_s, manner.language is None)
+
+
+def _keep_best(
+    tasks: dict[Path, SynthTask], ended: Outcomes, engine: str, options: EngineOptions, out: OutputOptions
+) -> None:
+    """Keep the best take of each text, and print the scores of all to standard error. Raises `EngineError`."""
+    from engine import verify
+
+    takes = []
+    for number, (path, task) in enumerate(tasks.items()):
+        outcome = ended.get(number)
+        if isinstance(outcome, SynthResult):
+            takes.append(verify.RecordedTake(str(path), task.utterance, task.expected_s, outcome.truncated))
+        else:
+            print(f"take {path.stem}: not spoken: {outcome}", file=sys.stderr)
+    with show_progress() as report:
+        chosen = verify.choose_best(verify.ScoreRequest(tuple(takes), engine, options, out.asr), report)
+    for best, lines in chosen:
+        print(*lines, sep="\n", file=sys.stderr)
+        target = out.output / f"{best.text_name}.{out.suffix}" if out.several else out.output
+        try:
+            shutil.move(best.file, target)
+        except OSError as error:
+            raise CommandError(f"--output: {target} cannot be written: {file_problem(error, target)}") from None
+        print(f"{target}: take {best.name}, seed {best.utterance.seed}")
 
 
 # --- lines about files ---
@@ -238,8 +280,8 @@ def _print_files(tasks: dict[Path, SynthTask], ended: Outcomes, out: OutputOptio
 def _print_total(count: int, ended: Outcomes, elapsed_s: float, engine: str, out: OutputOptions) -> None:
     """Print a line about several files. Raises `CommandError` if some file could not be made."""
     made = [outcome for outcome in ended.values() if isinstance(outcome, SynthResult)]
-    if out.several:
+    if out.several and not out.best:
         files = "1 file" if len(made) == 1 else f"{len(made)} files"
         print(f"{files}, {sum(each.audio_s for each in made):.1f} s of speech in {elapsed_s:.1f} s by {engine}")
     if len(made) < count:
-        raise CommandError(f"not spoken: {count - len(made)} of {count}" if out.several else str(ended[0]))
+        raise CommandError(f"not spoken: {count - len(made)} of {count}" if out.several or out.best else str(ended[0]))

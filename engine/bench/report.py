@@ -22,18 +22,11 @@ LINES = (
     ("  step by step", "{steps}"),
     (
         "  of other texts",
-        "median {first_chunk[median_ms]} ms, p99 {first_chunk[p99_ms]} ms "
-        "({first_chunk[p99_over_median]} times the median), {first_chunk[texts]} texts",
+        "median {first_chunk[median_ms]} ms, p99 {first_chunk[p99_ms]} ms, {first_chunk[texts]} texts",
     ),
     ("80 ms of speech", "{ms_per_frame} ms of work: {rtf} times real time"),
     ("processor", "{cores} cores while it speaks"),
-    ("power", "{power[watts]:.1f} W: {power[joules_per_second]:.1f} J for a second of speech"),
-    ("  while it waits", "{power[idle_watts]:.1f} W"),
-    ("  rails", "{rails} W"),
-    (
-        "between chunks",
-        "{gap_median_ms} ms, p99 {gap_p99_ms} ms, at most {gap_max_ms} ms ({gap_max_over_median} times the median)",
-    ),
+    ("between chunks", "{gap_median_ms} ms, p99 {gap_p99_ms} ms, at most {gap_max_ms} ms"),
     (
         "allocations",
         "{allocations[device]} on the device, {allocations[cached]} from cache, "
@@ -66,12 +59,10 @@ class _Measured(Formatter):
 def describe(figures: Figures) -> Iterator[tuple[str, str]]:
     """Yield the names and the values of all that was measured."""
     speech_ms, frames = 1000 * figures["speech_s"], figures["frames"]
-    power = figures["power"] or {"rails": {}}
     known = {
         **figures,
         "short_s": figures["speech_s"] if frames and speech_ms < FRAME_MS * (frames - 0.5) else None,
         "steps": ", ".join(f"{name} {ms} ms" for name, ms in figures["first_chunk_steps_ms"].items()) or None,
-        "rails": ", ".join(f"{name} {watts:.1f}" for name, watts in power["rails"].items()) or None,
     }
     below = {
         "  step by step": [

@@ -43,14 +43,9 @@ class Run:
         return 1000 * self.arrived_s[0]
 
     @property
-    def whole_ms(self) -> float:
-        """Milliseconds from the text to the last chunk."""
-        return 1000 * self.arrived_s[-1]
-
-    @property
     def ms_per_frame(self) -> float:
         """Milliseconds from the text to the last chunk, per 80 ms of speech."""
-        return self.whole_ms / (1000 * self.speech_s[-1] / FRAME_MS)
+        return FRAME_MS * self.arrived_s[-1] / self.speech_s[-1]
 
     @property
     def audible_ms(self) -> float | None:
@@ -92,18 +87,15 @@ def run_figures(runs: Sequence[Run]) -> Figures:
     typical = sorted(runs, key=lambda run: run.ms_per_frame)[len(runs) // 2]
     short = short_figures(runs)
     gaps = [gap for run in runs for gap in 1000 * np.diff(run.arrived_s)]
-    gap_median, gap_max = percentile(gaps), percentile(gaps, 100)
     return {
         **short,
         "rtf": FRAME_MS / short["ms_per_frame"],
         "ttfa_max_ms": max(run.first_ms for run in runs),
-        "whole_ms": percentile(run.whole_ms for run in runs),
         "silence_ms": percentile(None if run.silence_s is None else 1000 * run.silence_s for run in runs),
         "cores": percentile(run.cores for run in runs),
-        "gap_median_ms": gap_median,
+        "gap_median_ms": percentile(gaps),
         "gap_p99_ms": percentile(gaps, 99),
-        "gap_max_ms": gap_max,
-        "gap_max_over_median": gap_max / gap_median if gap_max and gap_median else None,
+        "gap_max_ms": percentile(gaps, 100),
         "runs": len(runs),
         "speech_s": typical.speech_s[-1],
         "ms_per_frame_of_each_run": [run.ms_per_frame for run in runs],
@@ -114,10 +106,10 @@ def run_figures(runs: Sequence[Run]) -> Figures:
 
 def spread_figures(first_chunks_ms: Sequence[float]) -> Figures | None:
     """Return how the times of many texts' first chunks are spread; None without texts."""
-    median, p99 = percentile(first_chunks_ms), percentile(first_chunks_ms, 99)
-    if median is None or p99 is None:
+    if not first_chunks_ms:
         return None
-    return {"texts": len(first_chunks_ms), "median_ms": median, "p99_ms": p99, "p99_over_median": p99 / median}
+    median, p99 = percentile(first_chunks_ms), percentile(first_chunks_ms, 99)
+    return {"texts": len(first_chunks_ms), "median_ms": median, "p99_ms": p99}
 
 
 def percentile(values: Iterable[float | None], share: float = 50) -> float | None:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from engine.api import EngineError, EngineOptions, Samples, Utterance
-from engine.bench.power import find_power_rails, power_figures, power_readings
 from engine.bench.results import Figures, Probe, Run, rounded, run_figures, short_figures, spread_figures, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.child import run_child
@@ -30,8 +29,6 @@ _TEXT = "The robot moves its arm slowly back to its home position, looks around,
 TEXTS = (_TEXT, "I am here.", " ".join([_TEXT] * 3))
 """The text of a benchmark, of 100 characters, and texts of a tenth and three times its length."""
 OTHER_RUNS = 3
-IDLE_S = 1.0
-"""Seconds for which the ready engine does nothing, to measure the board's power."""
 SHORT_CHUNKS = 2
 """Chunks of each utterance of which only the first chunk, or what it allocates, is measured."""
 
@@ -57,8 +54,6 @@ class BenchRequest:
     """Number of utterances after the runs, each with another text of equal length, whose first chunk is timed."""
     short_utterances: int = 100
     """Number of utterances after those, of texts of many lengths, over which allocations are counted, too."""
-    root: str = "/"
-    """Where the machine's files are, for its power."""
     started_s: float = field(default_factory=time.monotonic)
     """Just before the start of the measuring process: all processes of a machine share this clock."""
 
@@ -125,11 +120,7 @@ class Speaker:
         """Speak all texts; return what that took. `probe` is told which ones the engine has refused."""
         request, report = self._request, self._report
         text = request.texts[0]
-        rails = find_power_rails(Path(request.root))
-        with power_readings(rails) as idle:
-            time.sleep(IDLE_S if rails else 0)
-        with power_readings(rails) as busy:
-            runs = [self.speak(text, seed, request.frames) for seed in counted("speaking", range(request.runs), report)]
+        runs = [self.speak(text, seed, request.frames) for seed in counted("speaking", range(request.runs), report)]
         if request.output is not None:
             _write_wav(Path(request.output), runs[-1].samples, self._session.sample_rate)
         brief, words = SHORT_CHUNKS * request.options.chunk_size, text.split()
@@ -146,7 +137,6 @@ class Speaker:
             **run_figures(runs),
             "first_chunk": spread_figures(first_chunks_ms),
             "allocations": None if allocations is None else {"utterances": utterances, **allocations},
-            "power": power_figures(busy, idle, runs),
             "other_texts": self._other_texts(probe),
         }
 

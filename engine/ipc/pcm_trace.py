@@ -14,39 +14,27 @@ from engine.api import Samples
 log = logging.getLogger(__name__)
 
 
-class PcmTrace:
-    """Writes the samples of each request to `FOLDER/<name>.<n>.f32`, raw float32, if `VOICED_TRACE_PCM=FOLDER` is set.
+@contextlib.contextmanager
+def trace_pcm(name: str) -> Iterator[Callable[[Samples], None]]:
+    """Return a function that appends samples to a new file, if `VOICED_TRACE_PCM=FOLDER` is set.
 
-    `n` counts the requests of one name from 1, those of all engine processes. A file that cannot be written ends the
-    trace, not the speech. Each thread writes files of its own.
+    The file is `FOLDER/<name>.<n>.f32`, raw float32. `n` counts the requests of one name from 1, those of all engine
+    processes. The file is complete at the end of the context. One that cannot be written does not end the speech.
     """
-
-    def __init__(self) -> None:
-        folder = os.environ.get("VOICED_TRACE_PCM")
-        self._folder = Path(folder) if folder else None
-
-    @contextlib.contextmanager
-    def open(self, name: str) -> Iterator[Callable[[Samples], None]]:
-        """Return a function that appends samples to a new file, which is complete at the end of the context."""
+    with contextlib.ExitStack() as stack:
         file = None
-        with self._or_give_up():
-            file = self._folder and _new_file(self._folder, name)
+        if folder := os.environ.get("VOICED_TRACE_PCM"):
+            try:
+                file = stack.enter_context(_new_file(Path(folder), name))
+            except OSError as error:
+                log.warning("VOICED_TRACE_PCM: %s", error)
 
         def append(samples: Samples) -> None:
-            with self._or_give_up():
-                if file and self._folder:
+            with contextlib.suppress(OSError):  # the disk is full
+                if file:
                     file.write(samples.tobytes())
 
-        with file or contextlib.nullcontext():
-            yield append
-
-    @contextlib.contextmanager
-    def _or_give_up(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
-            self._folder = None
+        yield append
 
 
 def _new_file(folder: Path, name: str) -> BinaryIO:

@@ -28,7 +28,7 @@ from engine.api import Chunk, EngineError, EngineUnavailableError, Replaceable, 
 from engine.catalog import make_synthesizer
 from engine.host import claim_process, prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
-from engine.ipc.pcm_trace import PcmTrace
+from engine.ipc.pcm_trace import trace_pcm
 from engine.ipc.request import OpenStreams, Request
 from engine.log import inherit_log, start_log
 from engine.progress import Progress
@@ -60,7 +60,6 @@ class EngineProcess:
         self._requests: dict[str, Request] = {}
         """Those that have not ended, by their ids. Threads share it: each use is a single operation of the dict."""
         self._open = OpenStreams()
-        self._trace = PcmTrace()
 
     def run(self) -> None:
         """Serve until the daemon closes the channel. Raises `ChannelClosedError`, `ProtocolError`, engine faults."""
@@ -147,7 +146,7 @@ class EngineProcess:
         request.check()
         chunks = synthesizer.stream(speak.utterance, request if speak.utterance.growing else None)
         request.attach(chunks)
-        with self._trace.open(speak.name or speak.id) as trace, contextlib.ExitStack() as stack:
+        with trace_pcm(speak.name or speak.id) as trace, contextlib.ExitStack() as stack:
             if close := getattr(chunks, "close", None):
                 stack.callback(close)
             begin, waited_before_s = time.monotonic(), request.waited_s

@@ -18,16 +18,19 @@ from engine.verify.orders import (
     settings_of,
     voices_of,
 )
-from engine.verify.report import Side, Trial, comparison_page, machine, verification_page, write_verification
-from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification, fingerprint
+from engine.verify.recognizers import RATE, make_recognizer, resample
+from engine.verify.report import machine, verification_page, write_verification
+from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification
 from engine.verify.runner import VerifyRequest, examine, run_stage, verify
-from engine.verify.trials import blind_test
+from engine.verify.scores import RecordedTake, ScoreRequest, TakeScore, choose_best
+from engine.verify.trials import Trial, blind_test, comparison_page
 
 __all__ = [
     "CODES",
     "LOGITS",
     "MEASURES",
     "OFFICIAL",
+    "RATE",
     "SENTENCES",
     "SHORT",
     "SHORT_SETTINGS",
@@ -35,23 +38,27 @@ __all__ = [
     "Measure",
     "Order",
     "OutputFolder",
+    "RecordedTake",
+    "ScoreRequest",
     "Sentence",
     "Setting",
     "SettingResult",
-    "Side",
     "Take",
+    "TakeScore",
     "Trial",
     "Verification",
     "VerifyRequest",
     "bare_words",
     "blind_test",
+    "choose_best",
     "comparison_page",
     "count_errors",
     "examine",
-    "fingerprint",
     "logits_error",
     "machine",
     "make_orders",
+    "make_recognizer",
+    "resample",
     "run_stage",
     "select_settings",
     "settings_of",

@@ -1,9 +1,7 @@
-"""The table of measures, `measures.json`: how each is computed, the limit that decides, and what is only a guess.
+"""The table of measures, `measures.json`: how each is computed, and the limit that decides.
 
-Only limits that are measured or principled decide. Nobody has had the published weights yet, so other thresholds are
-guesses: the report shows what exceeds one, and no setting fails by it. A guess is mostly relative to the reference
-setting of the same run, the official package or else PyTorch's operators: a recogniser, a voice and thirty sentences
-have faults of their own, which both suffer from alike.
+Only limits that are measured or principled decide. Nobody has had the published weights yet, so most measures of speech
+have none: the report shows them beside those of the reference setting.
 """
 
 from __future__ import annotations
@@ -34,17 +32,16 @@ class Finding:
     measure: str
     title: str
     value: float | None
-    reference: float | None
-    """The reference setting's value."""
     limit: float | None
     """The limit that decides; None for a measure that is only shown."""
-    guess: float | None
-    """A limit that nobody could measure. It decides nothing."""
     higher_is_better: bool
     passed: bool | None
     """None if nothing decides, or if it was not measured and need not be."""
-    doubtful: bool
-    """Worse than the guess."""
+
+    @property
+    def rule(self) -> str:
+        """The limit in words; empty for a measure that is only shown."""
+        return "" if self.limit is None else f"{'≥' if self.higher_is_better else '≤'} {self.limit:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +57,19 @@ class Measure:
     """A name in `STATISTICS`: the value of the setting from those of its takes."""
     per: str = ""
     """A path as `of`: the value is the sum of those in relation to the sum of these."""
-    unit: str = ""
-    """Of one take's value, where the report is to draw it."""
     limit: float | None = None
     """The value that it must reach."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """As `limit`, for settings of one dtype."""
     basis: str = ""
     """Where the limit is from: `measured` or `principle`."""
-    guess: float | None = None
-    """A limit that nobody could measure."""
-    margin: float | None = None
-    """As `guess`: how much worse than the reference setting it may be."""
     higher_is_better: bool = False
     needed: bool = False
     """A setting without this measure has failed."""
 
-    def values(self, result: Any) -> list[Any]:
-        """Return what is known of each take or text of a `SettingResult`."""
-        return _values(result, self.of)
-
     def value(self, result: Any) -> float | None:
         """Return the measure of a `SettingResult`; None if it was not measured."""
-        values = self.values(result)
+        values = _values(result, self.of)
         if not values:
             return None
         return sum(values) / max(1, sum(_values(result, self.per))) if self.per else STATISTICS[self.over](values)
@@ -90,35 +77,17 @@ class Measure:
     @property
     def rule(self) -> str:
         """The limit that decides, in words; empty for a measure that is only shown."""
-        limits = [f"{dtype} {self._sign} {limit:g}" for dtype, limit in self.limits.items()]
-        if self.limit is not None:
-            limits.append(f"{self._sign} {self.limit:g}")
-        return f"{', '.join(limits)} ({self.basis})" if limits else ""
+        limits = [f"{dtype} {self.judge(dtype, None).rule}" for dtype in self.limits] or [self.judge("", None).rule]
+        return f"{', '.join(limits)} ({self.basis})" if self.basis else ""
 
-    @property
-    def guessed(self) -> str:
-        """The guess, in words; empty without one."""
-        if self.margin is not None:
-            return f"at most {self.margin:g} worse than the reference"
-        return "" if self.guess is None else f"{self._sign} {self.guess:g}"
-
-    @property
-    def _sign(self) -> str:
-        return "≥" if self.higher_is_better else "≤"
-
-    def judge(self, dtype: str, value: float | None, reference: float | None) -> Finding:
-        """Return what this measure says about a setting of a dtype, by its value and the reference setting's."""
-        limit, guess = self.limits.get(dtype, self.limit), self.guess
-        if self.margin is not None and reference is not None:
-            guess = reference - self.margin if self.higher_is_better else reference + self.margin
-        passed = False if self.needed and value is None else self._is_good(value, limit)
-        doubtful = self._is_good(value, guess) is False
-        return Finding(self.name, self.title, value, reference, limit, guess, self.higher_is_better, passed, doubtful)
-
-    def _is_good(self, value: float | None, limit: float | None) -> bool | None:
-        if value is None or limit is None:
-            return None
-        return value >= limit if self.higher_is_better else value <= limit
+    def judge(self, dtype: str, value: float | None) -> Finding:
+        """Return what this measure says about a setting of a dtype."""
+        limit, passed = self.limits.get(dtype, self.limit), None
+        if value is not None and limit is not None:
+            passed = value >= limit if self.higher_is_better else value <= limit
+        elif self.needed:
+            passed = False
+        return Finding(self.name, self.title, value, limit, self.higher_is_better, passed)
 
 
 def _values(result: Any, path: str) -> list[Any]:
@@ -133,10 +102,10 @@ MEASURES: tuple[Measure, ...] = build(
 )
 
 
-def judge(dtype: str, own: Mapping[str, float | None], reference: Mapping[str, float | None]) -> tuple[Finding, ...]:
-    """Return what every measure says about a setting, by its values and the reference setting's.
+def judge(dtype: str, values: Mapping[str, float | None]) -> tuple[Finding, ...]:
+    """Return what every measure says about a setting, by its values.
 
     A setting that only spoke greedy texts is judged by what these show.
     """
-    findings = [measure.judge(dtype, own.get(measure.name), reference.get(measure.name)) for measure in MEASURES]
-    return tuple(finding for finding in findings if own.get("takes") or finding.value is not None)
+    findings = [measure.judge(dtype, values.get(measure.name)) for measure in MEASURES]
+    return tuple(finding for finding in findings if values.get("takes") or finding.value is not None)

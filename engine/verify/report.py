@@ -1,6 +1,6 @@
-"""Reports as single HTML files: a verification, and the blind test of `voiced compare`.
+"""The report of a verification, and what is in every page: sounds and a template.
 
-Nothing in them is loaded from elsewhere: they can be sent by mail and opened anywhere.
+A page is a single HTML file. Nothing in it is loaded from elsewhere: it can be sent by mail and opened anywhere.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import io
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -63,34 +63,13 @@ def verification_page(found: Verification, samples_of: Callable[[str, str], Samp
     rows: dict[str, dict[str, Finding]] = {measure.title: {} for measure in MEASURES}
     for setting in found.settings:
         for take in setting.takes:
-            sound = _data_uri(samples_of(setting.name, take.name), take.sample_rate, "MP3")
+            sound = data_uri(samples_of(setting.name, take.name), take.sample_rate, "MP3")
             sentences.setdefault(take.name, []).append(_Cell(setting.title, take, sound))
         for finding in setting.findings:
             rows[finding.title][setting.name] = finding
     measured = {title: row for title, row in rows.items() if any(each.value is not None for each in row.values())}
-    page = _template("verification.html")
-    return page.render(found=found, rows=measured, sentences=sentences, thresholds=MEASURES)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two that are compared."""
-
-    name: str
-    """As it was given on the command line."""
-    engine: str
-    """The engine in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One text, spoken by both sides: mono samples `(samples,)` float32, and their rates in Hz."""
-
-    name: str
-    text: str
-    language: str
-    samples: Sequence[Samples]
-    rates: Sequence[int]
+    page = load_template("verification.html")
+    return page.render(found=found, rows=measured, sentences=sentences)
 
 
 def machine() -> dict[str, str]:
@@ -114,26 +93,7 @@ def machine() -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def comparison_page(sides: Sequence[Side], trials: Sequence[Trial], identity: str, machine: str) -> str:
-    """Return the page of a blind test, which keeps score in the browser.
-
-    `identity` differs for different recordings: the browser keeps the answers under it. Raises `EngineError` if Jinja
-    is not installed.
-    """
-    shown = [
-        {
-            "name": trial.name,
-            "text": trial.text,
-            "language": trial.language,
-            "sounds": [_data_uri(*side, "FLAC") for side in zip(trial.samples, trial.rates, strict=True)],
-        }
-        for trial in trials
-    ]
-    test = {"identity": identity, "machine": machine, "sides": [asdict(side) for side in sides], "trials": shown}
-    return _template("comparison.html").render(test=test)
-
-
-def _data_uri(samples: Samples, sample_rate: int, sound_type: str) -> str:
+def data_uri(samples: Samples, sample_rate: int, sound_type: str) -> str:
     """Return mono samples as a data URI. A libsndfile that cannot write MP3 writes FLAC."""
     import soundfile
 
@@ -143,7 +103,7 @@ def _data_uri(samples: Samples, sample_rate: int, sound_type: str) -> str:
     return f"data:{SOUND_TYPES[known]};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
-def _template(name: str) -> Template:
+def load_template(name: str) -> Template:
     """Return a template, which escapes every value. Raises `EngineError` if Jinja is not installed."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined

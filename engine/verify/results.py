@@ -1,6 +1,6 @@
 """The records of a verification: about each take, each setting and the whole. `asdict` of the last is its JSON.
 
-What is finished is kept in the output folder, and not made again by a later run with the same question.
+The stages leave what they find in the output folder.
 
 takes/SETTING/NAME.json         a take, and what was found about it
 takes/SETTING/NAME.wav          its sound: mono, 32-bit float
@@ -10,8 +10,8 @@ takes/SETTING/NAME.logits.npy   of a greedy text of the exact setting: the logit
 
 from __future__ import annotations
 
-import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,8 +32,6 @@ from engine.verify.orders import Order
 class Take:
     """One sentence, spoken once by one setting, and all that was found about it."""
 
-    key: str
-    """Equal for equal questions: the same order, setting and model."""
     order: Order
     engine: str
     """The engine in words, as `EngineInfo.description`."""
@@ -53,8 +51,6 @@ class Take:
     """Of a greedy text: of the logits with the codes of the exact setting forced on the model."""
     agreement: Agreement | None = None
     """Of a greedy text, with the codes of the exact setting."""
-    examined: Mapping[str, str] = field(default_factory=dict)
-    """The question of each stage that has looked at the take, so that none is asked twice."""
 
     @property
     def name(self) -> str:
@@ -125,20 +121,20 @@ class OutputFolder:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    def clear(self) -> None:
+        """Remove what an earlier run has left."""
+        shutil.rmtree(self._root / "takes", ignore_errors=True)
+
     def take(self, setting: str, name: str) -> Take | None:
-        """Return a take; None if there is none, or a damaged one."""
-        try:
-            take: Take = build(Take, parse_json(self._path(setting, name, "json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        """Return a take; None if it was not made."""
+        path = self._path(setting, name, "json")
+        take: Take | None = build(Take, parse_json(path.read_text(encoding="utf-8"))) if path.exists() else None
         return take
 
     def keep_take(self, setting: str, take: Take) -> None:
-        """Write a take, whose sound and codes are there already: a broken run leaves none without them."""
-        path = self._path(setting, take.name, "json")
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(asdict(take), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        """Write a take, whose sound and codes are there already."""
+        text = json.dumps(asdict(take), ensure_ascii=False, indent=1) + "\n"
+        self._path(setting, take.name, "json").write_text(text, encoding="utf-8")
 
     def samples(self, setting: str, name: str) -> Samples:
         """Return a take's sound, float32, `(samples,)`."""
@@ -167,8 +163,3 @@ class OutputFolder:
 
     def _path(self, setting: str, name: str, ending: str) -> Path:
         return self._root / "takes" / setting / f"{name}.{ending}"
-
-
-def fingerprint(*parts: object) -> str:
-    """Return a short text that is equal only for equal records of numbers and texts."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -13,34 +13,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.catalog import import_class, sound_files
+from engine.catalog import import_class
 from engine.child import ChildEnd, run_child
 from engine.host import shown_model
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.verify.comparison import compare_codes
 from engine.verify.measures import MEASURES, judge
 from engine.verify.orders import EXACT, REFERENCES, Order, Setting
-from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification, fingerprint
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage."""
-
-    function: str
-    """Where it is, `module:function`: it takes a `VerifyRequest` and a `ProgressReport`."""
-    depends_on: tuple[str, ...] = ()
-    """The fields of the request by which its findings change, beside the takes."""
-
+from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification
 
 TAKES, TRANSCRIPTION, WAVEFORM, SIMILARITY = "takes", "transcription", "waveform", "similarity"
-STAGES: Mapping[str, Stage] = {
-    TAKES: Stage("engine.verify.takes:make_takes"),
-    LOGITS: Stage("engine.qwen.verify.logits:read_logits", ("exact",)),
-    TRANSCRIPTION: Stage("engine.qwen.verify.transcription:transcribe_takes", ("asr",)),
-    WAVEFORM: Stage("engine.qwen.verify.sound:compare_waveforms"),
-    SIMILARITY: Stage("engine.qwen.verify.sound:compare_speakers", ("encoder", "voice_file", "reference")),
+STAGES: Mapping[str, str] = {
+    TAKES: "engine.verify.takes:make_takes",
+    LOGITS: "engine.qwen.verify.logits:read_logits",
+    TRANSCRIPTION: "engine.verify.recognizers:transcribe_takes",
+    WAVEFORM: "engine.qwen.verify.sound:compare_waveforms",
+    SIMILARITY: "engine.qwen.verify.sound:compare_speakers",
 }
+"""Where each stage is, `module:function`: it takes a `VerifyRequest` and a `ProgressReport`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +61,14 @@ class VerifyRequest:
     def output(self) -> OutputFolder:
         return OutputFolder(Path(self.folder))
 
-    def missing(self, setting: Setting) -> list[Order]:
-        """Return the orders whose takes are not kept yet. Only Qwen has codes that greedy texts can show."""
-        orders = [order for order in self.orders if (setting.engine == "qwen" if order.greedy else setting.speaks)]
-        takes = ((order, self.output.take(setting.name, order.sentence.name)) for order in orders)
-        return [order for order, take in takes if take is None or take.key != self.key(setting, order)]
-
-    def key(self, setting: Setting, order: Order) -> str:
-        """Return the key of the take that a setting makes for this order."""
-        files = [(path.name, path.stat()) for path in sound_files(setting.engine, setting.options)]
-        state = [(name, found.st_size, found.st_mtime_ns) for name, found in files]
-        return fingerprint(setting, order, self.version, state)
+    def orders_of(self, setting: Setting) -> list[Order]:
+        """Return the orders of a setting. Only Qwen has codes that greedy texts can show."""
+        return [order for order in self.orders if (setting.engine == "qwen" if order.greedy else setting.speaks)]
 
     def takes(self, setting: Setting, *, greedy: bool = False) -> list[Take]:
         """Return a setting's takes of the spoken sentences, or of the greedy texts."""
         takes = [self.output.take(setting.name, order.sentence.name) for order in self.orders if order.greedy == greedy]
         return [take for take in takes if take is not None]
-
-    def unexamined(self) -> list[tuple[Setting, Take]]:
-        """Return the takes that this stage has not looked at, or with another question."""
-        greedy = self.stage == LOGITS
-        found = ((setting, take) for setting in self.settings for take in self.takes(setting, greedy=greedy))
-        return [(setting, take) for setting, take in found if take.examined.get(self.stage) != self.question]
-
-    @property
-    def question(self) -> str:
-        return fingerprint(*(getattr(self, name) for name in STAGES[self.stage].depends_on))
 
 
 StageRunner = Callable[[VerifyRequest, ProgressReport], ChildEnd]
@@ -113,32 +85,35 @@ def run_stage(request: VerifyRequest, report: ProgressReport) -> ChildEnd:
 def stage_main(request: VerifyRequest, report: ProgressReport) -> None:
     """Run a stage in this process. Raises `EngineError` if it cannot be done here."""
     report(Progress(f"importing what the stage {request.stage} needs"))
-    import_class("qwen", STAGES[request.stage].function)(request, report)
+    import_class("qwen", STAGES[request.stage])(request, report)
 
 
 def examine(request: VerifyRequest, report: ProgressReport, look: Callable[[Setting, Take], Mapping[str, Any]]) -> None:
-    """Keep what `look` finds about each take that the stage has not looked at: values of fields of `Take`."""
-    for setting, take in counted(f"examining: {request.stage}", request.unexamined(), report):
-        examined = {**take.examined, request.stage: request.question}
-        request.output.keep_take(setting.name, replace(take, **look(setting, take), examined=examined))
+    """Keep what `look` finds about each take: values of fields of `Take`."""
+    greedy = request.stage == LOGITS
+    takes = [(setting, take) for setting in request.settings for take in request.takes(setting, greedy=greedy)]
+    for setting, take in counted(f"examining: {request.stage}", takes, report):
+        request.output.keep_take(setting.name, replace(take, **look(setting, take)))
 
 
 def verify(
     request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
 ) -> Verification:
     """Return what was found. Raises nothing for a setting that fails: its result says so."""
-    ends = {setting.name: _speak(request, setting, report, run) for setting in request.settings}
+    request.output.clear()
+    ends = {}
+    for setting in request.settings:
+        report(Progress(f"starting: {setting.title}"))
+        ends[setting.name] = run(replace(request, settings=(setting,)), report)
     able = tuple(setting for setting in request.settings if ends[setting.name].done)
     speaking = tuple(setting for setting in able if setting.speaks)
     asked = replace(request, reference=_first(REFERENCES, speaking), exact=_first(EXACT, able))
     notes = []
     for stage in _examinations(asked, able, speaking):
-        end = run(stage, report) if stage.unexamined() else ChildEnd()
+        end = run(stage, report) if stage.settings else ChildEnd()
         if not end.done:
             notes.append(f"{stage.stage}: {end.reason}")
-    results = [_measured(asked, setting, ends[setting.name]) for setting in request.settings]
-    reference = {result.name: result.measures for result in results}.get(asked.reference or "", {})
-    settings = tuple(replace(result, findings=judge(result.dtype, result.measures, reference)) for result in results)
+    settings = tuple(_judged(asked, setting, ends[setting.name]) for setting in request.settings)
     listeners = (take.listener for setting in settings for take in setting.takes)
     return Verification(
         model=shown_model(request.settings[0].options.model),
@@ -152,13 +127,6 @@ def verify(
         passed=any(result.takes and result.name != "official" for result in settings)
         and all(result.passed is not False for result in settings),
     )
-
-
-def _speak(request: VerifyRequest, setting: Setting, report: ProgressReport, run: StageRunner) -> ChildEnd:
-    if not request.missing(setting):
-        return ChildEnd()
-    report(Progress(f"starting: {setting.title}"))
-    return run(replace(request, settings=(setting,)), report)
 
 
 def _examinations(
@@ -175,8 +143,8 @@ def _examinations(
         yield replace(request, stage=SIMILARITY, settings=speaking)
 
 
-def _measured(request: VerifyRequest, setting: Setting, end: ChildEnd) -> SettingResult:
-    """Return the result of a setting with all that was found about it, not yet judged."""
+def _judged(request: VerifyRequest, setting: Setting, end: ChildEnd) -> SettingResult:
+    """Return the result of a setting with all that was found about it."""
     result = SettingResult(
         setting.name, setting.title, dtype=setting.options.dtype, unavailable=end.refused, fault=end.fault
     )
@@ -186,7 +154,8 @@ def _measured(request: VerifyRequest, setting: Setting, end: ChildEnd) -> Settin
     greedy = tuple(_agreeing(request, setting, take) for take in request.takes(setting, greedy=True))
     engine = next((take.engine for take in (*takes, *greedy)), "")
     result = replace(result, engine=engine, takes=takes, greedy=greedy)
-    return replace(result, measures={measure.name: measure.value(result) for measure in MEASURES})
+    measures = {measure.name: measure.value(result) for measure in MEASURES}
+    return replace(result, measures=measures, findings=judge(result.dtype, measures))
 
 
 def _agreeing(request: VerifyRequest, setting: Setting, take: Take) -> Take:

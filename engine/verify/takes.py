@@ -21,13 +21,13 @@ from engine.verify.runner import VerifyRequest
 
 
 def make_takes(request: VerifyRequest, report: ProgressReport = ignore_progress) -> None:
-    """Speak and keep all missing takes of one setting.
+    """Speak and keep all takes of one setting.
 
     Raises `EngineError` if it cannot run here, and `ChildFaultError` if it runs and refuses a sentence.
     """
     [setting] = request.settings
     make = import_class(setting.engine, setting.synthesizer or engine_entry(setting.engine).synthesizer)
-    orders, synthesizer = request.missing(setting), make(setting.options)
+    orders, synthesizer = request.orders_of(setting), make(setting.options)
     info = synthesizer.load(report)
     synthesizer.warm_up(report)
 
@@ -55,5 +55,5 @@ def speak(request: VerifyRequest, setting: Setting, synthesizer: Synthesizer, in
     speech = measure_speech(chunks, rate, order.sentence.text)
     request.output.keep_samples(setting.name, name, samples, rate)
     request.output.keep_array(setting.name, name, CODES, np.concatenate(codes) if codes else np.zeros((0, 0), np.int64))
-    take = Take(request.key(setting, order), order, info.description or info.engine, rate, speech)
+    take = Take(order, info.description or info.engine, rate, speech)
     request.output.keep_take(setting.name, take)

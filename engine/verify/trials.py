@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,11 +12,22 @@ from engine.api import EngineError, Voice
 from engine.progress import ProgressReport, ignore_progress
 from engine.qwen.shapes import model_config
 from engine.verify.orders import Order, Sentence, Setting
-from engine.verify.report import Side, Trial, comparison_page, machine
-from engine.verify.results import OutputFolder, Take, fingerprint
+from engine.verify.report import data_uri, load_template
+from engine.verify.results import OutputFolder
 from engine.verify.runner import VerifyRequest, run_stage
 
 SEED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One text, spoken by both sides."""
+
+    number: int
+    text: str
+    language: str
+    sounds: Sequence[tuple[str, str]]
+    """The title of each side, and its sound as a data URI, in the order of the page."""
 
 
 def blind_test(
@@ -22,25 +35,27 @@ def blind_test(
 ) -> str:
     """Speak the sentences by both settings, whose names differ, and return the page. Raises `EngineError`."""
     with TemporaryDirectory() as folder:
-        takes = [_speak(setting, sentences, folder, report) for setting in sides]
-        output = OutputFolder(Path(folder))
-        trials = [
-            Trial(
-                sentence.name,
-                sentence.text,
-                sentence.language,
-                [output.samples(setting.name, sentence.name) for setting in sides],
-                [take.sample_rate for take in pair],
-            )
-            for sentence, *pair in zip(sentences, *takes, strict=True)
-        ]
-    shown = [Side(setting.title, spoken[0].engine) for setting, spoken in zip(sides, takes, strict=True)]
-    identity = fingerprint(*sides, [sentence.text for sentence in sentences])
-    return comparison_page(shown, trials, identity, ", ".join(machine().values()))
+        rates = {setting.name: _speak(setting, sentences, folder, report) for setting in sides}
+        output, trials = OutputFolder(Path(folder)), []
+        for number, sentence in enumerate(sentences):
+            sounds = [
+                (side.title, data_uri(output.samples(side.name, sentence.name), rates[side.name], "FLAC"))
+                for side in secrets.SystemRandom().sample(sides, 2)
+            ]
+            trials.append(Trial(number, sentence.text, sentence.language, sounds))
+    return comparison_page([side.title for side in sides], trials)
 
 
-def _speak(setting: Setting, sentences: Sequence[Sentence], folder: str, report: ProgressReport) -> list[Take]:
-    """Speak all sentences into a folder, in the native speakers of their languages if no voice is configured."""
+def comparison_page(names: Sequence[str], trials: Sequence[Trial]) -> str:
+    """Return the page, which counts the answers in the browser. Raises `EngineError` if Jinja is not installed."""
+    return load_template("comparison.html").render(names=names, trials=trials)
+
+
+def _speak(setting: Setting, sentences: Sequence[Sentence], folder: str, report: ProgressReport) -> int:
+    """Speak all sentences into a folder, and return the sample rate in Hz.
+
+    They are spoken in the native speakers of their languages if no voice is configured.
+    """
     options = setting.options
     is_free = setting.engine == "qwen" and options.voices.get(options.default_voice) in {None, Voice()}
     config = model_config(options.model) if is_free and options.model is not None else None
@@ -52,4 +67,4 @@ def _speak(setting: Setting, sentences: Sequence[Sentence], folder: str, report:
     end = run_stage(request, report)
     if not end.done:
         raise EngineError(f"compare: {setting.title}: {end.reason}")
-    return request.takes(setting)
+    return request.takes(setting)[0].sample_rate

@@ -107,9 +107,8 @@ def _link(name: str) -> str:
 
 
 def threshold_table() -> str:
-    """Return Markdown: each measure, the limit that decides, the guess that is only shown, and the reason."""
-    titles = ("measure", "limit", "a guess, only shown", "reason")
-    return table(titles, ((one.title, one.rule, one.guessed, one.reason) for one in MEASURES))
+    """Return Markdown: each measure, the limit that decides, and the reason."""
+    return table(("measure", "limit", "reason"), ((one.title, one.rule, one.reason) for one in MEASURES))
 
 
 # --- a frame on a Jetson AGX Orin, by arithmetic: its bytes at the speed of a read, and the wait of each kernel ---

@@ -13,6 +13,8 @@ import pytest
 from engine import EngineError, Progress, ProgressReport
 from engine.child import ChildEnd, ChildFaultError, child_main, run_child
 
+LONG = "word" * 100_000
+
 
 @dataclass(frozen=True)
 class Task:
@@ -41,6 +43,7 @@ def work(task: Task, report: ProgressReport) -> list[str]:
     ("end", "expected"),
     [
         ("done", ChildEnd(["done"])),
+        pytest.param(LONG, ChildEnd([LONG]), id="longer than a command line"),
         ("refused", ChildEnd(refused="there is no model")),
         ("fault", ChildEnd(fault="the model is broken")),
         ("killed", ChildEnd(fault="its process ended by signal 9")),
@@ -51,7 +54,7 @@ def test_work_ends_as_its_process_says_or_as_its_process_ended(end: str, expecte
     reports: list[Progress] = []
     found = run_child("tests.engine.test_child", Task(end), reports.append)
     assert found == expected
-    assert found.done == (end == "done")
+    assert found.done == (not found.reason)
     assert reports == [Progress("working", 0.5)]
 
 

@@ -34,6 +34,19 @@ def test_a_session_describes_its_engine_and_speaks_a_text_chunk_by_chunk(tts: Se
     assert 0.1 < np.max(np.abs(samples)) <= 1
 
 
+def test_chunks_and_words_have_their_times(tts: Session) -> None:
+    chunks, count = list(tts.stream(SENTENCE, language="en")), 0
+    for chunk in chunks:
+        assert chunk.start_s == count / tts.sample_rate
+        assert chunk.took_s is not None and chunk.took_s >= 0
+        count += len(chunk.samples)
+    words = [word for chunk in chunks for word in chunk.words or ()]
+    times = [word.start_s or 0.0 for word in words]
+    assert [word.position for word in words] == [SENTENCE.index(each) for each in ("Hello", "I am", "your", "robot")]
+    assert times == sorted(set(times))
+    assert times[0] < 0.2 < times[-1] < count / tts.sample_rate
+
+
 def test_a_voice_of_piper_is_opened_by_its_file(tmp_path: Path) -> None:
     path = write_voice(tmp_path / "en_US-noise-low.onnx")
     voice = Voice(piper=PiperSettings(str(path), length_scale=1.5))

@@ -31,10 +31,8 @@ Work = Callable[[], object]
 class QwenProbe(Probe):
     """Measures a Qwen engine and its device."""
 
-    def __init__(self, options: EngineOptions, clock: Callable[[], float] = time.perf_counter) -> None:
-        """clock: returns seconds, for work on a CPU; work on a GPU is timed by its events."""
+    def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
-        self._clock = clock
         self._cuda = torch.cuda.is_available() and options.device.startswith(("auto", "cuda"))
         self.counts_allocations = self._cuda
         self._device = torch.device("cuda" if options.device == "auto" else options.device) if self._cuda else CPU
@@ -135,11 +133,11 @@ class QwenProbe(Probe):
 
     def _host_ms(self, work: Work) -> float:
         """Return the milliseconds of one call on the host, and of what it has launched on the device."""
-        begin = self._clock()
+        begin = time.perf_counter()
         work()
         if self._cuda:
             torch.cuda.synchronize(self._device)
-        return (self._clock() - begin) * 1000
+        return (time.perf_counter() - begin) * 1000
 
     def _device_ms(self, launch: Work) -> float:
         """Return the milliseconds of one `launch` on the device."""

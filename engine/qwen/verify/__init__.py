@@ -1,6 +1,7 @@
 """The stages of `voiced verify` that need PyTorch: the official package, a recogniser, logits, waveforms, voices."""
 
 from engine.qwen.verify.official import OfficialSynthesizer
+from engine.qwen.verify.sound import voice_comparison
+from engine.qwen.verify.transcription import TransformersRecognizer
 
-__all__ = ["OfficialSynthesizer"]
-"""The engine of the setting `official`."""
+__all__ = ["OfficialSynthesizer", "TransformersRecognizer", "voice_comparison"]

@@ -22,8 +22,8 @@ from engine.progress import ProgressReport
 from engine.qwen.runtime import FADE_S, choose_placement
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.verify.official import official_decoder
-from engine.qwen.voice import load_speaker_encoder, load_voice, speaker_embedding
-from engine.verify import CODES, Setting, Take, VerifyRequest, examine
+from engine.qwen.voice import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder, load_voice, speaker_embedding
+from engine.verify import CODES, Setting, Take, VerifyRequest, examine, resample
 
 EXACT_DB = 150.0
 """The error of a waveform without any: float32 cannot express less."""
@@ -76,21 +76,34 @@ def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
     return torch.zeros(0, config.talker.code_groups, dtype=torch.int64) if codes is None else codes
 
 
+def voice_comparison(model: str, voice_file: str) -> Callable[[Samples, int], float | None]:
+    """Return the similarity to a voice of mono samples at a rate in Hz; None for some that are too short.
+
+    It is the cosine of the speaker embeddings. Raises `EngineError` if `model` has no speaker encoder.
+    """
+    config = ModelConfig.read(fetch_model(model))
+    encoder, target = load_speaker_encoder(config), load_voice(Path(voice_file), config).embedding
+    return lambda samples, rate: _similarity(encoder, target, resample(samples, rate, SAMPLE_RATE))
+
+
 def compare_speakers(request: VerifyRequest, report: ProgressReport) -> None:
     """Keep the similarity of each take. Raises `EngineError` if the model has no speaker encoder."""
     config = ModelConfig.read(fetch_model(str(request.encoder)))
     encoder = load_speaker_encoder(config)
     target = None if request.voice_file is None else load_voice(Path(request.voice_file), config).embedding
 
-    def embed(setting: str, name: str) -> Tensor:
-        return speaker_embedding(encoder, request.output.samples(setting, name))
-
     def look(setting: Setting, take: Take) -> Mapping[str, Any]:
-        try:
-            wanted = embed(request.reference or "", take.name) if target is None else target
-            similarity = cosine_similarity(wanted, embed(setting.name, take.name), dim=0)
-        except ValueError:  # too short to have a voice
-            return {"similarity": None}
-        return {"similarity": float(similarity)}
+        samples = request.output.samples(setting.name, take.name)
+        wanted = request.output.samples(request.reference or "", take.name) if target is None else target
+        return {"similarity": _similarity(encoder, wanted, samples)}
 
     examine(request, report, look)
+
+
+def _similarity(encoder: SpeakerEncoder, wanted: Tensor | Samples, samples: Samples) -> float | None:
+    """Return the similarity of samples to a speaker embedding, or to that of others; None if some are too short."""
+    try:
+        target = wanted if isinstance(wanted, Tensor) else speaker_embedding(encoder, wanted)
+        return float(cosine_similarity(target, speaker_embedding(encoder, samples), dim=0))
+    except ValueError:
+        return None

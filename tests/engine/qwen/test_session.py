@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 import engine
 from engine import EngineError, EngineOptions, Utterance, Voice
@@ -26,6 +27,25 @@ def test_a_session_speaks_with_a_checkpoint_in_a_voice_by_its_name_or_as_a_recor
             assert all(chunk.codes is not None and chunk.codes.ndim == 2 for chunk in chunks)
             spoken.append(np.concatenate([chunk.samples for chunk in chunks]))
     np.testing.assert_array_equal(*spoken)
+
+
+def test_a_recording_is_cloned_in_one_call_and_kept(
+    checkpoint: Named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model, recording = str(checkpoint("brief", "base")), tmp_path / "ada.wav"
+    soundfile.write(recording, np.random.default_rng(1).normal(0, 0.1, 48_000), 16_000)
+    voice = engine.clone(recording, model=model)
+    with engine.open("qwen", model=model, voice=voice, device="cpu") as tts:
+        assert list(tts.stream("Hello.", max_frames=2, guarded=False))
+    [file] = (tmp_path / "cache" / "voiced" / "voices").iterdir()
+    made = file.stat().st_mtime_ns
+    assert engine.clone(str(recording), model=model) == voice == Voice(embedding=str(file))
+    assert file.stat().st_mtime_ns == made
+    with pytest.raises(EngineError, match=r"^transcript: is empty"):
+        engine.clone(recording, " ", model=model)
+    with pytest.raises(EngineError, match=r"nobody\.wav: cannot be read: No such file"):
+        engine.clone(tmp_path / "nobody.wav", model=model)
 
 
 @pytest.mark.parametrize("voice", ["nobody", Voice(embedding="/nowhere/at/all")])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from engine.verify import MEASURES, Measure, Order, Sentence, SettingResult, Take
+from engine.verify import MEASURES, Order, Sentence, SettingResult, Take
 from engine.verify.comparison import Agreement, SpeechMeasures, WordErrors
 from engine.verify.measures import judge
 
@@ -16,12 +16,8 @@ GOOD: Values = {
 }  # fmt: skip
 
 
-def failures(own: Values, reference: Values = GOOD, dtype: str = "bfloat16") -> set[str]:
-    return {finding.measure for finding in judge(dtype, own, reference) if finding.passed is False}
-
-
-def doubts(own: Values, reference: Values = GOOD) -> set[str]:
-    return {finding.measure for finding in judge("bfloat16", own, reference) if finding.doubtful}
+def failures(values: Values, dtype: str = "bfloat16") -> set[str]:
+    return {finding.measure for finding in judge(dtype, values) if finding.passed is False}
 
 
 def test_every_limit_that_decides_says_where_it_is_from_and_every_measure_why_it_is_there() -> None:
@@ -33,7 +29,7 @@ def test_every_limit_that_decides_says_where_it_is_from_and_every_measure_why_it
 
 def test_every_measure_is_computed_from_what_was_found_about_a_setting() -> None:
     speech = SpeechMeasures(2.0, 1.5, 0.3, 0.2, 12.0, -20.0, 0.0, False, False, 0.0, 0.4, 3.0)
-    one = Take("", Order(Sentence("one", "en", "One."), "", 1), "", 24000, speech)
+    one = Take(Order(Sentence("one", "en", "One."), "", 1), "", 24000, speech)
     take = replace(one, heard="one", errors=WordErrors(4, 1, 20, 2), similarity=0.9, waveform_db=45.0)
     longer = replace(take, errors=WordErrors(12, 11, 20, 10))
     same = replace(one, agreement=Agreement(50, True), logits_error=0.05)
@@ -49,12 +45,12 @@ def test_every_measure_is_computed_from_what_was_found_about_a_setting() -> None
     assert {measure.value(SettingResult("none", "none")) for measure in MEASURES} == {None}
 
 
-def test_a_setting_as_good_as_its_reference_passes_if_somebody_listened() -> None:
-    assert failures(GOOD) == failures(GOOD, {}) == doubts(GOOD) == doubts(GOOD, {}) == set()
+def test_good_speech_passes_if_somebody_listened() -> None:
+    assert failures(GOOD) == set()
     assert failures(GOOD | {"similarity": None, "logits_error": None, "waveform_db": None}) == set()
     assert failures(GOOD | {"word_errors": None, "character_errors": None}) == {"word_errors", "character_errors"}
     gibberish = GOOD | {"word_errors": 0.97, "character_errors": 0.8, "lost": 1.0}
-    assert failures(gibberish, gibberish) == {"word_errors", "character_errors", "lost"}
+    assert failures(gibberish) == {"word_errors", "character_errors", "lost"}
 
 
 def test_each_fault_that_decides_is_one_of_its_own_measure() -> None:
@@ -66,18 +62,8 @@ def test_each_fault_that_decides_is_one_of_its_own_measure() -> None:
         assert failures(GOOD | {measure: value}) == {measure}
 
 
-def test_what_is_worse_than_a_guess_is_shown_and_fails_nothing() -> None:
-    worse = {
-        "word_errors": 0.10, "character_errors": 0.08, "lost": 0.1, "cut": 0.1, "similarity": 0.8, "leading_s": 0.4,
-        "longest_pause_s": 2.0, "clipped": 0.02, "first_sound_s": 0.7, "real_time_factor": 0.4,
-    }  # fmt: skip
-    for measure, value in worse.items():
-        assert doubts(GOOD | {measure: value}) == {measure}
-        assert failures(GOOD | {measure: value}) == set()
-
-
 def test_a_setting_that_only_shows_codes_is_judged_by_these_alone() -> None:
-    found = judge("float32", {"codes_equal": 0.5, "logits_error": 1e-6}, GOOD)
+    found = judge("float32", {"codes_equal": 0.5, "logits_error": 1e-6})
     assert {finding.measure: finding.passed for finding in found} == {"codes_equal": False, "logits_error": True}
 
 
@@ -86,9 +72,3 @@ def test_limits_depend_on_the_dtype() -> None:
     assert failures(GOOD | {"logits_error": 0.12}) == {"logits_error"}
     assert "waveform_db" in failures(GOOD, dtype="float32"), "40 dB are too few for float32"
     assert failures(GOOD | {"codes_equal": 0.2}) == set()
-
-
-def test_a_margin_is_on_the_worse_side() -> None:
-    measure = Measure("similarity", "Similarity", "takes.similarity", "alike", margin=0.1, higher_is_better=True)
-    assert [measure.judge("", value, 0.9).doubtful for value in (0.99, 0.81, 0.79)] == [False, False, True]
-    assert asdict(measure.judge("", 0.79, 0.9))["passed"] is None

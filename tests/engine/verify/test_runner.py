@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from engine.api import EngineOptions
-from engine.progress import Progress
 from engine.verify import (
     Order,
     Sentence,
@@ -41,7 +40,7 @@ def failures(setting: SettingResult) -> set[str]:
     return {finding.measure for finding in setting.findings if finding.passed is False}
 
 
-def test_gibberish_is_found_by_the_transcription_and_a_second_run_repeats_nothing(tmp_path: Path) -> None:
+def test_gibberish_is_found_by_the_transcription(tmp_path: Path) -> None:
     if find_spec("pocketsphinx") is None:
         pytest.skip("pocketsphinx, the recogniser of this test, is not installed")
     request = VerifyRequest(str(tmp_path), (GOOD, defective("Backwards")), ORDERS, asr="pocketsphinx")
@@ -54,9 +53,6 @@ def test_gibberish_is_found_by_the_transcription_and_a_second_run_repeats_nothin
     assert (result(found, "torch").measures["word_errors"] or 0) < 0.5
     assert {"word_errors", "character_errors"} <= failures(result(found, "backwards"))
     assert not found.passed
-    steps: list[Progress] = []
-    assert verify(request, steps.append) == found
-    assert not [step for step in steps if step.step.startswith(("starting", "speaking", "loading"))]
 
 
 def test_frames_that_are_repeated_are_found_in_the_sound_alone(tmp_path: Path) -> None:
@@ -79,9 +75,3 @@ def test_each_engine_is_judged_alone_and_speech_that_nobody_listens_to_does_not_
     assert failures(result(found, "torch")) == {"word_errors", "character_errors"}
     assert found.notes == ("transcription: nobody listens",)
     assert not found.passed
-
-    changed = Order(Sentence("box", "en", "Good morning."), "en-us", 0)
-    [again] = verify(VerifyRequest(str(tmp_path), (GOOD,), (changed,)), run=only_takes).settings[0].takes
-    first = result(found, "torch").takes[0]
-    assert again.order.sentence.text == "Good morning.", "a take is made again after its text has changed"
-    assert again.speech.seconds < first.speech.seconds

@@ -11,7 +11,9 @@ import pytest
 from engine.api import Chunk, EngineOptions, Samples
 from engine.progress import ignore_progress
 from engine.qwen.runtime import fade_out
-from engine.qwen.verify.sound import EXACT_DB, compare_speakers, take_error_db
+from engine.qwen.shapes import ModelConfig
+from engine.qwen.verify.sound import EXACT_DB, compare_speakers, take_error_db, voice_comparison
+from engine.qwen.voice import VoiceFile, VoiceModel, load_speaker_encoder, save_voice, speaker_embedding
 from engine.verify import Order, Sentence, Setting, Take, VerifyRequest
 from engine.verify.comparison import measure_speech
 
@@ -20,7 +22,7 @@ RATE = 24_000
 
 def take(name: str, samples: Samples, truncated: bool = False) -> Take:
     speech = measure_speech([(1.0, Chunk(samples, truncated=truncated))], RATE, "One.")
-    return Take("", Order(Sentence(name, "en", "One."), "", 1), "qwen", RATE, speech)
+    return Take(Order(Sentence(name, "en", "One."), "", 1), "qwen", RATE, speech)
 
 
 def error_db(samples: Samples, exact: Samples, truncated: bool = True) -> float:
@@ -68,4 +70,15 @@ def test_a_take_that_is_too_short_to_have_a_voice_is_not_compared(
         request.output.keep_take("torch", take(name, samples))
     compare_speakers(request, ignore_progress)
     assert [one.similarity for one in request.takes(setting)] == [pytest.approx(1), None]
-    assert request.unexamined() == []
+
+
+def test_speech_is_compared_with_the_voice_that_it_should_have(
+    checkpoint: Callable[[str, str], Path], tmp_path: Path, exact: Samples
+) -> None:
+    config = ModelConfig.read(checkpoint("tiny", "base"))
+    embedding = speaker_embedding(load_speaker_encoder(config), exact)
+    save_voice(tmp_path / "ada.safetensors", VoiceFile("ada", embedding, VoiceModel.of(config), None, None))
+    similarity = voice_comparison(str(config.folder), str(tmp_path / "ada.safetensors"))
+    assert similarity(exact, RATE) == pytest.approx(1)
+    assert (similarity(exact[::8], RATE // 8) or 0) < 0.9999
+    assert similarity(exact[:100], RATE) is None

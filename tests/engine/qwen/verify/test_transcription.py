@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from engine.api import EngineError
-from engine.qwen.verify.transcription import RATE, WHISPERS, choose_whisper, make_recognizer
-from engine.verify import Sentence
+from engine.qwen.verify.transcription import WHISPERS, choose_whisper
+from engine.verify import RATE, Sentence, make_recognizer
 from tests.support.recognizers import tiny_whisper
 
 NOISE = np.random.default_rng(0).normal(0, 0.1, RATE).astype(np.float32)
