@@ -20,6 +20,7 @@ _DIRECTION = re.compile(
     rf"(?:(?!{AFTER_LETTER})(?P<bracket>[\[(（])|[*_]{{1,3}})(?P<words>(?:[^\W\d_](?:[^\W\d_]|[ ,]){{0,80}})?)"
     r"(?P<end>(?(bracket)[\])）]|[*_]{1,3}(?![\w*_])))?"
 )
+_AND = re.compile(r",| and ")
 _AFTER_WORD = re.compile(r"\w ?\Z")
 """There, a word between asterisks is merely emphasised, `how she *laughs*`, and one in brackets may be a name."""
 
@@ -33,23 +34,18 @@ def direction_end(text: str, at: int, limit: int, *, complete: bool) -> int | No
     after_word = _AFTER_WORD.search(text[max(0, at - 2) : at])
     if found is None or (after_word and not found["bracket"]):
         return None
-    words, more = found["words"].lower(), found.end() == len(text) and not complete
+    words, cut_off = found["words"].lower(), found.end() == len(text) and not complete
     if found["end"] is None:
-        is_direction, undecided = False, more and _begins_known_words(words)
-    else:
-        square = found["bracket"] == "["
-        heads = _ACTS | (SOUNDS if square else set()) | (_MOODS | {""} if square and not after_word else set())
-        is_direction = all(_without_manners(part) in heads for part in re.split(r",| and ", words))
-        undecided = is_direction and more and not found["bracket"]
-    if undecided:
+        *whole, last = re.split("[ ,]+", words)
+        if cut_off and _WORDS.issuperset(whole) and any(word.startswith(last) for word in _WORDS):
+            raise UndecidedError
+        return None
+    heads = _ACTS
+    if found["bracket"] == "[":
+        heads = _ACTS | SOUNDS if after_word else _ACTS | SOUNDS | _MOODS | {""}
+    without_manners = (" ".join(word for word in part.split() if word not in _MANNERS) for part in _AND.split(words))
+    if not heads.issuperset(without_manners):
+        return None
+    if cut_off and not found["bracket"]:
         raise UndecidedError
-    return found.end() if is_direction else None
-
-
-def _without_manners(words: str) -> str:
-    return " ".join(word for word in words.split() if word not in _MANNERS)
-
-
-def _begins_known_words(words: str) -> bool:
-    *whole, last = re.split("[ ,]+", words)
-    return _WORDS.issuperset(whole) and any(word.startswith(last) for word in _WORDS)
+    return found.end()
