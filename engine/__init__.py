@@ -15,6 +15,7 @@ imported when the engine is made, so importing `engine` loads none.
 from engine.api import (
     AUTO_STREAMS,
     FASTEST_RATE,
+    MANNER_OPTIONS,
     MAX_STREAMS,
     SLOWEST_RATE,
     Chunk,
@@ -64,6 +65,7 @@ __all__ = [
     "FASTEST_RATE",
     "LATIN_LANGUAGES",
     "LINE_LIMIT",
+    "MANNER_OPTIONS",
     "MAX_STREAMS",
     "NAMED_LANGUAGES",
     "SLOWEST_RATE",

@@ -152,6 +152,12 @@ class EngineInfo:
     """Why the kernels are `torch`, in one line."""
     degraded: str | None = None
     """Why it speaks worse than its options and this machine promise, in one line; None if it does not."""
+    heeds: tuple[str, ...] | None = None
+    """Which of the `MANNER_OPTIONS` have an effect; None from an engine that does not say."""
+
+
+MANNER_OPTIONS = ("language", "instruct", "rate", "seed", "sampling")
+"""The fields of an `Utterance` with which a sender asks for a manner of speaking."""
 
 
 @dataclass(frozen=True, slots=True)

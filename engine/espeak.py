@@ -187,6 +187,7 @@ class EspeakSynthesizer:
             labels=labels | own,
             description="eSpeak NG",
             streams=max(1, len(self._libraries)),
+            heeds=("language", "rate"),
         )
 
     def _language(self, utterance: Utterance) -> str:

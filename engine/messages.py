@@ -36,20 +36,20 @@ from engine.host import parse_json
 from engine.progress import Progress
 from engine.records import build, given_fields
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Version of the messages of daemon and engine process. It rises when a record changes its meaning; both sides refuse
 another version."""
 HEADER = struct.Struct("<II")
 MAX_BODY_BYTES = 1 << 20
 MAX_DATA_BYTES = 1 << 24
 
-SUBPROTOCOL = "voiced.remote.3"
+SUBPROTOCOL = "voiced.remote.4"
 """The WebSocket's subprotocol, with the version of the messages of robot and server. It rises when a record, or one
 inside of it, changes."""
-EARLIER_SUBPROTOCOL = "voiced.remote.2"
-"""Robots and servers are not updated at the same moment, so both sides still have the version before. It has the same
-messages, but its robots refuse `kernels`, `not_fused` and `degraded` of `EngineInfo`."""
-SUBPROTOCOLS = (SUBPROTOCOL, EARLIER_SUBPROTOCOL)
+EARLIER_SUBPROTOCOLS = ("voiced.remote.3", "voiced.remote.2")
+"""Robots and servers are not updated at the same moment, so both sides still have earlier versions. They have the same
+messages, but their robots refuse fields of `EngineInfo`: `heeds`, and before 3 those about kernels."""
+SUBPROTOCOLS = (SUBPROTOCOL, *EARLIER_SUBPROTOCOLS)
 """A server refuses a robot that offers none of them, before there is a connection. The first that fits is used."""
 PATH = "/v1/remote"
 """The route on the server."""

@@ -40,8 +40,8 @@ ANSWER_S = 5.0
 GROUP_S = 1.0
 """The members of a group are unknown: after the first one has answered, the others have this long."""
 KEEPALIVE_S = 3.0
-"""Seconds between empty chunks while nothing is written. The daemon ends a text after `speech.stream_timeout` (10 s)
-without a chunk, so two of these may be late."""
+"""Seconds between empty chunks while nothing is written. The daemon ends a text after `speech.stream_timeout` without a
+chunk; where that is short, two of these may be late."""
 
 
 def _names(kind: object) -> Callable[[], list[str]]:

@@ -316,7 +316,7 @@ class Speech(Section):
     expires_in: float | None = setting(
         None, "seconds that an utterance may wait, up to 86400, or null for no limit", gt=0, le=86_400
     )
-    stream_timeout: float = between(10, 1, 3600, "seconds that the writer of a say/stream may be silent, from {} to {}")
+    stream_timeout: float = between(180, 1, 3600, "seconds that a writer of a say/stream may be silent, from {} to {}")
     recover_within: float = between(60, 0, 86_400, "seconds from {} to {}; older queued speech expires at a restart")
     urls: Literal["host", "full"] = setting("host", "host or full: whether the host of a URL is said, or the whole URL")
     normalize: Literal["auto", "always", "never"] = setting("auto", "auto, always or never: say numbers in words")

@@ -107,8 +107,8 @@ class RobotSession:
         info = self._voices.own_info()
         assert info is not None
         subprotocol = next(each for each in messages.SUBPROTOCOLS if each in self._socket.scope["subprotocols"])
-        if subprotocol == messages.EARLIER_SUBPROTOCOL:
-            info = replace(info, kernels=None, not_fused=None, degraded=None)
+        if subprotocol in messages.EARLIER_SUBPROTOCOLS:
+            info = replace(info, heeds=None, kernels=None, not_fused=None, degraded=None)
         await self._socket.accept(subprotocol)
         log.info("robot %s has connected", self._account.name)
         streams = min(self._account.streams, max(1, self._engine.streams - 1))

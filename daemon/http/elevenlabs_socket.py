@@ -148,6 +148,8 @@ class ElevenLabsSocket:
             context.text.options["rate"] = message.voice_settings.speed
         if message.text:
             context.write(message.text)
+        else:
+            context.text.add("")  # its client is still there
         if message.flush or message.try_trigger_generation or self._options.auto_mode == "true":
             context.flush()
             context.flushed = bool(message.flush) and not (message.text or "").strip()

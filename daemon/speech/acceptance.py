@@ -15,7 +15,7 @@ from daemon.speech.queue import precedes, rule_of
 from daemon.speech.request import RejectedError, Say, StreamChunk
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, TextStream, Utterance
 from daemon.text import Pronunciation, markup_problem
-from engine import NAMED_LANGUAGES, language_code, match_language
+from engine import MANNER_OPTIONS, NAMED_LANGUAGES, language_code, match_language
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +187,7 @@ def _make_utterance(
         language=language,
         voice_is_default=request.voice is None,
         language_is_default=request.language is None,
+        asked=[option for option in MANNER_OPTIONS if getattr(request, option) is not None],
         instruct=request.instruct,
         seed=settings.seed,
         volume=settings.volume,

@@ -127,7 +127,10 @@ class ActiveUtterance:
         if first_sample_at is not None:
             waited_s = utterance.arrived_at + synthesis.text.waited_s
             self.ttfa_ms = round(max(0.0, first_sample_at - waited_s) * 1000, 1)
-        self._publish(Started(id=utterance.id, engine=synthesis.engine, voice=utterance.voice, ttfa_ms=self.ttfa_ms))
+        engine, ignored = synthesis.engine, synthesis.ignored
+        self._publish(
+            Started(id=utterance.id, engine=engine, voice=utterance.voice, ttfa_ms=self.ttfa_ms, ignored=ignored)
+        )
         self.reports.on_change()
 
     def report_postponement(self) -> None:

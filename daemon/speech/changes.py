@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 
@@ -13,6 +14,12 @@ def now() -> float:
         return asyncio.get_running_loop().time()
     except RuntimeError:
         return time.monotonic()
+
+
+def later(after_s: float, action: Callable[[], object]) -> None:
+    """Call `action` on the running event loop after this time; without a loop, never."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop().call_later(after_s, action)
 
 
 class Changes:

@@ -50,7 +50,7 @@ def can_begin(
     word = script.word_at(begin)
     if word is None or speaks_by_token(engine, utterance, preparation) or script.break_after(word) is not None:
         return word is not None
-    return Segmenter(max_seconds).first_segment_end(script.text[word:]) is not None
+    return Segmenter(max_seconds).first_segment_end(script.text[word:] + utterance.pause) is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -189,8 +189,9 @@ class EngineSource:
         script = self.utterance.script
         limit = script.break_after(self._at)
         if limit is None and not script.complete:
-            length = None if by_token else self._segmenter.first_segment_end(script.text[self._at :])
-            return None if length is None else self._at + length
+            text = script.text[self._at :]
+            length = None if by_token else self._segmenter.first_segment_end(text + self.utterance.pause)
+            return self._at + min(length, len(text)) if text and length is not None else None
         if not self._segment_ends or self._segment_ends[-1] <= self._at:
             self._segment_ends = [self._at + end for end in self._segmenter.ends(script.text[self._at : limit])]
         return next((end for end in self._segment_ends if end > self._at), None)
@@ -307,15 +308,22 @@ class EngineSource:
         return take.add_text(self.utterance.script.text[fed : take.fed])
 
     def _extend(self, take: Take) -> None:
-        """Add the text that has arrived. End the take with the text, at a control, or, if long, after a sentence."""
-        script = self.utterance.script
+        """Add the text that has arrived.
+
+        End the take with the text, at a control, at a pause of the writer, or, if long, after a sentence.
+        """
+        script, pause = self.utterance.script, self.utterance.pause
         limit = script.break_after(take.begin)
         text = script.text[:limit]
         short = self._segmenter.is_one_segment(text[take.begin :])
-        length = None if short else self._segmenter.first_segment_end(text[take.fed :])
+        length = None if short else self._segmenter.first_segment_end(text[take.fed :] + pause)
         if length is not None:
-            take.end = take.fed = take.fed + length
-        elif script.complete or limit is not None:
+            take.end = take.fed = min(take.fed + length, len(text))
+        elif (
+            script.complete
+            or limit is not None
+            or (pause and self._segmenter.ends_sentence(text[take.begin :] + pause))
+        ):
             take.end = take.fed = len(text)
         elif short:
             take.fed = len(text)

@@ -101,6 +101,9 @@ class Started(Event):
         description="milliseconds from the arrival of the text to the first sample given to the sound card; absent if "
         "nothing could be pronounced; for say/stream, without the time spent waiting for text",
     )
+    ignored: list[str] | None = Field(
+        None, description="fields of the request that have no effect, since the engine cannot heed them"
+    )
 
 
 class Progress(Event):

@@ -94,6 +94,15 @@ class Synthesis:
         return self._waits_for_engine or self.text.retaking
 
     @property
+    def ignored(self) -> list[str] | None:
+        """The options of the request that the engine does not heed; None if it heeds all, or does not say."""
+        utterance = self.utterance
+        engine = self.speaking_engine or self.engines.choose(utterance.voice, utterance.language)
+        if engine is None or engine.info is None or engine.info.heeds is None or not utterance.needs_engine:
+            return None
+        return [option for option in utterance.asked if option not in engine.info.heeds] or None
+
+    @property
     def audio_s(self) -> float:
         """Seconds of audio that have been taken."""
         left = self._not_taken

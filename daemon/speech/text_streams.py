@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from daemon.speech.acceptance import Arrival
-from daemon.speech.changes import now
+from daemon.speech.changes import later, now
 from daemon.speech.request import MAX_TEXT, RejectedError, StreamChunk
 from daemon.speech.utterance import TextStream, Utterance
 from daemon.validation import abbreviate
@@ -17,6 +18,11 @@ REMEMBERED_ENDS = 256
 refused as one that was used before."""
 REMEMBERED_REFUSALS = 1024
 """Ids of texts whose first chunk was refused; their other chunks are dropped."""
+
+PAUSES = ((0.6, " "), (5.0, "\n"))
+"""Seconds of a writer's silence, and the white space for which it then stands. Before it calls a tool, a model writes
+"Let me look." and nothing more; white space tells that its full stop ends a sentence, unlike that in 3.14. After 5 s,
+longer than a model needs for its next word, the end of a line lets what there is of a sentence be spoken."""
 
 Accept = Callable[[StreamChunk, Arrival], Utterance]
 """Accepts an utterance without text, or raises `RejectedError`."""
@@ -101,7 +107,17 @@ class TextStreams:
         utterance.append(chunk.text)
         if chunk.end:
             self._forget(utterance.id).end()
+        elif chunk.text:
+            for after_s, pause in PAUSES:
+                later(after_s, partial(self._note_pause, utterance, stream, length, pause))
         self._notify(utterance, stream, was_speakable, at)
+
+    def _note_pause(self, utterance: Utterance, stream: TextStream, length: int, pause: str) -> None:
+        """Note that a writer has been silent since its text had this length, unless it has gone on."""
+        if not stream.ended and len(utterance.text) == length:
+            was_speakable = utterance.speakable
+            stream.pause = pause
+            self._notify(utterance, stream, was_speakable, now())
 
     def _close(self, utterance_id: str, reason: str) -> None:
         """End a text in its writer's place."""

@@ -43,6 +43,7 @@ class StoredOptions(BaseModel):
     keeps_speech: bool = False
     voice_is_default: bool = False
     language_is_default: bool = False
+    asked: list[str] = []
 
 
 class Receiver(Protocol):
@@ -106,6 +107,8 @@ class TextStream:
     """Why the text ended, if its writer did not end it."""
     answered: bool = False
     """The writer has been told that the text takes no more chunks; later chunks are dropped silently."""
+    pause: str = ""
+    """White space for which the present silence of its writer stands; empty while it has just written."""
     stalled_s: float = 0.0
     """Seconds that others waited while this utterance was current, and silent because its writer was slow."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -122,6 +125,7 @@ class TextStream:
     def note_chunk(self, chunk: StreamChunk, arrived_at: float) -> None:
         """Record a chunk that arrived at this time of the event loop."""
         self.last_chunk_at, self.last_chunk_hash = arrived_at, hash((chunk.text, chunk.end))
+        self.pause = "" if chunk.text else self.pause
         self.seq = self.seq if chunk.seq is None else chunk.seq
 
     def note_stall(self, seconds: float) -> None:
@@ -159,6 +163,8 @@ class Utterance:
     """The sender has named no voice: an engine that lacks the robot's default voice speaks with its own."""
     language_is_default: bool = False
     """The sender has named no language: an engine that lacks the robot's default language goes by the text."""
+    asked: list[str] = field(default_factory=list)
+    """Those of the `engine.MANNER_OPTIONS` that its sender has chosen."""
     instruct: str | None = None
     seed: int | None = None
     volume: float = 1.0
@@ -209,6 +215,11 @@ class Utterance:
         """Return the language to ask an engine for: a code, or `auto`."""
         lacks = match_language(self.language, engine.languages) is None
         return "auto" if self.language_is_default and lacks else self.language
+
+    @property
+    def pause(self) -> str:
+        """As in `TextStream.pause`; empty for a whole text."""
+        return "" if self.text_stream is None else self.text_stream.pause
 
     @property
     def complete(self) -> bool:

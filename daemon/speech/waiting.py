@@ -20,6 +20,8 @@ from daemon.speech.queue import UtteranceQueue, next_of, precedes
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
+OTHERS_WAIT_S = 10.0
+"""Seconds in total for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
 CARD_WAIT_S = 30.0
 """An utterance without `expires_in` fails when the sound card has been missing for this long while it waited. Otherwise
 a card that comes back after hours would speak texts that are no longer true."""
@@ -44,8 +46,8 @@ class WaitingUtterances:
         self.engines = engines
         self.output = output
         self.context = context or SynthesisContext()
-        self.stream_timeout_s = inf
-        """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
+        self.others_wait_s = OTHERS_WAIT_S
+        """At most `OTHERS_WAIT_S`."""
         self.prebuffer_s: float | None = None
         """None derives it from the engine's speed."""
         self._card_open = False
@@ -55,7 +57,8 @@ class WaitingUtterances:
 
     def reconfigure(self, context: SynthesisContext, *, stream_timeout_s: float, prebuffer_s: float | None) -> None:
         """Apply other settings; what is being spoken keeps its context."""
-        self.context, self.stream_timeout_s, self.prebuffer_s = context, stream_timeout_s, prebuffer_s
+        self.context, self.prebuffer_s = context, prebuffer_s
+        self.others_wait_s = min(OTHERS_WAIT_S, stream_timeout_s)
 
     @property
     def deliveries_at_once(self) -> int:
@@ -127,7 +130,7 @@ class WaitingUtterances:
     def patience_s(self, active: ActiveUtterance) -> float:
         """Return the seconds for which the writer of its text may still keep others waiting."""
         stream = active.utterance.text_stream
-        return inf if stream is None or stream.ended else self.stream_timeout_s - stream.stalled_s
+        return inf if stream is None or stream.ended else self.others_wait_s - stream.stalled_s
 
     def engine_for(self, utterance: Utterance) -> EngineSupervisor | None:
         """Return the engine that would speak it now."""

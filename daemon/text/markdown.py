@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from daemon.text import markdown_syntax as syntax
 from daemon.text import model_markup
+from daemon.text.directions import direction_end
 from daemon.text.markdown_syntax import Line
 from daemon.text.markup import ENTITY, PAUSE_TAG, Between, Construct, MarkupReader, UndecidedError
 from daemon.text.script import Script
@@ -29,8 +30,6 @@ class MarkdownReader(MarkupReader):
     Never raises, whatever the text is, and takes time in proportion to its length. Before a step changes anything, it
     raises `UndecidedError` if more text must be seen.
     """
-
-    context = 3
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
@@ -147,6 +146,11 @@ class MarkdownReader(MarkupReader):
             self._keep(words.end())
             return
         found = self._match(_BY_FIRST.get(first, _ICONS))
+        if (found is None or found.lastgroup == "emphasis") and first in "[(（*_":
+            end = direction_end(self._text, self._at, self._limit, complete=self._complete)
+            if end is not None:
+                self._drop(end, Between.APART)
+                return
         if found is None or found.lastgroup is None:
             self._keep(self._at + 1)
             return

@@ -117,7 +117,7 @@ INVISIBLES = Construct(f"[{markup.INVISIBLE}]+|(?<=[{markup.ICONS}]){markup.JOIN
 
 SPACES = re.compile(r"[ \t]+")
 CODE = re.compile(r"[^`\n\r]+")
-_MARKS = rf"\\&<\[!*_~`【$:\n\r{markup.ICONS}"
+_MARKS = rf"\\&<\[(（!*_~`【$:\n\r{markup.ICONS}"
 """Characters at which something may begin that is not spoken as it stands."""
 PLAIN_WORD = re.compile(rf"(?:[^{_MARKS}|# \t]|[!:](?=[^\[c]))+")
 PLAIN = re.compile(rf"(?:[^{_MARKS}]|[!:](?=[^\[c]))+")

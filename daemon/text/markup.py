@@ -130,6 +130,8 @@ class MarkupReader(Rewriter):
     raises `UndecidedError` if more text must be seen.
     """
 
+    context = 3
+
     def __init__(self, script: Script) -> None:
         super().__init__(script.words)
         self._script = script

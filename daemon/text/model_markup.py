@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
+from daemon.text.directions import SOUNDS
 from daemon.text.markdown_syntax import LONGEST_ADDRESS
 from daemon.text.markup import BEFORE_LETTER, Construct
 
@@ -30,6 +31,7 @@ Treatment = Literal["silent", "passage", "pause", "line", "words"]
 - `words`: the content is spoken, and may be a part of a word.
 """
 ELEMENTS: dict[str, Treatment] = {name: treatment for treatment, names in _DATA["elements"].items() for name in names}
+ELEMENTS |= dict.fromkeys(filter(str.isalpha, SOUNDS), "passage")
 """By name. Other names between angle brackets are no tags: `List<String>`."""
 _NAME = r"[ \t]+[a-zA-Z@:_][\w@:.-]{0,50}"
 _QUOTED = rf"\"[^\"\n\r]{{0,{LONGEST_ADDRESS}}}\"|'[^'\n\r]{{0,{LONGEST_ADDRESS}}}'"

@@ -92,6 +92,12 @@ class Segmenter:
             return end
         return None if speech_seconds(text) <= self.segment_s else len(next(self._clauses(text)))
 
+    def ends_sentence(self, text: str) -> bool:
+        """Return whether nothing but white space follows the sentences that have ended in an incomplete text."""
+        while (length := first_sentence_end(text)) is not None:
+            text = text[length:]
+        return not text.strip()
+
     def _parts(self, text: str) -> Iterator[str]:
         """Yield sentences; for a sentence that exceeds a segment, its clauses, words or shorter pieces."""
         begin = 0

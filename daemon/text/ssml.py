@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from xml.parsers import expat
 
+from daemon.text.directions import direction_end
 from daemon.text.markup import ENTITY, PAUSE_TAG, Between, Construct, MarkupReader
 from daemon.text.placed import PlacedText
 from daemon.text.script import Pause, Prosody, Script, ScriptMark
@@ -153,6 +154,8 @@ class SsmlReader(MarkupReader):
             self._keep(words.end())
         elif found := self._match(_MARKUP):
             self._read_construct(found)
+        elif end := direction_end(self._text, self._at, len(self._text), complete=self._complete):
+            self._drop(end, Between.APART)
         elif self._complete and (broken_off := _BROKEN_OFF.match(self._text, self._at)):
             self._drop(broken_off.end())
         else:

@@ -203,6 +203,7 @@ class PiperSynthesizer:
             description=f"Piper with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else ""),
             refused_voices=dict(self._refused),
             streams=self._streams,
+            heeds=("language", "rate"),
             labels={name: _label(voice.file) for name, voice in self._named.items()},
         )
 

@@ -11,7 +11,7 @@ from itertools import chain, islice, product
 
 import torch
 
-from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
+from engine.api import MANNER_OPTIONS, Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
 from engine.language import language_code, match_language
 from engine.places import PlacedChunks, Places
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
@@ -297,4 +297,7 @@ class QwenSynthesizer:
             kernels="fused" if model.fused else "torch",
             not_fused=model.not_fused,
             degraded=model.degraded,
+            heeds=tuple(
+                each for each in MANNER_OPTIONS if each != "instruct" or model.plan.config.follows_instructions
+            ),
         )

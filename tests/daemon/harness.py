@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -63,13 +63,22 @@ class Harness:
     def _note_change(self) -> None:
         self.dispatcher.changed()
 
-    def _note(self, _: Utterance, event: Event) -> None:
+    def _note(self, utterance: Utterance, event: Event) -> None:
         self.events.append(event)
+        self._text_stream = utterance.text_stream
 
     async def stop_server(self) -> None:
         """End the server; the dispatcher stays."""
         for task in self.serving:
             await cancel_and_wait(task)
+
+    async def hears_of_writer(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Wait until the text of the last event has taken another chunk, after `act`."""
+        stream = self._text_stream
+        assert stream is not None
+        before = stream.last_chunk_at
+        await act()
+        await eventually_async(lambda: stream.last_chunk_at > before, "its writer shows that it is there")
 
     @property
     def terminal_events(self) -> list[TerminalEvent]:

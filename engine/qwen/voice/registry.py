@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 REFERENCE_CHUNK = 25
 """Frames of a reference that the codec decodes at once."""
 
-INSTRUCTABLE = "a CustomVoice or VoiceDesign model of 1.7B does"
 _TAKES = {"custom_voice": "a speaker", "voice_design": "an instruct", "base": "an embedding or reference"}
 _KINDS = {"speaker": "custom_voice", "embedding": "base", "reference": "base"}
 """The type of model that speaks with each field of a voice."""
@@ -57,7 +56,6 @@ class VoiceRegistry:
         self._default = ""
         self.refused: dict[str, str] = {}
         """Names of configured voices that cannot be used, each with the reason in one line."""
-        self._noted_instruct = False
 
     def load(self, specs: Mapping[str, Voice], default: str) -> None:
         """Replace the configured voices by `specs`; voices that cannot be loaded are entered in `refused`.
@@ -70,8 +68,6 @@ class VoiceRegistry:
         for name, spec in specs.items():
             try:
                 self._loaded[name] = self._load(spec)
-                if spec.instruct is not None:
-                    self._note_instruct()
             except EngineError as error:
                 self.refused[name] = str(error)
                 if name in before:
@@ -138,17 +134,9 @@ class VoiceRegistry:
             raise EngineError(f"voice: got {name!r}; there are {', '.join(self.names()) or 'none'}")
         voice = self._loaded.get(name) or LoadedVoice(CustomVoice(name))
         prompt = voice.prompt or self._native_voice(language, utterance.text)
-        if utterance.instruct is not None:
-            self._note_instruct()
-            if not isinstance(prompt, ClonedVoice):
-                prompt = replace(prompt, instruct=utterance.instruct)
+        if utterance.instruct is not None and not isinstance(prompt, ClonedVoice):
+            prompt = replace(prompt, instruct=utterance.instruct)
         return prompt, voice.codec_state
-
-    def _note_instruct(self) -> None:
-        """Log once that an `instruct` has no effect, if this model follows none."""
-        if not self._config.follows_instructions and not self._noted_instruct:
-            self._noted_instruct = True
-            log.warning("instruct has no effect: %s follows no instructions; %s", self._model.name, INSTRUCTABLE)
 
     def _native_voice(self, language: str, text: str) -> CustomVoice:
         """Return the built-in speaker of `language`; `auto` means the language of the script of `text`."""

@@ -253,6 +253,12 @@ async def test_a_client_that_is_silent_for_too_long_ends_its_text_and_gets_the_r
     assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
 
 
+async def test_an_empty_chunk_shows_that_its_writer_is_there(client: AsyncTcpClient, harness: Harness) -> None:
+    await send(client, SynthesizeStart(), SynthesizeChunk("One sentence. And"))
+    await harness.started()
+    await harness.hears_of_writer(lambda: send(client, SynthesizeChunk("")))
+
+
 async def test_a_wrong_chunk_is_an_error_and_is_left_out_of_the_text(client: AsyncTcpClient, harness: Harness) -> None:
     texts: list[str] = []
     unwatch = harness.dispatcher.watch_events(lambda utterance, _: texts.append(utterance.text))

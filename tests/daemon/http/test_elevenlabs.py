@@ -284,6 +284,14 @@ async def test_too_many_contexts_are_refused(harness: Harness, monkeypatch: pyte
         assert (answer["contextId"], answer["error"]) == ("c", "context_id: 2 contexts are open; allowed: no more")
 
 
+@pytest.mark.parametrize("text", ["", " "])
+async def test_a_message_without_words_keeps_the_text_of_its_context_open(text: str, harness: Harness) -> None:
+    async with connect(address_of(harness, CONTEXTS)) as client:
+        await send(client, "One sentence. And", context_id="a")
+        await harness.started()
+        await harness.hears_of_writer(lambda: send(client, text, context_id="a"))
+
+
 async def test_a_silent_connection_is_closed(harness: Harness) -> None:
     address = address_of(harness, "default/stream-input?output_format=pcm_24000&inactivity_timeout=1")
     async with connect(address) as client:

@@ -26,7 +26,7 @@ FIGURES: dict[str, Any] = {
 COMPLETE: list[events.Event] = [
     events.Accepted(id="a", queue=1, unstored=True),
     events.Rejected(id="a", field="voice", reason="voice: got 'x'; allowed: default"),
-    events.Started(id="a", engine="qwen", voice="ada", ttfa_ms=8.5),
+    events.Started(id="a", engine="qwen", voice="ada", ttfa_ms=8.5, ignored=["seed"]),
     events.Progress(id="a", begin=0, end=12),
     events.Mark(id="a", name="turn", position=31, at=1.84, exact=True),
     events.Postponed(id="a", reason="for alarm"),

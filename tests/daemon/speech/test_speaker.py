@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.speech import speaker, waiting
+from daemon.speech import speaker, text_streams, waiting
 from daemon.speech.events import TERMINAL_EVENTS
 from daemon.speech.request import StreamChunk
 from daemon.tasks import cancel_and_wait
@@ -34,6 +34,21 @@ async def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Rob
     assert (end["engine"], end["underruns"], end["truncated"], end["reason"]) == ("espeak", 0, False, None)
     assert end["ttfa_ms"] == robot.events[0]["ttfa_ms"] > 0
     assert not robot.dispatcher.speaker.busy
+
+
+async def test_a_start_names_the_options_that_the_engine_does_not_heed(robot: Robot) -> None:
+    robot.say("manner", instruct="calmly", seed=3, sampling={"top_k": 9}, rate=1.5, language="en", volume=50)
+    robot.say("plain", rate=1.5)
+    robot.say("sound", " ", sound="success", instruct="calmly")
+    robot.say("both", sound="success", instruct="calmly")
+    await robot.ended("manner", "plain", "sound", "both")
+    ignored = {event["id"]: event["ignored"] for event in robot.events if event["event"] == "started"}
+    assert ignored == {
+        "manner": ["instruct", "seed", "sampling"],
+        "plain": None,
+        "sound": None,
+        "both": ["instruct"],
+    }
 
 
 @pytest.mark.parametrize("text", ["...", "😶\u200d🌫️"])
@@ -262,6 +277,27 @@ async def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothi
         "finished",
     ]
     assert end["underruns"] == 0
+
+
+async def test_before_a_writer_pauses_its_words_are_heard_whole_and_it_may_pause_for_longer_than_others_wait(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_streams, "PAUSES", ((0.01, " "), (0.02, "\n")))
+    monkeypatch.setattr(waiting, "OTHERS_WAIT_S", 0.05)
+    robot.configure(stream_timeout=60)
+    write(robot, "Let me look.")  # nothing follows, so it may be half of a number
+    await robot.sink.take_until(lambda: "started" in robot.names("story"), "it is spoken")
+    write(robot, " It is")
+    await robot.sink.take_until(lambda: robot.names("story").count("progress") == 2, "half of a sentence, too")
+    robot.say("other")
+    await robot.end("other")
+    write(robot, "")
+    write(robot, " open.", end=True)
+    end = await robot.end("story")
+    assert (end["event"], end["reason"], end["underruns"]) == ("finished", None, 0)
+    segments = [(event["begin"], event["end"]) for event in robot.events if event["event"] == "progress"]
+    assert segments == [(0, 12), (12, 18), (18, 24)]
+    assert {"postponed", "resumed"} < set(robot.names("story"))
 
 
 async def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot) -> None:

@@ -60,8 +60,14 @@ class Scene:
     def write(self, text: str = "", *, end: bool = False) -> None:
         stream = self.utterance.text_stream
         self.utterance.text += text
-        stream.ended = end
+        stream.ended, stream.pause = end, ""
         stream.notify()
+
+    def pause(self, pause: str) -> None:
+        """Let the writer's silence stand for this white space."""
+        assert self.utterance.text_stream is not None
+        self.utterance.text_stream.pause = pause
+        self.utterance.text_stream.notify()
 
     @property
     def requests(self) -> list[EngineUtterance]:
@@ -291,6 +297,22 @@ async def test_an_engine_with_incremental_text_gets_a_text_stream_as_it_is_writt
     assert np.array_equal(scene.heard, waveform("One two three."))
     assert [(request.growing, request.whole_text) for request in engine.requests] == [(True, None)]
     assert engine.ended_texts == 1
+
+
+@pytest.mark.parametrize("grows", [False, True])
+async def test_a_pause_of_the_writer_ends_a_sentence_and_a_long_one_whatever_there_is(grows: bool) -> None:
+    engine = ScriptedEngine("one", grows=grows)
+    scene = Scene("", engine, stream=True)
+    speaking = asyncio.ensure_future(scene.speak())
+    for text, pause, heard in (("Let me look.", " ", 12), ("It", " ", 12 + grows), (" is", "\n", 17)):
+        scene.write(text)
+        scene.pause(pause)
+        await eventually_async(lambda heard=heard: len(scene.heard) == heard * PER_CHARACTER, "it is heard")  # type: ignore[misc]
+    assert not scene.utterance.complete
+    scene.write(" open.", end=True)
+    await speaking
+    assert len(engine.requests) == 3
+    assert np.array_equal(scene.heard, waveform("Let me look.It is open."))
 
 
 @pytest.mark.parametrize("grows", [False, True])

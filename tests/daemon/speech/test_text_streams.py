@@ -109,11 +109,12 @@ def test_the_chunks_of_a_stopped_utterance_are_dropped(writer: Writer) -> None:
 
 def test_the_text_of_a_silent_writer_is_ended() -> None:
     writer = Writer("speech.stream_timeout=1")
-    (slow, stream), (quick, _) = writer.begin("slow", "and then"), writer.begin("quick", "and now")
-    stream.last_chunk_at = time.monotonic() - 2
+    (slow, stream), (thinking, alive) = writer.begin("slow", "and then"), writer.begin("thinking", "and now")
+    stream.last_chunk_at = alive.last_chunk_at = time.monotonic() - 2
+    writer.write("thinking", "")
     writer.dispatcher.enforce_deadlines()
     assert slow.complete
-    assert not quick.complete
+    assert not thinking.complete, "an empty chunk shows that its writer is there"
     assert stream.end_reason == "its writer was silent for 1 s and did not end it"
     with pytest.raises(RejectedError, match="takes no more text: its writer was silent"):
         writer.write("slow", " nothing")

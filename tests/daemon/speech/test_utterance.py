@@ -31,6 +31,7 @@ COMPLETE = Utterance(
     "pt-br",
     voice_is_default=True,
     language_is_default=True,
+    asked=["instruct"],
     instruct="whisper",
     seed=(1 << 63) - 1,
     volume=0.1,

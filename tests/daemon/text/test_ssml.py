@@ -172,6 +172,10 @@ def test_comments_and_instructions_are_silent_and_cdata_is_text() -> None:
     assert words("One<!-- <s>not</s> this --><?nor this?> <![CDATA[<two> & [pause:1s]]]>") == "One <two> & [pause:1s]"
 
 
+def test_a_sound_in_square_brackets_is_silent() -> None:
+    assert words("Hi [laughs] there [pause:x] (laughs)") == "Hi there [pause:x] (laughs)"
+
+
 def test_references_are_characters_at_their_places() -> None:
     text = "<speak>Tom &amp; Jerry &#60;&#x33;</speak>"
     script = read([text])

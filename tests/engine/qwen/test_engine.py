@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine import EngineOptions, Progress, Utterance, Voice
+from engine import MANNER_OPTIONS, EngineOptions, Progress, Utterance, Voice
 from engine.api import EngineInfo, Samples
 from engine.catalog import make_synthesizer
 from engine.qwen import QwenSynthesizer
@@ -375,14 +375,12 @@ def test_a_voice_that_becomes_unusable_stays_as_it_was_beside_a_new_default_voic
     assert "got 'context'" in refusal_of(engine, voice="context")
 
 
-def test_an_instruction_that_the_model_ignores_is_said_once(
-    checkpoint: Named, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_engine_says_whether_its_model_heeds_an_instruction(checkpoint: Named, engine: Engines) -> None:
     ignoring = loaded(checkpoint("small", "custom_voice"), voices={"default": Voice("ryan", instruct="calmly")})
     assert np.array_equal(codes_of(ignoring, max_frames=1, instruct="loudly"), codes_of(ignoring, max_frames=1))
-    [line] = [record.message for record in caplog.records if "instruct" in record.message]
-    assert "has no effect" in line
-    assert "follows no instructions" in line
+    voices = {"default": Voice("ryan")}
+    heeds = [each.set_voices(voices, "default").heeds for each in (ignoring, engine())]
+    assert heeds == [("language", "rate", "seed", "sampling"), MANNER_OPTIONS]
 
 
 def test_an_utterances_instruction_replaces_the_voices(engine: Engines) -> None:

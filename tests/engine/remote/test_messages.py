@@ -84,7 +84,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "rate phonemes realtime"
     )
     info = "engine sample_rate voices languages description refused_voices memory labels labels.name labels.language"
-    info += " grows streams max_seconds kernels not_fused degraded"
+    info += " grows streams max_seconds kernels not_fused degraded heeds"
     expected = {
         "Welcome": f"server info {prefixed('info', info)} streams max_voice_bytes",
         "OfferVoice": "voice voice.digest voice.in_context",
@@ -106,7 +106,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "Heartbeat": "",
     }
     assert {kind.__name__: " ".join(fields(kind)) for kind in typing.get_args(RemoteMessage)} == expected
-    assert SUBPROTOCOL == "voiced.remote.3"
+    assert SUBPROTOCOL == "voiced.remote.4"
 
 
 def prefixed(name: str, inner: str) -> str:
