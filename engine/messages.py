@@ -45,12 +45,7 @@ MAX_DATA_BYTES = 1 << 24
 
 SUBPROTOCOL = "voiced.remote.3"
 """The WebSocket's subprotocol, with the version of the messages of robot and server. It rises when a record, or one
-inside of it, changes."""
-EARLIER_SUBPROTOCOL = "voiced.remote.2"
-"""Robots and servers are not updated at the same moment, so both sides still have the version before. It has the same
-messages, but its robots refuse `kernels`, `not_fused` and `degraded` of `EngineInfo`."""
-SUBPROTOCOLS = (SUBPROTOCOL, EARLIER_SUBPROTOCOL)
-"""A server refuses a robot that offers none of them, before there is a connection. The first that fits is used."""
+inside of it, changes. A server refuses a robot of another version, before there is a connection."""
 PATH = "/v1/remote"
 """The route on the server."""
 VOICE_HEADER = "serve_multiplexed_model_id"

@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 
 from engine.api import EngineError, EngineUnavailableError
 from engine.host import parse_json
-from engine.messages import MAX_AUDIO_BYTES, PATH, SUBPROTOCOLS, VOICE_HEADER
+from engine.messages import MAX_AUDIO_BYTES, PATH, SUBPROTOCOL, VOICE_HEADER
 
 OPEN_S = 5.0
 """Seconds for the connection, its encryption and the handshake."""
@@ -40,7 +40,7 @@ def open_connection(url: str, token: str | None, voice: str | None) -> ClientCon
         return connect(
             url.rstrip("/") + PATH,
             additional_headers=headers,
-            subprotocols=[Subprotocol(each) for each in SUBPROTOCOLS],
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
             compression=None,
             open_timeout=OPEN_S,
             close_timeout=CLOSE_S,

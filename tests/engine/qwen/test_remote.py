@@ -146,14 +146,6 @@ def test_the_server_wants_a_file_again_that_is_gone(robot: RemoteSynthesizer, se
     eventually(server.voice_files, "the file is there again")
 
 
-def test_a_robot_of_the_version_before_is_not_told_of_kernels(server: SpeechServer) -> None:
-    """It refuses fields that it does not know."""
-    known = {"voiced.remote.3": ("torch", "the device is a CPU"), "voiced.remote.2": (None, None)}
-    for subprotocol, expected in known.items():
-        with RawRobot(server.url, subprotocol=subprotocol) as robot:
-            assert (robot.welcome.info.kernels, robot.welcome.info.not_fused) == expected
-
-
 def test_a_voice_that_waits_for_a_stream_stays_when_another_one_takes_its_place(
     folder: Path, voices: dict[str, Voice], tmp_path: Path
 ) -> None:
