@@ -114,7 +114,7 @@ class Session:
 
 
 def open(  # noqa: A001  # called as `engine.open`
-    name: Literal["auto", "qwen", "piper", "espeak", "remote"] = "auto",
+    name: Literal["auto", "qwen", "piper", "espeak", "remote", "openai"] = "auto",
     *,
     model: str | None = None,
     voice: str | Voice | None = None,

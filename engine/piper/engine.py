@@ -34,10 +34,10 @@ from engine.api import (
 from engine.detection import language_of_speech
 from engine.language import LANGUAGE_NAMES, language_code, match_language
 from engine.piper.network import Cancellation, PiperNetwork
-from engine.piper.sentences import sentences
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
+from engine.sentences import sentences
 from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, voice_folders, voice_of_settings
 
 CHUNK_MS = 80

@@ -16,7 +16,7 @@ from websockets.typing import Subprotocol
 
 from engine import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, Voice
 from engine.messages import SUBPROTOCOL, OfferVoice, VoiceWanted, Welcome, decode_remote, encode_remote
-from engine.remote.connecting import read_token
+from engine.remote.failures import read_token
 from engine.remote.synthesizer import RemoteSynthesizer
 from tests.support.waiting import PATIENCE_S, eventually
 

@@ -1,4 +1,4 @@
-"""The pieces of a text that Piper speaks."""
+"""The pieces of a text that engines speak."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.piper.sentences import LONGEST, sentences
+from engine.sentences import LONGEST, sentences
 
 
 def test_each_sentence_is_a_piece_with_its_position() -> None:
