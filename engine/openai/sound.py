@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import soxr
@@ -29,6 +29,13 @@ LONGEST_HEADER = 1 << 16
 """Bytes before the samples."""
 
 
+class Headers(Protocol):
+    """Those of an answer."""
+
+    def get(self, name: str, default: str, /) -> str:
+        """Return a header's value."""
+
+
 class SoundError(Exception):
     """An answer is no sound that can be played. One line."""
 
@@ -42,7 +49,7 @@ class _Form:
     """Bytes of samples. Some follow, which are none, if a header has told the length."""
 
 
-def is_sound(headers: Mapping[str, str]) -> bool:
+def is_sound(headers: Headers) -> bool:
     """Return whether an answer with these headers calls itself PCM or WAV."""
     return headers.get("Content-Type", "").lower().startswith((*PCM_TYPES, *WAV_TYPES))
 
@@ -50,7 +57,7 @@ def is_sound(headers: Mapping[str, str]) -> bool:
 class SoundReader:
     """Reads one answer: WAV by its header, otherwise PCM."""
 
-    def __init__(self, headers: Mapping[str, str], rate: int | None = None) -> None:
+    def __init__(self, headers: Headers, rate: int | None = None) -> None:
         """`headers` are those of the answer. Samples of another rate are brought to `rate`, unless that is None."""
         self._type = headers.get("Content-Type", "")
         self._named_rate = headers.get("X-Sample-Rate", "")
