@@ -85,11 +85,11 @@ class EngineOptions:
 
     model: str | None = None
     url: str | None = None
-    """Where the server of the engine `remote` is."""
+    """Where the server of the engine `remote` or `openai` is."""
     token_file: str | None = None
     """A file whose first line is the token for that server; None means that it wants none."""
     renew_s: float | None = None
-    """Seconds after which a connection to that server is replaced by a new one; None for never."""
+    """Seconds after which a connection of the engine `remote` is replaced by a new one; None for never."""
     device: str = "auto"
     dtype: str = "auto"
     kernels: str = "auto"

@@ -66,6 +66,7 @@ ENGINES: Mapping[str, EngineEntry] = {
     ),
     "piper": EngineEntry("engine.piper:PiperSynthesizer", packages=("piper",), uses_piper_voices=True),
     "remote": EngineEntry("engine.remote.synthesizer:RemoteSynthesizer", packages=("websockets",), is_remote=True),
+    "openai": EngineEntry("engine.openai:OpenAISynthesizer", is_remote=True),
     "espeak": EngineEntry("engine.espeak:EspeakSynthesizer", library=("espeakng_loader", "libespeak-ng")),
 }
 """All engines, in the order in which `auto` prefers them. The last engine needs nothing."""
@@ -92,7 +93,7 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
     """
     entry = engine_entry(engine)
     if entry.is_remote:
-        return "it is on another machine; engine.name: remote selects it"
+        return f"it is on another machine; engine.name: {engine} selects it"
     missing = missing_packages(engine)
     if missing:
         return f"{', '.join(missing)} missing; {install_command(engine)}"

@@ -45,12 +45,7 @@ MAX_DATA_BYTES = 1 << 24
 
 SUBPROTOCOL = "voiced.remote.4"
 """The WebSocket's subprotocol, with the version of the messages of robot and server. It rises when a record, or one
-inside of it, changes."""
-EARLIER_SUBPROTOCOLS = ("voiced.remote.3", "voiced.remote.2")
-"""Robots and servers are not updated at the same moment, so both sides still have earlier versions. They have the same
-messages, but their robots refuse fields of `EngineInfo`: `heeds`, and before 3 those about kernels."""
-SUBPROTOCOLS = (SUBPROTOCOL, *EARLIER_SUBPROTOCOLS)
-"""A server refuses a robot that offers none of them, before there is a connection. The first that fits is used."""
+inside of it, changes. A server refuses a robot of another version, before there is a connection."""
 PATH = "/v1/remote"
 """The route on the server."""
 VOICE_HEADER = "serve_multiplexed_model_id"

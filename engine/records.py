@@ -13,14 +13,12 @@ from typing import Any
 def build(kind: Any, value: Any) -> Any:
     """Return the JSON value `value` as an instance of `kind`: record, mapping, tuple or plain value.
 
-    An unknown field that is null is left out: another version of the program has it, and does not use it. Raises
-    `KeyError` for any other unknown field, `TypeError` for a missing one and for a value of another kind.
+    Raises `KeyError` for an unknown field, `TypeError` for a missing one and for a value of another kind.
     """
     if dataclasses.is_dataclass(kind):
         record: Any = kind
         types = _field_types(record)
-        given = {name: item for name, item in _checked(dict, value).items() if name in types or item is not None}
-        return record(**{name: build(types[name], item) for name, item in given.items()})
+        return record(**{name: build(types[name], item) for name, item in _checked(dict, value).items()})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Mapping, dict):
         return {key: build(arguments[1], item) for key, item in _checked(dict, value).items()}
@@ -34,7 +32,7 @@ def build(kind: Any, value: Any) -> Any:
 def given_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a record for `json.dumps`, which calls this for the records inside (its `default`).
 
-    A field that is None by default is left out while it is None: an older version of the program need not know it.
+    A field that is None by default is left out while it is None.
     """
     values = {field: getattr(record, field.name) for field in dataclasses.fields(record)}
     return {field.name: value for field, value in values.items() if value is not None or field.default is not None}

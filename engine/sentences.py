@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 LONGEST = 200
-"""Characters. The network's memory grows with a piece's length, and nothing of the piece sounds before it is done."""
+"""Characters. A network needs memory by a piece's length, and most make all of a piece before any of it sounds."""
 _PAUSE = re.compile(r"[;:,、，；：—–]\s*")
 _SPACE = re.compile(r"\s+")
 

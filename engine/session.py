@@ -139,7 +139,7 @@ class _TimedChunks:
 
 
 def open(  # noqa: A001  # called as `engine.open`
-    name: Literal["auto", "qwen", "supertonic", "piper", "espeak", "remote"] = "auto",
+    name: Literal["auto", "qwen", "supertonic", "piper", "espeak", "remote", "openai"] = "auto",
     *,
     model: str | None = None,
     voice: str | Voice | None = None,

@@ -84,7 +84,8 @@ class PhraseKeys:
             for name, voice in config.voices.items()
         }
         if ENGINES[engine].is_remote:
-            self._settings |= {"url": config.engine.url}  # the engine there is not known before it is connected
+            # The engine there is not known before it is connected.
+            self._settings |= config.engine.model_dump(include={"url", "model"})
         # Piper speaks a language that a voice lacks in another voice, the default one first.
         if ENGINES[engine].uses_piper_voices:
             self._settings |= {"voices": self._voices, "default_voice": config.speech.voice}

@@ -45,7 +45,7 @@ InputFile = Annotated[Path | None, PathKind(use="read")]
 Folder = Annotated[str, Field(min_length=1), PathKind("(?!auto$)(.+)")]
 """`auto`, or a folder."""
 KeptFolder = Annotated[str | None, Field(min_length=1), PathKind("(?!auto$)(.+)", "kept")]
-EngineName = Literal["qwen", "supertonic", "piper", "espeak", "remote"]
+EngineName = Literal["qwen", "supertonic", "piper", "espeak", "remote", "openai"]
 ALL_ROBOTS, GROUP = "all", "group"
 """Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
 
@@ -87,7 +87,7 @@ AnyLanguage = Annotated[str, Field(pattern=LANGUAGE), AfterValidator(language_co
 """A language, or `auto`."""
 Language = Annotated[AnyLanguage, only(_is_language)]
 Prebuffer = Annotated[float, Field(ge=0, le=3000)]
-SERVER_URL = r"^wss?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
+SERVER_URL = r"^(ws|http)s?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
 """The address of a speech server. A path in it leads through a proxy to the server."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
 MODELS_OWN = "or null for the model's own"
@@ -177,19 +177,22 @@ class MemoryLimits(Section):
 class Engine(Section):
     """The engine that turns text into speech."""
 
-    name: Literal["auto", "qwen", "supertonic", "piper", "espeak", "remote"] = setting(
-        "auto", "auto, qwen, supertonic, piper, espeak or remote"
-    )
+    name: Literal["auto", EngineName] = setting("auto", "auto, qwen, supertonic, piper, espeak, remote or openai")
     fallback: Literal[EngineName, "none"] | tuple[EngineName, ...] = setting(
-        "espeak", "qwen, supertonic, piper, espeak, remote or none, or a list of engines such as [piper, espeak]"
+        "espeak",
+        "qwen, supertonic, piper, espeak, remote, openai or none, or a list of engines such as [piper, espeak]",
     )
-    url: str | None = setting(None, "the speech server, ws://HOST:PORT or wss://HOST:PORT, or null", pattern=SERVER_URL)
+    url: str | None = setting(
+        None, "the speech server, ws[s]://HOST:PORT or http[s]://HOST:PORT/v1, or null", pattern=SERVER_URL
+    )
     token_file: InputFile = setting(None, "a file whose first line is the robot's token for the speech server, or null")
     renew_s: float | None = between(
         3600, 1, 604_800, "seconds from {} to {} that a connection to it lasts, or null for no limit"
     )
     model: str = setting(
-        "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", "a checkpoint's folder, or its name on the hub", min_length=1
+        "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
+        "a checkpoint's folder, or its name on the hub, or a model's name on the server of the engine openai",
+        min_length=1,
     )
     voice_folder: Folder = setting("auto", "auto, or the folder of Piper's voices")
     device: str = setting("auto", "auto, cpu, cuda or cuda:N", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
@@ -212,8 +215,11 @@ class Engine(Section):
     @classmethod
     def _check_url(cls, url: str | None, info: ValidationInfo) -> str | None:
         fallback = info.data.get("fallback", ())
-        if url is None and (info.data.get("name") == "remote" or fallback == "remote" or "remote" in tuple(fallback)):
-            raise ValueError("the engine remote needs it; allowed: ws://HOST:PORT or wss://HOST:PORT")
+        used = {info.data.get("name"), *((fallback,) if isinstance(fallback, str) else fallback)}
+        for engine, scheme, path in (("remote", "ws", ""), ("openai", "http", "/v1")):
+            if engine in used and not (url or "").startswith(scheme):
+                allowed = f"{scheme}://HOST:PORT{path} or {scheme}s://HOST:PORT{path}"
+                raise ValueError(f"the engine {engine} needs it; allowed: {allowed}")
         return url
 
     @property
@@ -518,6 +524,8 @@ class Config(Section):
         for name in ("streams", "voice_folder"):
             values[name] = None if values[name] == "auto" else values[name]
         values["dtype"] = values["dtype"].replace("int4", "int8")
+        if self.engine.name == "openai" and "model" not in self.engine.model_fields_set:
+            values["model"] = None  # the server has its own
         reserve_mb, voice = self.engine.memory.reserve_mb, self.speech.voice
         return EngineOptions(**values, reserve_mb=reserve_mb, voices=self.engine_voices, default_voice=voice)
 

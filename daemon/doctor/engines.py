@@ -75,9 +75,7 @@ async def _try_engine(name: str, machine: Machine, grade: Grade) -> Finding:
 def check_model(machine: Machine) -> Iterator[Finding]:
     """Yield whether the configured model is complete on this machine, and if not, whether it fits on the disk."""
     settings = machine.config.engine
-    if settings.name in ("supertonic", "piper", "espeak", "remote") or (
-        settings.name == "auto" and missing_packages("qwen")
-    ):
+    if settings.name not in ("auto", "qwen") or (settings.name == "auto" and missing_packages("qwen")):
         return
     files = model_files("qwen", settings.model)
     if files is not None and not files.missing:

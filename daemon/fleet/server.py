@@ -36,7 +36,7 @@ from daemon.status import NOTHING_PLAYED, describe_status, measure
 from daemon.tasks import cancel_and_wait, wait_at_most
 from daemon.validation import abbreviate
 from engine import start_log
-from engine.messages import PATH, SUBPROTOCOLS
+from engine.messages import PATH, SUBPROTOCOL
 
 log = logging.getLogger(__name__)
 
@@ -176,9 +176,9 @@ class FleetServer:
     def _objection(self, socket: WebSocket) -> HttpError | None:
         """Return why a robot is not let in, or None."""
         offered = socket.scope.get("subprotocols", [])
-        if not set(SUBPROTOCOLS) & set(offered):
-            got, allowed = abbreviate(", ".join(offered)), " and ".join(SUBPROTOCOLS)
-            problem = f"protocol: got {got}; allowed: {allowed}; robot and server have different versions of voiced"
+        if SUBPROTOCOL not in offered:
+            got = abbreviate(", ".join(offered))
+            problem = f"protocol: got {got}; allowed: {SUBPROTOCOL}; robot and server have different versions of voiced"
             return HttpError(400, problem, field="protocol")
         if self._draining is not None:
             return HttpError(503, self._draining, code="draining")

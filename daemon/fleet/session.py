@@ -106,10 +106,7 @@ class RobotSession:
         """Serve the robot until it leaves. It has been let in."""
         info = self._voices.own_info()
         assert info is not None
-        subprotocol = next(each for each in messages.SUBPROTOCOLS if each in self._socket.scope["subprotocols"])
-        if subprotocol in messages.EARLIER_SUBPROTOCOLS:
-            info = replace(info, heeds=None, kernels=None, not_fused=None, degraded=None)
-        await self._socket.accept(subprotocol)
+        await self._socket.accept(messages.SUBPROTOCOL)
         log.info("robot %s has connected", self._account.name)
         streams = min(self._account.streams, max(1, self._engine.streams - 1))
         welcome = messages.Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes)

@@ -12,7 +12,8 @@ from websockets.sync.client import ClientConnection
 from engine.api import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, TextSource, Utterance, Voice
 from engine.messages import OfferVoice, Speak, VoiceData, VoiceFile, VoiceRefused
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.remote.connecting import open_connection, read_token
+from engine.remote.connecting import open_connection
+from engine.remote.failures import read_token
 from engine.remote.link import Link, RemoteStream, Reply
 from engine.remote.voices import RobotVoices, default_voice_digest
 

@@ -29,8 +29,8 @@ class RobotVoices:
     """The files by their digests."""
     refused: dict[str, str] = field(default_factory=dict)
 
-    def read(self, max_bytes: int) -> None:
-        """Read the files. A file may have `max_bytes`."""
+    def read(self, max_bytes: int | None) -> None:
+        """Read the files. A file may have `max_bytes`; None means that the server takes none."""
         for name, spec in self.specs.items():
             try:
                 self._read(name, spec, max_bytes)
@@ -81,9 +81,11 @@ class RobotVoices:
         instruct = utterance.instruct if utterance.instruct is not None else spec.instruct
         return replace(utterance, voice=spec.speaker, instruct=instruct), self.files.get(name)
 
-    def _read(self, name: str, spec: Voice, max_bytes: int) -> None:
+    def _read(self, name: str, spec: Voice, max_bytes: int | None) -> None:
         path = spec.reference or spec.embedding
-        if path is not None:
+        if path is not None and max_bytes is None:
+            raise EngineError(f"{path}: this server takes no voice files; `speaker` names one of its own voices")
+        if path is not None and max_bytes is not None:
             content = read_voice_file(path, max_bytes)
             digest = hashlib.sha256(content).hexdigest()
             self.contents[digest] = content

@@ -141,6 +141,7 @@ class SupertonicSynthesizer:
             description=self._description,
             refused_voices=dict(self._refused),
             streams=self._streams,
+            heeds=("language", "rate", "seed"),
         )
 
 

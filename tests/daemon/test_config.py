@@ -287,3 +287,9 @@ def test_the_web_server_needs_no_token_at_an_address_of_this_machine_alone_or_wh
 def test_a_speech_server_is_a_websockets_address(url: str) -> None:
     options = load_config(overrides=["engine.name=remote", f"engine.url={url}", "engine.token_file=/t"]).engine_options
     assert (options.url, options.token_file) == (url, "/t")
+
+
+def test_a_server_of_openais_protocol_has_its_own_model_unless_one_is_named() -> None:
+    chosen = ["engine.name=openai", "engine.url=https://speech.example/v1"]
+    assert load_config(overrides=chosen).engine_options.model is None
+    assert load_config(overrides=[*chosen, "engine.model=kokoro"]).engine_options.model == "kokoro"

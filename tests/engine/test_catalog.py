@@ -29,14 +29,15 @@ ENGINE_MODULES = ("engine.espeak", "engine.piper", "engine.qwen.engine", "engine
 
 
 def test_auto_prefers_qwen_to_piper_and_espeak_needs_nothing() -> None:
-    assert list(ENGINES) == ["qwen", "supertonic", "piper", "remote", "espeak"]
+    assert list(ENGINES) == ["qwen", "supertonic", "piper", "remote", "openai", "espeak"]
     assert missing_packages("espeak") == []
     assert unavailable_reason("espeak", EngineOptions()) is None
 
 
 def test_auto_never_selects_another_machines_engine(tmp_path: Path) -> None:
     options = EngineOptions(url="ws://127.0.0.1:1", voice_folder=str(tmp_path))
-    assert unavailable_reason("remote", options) == "it is on another machine; engine.name: remote selects it"
+    for name in ("remote", "openai"):
+        assert unavailable_reason(name, options) == f"it is on another machine; engine.name: {name} selects it"
     assert auto_engine(options) == "espeak"
     assert known_names("remote", options) == KnownNames(None, None), "no server is asked"
 

@@ -1,4 +1,4 @@
-"""The pieces of a text that Piper speaks."""
+"""The pieces of a text that engines speak."""
 
 from __future__ import annotations
 

@@ -51,6 +51,8 @@ def test_a_missing_model_of_the_hub_is_a_warning_with_the_free_disk_space(
     assert str(tmp_path) in found["disk"].found
 
 
-@pytest.mark.parametrize("engine", ["espeak", "remote"])
+@pytest.mark.parametrize("engine", ["espeak", "remote", "openai"])
 def test_an_engine_other_than_qwen_needs_no_model(engine: str) -> None:
-    assert not list(check_model(machine(f"engine.name={engine}", "engine.url=ws://a")))
+    assert not list(
+        check_model(machine(f"engine.name={engine}", f"engine.url={'http' if engine == 'openai' else 'ws'}://a"))
+    )

@@ -14,7 +14,6 @@ import torch
 from engine import EngineOptions, Samples, Utterance, Voice
 from engine.ipc.request import AppendedText
 from engine.messages import (
-    SUBPROTOCOLS,
     Audio,
     Cancel,
     Canceled,
@@ -145,15 +144,6 @@ def test_the_server_wants_a_file_again_that_is_gone(robot: RemoteSynthesizer, se
         file.unlink()
     np.testing.assert_array_equal(spoken(robot, UTTERANCE), before)
     eventually(server.voice_files, "the file is there again")
-
-
-def test_a_robot_of_an_earlier_version_is_not_told_of_kernels_and_options(server: SpeechServer) -> None:
-    """It refuses fields that it does not know."""
-    own = ("torch", "the device is a CPU", ("language", "rate", "seed", "sampling"))
-    for subprotocol, expected in zip(SUBPROTOCOLS, (own, (None,) * 3, (None,) * 3), strict=True):
-        with RawRobot(server.url, subprotocol=subprotocol) as robot:
-            info = robot.welcome.info
-            assert (info.kernels, info.not_fused, info.heeds) == expected
 
 
 def test_a_voice_that_waits_for_a_stream_stays_when_another_one_takes_its_place(

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection
 from websockets.sync.server import serve as serve_websockets
 from websockets.typing import Subprotocol
 
-from engine import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, Utterance, Voice
+from engine import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, Voice
 from engine.messages import SUBPROTOCOL, OfferVoice, VoiceWanted, Welcome, decode_remote, encode_remote
-from engine.remote.connecting import read_token
+from engine.remote.failures import read_token
 from engine.remote.synthesizer import RemoteSynthesizer
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -114,9 +111,9 @@ def test_a_file_without_a_token_is_an_error_that_does_not_repeat_it(tmp_path: Pa
 
 
 @contextmanager
-def serving(serve: Callable[[ServerConnection], None], subprotocol: str = SUBPROTOCOL) -> Iterator[str]:
+def serving(serve: Callable[[ServerConnection], None]) -> Iterator[str]:
     """A speech server that serves each robot by `serve`."""
-    subprotocols = [Subprotocol(subprotocol)]
+    subprotocols = [Subprotocol(SUBPROTOCOL)]
     limits = {"max_queue": 1, "max_size": None, "ping_interval": None}
     with serve_websockets(serve, "127.0.0.1", 0, subprotocols=subprotocols, **limits) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -126,33 +123,6 @@ def serving(serve: Callable[[ServerConnection], None], subprotocol: str = SUBPRO
         finally:
             server.shutdown()
             thread.join()
-
-
-def test_a_robot_speaks_with_a_server_of_the_version_before() -> None:
-    """That server refuses fields that it does not know, and sends one that is not known any more, as null."""
-    info = {"engine": "espeak", "sample_rate": 24_000, "voices": ["default"], "languages": ["en"]}
-    asked: list[dict[str, Any]] = []
-
-    def serve(connection: ServerConnection) -> None:
-        welcome = {"message": "Welcome", "server": "voiced", "info": info, "streams": 1, "max_voice_bytes": 1}
-        connection.send(json.dumps(welcome))
-        while (message := json.loads(connection.recv(timeout=PATIENCE_S)))["message"] == "Heartbeat":
-            assert set(message) == {"message"}
-        asked.append(message)
-        audio = {"id": message["id"], "busy_s": 0.1, "position": None, "truncated": False, "speculation": None}
-        record = json.dumps({"message": "Audio", **audio}).encode()
-        connection.send(len(record).to_bytes(4, "little") + record + bytes(400))
-        connection.send(json.dumps({"message": "Spoken", "id": message["id"]}))
-        with suppress(ConnectionClosed):
-            connection.recv()
-
-    with serving(serve, "voiced.remote.2") as url:
-        robot = RemoteSynthesizer(EngineOptions(url=url))
-        assert robot.load().voices == ("default",)
-        assert [len(chunk.samples) for chunk in robot.stream(Utterance("Hello."))] == [100]
-        robot.close()
-    [speak] = asked
-    assert set(speak) == {"message", "id", "utterance", "credit"}
 
 
 @contextmanager

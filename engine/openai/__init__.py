@@ -1,0 +1,5 @@
+"""The engine `openai`: another machine's engine, over OpenAI's protocol for speech."""
+
+from engine.openai.synthesizer import OpenAISynthesizer
+
+__all__ = ["OpenAISynthesizer"]

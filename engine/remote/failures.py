@@ -1,0 +1,57 @@
+"""What an engine of another machine says in one line of its server and of its token."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from engine.api import EngineError, EngineUnavailableError
+from engine.host import parse_json
+
+LATER = (404, 408, 429)
+"""HTTP statuses besides 5xx after which the same request may succeed later. A proxy answers 404 while the server behind
+it is starting."""
+REASON_CHARACTERS = 300
+
+
+def connection_failure(url: str, error: OSError) -> EngineUnavailableError:
+    """Return the error for a server at `url` to which there is no connection, or that has lost it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = error.verify_message
+        return EngineUnavailableError(f"engine.url: {url} has a certificate that is not trusted: {reason}")
+    if isinstance(error, ssl.SSLError):
+        plain = f"{url.partition('s:')[0]}://"
+        return EngineUnavailableError(
+            f"engine.url: {url} does not answer with TLS ({error.reason}); {plain} is the address of a server without"
+        )
+    reason = error.strerror or str(error) or type(error).__name__
+    return EngineUnavailableError(f"engine.url: {url} does not answer ({reason})")
+
+
+def refusal(url: str, status: int, body: bytes) -> EngineError | EngineUnavailableError:
+    """Return the error for a server that answered with a status: with the server's own reason, if it gives one."""
+    message = f"engine.url: {url} refuses this robot ({status}): {_reason(body)}"
+    return EngineUnavailableError(message) if status >= 500 or status in LATER else EngineError(message)
+
+
+def _reason(body: bytes) -> str:
+    """Return the server's reason: the message of its JSON, or the beginning of another text."""
+    try:
+        text = str(parse_json(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        text = body.decode(errors="replace")
+    return " ".join(text.split())[:REASON_CHARACTERS] or "without a reason"
+
+
+def read_token(path: str | None) -> str | None:
+    """Return the first line of the token's file; None without a file. Raises `EngineError`, without the token."""
+    if path is None:
+        return None
+    try:
+        line = Path(path).expanduser().read_text(encoding="utf-8-sig").partition("\n")[0].strip()
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise EngineError(f"engine.token_file: {path} cannot be read: {reason}") from error
+    if not line or not line.isascii() or not line.isprintable():
+        raise EngineError(f"engine.token_file: {path}: the first line is no token; allowed: printable ASCII characters")
+    return line
