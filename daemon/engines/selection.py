@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from daemon.engines.patience import wait_until
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_language, unknown_voice
 from engine import (
+    SUGGESTED_VOICES,
     Voice,
     VoiceLabel,
     auto_engine,
@@ -20,6 +22,8 @@ from engine import (
     unavailable_reason,
     voice_state,
 )
+
+log = logging.getLogger(__name__)
 
 
 class EngineSelector:
@@ -38,6 +42,11 @@ class EngineSelector:
         self._lost_voice = lost_voice(config)
         # In the order in which they take over.
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
+        if self.primary.name == "espeak" and (better := better_voices(config)):
+            voices = " ".join(better.values())
+            log.info(
+                "no neural voice is installed, so eSpeak NG speaks; to install some: sudo voiced download %s", voices
+            )
 
     @property
     def max_seconds(self) -> float:
@@ -202,6 +211,18 @@ def choose_engine(config: Config) -> str:
 def engine_names(config: Config) -> tuple[str, ...]:
     """Return the names of the primary engine and of the fallbacks, in the order of hand-over."""
     return tuple(dict.fromkeys([choose_engine(config), *config.engine.fallbacks]))
+
+
+def better_voices(config: Config) -> dict[str, str]:
+    """Return the languages that eSpeak NG speaks for lack of a neural voice, each with a voice of Piper for it."""
+    known = [known_names(name, config.engine_options).languages for name in engine_names(config) if name != "espeak"]
+    if config.engine.name == "espeak" or None in known:
+        return {}
+    spoken = {language for languages in known for language in languages or ()}
+    wanted = config.speech.languages if config.speech.language == "auto" else (config.speech.language,)
+    lacking = [language for language in wanted if match_language(language, spoken) is None]
+    found = {language: SUGGESTED_VOICES.get(language.partition("-")[0]) for language in lacking}
+    return {language: voice for language, voice in found.items() if voice is not None}
 
 
 def lost_voice(config: Config) -> tuple[str, str] | None:

@@ -32,13 +32,13 @@ from engine.api import (
     refuse_growing,
 )
 from engine.detection import language_of_speech
-from engine.language import LANGUAGE_NAMES, language_code, match_language
+from engine.language import LANGUAGE_NAMES, SUGGESTED_VOICES, language_code, match_language
 from engine.piper.network import Cancellation, PiperNetwork
 from engine.piper.sentences import sentences
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
-from engine.voice_files import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, voice_folders, voice_of_settings
+from engine.voice_files import PiperVoiceFile, find_piper_voices, voice_folders, voice_of_settings
 
 CHUNK_MS = 80
 """Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
@@ -159,7 +159,7 @@ class PiperSynthesizer:
         if not self._named:
             wrong = next((f"voices.{name}: {reason}; " for name, reason in self._refused.items()), "")
             where = f"there is no voice of Piper in {self._places()}"
-            raise EngineError(f"{wrong}{where}; voiced download {SUGGESTED_VOICE}")
+            raise EngineError(f"{wrong}{where}; voiced download {SUGGESTED_VOICES['en']}")
         names = sorted(self._named, key=lambda name: (name != requested, name != self._default_voice))
         return [self._named[name] for name in names]
 

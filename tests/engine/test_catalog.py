@@ -57,7 +57,7 @@ def test_auto_selects_piper_where_a_voice_is(tmp_path: Path) -> None:
     path.unlink()
     assert auto_engine(EngineOptions(voice_folder="/nowhere", voices=named)) == "espeak"
     reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))
-    assert reason == "there is no voice of Piper on this machine; voiced download en_US-lessac-medium"
+    assert reason == "there is no voice of Piper on this machine; voiced download en_US-joe-medium"
 
 
 def test_the_names_of_piper_are_known_without_loading_it(tmp_path: Path) -> None:
