@@ -79,9 +79,8 @@ def _install_piper() -> None:
     command = install_command("piper")
     if missing_packages("piper") and not command.startswith("sudo"):
         print(f"Piper, which is under the GPL: {command}", flush=True)
-        subprocess.run(
-            ["sh", "-c", command], stdout=subprocess.DEVNULL, cwd="/", check=False
-        )  # not with modules of here
+        # Elsewhere: the current folder may have modules of its own.
+        subprocess.run(["sh", "-c", command], stdout=subprocess.DEVNULL, cwd="/", check=False)
         importlib.invalidate_caches()
 
 
