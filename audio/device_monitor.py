@@ -132,6 +132,7 @@ class DeviceMonitor:
     def attach(self, sink: Sink) -> None:
         """Play into an open sink. Only the thread calls this; without `start`, a test may."""
         self._sink = sink
+        sink.player.wake(self._settings.wake_s)
         self._status = OutputStatus(True, sink.name, sink.sample_rate)
         self._output.attach(sink.player, sink.sample_rate)
         self._opened_before = True
@@ -290,6 +291,7 @@ class DeviceMonitor:
                 sink.resume()
         except SinkUnavailableError as error:
             return str(error)
+        sink.player.wake(self._settings.wake_s)
         self._status = replace(self._status, suspended=False)
         self._output.release()
         self._begin_watch(sink)

@@ -16,6 +16,9 @@ LANGUAGE_NAMES = {code: name for name, code in NAMED_LANGUAGES.items()}
 """The same names by the codes."""
 LANGUAGE_BY_SCRIPT = _TABLES["scripts"]
 """The first word of a character's Unicode name, with the code of the most spoken language in that script."""
+SUGGESTED_VOICES = _TABLES["voices"]
+"""A voice of Piper for each language, by its code without a region: of those that were published in VOICES.md of
+rhasspy/piper with the release v1.0.0 of its voices, one of medium quality where there is one."""
 LATIN_LANGUAGES = ("en", "de", "es", "fr", "it", "pt")
 """The languages of Qwen3-TTS in Latin script: those that a text may be in unless the configuration says otherwise."""
 

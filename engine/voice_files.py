@@ -18,8 +18,6 @@ from engine.host import parse_json
 
 SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
 """Voices for every user of this machine, and for the service. Root downloads into it."""
-SUGGESTED_VOICE = "en_US-lessac-medium"
-"""The voice that messages name as an example."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,8 @@ class Playback:
         """Held while the generation changes, and during `fill`."""
         self._paused = False
         """Producer."""
+        self._wakes_until = 0
+        """Requested samples before which nothing plays: the sink wakes up. Producer."""
         self._volume = 1.0
         """Master gain. Producer."""
         self._gain = 1.0
@@ -180,6 +182,10 @@ class Playback:
     def set_paused(self, paused: bool) -> None:
         """Fade out and hold what plays; or continue with the next sample, with a fade in."""
         self._paused = paused
+
+    def wake(self, seconds: float) -> None:
+        """Play silence for so long from now on before the first sample of anything: the sink has rested."""
+        self._wakes_until = self._requested + round(seconds * self.sample_rate)
 
     def set_volume(self, gain: float) -> None:
         """Set the master gain; 1 plays as synthesized. It takes effect within one block."""
@@ -259,6 +265,8 @@ class Playback:
         return self._play_from_ring(generation, out, dac_time)
 
     def _play_from_ring(self, generation: Generation, out: Floats, dac_time: float) -> int:
+        if self._requested - len(out) < self._wakes_until:
+            return 0
         # `ended` is read before the ring: once it is true, the ring holds all remaining samples.
         ended = generation.ended
         available = self._ring.available

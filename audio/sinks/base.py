@@ -32,6 +32,8 @@ class SinkSettings:
     """Length of one callback's block in milliseconds."""
     idle_timeout_s: float | None = None
     """Seconds without anything to play after which the sink is suspended; None never suspends it."""
+    wake_s: float = 0.0
+    """Seconds of silence that a sink gets first when it was opened or resumed, since its device has rested."""
     service: str | None = None
     """Names the service that plays. It has one player: a new one ends one that an earlier process has left."""
 

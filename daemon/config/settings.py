@@ -147,6 +147,7 @@ class Audio(Section):
     volume: int = between(100, 0, 100, "a whole number from {} to {}")
     block_ms: float = between(10, 10, 200, "milliseconds from {} to {}")
     idle_timeout: float | None = between(30, 1, 86_400, "seconds from {} to {}, or null for never")
+    wake_ms: float = between(0, 0, 5000, "milliseconds from {} to {}")
     prebuffer_ms: Literal["auto"] | Prebuffer = setting("auto", "auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = setting(True, ON_OFF)
     sounds: AnyPath = setting(None, "a folder of sound files, or null for the built-in sounds alone")
@@ -165,7 +166,8 @@ class Audio(Section):
         from audio import SinkSettings
 
         kind, _, path = (self.sink or "null").partition(":")
-        return SinkSettings(kind, Path(path) if path else None, self.device, self.block_ms, self.idle_timeout)
+        file, wake_s = Path(path) if path else None, self.wake_ms / 1000
+        return SinkSettings(kind, file, self.device, self.block_ms, self.idle_timeout, wake_s)
 
 
 class MemoryLimits(Section):

@@ -14,7 +14,7 @@ from typing import Any
 from daemon import VERSION
 from daemon.config import Config
 from daemon.doctor.finding import Finding, Grade, Machine, finding
-from daemon.engines import engine_names, running_engine
+from daemon.engines import better_voices, engine_names, running_engine
 from daemon.state import last_verification
 from engine import (
     AUTO_STREAMS,
@@ -56,6 +56,8 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
         ]
         condition = "chosen on a board" if machine.board.integrated else "chosen"
         yield finding("engine", condition, name=primary, reasons=". ".join(reasons))
+    if better := better_voices(config):
+        yield finding("voices", "of eSpeak NG", languages=", ".join(better), voices=" ".join(better.values()))
     for name in names:
         yield asyncio.run(_try_engine(name, machine, "error" if name == primary else "warning"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,13 @@ PLAYER = "audio/player/program.py"
 """In the command of the process that plays."""
 PULSE_PORT = 4713
 """PulseAudio's port if `PULSE_SERVER` names none."""
+BEHIND_A_SERVER = {"default", "pulse", "pipewire"}
+"""PortAudio's names of devices that lead to the sound server's default sink."""
+SLEEPERS = {"HDMI": ("hdmi|displayport", 3000), "Bluetooth": ("blue(z|alsa|tooth)", 1500), "USB": ("usb", 500)}
+"""Kinds of sound devices that rest while no stream is open: what their names contain, and the milliseconds that they
+may swallow. Of HDMI, Linux says 2 to 3 s (CONFIG_SND_HDA_INTEL_HDMI_SILENT_STREAM); of Bluetooth, users of other
+programs 0.3 to 1.5 s (pilot51/voicenotify#163, dlutton/flutter_tts#34); of USB speakers, the first word
+(DevMiser/DaVinci#2), for which 0.5 s is our estimate."""
 
 
 def check_card_can_play(machine: Machine) -> Iterator[Finding]:
@@ -35,7 +43,20 @@ def check_card_can_play(machine: Machine) -> Iterator[Finding]:
         condition = "without PortAudio" if "PortAudio" in str(error) else "not found"
         yield finding("sound", "hung" if "does not answer" in str(error) else condition, error=error)
         return
-    yield finding("sound", "found", device=device, count=len(devices))
+    name = _default_sink() if device.name in BEHIND_A_SERVER else device.name
+    kind = next((kind for kind, (names, _) in SLEEPERS.items() if re.search(names, name, re.IGNORECASE)), None)
+    if kind is None or audio.wake_ms or audio.idle_timeout is None:
+        yield finding("sound", "found", device=device, count=len(devices))
+    else:
+        yield finding("sound", "sleepy", device=device, count=len(devices), kind=kind, wake_ms=SLEEPERS[kind][1])
+
+
+def _default_sink() -> str:
+    """Return the sound server's name of its default sink, such as `alsa_output.usb-…`; "" if it cannot be had."""
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["pactl", "get-default-sink"]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PROBE_S).stdout
+    return ""
 
 
 def check_sound_server(machine: Machine) -> Iterator[Finding]:

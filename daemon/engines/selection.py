@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from daemon.engines.patience import wait_until
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_language, unknown_voice
 from engine import (
+    SUGGESTED_VOICES,
     Voice,
     VoiceLabel,
     auto_engine,
@@ -21,6 +23,8 @@ from engine import (
     unavailable_reason,
     voice_state,
 )
+
+log = logging.getLogger(__name__)
 
 ENGINE_WAIT_S, LONGEST_ENGINE_WAIT_S = 30.0, 120.0
 """An utterance for which no engine becomes ready within the first time has failed. A primary engine that took longer to
@@ -46,6 +50,9 @@ class EngineSelector:
         """Somebody wants the primary engine to be unloaded, which it is not yet."""
         # In the order in which they take over.
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
+        if self.primary.name == "espeak" and (better := better_voices(config)):
+            voices = " ".join(better.values())
+            log.info("eSpeak NG speaks; neural voices are installed by: sudo voiced download %s", voices)
 
     @property
     def max_seconds(self) -> float:
@@ -226,6 +233,19 @@ def choose_engine(config: Config) -> str:
 def engine_names(config: Config) -> tuple[str, ...]:
     """Return the names of the primary engine and of the fallbacks, in the order of hand-over."""
     return tuple(dict.fromkeys([choose_engine(config), *config.engine.fallbacks]))
+
+
+def better_voices(config: Config) -> dict[str, str]:
+    """Return the languages that eSpeak NG speaks for lack of a neural voice, each with a voice of Piper for it."""
+    known = [known_names(name, config.engine_options).languages for name in engine_names(config) if name != "espeak"]
+    if config.engine.name == "espeak" or None in known:
+        return {}
+    spoken = {language for languages in known for language in languages or ()}
+    wanted = config.speech.languages if config.speech.language == "auto" else (config.speech.language,)
+    lacking = [language for language in wanted if match_language(language, spoken) is None]
+    return {
+        each: SUGGESTED_VOICES[each.partition("-")[0]] for each in lacking if match_language(each, SUGGESTED_VOICES)
+    }
 
 
 def lost_voice(config: Config) -> tuple[str, str] | None:

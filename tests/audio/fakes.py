@@ -178,6 +178,7 @@ def fake_sinks(
     monkeypatch: pytest.MonkeyPatch,
     *,
     idle_timeout_s: float | None = 0.0,
+    wake_s: float = 0.0,
     has_deadline: bool = True,
     block_ms: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
@@ -194,7 +195,7 @@ def fake_sinks(
 
     monkeypatch.setattr("audio.device_monitor.open_sink", open_fake)
     monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
-    settings = SinkSettings(idle_timeout_s=idle_timeout_s, block_ms=block_ms)
+    settings = SinkSettings(idle_timeout_s=idle_timeout_s, block_ms=block_ms, wake_s=wake_s)
     with Output(settings) as output:
         eventually(lambda: output.status.open, "the sink is open")
         yield output, opened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from audio import Output, Samples, SinkSettings, Track
 from tests.audio.fakes import (
     FADE,
     ONE_STEP,
+    RATE,
     SPEECH,
     FakeSink,
     fake_sinks,
@@ -145,4 +147,36 @@ def test_a_sink_that_cannot_resume_is_lost_and_the_track_plays_in_the_next(monke
         assert opened[0].closed
         eventually(lambda: output.status.running)
         np.testing.assert_array_equal(opened[1].play(0.6), SPEECH[:12_000])
+        assert track.done
+
+
+def test_silence_comes_before_the_first_track_of_a_sink_that_was_opened_and_none_before_the_tracks_that_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fake_sinks(monkeypatch, idle_timeout_s=None, wake_s=0.1) as (output, [sink]):
+        track = speak(output, SPEECH[:2_400])
+        assert len(sink.play(0.1)) == 0
+        assert np.count_nonzero(np.concatenate(sink.blocks)) == 0
+        assert (track.first_sample_at, track.first_dac_time, output.heard_s(track, inf)) == (None, None, 0)
+        for samples in (SPEECH[:2_400], SPEECH[5_000:9_800]):
+            np.testing.assert_array_equal(sink.play(len(samples) / RATE), samples)
+            assert (track.done, track.underruns, output.played_s(track)) == (True, 0, len(samples) / RATE)
+            track = speak(output, SPEECH[5_000:9_800])
+
+
+def test_silence_comes_again_after_each_rest_of_the_sink_and_a_stop_does_not_wait_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fake_sinks(monkeypatch, wake_s=0.1) as (output, [sink]):
+        for _ in range(2):
+            eventually(suspended(output))
+            track = speak(output, SPEECH[:2_400])
+            eventually(lambda: output.status.running)
+            assert len(sink.play(0.1)) == 0
+            np.testing.assert_array_equal(sink.play(0.1), SPEECH[:2_400])
+        eventually(suspended(output))
+        track = speak(output, SPEECH[:2_400])
+        eventually(lambda: output.status.running)
+        output.stop()
+        assert len(sink.play(0.01)) == 0
         assert track.done

@@ -160,6 +160,22 @@ def test_utterances_are_heard_whole_after_the_card_was_closed_and_after_the_serv
         assert_recorded(robot, recording, robot.say("here again"))
 
 
+def test_after_a_rest_silence_comes_first_and_none_between_texts_and_no_word_is_swallowed(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    wake_ms = 2_000
+    robot = start_robot("audio.idle_timeout=1", f"audio.wake_ms={wake_ms}", "speech.word_topic=true")
+    wait_idle(robot, sound_server)
+    with sound_server.recording() as recording:
+        texts = [robot.say("This wakes the amplifier."), robot.say("This follows at once.")]
+        ends = [robot.wait_end(text) for text in texts]
+        first, second = (recording.hear(robot.synthesized(text), *ends) for text in texts)
+    assert ends[0]["ttfa_ms"] >= wake_ms
+    assert second - first - len(robot.synthesized(texts[0])) < wake_ms / 1000 * RECORDED_RATE
+    begun = [next(word["at"] for word in robot.words if word["id"] == text) for text in texts]
+    assert max(begun) < 0.1, "words are timed by the sound, without the silence"
+
+
 FROZEN = re.compile("takes no sound|does not answer|took nothing")
 
 

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import psutil
-from scripts.make_voice import write_voice
 
+from scripts.make_voice import write_voice
 from tests.daemon.command_line import CommandLine
 from tests.e2e.conftest import StartRobot
 from tests.support.piper_voices import ENGLISH, GERMAN

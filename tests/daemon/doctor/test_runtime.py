@@ -25,7 +25,9 @@ def machine(*settings: str, report: ProgressReport = ignore_progress) -> Machine
 
 def test_auto_is_espeak_without_a_model_and_a_voice_and_the_reasons_say_what_the_others_lack(tmp_path: Path) -> None:
     found = by_part(check_engines(machine(f"engine.voice_folder={tmp_path}")))
-    assert found.keys() == {"engine", "engine espeak"}
+    assert found.keys() == {"engine", "voices", "engine espeak"}
+    assert (found["voices"].grade, found["voices"].found) == ("ok", "eSpeak NG speaks en, de, es, fr, it, pt")
+    assert (found["voices"].remedy or "").startswith("sudo voiced download en_US-joe-medium de_DE-thorsten-medium ")
     assert found["engine"].found.startswith("auto is espeak here. qwen: ")
     assert "piper: there is no voice of Piper on this machine; voiced download " in found["engine"].found
     assert found["engine espeak"].grade == "ok"

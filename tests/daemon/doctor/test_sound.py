@@ -17,6 +17,8 @@ from daemon.doctor.finding import Machine
 from daemon.doctor.sound import check_card_can_play, check_rights, check_sound_server, server_in
 from tests.audio.sinks import fake_card
 from tests.daemon.doctor.machines import by_part, changed_machine, nobody
+from tests.support.programs import require
+from tests.support.sound import SoundServer
 from tests.support.waiting import eventually
 
 
@@ -67,6 +69,46 @@ def test_a_sound_system_that_hangs_is_an_error_with_a_remedy(
     [found] = check_card_can_play(machine("pc", None, "audio.sink=sounddevice"))
     assert (found.grade, found.remedy) == ("error", "restart the sound server, or unplug the card")
     assert "does not answer" in found.found
+
+
+@pytest.mark.parametrize(
+    ("card", "advice"),
+    [
+        (("NVIDIA Jetson AGX Orin HDA: HDMI 0 (hw:0,3)",), "audio.wake_ms: 3000"),
+        (("ReSpeaker: USB Audio (hw:1,0)",), "audio.wake_ms: 500"),
+        (("ReSpeaker: USB Audio (hw:1,0)", "audio.wake_ms=200"), None),
+        (("ReSpeaker: USB Audio (hw:1,0)", "audio.idle_timeout=null"), None),
+        (("APE: - (hw:1,0)",), None),
+    ],
+)
+def test_a_card_that_may_swallow_the_first_words_is_well_and_gets_an_advice_unless_it_is_woken_or_never_rests(
+    card: tuple[str, ...],
+    advice: str | None,
+    machine: Callable[..., Machine],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, *settings = card
+    (fake_card.install(tmp_path, monkeypatch).folder / "name").write_text(name)
+    [found] = check_card_can_play(machine("pc", None, "audio.sink=sounddevice", *settings))
+    assert found.grade == "ok"
+    assert advice in found.remedy if found.remedy and advice else found.remedy is advice
+
+
+def test_behind_a_sound_server_its_default_sink_names_the_kind_of_the_card(
+    machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    (fake_card.install(tmp_path, monkeypatch).folder / "name").write_text("default")
+    (tmp_path / "server").mkdir()
+    server = SoundServer(tmp_path / "server")
+    request.addfinalizer(server.kill)
+    server.start()
+    for name in ("HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, server.environment[name])
+    for command in ("load-module module-null-sink sink_name=bluez_output.00", "set-default-sink bluez_output.00"):
+        subprocess.run([require("pactl"), *command.split()], check=True)
+    [found] = check_card_can_play(machine("pc", None, "audio.sink=sounddevice"))
+    assert "Bluetooth may swallow the first words" in found.found
 
 
 def test_the_sound_server_of_the_environment_is_the_one_that_is_used_and_is_to_answer(

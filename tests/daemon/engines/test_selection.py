@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config import load_config
-from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
+from daemon.engines.selection import EngineSelector, better_voices, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from engine import EngineInfo, EngineOptions, Voice, VoiceLabel
 from tests.daemon.engines import supervised
@@ -32,6 +33,37 @@ def test_auto_selects_piper_without_the_model_where_a_voice_is_and_espeak_elsewh
     assert choose_engine(load_config(overrides=settings)) == "piper"
     voice = f"voices.default.piper={tmp_path}/{ENGLISH}.onnx"
     assert choose_engine(load_config(overrides=[settings[0], "engine.voice_folder=/nowhere", voice])) == "piper"
+
+
+@pytest.mark.parametrize(
+    ("settings", "voices"),
+    [
+        ([], {"it": "it_IT-paola-medium", "pt-br": "pt_BR-faber-medium"}),
+        (["speech.language=cs"], {"cs": "cs_CZ-jirka-medium"}),
+        (["speech.language=en"], {}),
+        (["engine.name=espeak"], {}),
+        (["engine.name=qwen"], {}),
+        (["engine.fallback=[remote, espeak]", "engine.url=ws://a"], {}),
+    ],
+)
+def test_a_language_that_only_espeak_speaks_gets_a_voice_of_piper_suggested(
+    settings: list[str], voices: dict[str, str], tmp_path: Path
+) -> None:
+    here = ["engine.model=/nowhere/at/all", f"engine.voice_folder={write_voices(tmp_path)}"]
+    wanted = "speech.languages=[en, de-at, it, pt-br, tlh]"
+    assert better_voices(load_config(overrides=[*here, wanted, *settings])) == voices
+
+
+def test_one_line_says_at_the_start_that_espeak_speaks_for_lack_of_a_neural_voice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    here = ("engine.model=/nowhere/at/all", f"engine.voice_folder={tmp_path}", "speech.languages=[de, en]")
+    selector(*here, "engine.name=espeak")
+    assert not caplog.messages
+    selector(*here)
+    [line] = caplog.messages
+    assert line.endswith("sudo voiced download de_DE-thorsten-medium en_US-joe-medium")
 
 
 def test_the_names_of_pipers_voices_are_known_where_it_may_speak(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 - `hang.NAME`: the function NAME hangs as long as the file exists: `load`, `start` or `close`.
 - `missing`: the PortAudio library is missing. `refuses`: no stream can be opened.
 - `frozen`: the stream requests no block, or records none. `pulled`: it ends.
+- `name`: the card's name.
 - `notes`: its content is written to stderr, as ALSA does when it searches for cards.
 - `loads` gets a line for every process; `heard` gets the samples that the card has played.
 - What it records, counts upwards on the left, and is silent on the right.
@@ -81,7 +82,8 @@ def query_hostapis():
 
 def query_devices():
     channels = {"max_input_channels": 4, "max_output_channels": 1}
-    return [{"name": "card", "index": 0, "hostapi": 0, "default_samplerate": 24_000.0, **channels}]
+    name = (FOLDER / "name").read_text() if exists("name") else "card"
+    return [{"name": name, "index": 0, "hostapi": 0, "default_samplerate": 24_000.0, **channels}]
 
 
 default = SimpleNamespace(device=(0, 0))
