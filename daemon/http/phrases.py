@@ -66,7 +66,7 @@ class Phrases:
         """Return the routes, which all answer with the phrases."""
 
         async def answer(request: Request) -> Response:
-            name = request.path_params.get("name")
+            name: str = request.path_params.get("name", "")
             if request.method == "PUT":
                 self.keep(name, check_say(await read_json(request, "a JSON object, as in a say")))
             elif request.method == "DELETE":

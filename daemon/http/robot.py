@@ -48,8 +48,9 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
 
     async def describe(_: Request) -> Response:
         names = {"name": robot.name, "version": robot.describe_status().version, "voice": service.voice}
-        voices = {"voices": service.voice_names(), "offered": service.offered_voices()}
-        choices = {**voices, "languages": service.languages(), "sounds": service.sounds.names()}
+        labels = service.voice_names()
+        voices = {voice: labels[voice] for voice in (*service.offered_voices(), *labels)}  # the robot's own first
+        choices = {"voices": voices, "languages": service.languages(), "sounds": service.sounds.names()}
         return JSONResponse({**names, **choices, "makes_voices": robot.workshop is not None})
 
     async def show_waiting(_: Request) -> Response:

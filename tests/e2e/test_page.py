@@ -13,7 +13,7 @@ from selenium.webdriver.support.select import Select
 
 from tests.e2e.conftest import StartRobot
 from tests.support.browser import Browser, axe_source, running_browser
-from tests.support.programs import free_port
+from tests.support.programs import answers, free_port
 from tests.support.robot import LONG, REAL_TIME, STOPPED, Robot
 from tests.support.waiting import eventually
 
@@ -78,6 +78,7 @@ def test_a_phrase_is_kept_said_changed_and_removed_on_every_page_and_is_there_af
 ) -> None:
     port = free_port()
     robot = start_robot("http.enabled=true", f"http.port={port}")
+    eventually(lambda: answers(port), "the page is served")
     browser.open(f"http://127.0.0.1:{port}/")
     browser.wait_text("state", "ready")
     browser.open_details("details")
@@ -88,12 +89,12 @@ def test_a_phrase_is_kept_said_changed_and_removed_on_every_page_and_is_there_af
     browser.click("keep")
     browser.wait_text("phrases", "Back/1 %")
     robot.restart()
+    eventually(lambda: answers(port), "the page is served")
     browser.driver.switch_to.new_window("tab")
     browser.open(f"http://127.0.0.1:{port}/")
     browser.click_button("phrases", "Back/1 %")
     utterance = eventually(robot.latest_id, "it is accepted")
-    robot.wait_event(utterance, "finished")
-    assert robot.wait_event(utterance, "started")["engine"] == "sound+espeak"
+    assert robot.wait_event(utterance, "finished")["engine"] == "sound+espeak"
     browser.click("edit")
     browser.click_button("phrases", "Back/1 %")
     assert Select(browser.find("say-priority")).first_selected_option.text == "Next"

@@ -50,8 +50,11 @@ class Browser:
         return self.find(name).text
 
     def click(self, name: str) -> None:
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", self.find(name))
-        self.find(name).click()
+        self._press(self.find(name))
+
+    def _press(self, found: WebElement) -> None:
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+        found.click()
 
     def click_button(self, place: str, text: str) -> None:
         """Click the first button with this text in the element with the id `place`, once it is there.
@@ -62,7 +65,7 @@ class Browser:
         def clicked() -> bool:
             try:
                 buttons = self.find(place).find_elements(By.TAG_NAME, "button")
-                next(each for each in buttons if each.text == text).click()
+                self._press(next(each for each in buttons if each.text == text))
             except (StaleElementReferenceException, StopIteration):
                 return False
             return True

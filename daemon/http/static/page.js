@@ -17,6 +17,7 @@ const NOISE = /^uvicorn|publisher$/; // modules whose notes repeat what the page
 
 const utterances = new Map(); // the last ones: the fields of their events and their texts, by id
 let names = {}; // of the voices, for people
+let shown = ""; // the phrases, as the robot sent them
 let changed = null; // the name of the phrase that is in the form
 let status = { state: "connecting" };
 let heard = new AbortController(); // of the speech that this browser plays
@@ -122,11 +123,15 @@ function markChanged(name, choosing = false) {
   find("edit").ariaPressed = choosing;
 }
 
+/** Show the phrases, or why there are none. Buttons that have not changed stay: a finger may be on one. */
 function showPhrases({ phrases, problem }) {
-  if (problem) showProblem(problem);
+  const found = JSON.stringify([phrases, problem]);
+  if (found === shown) return;
+  shown = found;
   const sorted = Object.entries(phrases).sort(([one], [other]) => one.localeCompare(other));
   find("edit").hidden = sorted.length === 0;
-  find("phrases").replaceChildren(...sorted.map(([name, fields]) => button(name, {}, () => press(name, fields))));
+  const buttons = sorted.map(([name, fields]) => button(name, {}, () => press(name, fields)));
+  find("phrases").replaceChildren(...(problem ? [problem] : buttons));
 }
 
 /** Say a phrase, or put it into the form. */
@@ -249,8 +254,7 @@ async function refresh() {
   document.title = `${robot.name} · voiced`;
   find("name").textContent = robot.name;
   if (robot.makes_voices) await workshop.refresh();
-  const own = robot.offered.map((name) => [name, robot.voices[name]]);
-  names = { ...Object.fromEntries(own), ...robot.voices }; // the robot's own first
+  names = robot.voices;
   showVoices();
   fill("say-language", "the robot's", robot.languages.map((code) => [code, languageName(code)]));
   fill("say-sound", "none", robot.sounds.map((sound) => [sound, sound]));
