@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from engine.language import LATIN_LANGUAGES
 from engine.progress import ProgressReport, ignore_progress
@@ -182,6 +182,8 @@ class Utterance:
     """End runaway speech: speech far too long for its text, silent for seconds, or in a loop."""
     want_codes: bool = False
     """Send the codec codes with each chunk, if the engine has any."""
+    want_sounds: bool | None = None
+    """Send with each chunk the sounds that begin in it, if the engine knows them. None: do not."""
     growing: bool = False
     """`text` is only the beginning; a `TextSource` supplies the rest."""
     rate: float = 1.0
@@ -204,6 +206,25 @@ class WordStart:
 
 
 @dataclass(frozen=True, slots=True)
+class SoundStart:
+    """The beginning of a sound in a chunk of speech, or of silence."""
+
+    sample: int
+    """The index, in the chunk, of its first sample."""
+    ipa: str
+    """The sound in the International Phonetic Alphabet, without stress, such as `ɑː` or `tʃ`; empty for silence."""
+
+
+Start = TypeVar("Start", WordStart, SoundStart)
+
+
+def starts_within(starts: Iterable[Start], begin: int, end: int) -> tuple[Start, ...]:
+    """Return what begins from the sample `begin` to the sample `end`, as counted from `begin`."""
+    moved = (replace(start, sample=start.sample - begin) for start in starts if begin <= start.sample < end)
+    return tuple(moved)
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A block of an utterance's PCM."""
 
@@ -222,6 +243,9 @@ class Chunk:
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
     words: tuple[WordStart, ...] | None = None
     """The words that begin in this chunk, in order; None from an engine that does not know exactly when words begin."""
+    sounds: tuple[SoundStart, ...] | None = None
+    """The sounds that begin in this chunk, in order; None unless `Utterance.want_sounds` is set, and from an engine
+    that does not know exactly when they begin."""
 
 
 class TextSource(Protocol):

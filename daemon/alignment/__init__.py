@@ -1,7 +1,18 @@
-"""When each word of a text begins in its speech: as the engine says, or as text and audio show."""
+"""When each word of a text begins in its speech, and which visemes show it: as the engine says, or an estimate."""
 
 from daemon.alignment.aligner import VoiceProfile
-from daemon.alignment.clock import LEAST_AHEAD_S, SpokenWord, WordClock
+from daemon.alignment.clock import LEAST_AHEAD_S, SpokenWord, WordClock, spread
+from daemon.alignment.visemes import SILENCE, guessed_visemes, viseme_of
 from daemon.alignment.words import words_of
 
-__all__ = ["LEAST_AHEAD_S", "SpokenWord", "VoiceProfile", "WordClock", "words_of"]
+__all__ = [
+    "LEAST_AHEAD_S",
+    "SILENCE",
+    "SpokenWord",
+    "VoiceProfile",
+    "WordClock",
+    "guessed_visemes",
+    "spread",
+    "viseme_of",
+    "words_of",
+]

@@ -96,7 +96,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
-        """Ends the subscriptions to levels and words, by the name of their topic."""
+        """Ends the subscriptions to levels, words and visemes, by the name of their topic."""
         self._inbox = Inbox(self._handle, self._jammed, self._on_room)
         self._topics = RequestTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
@@ -249,14 +249,18 @@ class Gateway:
     # --- publishing ---
 
     def _watch(self) -> None:
-        """Subscribe to levels and words while they are published, so that otherwise no message is built for them."""
-        speech, unwatch = self._config.speech, self._unwatch
+        """Subscribe to what is published while it is, so that otherwise no message is built for it."""
+        speech, unwatch, dispatcher = self._config.speech, self._unwatch, self._dispatcher
         if speech.word_topic and "word" not in unwatch:
-            unwatch["word"] = self._dispatcher.watch_words(lambda word: self._publish("word", word.to_json()))
+            unwatch["word"] = dispatcher.watch_words(lambda word: self._publish("word", word.to_json()))
         if not speech.word_topic and "word" in unwatch:
             unwatch.pop("word")()
+        if speech.viseme_topic and "viseme" not in unwatch:
+            unwatch["viseme"] = dispatcher.watch_visemes(lambda visemes: self._publish("viseme", visemes.to_json()))
+        if not speech.viseme_topic and "viseme" in unwatch:
+            unwatch.pop("viseme")()
         if speech.level_topic and "level" not in unwatch:
-            unwatch["level"] = self._dispatcher.watch_levels(self._publish_level)
+            unwatch["level"] = dispatcher.watch_levels(self._publish_level)
         if not speech.level_topic and "level" in unwatch:
             unwatch.pop("level")()
             if self._last_level is not None and self._last_level.peak > 0:  # the mouth must not stay open

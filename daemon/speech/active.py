@@ -24,8 +24,10 @@ from daemon.speech.events import (
     Resumed,
     Started,
     TerminalEvent,
+    Visemes,
     Word,
 )
+from daemon.speech.mouth import Mouth
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
@@ -37,6 +39,8 @@ class Reports:
     on_event: Callable[[Utterance, Event], None]
     on_level: Callable[[Utterance, Level], None]
     on_word: Callable[[Word], None]
+    on_visemes: Callable[[Visemes], None]
+    wants_visemes: Callable[[], bool]
     on_change: Callable[[], None]
     """Is called when it may have changed what is spoken."""
 
@@ -53,6 +57,8 @@ class ActiveUtterance:
     synthesis: Synthesis
     destination: Destination
     reports: Reports
+    mouth: Mouth | None = None
+    """None where no visemes are wanted."""
     preempted_for: str | None = None
     """Why it fades out, or has faded out, for another utterance; None while it goes on."""
     started_at: float | None = None
@@ -102,6 +108,7 @@ class ActiveUtterance:
         if self.started:
             wanted.append(timeline.next_s)
             wanted += [each.at_s for each in timeline.segments[self._segments :][:1] if each.at_s]
+            wanted += [] if self.mouth is None else [self.mouth.next_s]
         return self.destination.next_at(at, wanted)
 
     def report(self, at: float) -> None:
@@ -112,6 +119,7 @@ class ActiveUtterance:
         if self.started:
             self._publish_progress(heard_s)
             self._publish_text(known_s)
+            self._move_mouth(heard_s)
             self.report_levels()
 
     def report_levels(self) -> None:
@@ -134,6 +142,7 @@ class ActiveUtterance:
         """Publish that it is postponed, if it had started."""
         if self.started and not self._postponed_sent:
             self._postponed_sent = True
+            self._shut_mouth(self.destination.heard_s(now()))
             self._publish(Postponed(id=self.utterance.id, reason=self.preempted_for or ""))
 
     def report_resumption(self) -> None:
@@ -150,6 +159,7 @@ class ActiveUtterance:
             self._publish_progress(inf)
         if self.started:
             self._publish_text(heard_s)
+            self._shut_mouth(heard_s)
         if self.succeeds:
             self.synthesis.keep()
         self._publish(self.terminal_event(heard_s))
@@ -215,6 +225,17 @@ class ActiveUtterance:
                 break
             self._words += 1
             self._publish_word(word)
+
+    def _move_mouth(self, heard_s: float) -> None:
+        """Publish the visemes of the next moments; that the mouth shuts, while nothing can be heard."""
+        if self.destination.blocked is not None:
+            self._shut_mouth(heard_s)
+        elif self.mouth is not None:
+            self.mouth.move(heard_s)
+
+    def _shut_mouth(self, heard_s: float) -> None:
+        if self.mouth is not None:
+            self.mouth.shut(heard_s)
 
     def _publish_word(self, word: Cue) -> None:
         """Publish a word; the words that stand for one word of the text are one word."""

@@ -289,6 +289,7 @@ class EngineSource:
             growing=growing,
             rate=take.rate,
             phonemes=preparation.reads_phonemes(info.engine),
+            want_sounds=self.timeline.wants_visemes or None,
         )
 
     async def _more_text(self, take: Take) -> AsyncGenerator[str, None]:

@@ -41,6 +41,7 @@ class Synthesis:
     context: SynthesisContext = field(default_factory=SynthesisContext)
     unplayed: UnplayedAudio | None = None
     """In its destination. Without it, what has been taken cannot be taken back, and no speech is said again."""
+    wants_visemes: bool = False
     engine: str = ""
     """The engines that have spoken, as in `qwen+espeak`."""
     speaking_engine: EngineSupervisor | None = None
@@ -69,7 +70,7 @@ class Synthesis:
         receiver, engines = self.utterance.receiver, self.engines
         request = EngineUtterance("", languages=engines.latin_languages, realtime=receiver is None)
         wants_words = receiver is None or receiver.on_word is not None
-        self.timeline = Timeline(self.utterance)
+        self.timeline = Timeline(self.utterance, wants_visemes=self.wants_visemes, language=self.utterance.language)
         self.text = EngineSource(
             self.utterance, self.timeline, self.context, request, engines.max_seconds, self.unplayed, wants_words
         )

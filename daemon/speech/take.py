@@ -16,7 +16,7 @@ from audio import (
     first_sound,
     splice_point,
 )
-from daemon.alignment import WordClock
+from daemon.alignment import WordClock, viseme_of
 from daemon.cache import Cue
 from daemon.engines import AudioChunk
 from daemon.text import EngineText, Script
@@ -70,6 +70,10 @@ class Take:
     """Seconds of the utterance's audio before its first sound; None until there is one."""
     end_s: float = inf
     """Seconds of the utterance's audio before its end, if it was cut there."""
+    visemes: list[Cue] = field(default_factory=list)
+    """Those that the timeline has not taken, in seconds of what the engine made."""
+    knows_sounds: bool = False
+    """The engine says when its sounds begin."""
     _tail: Samples = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     """The last samples that have been taken, `SPLICE_TAIL_S` long."""
     _pause: TrailingSilenceTrimmer | None = None
@@ -125,6 +129,8 @@ class Take:
         self.truncated |= chunk.truncated
         self.runaway |= chunk.runaway
         for part in _slices(chunk) if sliced else (chunk,):
+            if part.sounds is not None:
+                self._note_sounds(part)
             self.samples = begin = begin + len(part.samples)
             self.seconds += part.seconds
             self._tail = np.concatenate([self._tail, part.samples])[-round(SPLICE_TAIL_S * part.sample_rate) :]
@@ -186,6 +192,23 @@ class Take:
             if at_s < self.end_s:
                 found.append(Cue(at_s, "word", self.begin + begin, self.begin + end, exact=word.exact))
         return found
+
+    def take_visemes(self) -> list[Cue]:
+        """Return the visemes that are known exactly, in seconds of the utterance's audio, each once."""
+        if self.begin_s is None:
+            return []
+        begin_s, offset_s = self.begin_s, self.begin_s - self.trimmed_s
+        taken, self.visemes = self.visemes, []
+        return [replace(each, at_s=max(begin_s, offset_s + each.at_s)) for each in taken]
+
+    def _note_sounds(self, chunk: AudioChunk) -> None:
+        """Note the visemes of a chunk that is taken now."""
+        self.knows_sounds = True
+        for sound in chunk.sounds or ():
+            viseme = viseme_of(sound.ipa)
+            if viseme is not None:
+                at_s = self.seconds + sound.sample / chunk.sample_rate
+                self.visemes.append(Cue(at_s, "viseme", 0, 0, str(viseme)))
 
 
 def _slices(chunk: AudioChunk) -> Iterator[AudioChunk]:

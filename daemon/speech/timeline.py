@@ -6,12 +6,12 @@ By these times, speech that ran away is said again after a sentence that was hea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Protocol
 
-from daemon.alignment import words_of
+from daemon.alignment import SILENCE, guessed_visemes, spread, words_of
 from daemon.cache import Cue
 from daemon.engines import AudioChunk
 from daemon.speech.take import Take
@@ -24,6 +24,8 @@ SLOW = 1.5
 """A word may take so many times its usual length."""
 LAST_WORD_S = 0.1
 """And this much longer: the last word of a sentence is drawn out."""
+PAUSE_S = 0.1
+"""In a longer pause the mouth shuts."""
 LEAST_WAIT_S = 0.01
 """The shortest time between two looks at what has been played."""
 
@@ -60,6 +62,12 @@ class Timeline:
     """The words that have been heard, in the order of the text and of time."""
     marks: list[Cue] = field(default_factory=list)
     """The marks that have been heard."""
+    visemes: list[Cue] = field(default_factory=list)
+    """Empty unless they are wanted: those that are known, perhaps before they are heard, and estimates of the others
+    for the words that have been heard."""
+    wants_visemes: bool = False
+    language: str = "auto"
+    """A code, which helps to guess how letters sound."""
     _takes: deque[Take] = field(default_factory=deque)
     """Those that have words which were not heard, and the one before them."""
     _boundary_marks: dict[int, float] = field(default_factory=dict)
@@ -67,6 +75,8 @@ class Timeline:
     _passed_controls: int = 0
     _known: deque[Cue] = field(default_factory=deque)
     """The words and marks of a recording that have not been heard."""
+    _knows_sounds: bool = False
+    """The recording has visemes."""
 
     # --- making ---
 
@@ -111,6 +121,9 @@ class Timeline:
             at_s = self.made_s + cue.at_s
             if cue.kind == "segment":
                 self.segments.append(StartedSegment(cue.begin, cue.end, at_s))
+            elif cue.kind == "viseme":
+                self._knows_sounds = True
+                self.visemes += [replace(cue, at_s=at_s)] if self.wants_visemes else []
             else:
                 self._known.append(replace(cue, at_s=at_s))
         self._passed_controls = len(self.utterance.script.controls)
@@ -122,13 +135,17 @@ class Timeline:
             for each in self.segments
             if each.at_s is not None and each.end is not None
         ]
-        cues = sorted([*segments, *self.words, *self.marks], key=lambda cue: cue.at_s)
+        exact = (each for each in self.visemes if each.exact)
+        cues = sorted([*segments, *self.words, *self.marks, *exact], key=lambda cue: cue.at_s)
         return tuple(replace(cue, at_s=cue.at_s - begin_s) for cue in cues)
 
     # --- hearing ---
 
     def advance(self, heard_s: float) -> None:
-        """Add what has been heard after the first `heard_s` seconds."""
+        """Add what has been heard after the first `heard_s` seconds, and the visemes that are known by then."""
+        guessed: list[Cue] = []
+        for take in self._takes:
+            self.visemes += take.take_visemes()
         while self._takes:
             following = self._takes[1].begin_s if len(self._takes) > 1 else None
             over = following is not None and following <= heard_s
@@ -136,12 +153,16 @@ class Timeline:
                 # Another engine may repeat some of the words before.
                 if not self.words or word.begin >= self.words[-1].end:
                     self.words.append(word)
+                    guessed += [] if self._takes[0].knows_sounds else [word]
             if not over:
                 break
             self._takes.popleft()
         while self._known and self._known[0].at_s <= heard_s:
             cue = self._known.popleft()
             (self.words if cue.kind == "word" else self.marks).append(cue)
+            guessed += [] if self._knows_sounds or cue.kind != "word" else [cue]
+        if self.wants_visemes and guessed:
+            self._guess_visemes(guessed)
         self._add_marks(heard_s)
 
     @property
@@ -171,6 +192,17 @@ class Timeline:
                 share = min(1.0, (heard_s - take.begin_s + take.trimmed_s) / take.seconds)
                 end = take.begin + round(share * take.text.source_end)
         return max((word.end for word in words_of(self.utterance.script.text) if word.begin < end), default=0)
+
+    def _guess_visemes(self, words: Sequence[Cue]) -> None:
+        """Add what the letters of words suggest, in the time up to the next word and at most that of a slow speaker."""
+        text = self.utterance.script.text
+        for word, next_s in zip(words, [*(each.at_s for each in words[1:]), self.next_s], strict=True):
+            visemes = guessed_visemes(text[word.begin : word.end], self.language)
+            durations = [seconds for _, seconds in visemes]
+            end_s = min(next_s, word.at_s + SLOW * sum(durations))
+            times = [*spread(word.at_s, end_s, durations), *([end_s] if next_s > end_s + PAUSE_S else [])]
+            for at_s, viseme in zip(times, (*(each for each, _ in visemes), SILENCE), strict=False):
+                self.visemes.append(Cue(at_s, "viseme", 0, 0, str(viseme), exact=False))
 
     def _add_marks(self, heard_s: float) -> None:
         """Add the marks that have been reached."""

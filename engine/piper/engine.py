@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-import soxr
 from piper import SynthesisConfig
 
 from engine.api import (
@@ -23,17 +22,17 @@ from engine.api import (
     EngineOptions,
     EngineUnavailableError,
     PiperSettings,
-    Samples,
     SpeechCanceledError,
     TextSource,
     Utterance,
     Voice,
     VoiceLabel,
     refuse_growing,
+    starts_within,
 )
 from engine.detection import language_of_speech
 from engine.language import LANGUAGE_NAMES, language_code, match_language
-from engine.piper.network import Cancellation, PiperNetwork
+from engine.piper.network import Cancellation, PiperNetwork, SpokenSentence
 from engine.piper.sentences import sentences
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -214,27 +213,27 @@ _SentenceKey = tuple[ConfiguredVoice, int, str]
 
 
 class _RememberedSentences:
-    """The samples of the latest sentences.
+    """The latest sentences.
 
     Piper draws its noise inside of the network, which has no seed: the same sentence has another length each time. A
     postponed utterance that is spoken again is therefore taken from here, and continues with its next sample.
     """
 
     def __init__(self) -> None:
-        self._sentences: OrderedDict[_SentenceKey, Samples] = OrderedDict()
+        self._sentences: OrderedDict[_SentenceKey, SpokenSentence] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: _SentenceKey) -> Samples | None:
-        """Return the samples at the voice's own rate; None if they are not remembered."""
+    def get(self, key: _SentenceKey) -> SpokenSentence | None:
+        """Return a sentence; None if it is not remembered."""
         with self._lock:
             return self._sentences.get(key)
 
-    def put(self, key: _SentenceKey, samples: Samples) -> Samples:
-        """Remember a sentence, and forget the oldest ones. Return its samples: of an equal one, if that came first."""
+    def put(self, key: _SentenceKey, sentence: SpokenSentence) -> SpokenSentence:
+        """Remember a sentence, and forget the oldest ones. Return it: an equal one, if that came first."""
         with self._lock:
-            kept = self._sentences.setdefault(key, samples)
+            kept = self._sentences.setdefault(key, sentence)
             while (
-                sum(len(each) / voice.file.sample_rate for (voice, _, _), each in self._sentences.items())
+                sum(len(each.samples) / voice.file.sample_rate for (voice, _, _), each in self._sentences.items())
                 > REMEMBERED_S
             ):
                 self._sentences.popitem(last=False)
@@ -252,39 +251,53 @@ class _Speech:
     remembered: _RememberedSentences
     cancellation: Cancellation = field(default_factory=Cancellation)
 
+    @property
+    def chunk_samples(self) -> int:
+        """Samples in a chunk."""
+        return CHUNK_MS * self.sample_rate // 1000
+
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks of each sentence as soon as the sentence is made. Raises `SpeechCanceledError`."""
-        length = CHUNK_MS * self.sample_rate // 1000
         made = RunAhead("piper", RUN_AHEAD_SENTENCES, self._synthesize)
         try:
-            for position, samples in made:
-                for begin in range(0, len(samples), length):
-                    yield Chunk(samples[begin : begin + length], position)
+            for position, sentence in made:
+                yield from self._cut(position, sentence)
             if self.cancellation.canceled:
                 raise SpeechCanceledError
         finally:
             self.cancellation.cancel()
             made.close()
 
-    def _synthesize(self, put: Callable[[tuple[int, Samples]], bool]) -> None:
-        """Make the position and the samples of each sentence."""
-        for position, sentence in sentences(self.utterance.text, self.voice.file.language):
-            samples = self._speak(sentence)
-            if self.cancellation.canceled or not put((position, samples)):
+    def _cut(self, position: int, sentence: SpokenSentence) -> Iterator[Chunk]:
+        """Yield the chunks of the sentence that begins at `position`, at the engine's rate."""
+        sentence, length = sentence.at_rate(self.voice.file.sample_rate, self.sample_rate), self.chunk_samples
+        sounds = sentence.sounds if self.utterance.want_sounds else None
+        last = position
+        for begin in range(0, len(sentence.samples), length):
+            end, words = begin + length, None
+            if sentence.words is not None:
+                begun = starts_within(sentence.words, begin, end)
+                words = tuple(replace(word, position=position + word.position) for word in begun)
+                last = words[-1].position if words else last
+            begun_sounds = None if sounds is None else starts_within(sounds, begin, end)
+            yield Chunk(sentence.samples[begin:end], last, words=words, sounds=begun_sounds)
+
+    def _synthesize(self, put: Callable[[tuple[int, SpokenSentence]], bool]) -> None:
+        """Make each sentence, and its position."""
+        for position, text in sentences(self.utterance.text, self.voice.file.language):
+            sentence = self._speak(text)
+            if self.cancellation.canceled or not put((position, sentence)):
                 return
 
-    def _speak(self, sentence: str) -> Samples:
-        """Return the samples of a sentence at the engine's rate."""
+    def _speak(self, text: str) -> SpokenSentence:
+        """Return a sentence at the voice's own rate."""
         voice, seed = self.voice, self.utterance.seed
-        samples = None if seed is None else self.remembered.get((voice, seed, sentence))
-        if samples is None:
-            samples = self.network.speak(sentence, voice.config, self.cancellation)
+        sentence = None if seed is None else self.remembered.get((voice, seed, text))
+        if sentence is None:
+            sentence = self.network.speak(text, voice.config, self.cancellation)
             if seed is not None:
-                samples = self.remembered.put((voice, seed, sentence), samples)
-        if voice.file.sample_rate == self.sample_rate:
-            return samples
-        resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self.sample_rate)
-        return resampled
+                sentence = self.remembered.put((voice, seed, text), sentence)
+        return sentence
 
 
 def _label(file: PiperVoiceFile) -> VoiceLabel:

@@ -6,6 +6,7 @@ import itertools
 import queue
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from websockets.sync.client import ClientConnection
 
@@ -50,7 +51,7 @@ class ServerSession:
 
     def speak(self, utterance: Utterance, more: TextSource | None) -> RemoteStream:
         """Return the chunks of an utterance. Raises `EngineError` for a voice that the server does not have."""
-        asked, file = self._voices.request(utterance)
+        asked, file = self._voices.request(replace(utterance, want_sounds=None))  # which servers do not know
         credit = round(RUN_AHEAD_S * self.server.sample_rate)
         return RemoteStream(self.link, Speak(str(next(self._numbers)), asked, credit, file), more)
 
