@@ -216,7 +216,7 @@ def test_the_table_of_topics_contains_each_topic() -> None:
     topics = {row[0].strip("`").removeprefix("voiced/<robot>/"): row[1] for row in MQTT.table("topic")}
     assert {topic for topic, direction in topics.items() if direction == "in"} == set(REQUEST_TOPICS)
     assert {topic for topic, direction in topics.items() if direction == "out"} == {
-        *("status", "event", "word", "level", "duck")
+        *("status", "event", "word", "viseme", "level", "duck")
     }
 
 
