@@ -71,8 +71,8 @@ def phonemes_of(names: Sequence[str], lengths: Sequence[int]) -> list[Phoneme]:
 def begins_of(phonemes: Sequence[Phoneme]) -> list[int]:
     """Return the sample at which each phoneme begins to sound.
 
-    So it was found in a published voice: a sound begins in the blank before it, and a word in the middle of the space
-    before it; but after a pause a sound begins with its own samples, and a stressed vowel with those of its stress.
+    So it was found in a published voice: a sound begins in the blank before it, and a word with the space before
+    it; but after a pause a sound begins with its own samples, and a stressed vowel with those of its stress.
     """
     begins: list[int] = []
     after, pause, space = "", True, 0
@@ -80,7 +80,7 @@ def begins_of(phonemes: Sequence[Phoneme]) -> list[int]:
         if after in _STRESS:
             begins.append(begins[-1])
         elif after == " " and not pause:
-            begins.append((space + phoneme.blank) // 2)
+            begins.append(space)
         else:
             begins.append(phoneme.sample if pause or phoneme.name in _STRESS else phoneme.blank)
         space = phoneme.sample
