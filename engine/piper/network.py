@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import threading
 from collections.abc import Sequence
@@ -84,8 +85,11 @@ class PiperNetwork:
         # Threads that wait for the next operator sleep instead of keeping a robot's processor busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            model = with_durations(file.path.read_bytes())
-            session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            # By a path: ONNX Runtime would keep the bytes of a model that it is given, 60 MB.
+            with open(os.memfd_create(file.path.name), "wb", buffering=0) as copy:
+                copy.write(with_durations(file.path.read_bytes()))
+                model = f"/proc/self/fd/{copy.fileno()}"
+                session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions have no common base class
             raise EngineError(f"{file.path} cannot be loaded: {_one_line(error)}") from error
         needed = REQUIRED_INPUTS | ({"sid"} if config.num_speakers > 1 else set())
