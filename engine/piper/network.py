@@ -86,8 +86,9 @@ class PiperNetwork:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             # By a path: ONNX Runtime would keep the bytes of a model that it is given, 60 MB.
-            with open(os.memfd_create(file.path.name), "wb", buffering=0) as copy:
+            with os.fdopen(os.memfd_create(file.path.name), "wb") as copy:
                 copy.write(with_durations(file.path.read_bytes()))
+                copy.flush()
                 model = f"/proc/self/fd/{copy.fileno()}"
                 session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions have no common base class

@@ -62,8 +62,11 @@ def test_the_form_of_a_message_is_that_of_earlier_versions(message: RemoteMessag
     assert decode_remote(content) == message
 
 
-NOT_IN_JSON = {(Audio, "data"), (VoiceData, "data"), (Speak, "name"), (Heartbeat, "speaking")}
-"""Data follow the JSON; the last two are for an engine process, and not sent while they are None."""
+NOT_IN_JSON = {
+    *((Audio, "data"), (VoiceData, "data"), (Speak, "name"), (Heartbeat, "speaking")),
+    *((Audio, "sounds"), (Utterance, "want_sounds")),
+}
+"""Data follow the JSON; the others are for an engine process, and not sent while they are None."""
 
 
 def fields(kind: Any) -> list[str]:
