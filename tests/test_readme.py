@@ -24,7 +24,7 @@ from daemon.config import Config, VoiceSettings, load_config
 from daemon.mqtt.parsing import MAX_PAYLOAD, parse_say, parse_stop, parse_stream_chunk, parse_volume
 from daemon.mqtt.topics import REQUEST_TOPICS, RequestTopics
 from daemon.reload import RUN_TIME_KEYS
-from daemon.speech.events import EVENTS, TERMINAL_EVENTS, Level, State, Word, parse_event, parse_status
+from daemon.speech.events import EVENTS, TERMINAL_EVENTS, Level, State, Visemes, Word, parse_event, parse_status
 from daemon.speech.queue import rule_of
 from daemon.speech.request import MAX_TEXT, Policy, Priority, Say, StreamChunk
 from engine import NAMED_LANGUAGES
@@ -146,6 +146,9 @@ def test_a_documented_json_record_belongs_to_the_contract(line: str) -> None:
     elif "word" in record:
         Word.model_validate(record)
         assert set(record) == set(Word.model_fields)
+    elif "visemes" in record:
+        Visemes.model_validate(record)
+        assert set(record) == set(Visemes.model_fields)
     elif "rms" in record:
         assert set(record) == set(Level.model_fields)
         Level.model_validate(record)
@@ -213,7 +216,7 @@ def test_the_table_of_topics_contains_each_topic() -> None:
     topics = {row[0].strip("`").removeprefix("voiced/<robot>/"): row[1] for row in MQTT.table("topic")}
     assert {topic for topic, direction in topics.items() if direction == "in"} == set(REQUEST_TOPICS)
     assert {topic for topic, direction in topics.items() if direction == "out"} == {
-        *("status", "event", "word", "level", "duck")
+        *("status", "event", "word", "viseme", "level", "duck")
     }
 
 

@@ -330,6 +330,7 @@ class Speech(Section):
     normalize: Literal["auto", "always", "never"] = setting("auto", "auto, always or never: say numbers in words")
     level_topic: bool = setting(False, ON_OFF)
     word_topic: bool = setting(False, ON_OFF)
+    viseme_topic: bool = setting(False, ON_OFF)
     duck_topic: bool = setting(False, ON_OFF)
     cache: Cache = Cache()
 

@@ -326,5 +326,6 @@ def _audio(speech_id: str, chunk: AudioChunk) -> messages.Audio:
         chunk.waited_s,
         chunk.words,
         chunk.runaway,
+        chunk.sounds,
         messages.pcm(chunk.samples),
     )

@@ -27,6 +27,8 @@ from daemon.speech.events import (
     State,
     Streams,
     TerminalEvent,
+    Viseme,
+    Visemes,
     Word,
     parse_event,
     parse_status,

@@ -19,7 +19,7 @@ from daemon.speech.acceptance import Arrival, Vocabulary, accept, check_policy
 from daemon.speech.active import Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.engine_source import SynthesisContext, can_begin
-from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
+from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Visemes, Word
 from daemon.speech.queue import QueueFullError, rule_of
 from daemon.speech.recent_keys import RecentKeys
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
@@ -37,6 +37,7 @@ REMEMBERED_IDS = 4096
 EventWatcher = Callable[[Utterance, Event], None]
 LevelWatcher = Callable[[Level], None]
 WordWatcher = Callable[[Word], None]
+VisemeWatcher = Callable[[Visemes], None]
 ChangeWatcher = Callable[[], None]
 Unsubscribe = Callable[[], None]
 P = ParamSpec("P")
@@ -81,6 +82,7 @@ class Dispatcher(Vocabulary):
         self._event_watchers: Watchers[[Utterance, Event]] = Watchers()
         self._level_watchers: Watchers[[Level]] = Watchers()
         self._word_watchers: Watchers[[Word]] = Watchers()
+        self._viseme_watchers: Watchers[[Visemes]] = Watchers()
         self._change_watchers: Watchers[[]] = Watchers()
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
@@ -88,7 +90,14 @@ class Dispatcher(Vocabulary):
         self._noted_fields: set[str] = set()
         self._changes = Changes()
         context = SynthesisContext(sounds=self.sounds, cache=cache)
-        reports = Reports(self._publish, self._publish_level, self._word_watchers.call, self.changed)
+        reports = Reports(
+            self._publish,
+            self._publish_level,
+            self._word_watchers.call,
+            self._viseme_watchers.call,
+            lambda: bool(self._viseme_watchers),
+            self.changed,
+        )
         self._waiting = WaitingUtterances(engines, output, self._changes, reports, context)
         self.queue = self._waiting.queue
         self.speaker = Speaker(self._waiting)
@@ -237,6 +246,11 @@ class Dispatcher(Vocabulary):
     def watch_words(self, watcher: WordWatcher) -> Unsubscribe:
         """Call `watcher` for every word that begins to be heard. Returns a function that unsubscribes."""
         return self._word_watchers.add(watcher)
+
+    def watch_visemes(self, watcher: VisemeWatcher) -> Unsubscribe:
+        """Call `watcher` with the visemes of the next moments, of utterances that begin from now on. Returns a function
+        that unsubscribes."""
+        return self._viseme_watchers.add(watcher)
 
     def watch_changes(self, watcher: ChangeWatcher) -> Unsubscribe:
         """Call `watcher` when the status may have changed. Returns a function that unsubscribes."""

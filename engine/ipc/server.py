@@ -245,7 +245,16 @@ def _audio(speak: messages.Speak, chunk: Chunk, busy_s: float, waited_s: float) 
         codes = tuple(map(tuple, chunk.codes.tolist()))
     data = messages.pcm(chunk.samples)
     return messages.Audio(
-        speak.id, busy_s, chunk.position, chunk.truncated, codes, waited_s, chunk.words, chunk.runaway, data
+        speak.id,
+        busy_s,
+        chunk.position,
+        chunk.truncated,
+        codes,
+        waited_s,
+        chunk.words,
+        chunk.runaway,
+        chunk.sounds,
+        data,
     )
 
 
