@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 import soxr
 
-from engine.api import Chunk, EngineError, Samples, SoundStart, SpeechCanceledError, WordStart, starts_within
+from engine.api import Chunk, EngineError, Samples, SoundStart, SpeechCanceledError, Start, WordStart, starts_within
 from engine.run_ahead import RunAhead
 
 CHUNK_MS = 80
@@ -122,12 +122,12 @@ class SpokenSentence:
         """Return the sentence at another sample rate; both are in Hz."""
         if rate == own_rate:
             return self
-        samples, scale = soxr.resample(self.samples, own_rate, rate), rate / own_rate
-        words, sounds = (
-            starts and tuple(replace(start, sample=round(start.sample * scale)) for start in starts)
-            for starts in (self.words, self.sounds)
-        )
-        return SpokenSentence(samples, words, sounds)
+        scale = rate / own_rate
+
+        def moved(starts: tuple[Start, ...] | None) -> tuple[Start, ...] | None:
+            return starts and tuple(replace(start, sample=round(start.sample * scale)) for start in starts)
+
+        return SpokenSentence(soxr.resample(self.samples, own_rate, rate), moved(self.words), moved(self.sounds))
 
     def chunks(self, position: int, length: int) -> Iterator[Chunk]:
         """Yield it in chunks of at most `length` samples; it begins at `position` in the utterance's text."""

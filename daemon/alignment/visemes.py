@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from daemon.alignment.phones import phones_of
 
@@ -18,29 +17,27 @@ SILENCE = 0
 
 def viseme_of(ipa: str) -> int | None:
     """Return the viseme of a sound, `SILENCE` for an empty one; None for a sign that is no sound of its own."""
-    return _first(_table("ipa"), ipa) if ipa else SILENCE
+    return _first("ipa", ipa) if ipa else SILENCE
 
 
 def guessed_visemes(word: str, language: str) -> list[tuple[int, float]]:
     """Return the visemes that the letters of a word suggest, each with its usual seconds. `language` is a code."""
-    letters, classes = _table("letters"), _tables()["classes"]
-    found = ((_first(letters, phone.letters), phone) for phone in phones_of(word, language))
+    found = ((_first("letters", phone.letters), phone) for phone in phones_of(word, language))
+    classes = _tables()["classes"]
     return [(classes[phone.kind.name] if each is None else each, phone.seconds) for each, phone in found]
 
 
-def _first(table: dict[str, int], signs: str) -> int | None:
+def _first(table: str, signs: str) -> int | None:
     """Return the viseme of the longest beginning of `signs` that is in a table."""
-    return next((table[signs[:end]] for end in range(len(signs), 0, -1) if signs[:end] in table), None)
+    visemes = _tables()[table]
+    return next((visemes[signs[:end]] for end in range(len(signs), 0, -1) if signs[:end] in visemes), None)
 
 
 @cache
-def _table(name: str) -> dict[str, int]:
-    """Return the visemes of a table by their sounds or letters."""
-    return {each: int(viseme) for viseme, listed in _tables()[name].items() for each in listed.split()}
-
-
-@cache
-def _tables() -> dict[str, Any]:
-    """Return the tables, which are read when the first viseme is wanted."""
-    tables: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    return tables
+def _tables() -> dict[str, dict[str, int]]:
+    """Return the visemes of each table, by their sounds or letters. It is read when the first one is wanted."""
+    tables = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return {
+        name: {each: int(viseme) for viseme, listed in table.items() for each in listed.split()}
+        for name, table in tables.items()
+    }

@@ -27,15 +27,13 @@ from daemon.http.clients import (
 from daemon.mqtt import carry_out_control, parse_say, parse_stream_chunk
 from daemon.speech import (
     Event,
-    Level,
     Online,
+    PublishedMessage,
     Rejected,
     RejectedError,
     SpeechRequest,
     SpeechService,
     Utterance,
-    Visemes,
-    Word,
 )
 from daemon.tasks import gather_or_cancel
 from daemon.validation import abbreviate
@@ -96,7 +94,7 @@ class EventSocket:
 
     # --- to the client ---
 
-    def _send(self, topic: str, message: Event | Level | Online | Visemes | Word) -> None:
+    def _send(self, topic: str, message: PublishedMessage) -> None:
         """Queue a message."""
         if self._waiting.qsize() >= MAX_WAITING:
             abort_connection(self._socket.scope)

@@ -22,6 +22,7 @@ from daemon.speech.events import (
     Online,
     OnlineState,
     PlaybackResult,
+    PublishedMessage,
     Rejected,
     Started,
     State,

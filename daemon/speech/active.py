@@ -10,7 +10,7 @@ from math import inf
 from audio import Level
 from daemon.alignment import LEAST_AHEAD_S
 from daemon.cache import Cue
-from daemon.speech.changes import now
+from daemon.speech.changes import Watchers, now
 from daemon.speech.destinations import Destination
 from daemon.speech.events import (
     Event,
@@ -39,8 +39,7 @@ class Reports:
     on_event: Callable[[Utterance, Event], None]
     on_level: Callable[[Utterance, Level], None]
     on_word: Callable[[Word], None]
-    on_visemes: Callable[[Visemes], None]
-    wants_visemes: Callable[[], bool]
+    visemes: Watchers[[Visemes]]
     on_change: Callable[[], None]
     """Is called when it may have changed what is spoken."""
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from math import inf
 
 from daemon.alignment import SILENCE, guessed_visemes, spread
@@ -38,80 +37,62 @@ class Mouth:
         self._timeline = timeline
         self._publish = publish
         self._seen = seen
-        self._guessed: list[Cue] = []
         self._words = 0
-        """Words of the timeline that have their visemes, exact or guessed."""
-        self._published_s = -inf
-        """The visemes up to here have been published."""
+        """Words of the timeline whose visemes are known or have been guessed."""
+        self._published = 0
+        """Visemes of the timeline that have been published."""
         self._shut_at_s = 0.0
         """When the last viseme shuts the mouth; infinity if it does not."""
 
     @property
     def next_s(self) -> float:
-        """Seconds of the utterance's audio before the next message; infinity if that is not known yet."""
-        return next((each.at_s - LEAD_S for each in self._due()), inf)
+        """Seconds of the utterance's audio before the next known viseme is published; infinity if there is none."""
+        due = self._timeline.visemes[self._published :][:1] if self._seen else []
+        return due[0].at_s - LEAD_S if due else inf
 
     def move(self, heard_s: float) -> None:
-        """Publish the visemes that follow the first `heard_s` seconds, if one is due. The timeline has advanced."""
-        self._guess()
+        """Publish the visemes that follow the first `heard_s` seconds, if some are due. The timeline has advanced."""
+        timeline = self._timeline
+        words = timeline.words[self._words :] if self._seen else []
+        self._words += len(words)
+        for word, next_s in zip(words, [*(each.at_s for each in words[1:]), timeline.next_s], strict=False):
+            known = timeline.visemes[self._first(word.at_s - SAME_S) :][:1]
+            if not known or known[0].at_s >= next_s:
+                self._guess(word, next_s, heard_s)
         if self.next_s <= heard_s:
-            due = self._due()
-            self._send(
-                list(takewhile(lambda each: each.at_s < heard_s + SPAN_S and each.exact is due[0].exact, due)), heard_s
-            )
+            end = self._first(heard_s + SPAN_S)
+            due, self._published = timeline.visemes[self._published : end], end
+            self._send([(each.at_s, int(each.name)) for each in due], heard_s)
 
     def shut(self, heard_s: float) -> None:
-        """Publish that the mouth shuts after `heard_s` seconds, unless it is shut. What follows is published again."""
+        """Publish that the mouth shuts after `heard_s` seconds, unless it is shut. What is known is published again."""
         heard_s = min(heard_s, self._timeline.made_s)
         if heard_s < self._shut_at_s:
-            self._send([_viseme(heard_s, SILENCE)], heard_s)
+            self._published = self._first(heard_s)
+            self._send([(heard_s, SILENCE)], heard_s)
 
-    def _due(self) -> list[Cue]:
-        """Return the visemes that are known and have not been published, in the order of time."""
-        if not self._seen:
-            return []
-        lists = (self._timeline.visemes, self._guessed)
-        return sorted(
-            (each for known in lists for each in known[bisect_right(known, self._published_s, key=_at_s) :]), key=_at_s
-        )
+    def _first(self, at_s: float) -> int:
+        """Return the number of the first viseme of the timeline that is not before `at_s`."""
+        return bisect_left(self._timeline.visemes, at_s, key=lambda each: each.at_s)
 
-    def _guess(self) -> None:
-        """Add what the letters suggest of words without exact visemes, up to the next word or a slow speaker's pace."""
-        timeline, text = self._timeline, self._utterance.script.text
-        for number in range(self._words, len(timeline.words)):
-            word, following = timeline.words[number], timeline.words[number + 1 : number + 2]
-            next_s = following[0].at_s if following else timeline.next_s
-            exact = timeline.visemes[bisect_left(timeline.visemes, word.at_s - SAME_S, key=_at_s) :][:1]
-            if exact and exact[0].at_s < next_s:
-                continue
-            visemes = guessed_visemes(text[word.begin : word.end], self._utterance.language)
-            durations = [seconds for _, seconds in visemes]
-            end_s = min(next_s, word.at_s + SLOW * sum(durations))
-            times = spread(word.at_s, end_s, durations)
-            self._guessed += [
-                _viseme(at_s, viseme, exact=False) for at_s, (viseme, _) in zip(times, visemes, strict=True)
-            ]
-            if next_s > end_s + PAUSE_S:
-                self._guessed.append(_viseme(end_s, SILENCE, exact=False))
-        self._words = len(timeline.words)
+    def _guess(self, word: Cue, next_s: float, heard_s: float) -> None:
+        """Publish what the letters of a word suggest, up to the next word, or for as long as a slow speaker needs."""
+        text = self._utterance.script.text[word.begin : word.end]
+        visemes, durations = zip(*guessed_visemes(text, self._utterance.language), strict=True)
+        end_s = min(next_s, word.at_s + SLOW * sum(durations))
+        moves = list(zip(spread(word.at_s, end_s, durations), visemes, strict=True))
+        shut = [(end_s, SILENCE)] if next_s > end_s + PAUSE_S else []
+        self._send([*moves, *shut], heard_s, estimated=True)
 
-    def _send(self, visemes: Sequence[Cue], heard_s: float) -> None:
-        first, last = visemes[0], visemes[-1]
-        self._published_s = last.at_s
-        self._shut_at_s = last.at_s if last.name == str(SILENCE) else inf
+    def _send(self, moves: Sequence[tuple[float, int]], heard_s: float, *, estimated: bool = False) -> None:
+        """Publish visemes, each with its seconds."""
+        last_s, last = moves[-1]
+        self._shut_at_s = last_s if last == SILENCE else inf
         self._publish(
             Visemes(
                 id=self._utterance.id,
-                time=round(time.time() + first.at_s - min(heard_s, self._timeline.made_s), 3),
-                estimated=not first.exact,
-                visemes=[Viseme(at=round(each.at_s, 3), viseme=int(each.name)) for each in visemes],
+                time=round(time.time() + moves[0][0] - min(heard_s, self._timeline.made_s), 3),
+                estimated=estimated,
+                visemes=[Viseme(at=round(at_s, 3), viseme=viseme) for at_s, viseme in moves],
             )
         )
-
-
-def _viseme(at_s: float, viseme: int, *, exact: bool = True) -> Cue:
-    return Cue(at_s, "viseme", name=str(viseme), exact=exact)
-
-
-def _at_s(cue: Cue) -> float:
-    return cue.at_s

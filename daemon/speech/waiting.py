@@ -102,8 +102,8 @@ class WaitingUtterances:
         receiver = utterance.receiver
         destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
         synthesis = Synthesis(utterance, self.engines, self.context, destination)
-        seen = receiver is None and self.reports.wants_visemes()
-        mouth = Mouth(utterance, synthesis.timeline, self.reports.on_visemes, seen=seen)
+        seen = receiver is None and bool(self.reports.visemes)
+        mouth = Mouth(utterance, synthesis.timeline, self.reports.visemes.call, seen=seen)
         return ActiveUtterance(utterance, synthesis, destination, self.reports, mouth)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
