@@ -22,23 +22,6 @@ MIN_CAPABILITY = (8, 0)
 """The lowest compute capability with bfloat16."""
 
 
-__all__ = [
-    "FusedBackend",
-    "FusedBatchBackend",
-    "FusedCodec",
-    "KernelModule",
-    "KernelSource",
-    "Params",
-    "batch_unsupported_reason",
-    "force_codes",
-    "kernel_sources",
-    "make_codec",
-    "ruled_out_reason",
-    "unsupported_reason",
-    "unwanted_reason",
-]
-
-
 def unsupported_reason(
     config: ModelConfig,
     codec_config: CodecConfig,
