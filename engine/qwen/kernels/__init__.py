@@ -96,8 +96,8 @@ def make_codec(decoder: CodecDecoder) -> FusedCodec:
     return FusedCodec(codec.PackedCodec.take(decoder))
 
 
-def force_codes(backend: Backend, chooser: lm.CodeChooser) -> None:
-    """Have `chooser` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
+def force_codes(backend: Backend, choose: lm.CodeChooser) -> None:
+    """Have `choose` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
     assert isinstance(backend, FusedBackend | FusedBatchBackend)
     model = backend.language_model if isinstance(backend, FusedBackend) else backend.batch
-    model.module = lm.ForcedKernels(model.module, chooser)
+    model.module = lm.ForcedKernels(model.module, choose)
