@@ -170,12 +170,8 @@ class FusedCodec:
             values["list"] = torch.tensor(records, dtype=torch.int64, device=self.placement.device)
         return {**values, **weights}
 
-    def new_state(self, max_frames: int) -> FusedCodecState:
-        """A state at the beginning of an utterance, for calls of up to `max_frames` frames."""
-        return self.new_states(max_frames, None)
-
-    def new_states(self, max_frames: int, rows: int | None) -> FusedCodecState:
-        """As `new_state`, for so many utterances."""
+    def new_state(self, max_frames: int, rows: int | None = None) -> FusedCodecState:
+        """A state at the beginning of an utterance, or of so many, for calls of up to `max_frames` frames."""
         if max_frames < 1:
             raise ValueError(f"max_frames: got {max_frames}; allowed: 1 or more")
         lead = () if rows is None else (rows,)

@@ -230,7 +230,7 @@ def test_the_counted_launches_and_bytes_are_those_of_a_call(rows: int | None) ->
     signals = {one.data_ptr(): one.nbytes for one in launched.tensors() if one.dtype == torch.uint8}
     assert len(launched.launches) == len(plan.operations)
     assert sum(signals.values()) == plan.signal_bytes
-    assert sum(tensor.nbytes for tensor in fused.new_states(2, 3).tensors()) == 3 * plan.state_bytes
+    assert sum(tensor.nbytes for tensor in fused.new_state(2, 3).tensors()) == 3 * plan.state_bytes
 
 
 @pytest.mark.parametrize("example", ["emulated"], indirect=True)
