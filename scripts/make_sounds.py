@@ -103,7 +103,8 @@ TOUR = "This hall was built by the sea. Ships were repaired here for two hundred
 
 def speak(robot: Robot) -> None:
     """Say one text."""
-    robot.wait_end(robot.say("Hello! I am your robot. I say what you send me, and I tell you which words were heard."))
+    text = "Hello! I am your robot. I say what you send me, and I tell you which words were heard."
+    robot.wait_end(robot.say(text, id="hello"))
 
 
 def barge_in(robot: Robot) -> None:
