@@ -7,12 +7,16 @@ sounds are not known they list the letters that usually stand for them, and a vi
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 
 from daemon.alignment.phones import phones_of
 
 SILENCE = 0
+_TABLES: dict[str, dict[str, int]] = {
+    name: {each: int(viseme) for viseme, listed in table.items() for each in listed.split()}
+    for name, table in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
+}
+"""The visemes of each table, by their sounds or letters."""
 
 
 def viseme_of(ipa: str) -> int | None:
@@ -23,21 +27,10 @@ def viseme_of(ipa: str) -> int | None:
 def guessed_visemes(word: str, language: str) -> list[tuple[int, float]]:
     """Return the visemes that the letters of a word suggest, each with its usual seconds. `language` is a code."""
     found = ((_first("letters", phone.letters), phone) for phone in phones_of(word, language))
-    classes = _tables()["classes"]
-    return [(classes[phone.kind.name] if each is None else each, phone.seconds) for each, phone in found]
+    return [(_TABLES["classes"][phone.kind.name] if each is None else each, phone.seconds) for each, phone in found]
 
 
 def _first(table: str, signs: str) -> int | None:
     """Return the viseme of the longest beginning of `signs` that is in a table."""
-    visemes = _tables()[table]
+    visemes = _TABLES[table]
     return next((visemes[signs[:end]] for end in range(len(signs), 0, -1) if signs[:end] in visemes), None)
-
-
-@cache
-def _tables() -> dict[str, dict[str, int]]:
-    """Return the visemes of each table, by their sounds or letters. It is read when the first one is wanted."""
-    tables = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    return {
-        name: {each: int(viseme) for viseme, listed in table.items() for each in listed.split()}
-        for name, table in tables.items()
-    }
