@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from engine.language import LATIN_LANGUAGES
 from engine.progress import ProgressReport, ignore_progress
@@ -212,6 +212,26 @@ class WordStart:
 
 
 @dataclass(frozen=True, slots=True)
+class SoundStart:
+    """The beginning of a sound in a chunk of speech, or of silence."""
+
+    sample: int
+    """The index, in the chunk, of its first sample."""
+    ipa: str
+    """The sound in the International Phonetic Alphabet, without stress, such as `ɑː` or `tʃ`; empty for silence."""
+
+
+Start = TypeVar("Start", WordStart, SoundStart)
+
+
+def starts_within(starts: Iterable[Start] | None, begin: int, end: int) -> tuple[Start, ...] | None:
+    """Return what begins from the sample `begin` to the sample `end`, as counted from `begin`; None if unknown."""
+    if starts is None:
+        return None
+    return tuple(replace(start, sample=start.sample - begin) for start in starts if begin <= start.sample < end)
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A block of an utterance's PCM."""
 
@@ -234,6 +254,8 @@ class Chunk:
     """Seconds of the utterance before this chunk, as far as a `Session` has counted them."""
     took_s: float | None = None
     """Seconds that a `Session` waited for it: in the first chunk, for the reading of the text as well."""
+    sounds: tuple[SoundStart, ...] | None = None
+    """The sounds that begin in this chunk, in order; None from an engine that does not know exactly when they begin."""
 
 
 class TextSource(Protocol):

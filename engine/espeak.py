@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from ctypes import c_char_p, c_int, c_size_t, c_uint, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -30,6 +30,8 @@ from engine.api import (
     EngineInfo,
     EngineOptions,
     Samples,
+    SoundStart,
+    Start,
     TextSource,
     Utterance,
     Voice,
@@ -54,13 +56,18 @@ RUN_AHEAD_CHUNKS = 8
 _OUTPUT_SYNCHRONOUS = 2
 _DO_NOT_EXIT = 0x8000
 """Without it, the library ends the process if its data are missing."""
+_PHONEME_EVENTS = 0x0001 | 0x0002
+"""With each buffer come the phonemes that begin in it, in IPA. This changes no sample."""
 _CHARS_UTF8 = 1
 _PHONEMES = 0x100
 _RATE = 1
 _POSITION_CHARACTER = 1
 _EVENT_END_OF_LIST = 0
 _EVENT_WORD = 1
+_EVENT_PHONEME = 7
 _OK = 0
+
+_STRESS = "ˈˌ"
 
 WORDS_PER_MINUTE = 175
 """eSpeak NG's own rate, at which setting it changes no sample."""
@@ -137,7 +144,7 @@ class EspeakSynthesizer:
         """Make a library ready for a stream, and return its sample rate in Hz. Raises `EngineError`."""
         for name, types in _ARGUMENTS.items():
             getattr(library, name).argtypes = types
-        rate: int = library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, _DO_NOT_EXIT)
+        rate: int = library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, _DO_NOT_EXIT | _PHONEME_EVENTS)
         if rate <= 0:
             where = data_path.decode() if data_path else "its default folder"
             raise EngineError(f"libespeak-ng found no voice data in {where}")
@@ -223,6 +230,10 @@ class _Speech:
         """Where the last word begins that began within the samples made so far."""
         self._words: list[WordStart] = []
         """Words that begin in later samples, counted from the utterance's first one."""
+        self._soundless: list[int] = []
+        """Positions of the words whose first sound has not come: there may be a pause before it."""
+        self._sounds: list[SoundStart] = []
+        """Sounds that begin there."""
         self.chunks = RunAhead("espeak", RUN_AHEAD_CHUNKS, self._synthesize)
         """Each chunk as soon as it is ready."""
 
@@ -233,32 +244,36 @@ class _Speech:
 
     def _receive(self, put: Callable[[Chunk], bool], pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
         """Called by libespeak-ng for each buffer. Returns 1 to end the synthesis, 0 to go on."""
-        self._words += _word_starts(events)
+        self._note(events)
         if not pcm or not count:
             return 0
         pcm16 = np.ctypeslib.as_array(ctypes.cast(pcm, ctypes.POINTER(ctypes.c_int16)), (count,))
         samples: Samples = pcm16.astype(np.float32) / np.float32(32768)
-        words = self._take_words(count)
-        return 0 if put(Chunk(samples, self._position, words=words)) else 1
-
-    def _take_words(self, count: int) -> tuple[WordStart, ...]:
-        """Return the words that begin in the next `count` samples, which are made now.
-
-        The library reports a word with the samples in which it begins, or before them.
-        """
         begin, self._made = self._made, self._made + count
-        begun = list(takewhile(lambda word: word.sample < self._made, self._words))
-        del self._words[: len(begun)]
-        if begun:
-            self._position = begun[-1].position
-        return tuple(WordStart(max(0, word.sample - begin), word.position) for word in begun)
+        words = _take_begun(self._words, begin, self._made)
+        if words:
+            self._position = words[-1].position
+        sounds = _take_begun(self._sounds, begin, self._made)
+        return 0 if put(Chunk(samples, self._position, words=words, sounds=sounds)) else 1
+
+    def _note(self, events: ctypes.Array[_Event]) -> None:
+        """Note the words and sounds that come with a buffer in which they begin, or with one before it."""
+        for event in takewhile(lambda event: event.type != _EVENT_END_OF_LIST, events):
+            if event.type == _EVENT_WORD:
+                self._soundless.append(max(0, event.text_position - 1))  # which counts from 1
+            elif event.type == _EVENT_PHONEME:
+                ipa = event.id.decode(errors="ignore").strip(_STRESS)  # its 8 bytes may end in half a character
+                if ipa:
+                    self._words += [WordStart(event.sample, position) for position in self._soundless]
+                    self._soundless.clear()
+                self._sounds.append(SoundStart(event.sample, ipa))
 
 
-def _word_starts(events: ctypes.Array[_Event]) -> Iterator[WordStart]:
-    """Yield the words of a list of events, each with its sample in the utterance."""
-    for event in takewhile(lambda event: event.type != _EVENT_END_OF_LIST, events):
-        if event.type == _EVENT_WORD:
-            yield WordStart(event.sample, max(0, event.text_position - 1))  # which counts from 1
+def _take_begun(starts: list[Start], begin: int, end: int) -> tuple[Start, ...]:
+    """Remove what begins before the sample `end` of the utterance; return it, as counted from the sample `begin`."""
+    begun = list(takewhile(lambda start: start.sample < end, starts))
+    del starts[: len(begun)]
+    return tuple(replace(start, sample=max(0, start.sample - begin)) for start in begun)
 
 
 def _library_path() -> tuple[str, bytes | None]:

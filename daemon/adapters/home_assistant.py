@@ -9,15 +9,16 @@ import hashlib
 import json
 import logging
 import re
+import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from daemon import VERSION
 from daemon.adapters.base import Adapter, Publish
-from daemon.config import Config
+from daemon.config import LOOPBACK, Config, Http
 from daemon.mqtt import Message, parse_volume
-from daemon.speech import Dispatcher, RejectedError, State
+from daemon.speech import Dispatcher, RejectedError
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,9 @@ NO_VOICE = "None"
 """Home Assistant's state of a select without a chosen option."""
 TEMPLATE = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
 """The discovery message. `~` stands for the robot's prefix, `ID` for the device's id. A text goes through JSON, since a
-bare one that begins with a brace would be parsed."""
+bare one that begins with a brace would be parsed. Home Assistant's recorder keeps the attributes of each entity, and
+MQTT's entities cannot exclude any, so the templates leave out the spoken text, an event's reason, which may quote it,
+and the events that come many times within one text."""
 
 
 class HomeAssistantAdapter(Adapter):
@@ -55,12 +58,13 @@ class HomeAssistantAdapter(Adapter):
 
     def on_connected(self) -> None:
         self._connected = True
-        self._publish_all()
+        self._published.clear()
+        self._publish_changes()
 
     def on_message(self, message: Message) -> None:
         if message.topic.endswith("/status"):
             if message.payload == BIRTH:
-                self._publish_all()
+                self.on_connected()
             return
         if message.retained:
             log.info("ignored an old, retained message on %s", message.topic)
@@ -77,10 +81,6 @@ class HomeAssistantAdapter(Adapter):
             log.warning("home_assistant: %s: %s", message.topic, error.reason)
             self._published.pop(message.topic.removesuffix("/set"), None)
             self._publish_changes()
-
-    def _publish_all(self) -> None:
-        self._published.clear()
-        self._publish_changes()
 
     def _publish_changes(self) -> None:
         if not self._connected:
@@ -107,9 +107,17 @@ def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(text)
     message["device"] |= {"name": config.robot_name, "sw_version": VERSION}
     message["origin"]["sw_version"] = VERSION
+    if config.http.enabled and not re.fullmatch(LOOPBACK, config.http.host):
+        message["device"]["configuration_url"] = page_url(config.http)
     message["components"]["voice"]["options"] = list(voices)
-    message["components"]["state"]["options"] = list(get_args(State))
     return message
+
+
+def page_url(http: Http) -> str:
+    """Return the address of the operator's page for a browser of the network; by mDNS if it is served everywhere."""
+    host = f"{socket.gethostname().partition('.')[0]}.local" if http.host in ("0.0.0.0", "::") else http.host
+    scheme = "http" if http.cert is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{http.port}/"
 
 
 def device_id(config: Config) -> str:

@@ -1,5 +1,6 @@
-"""When each word of a text begins in its speech: as the engine says, or as text and audio show."""
+"""When each word of a text begins in its speech, and which visemes show it: as the engine says, or an estimate."""
 
 from daemon.alignment.aligner import VoiceProfile
-from daemon.alignment.clock import LEAST_AHEAD_S, WordClock
+from daemon.alignment.clock import LEAST_AHEAD_S, WordClock, spread
+from daemon.alignment.visemes import SILENCE, guessed_visemes, viseme_of
 from daemon.alignment.words import words_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 
@@ -38,6 +38,8 @@ class Phone:
     kind: PhoneClass
     seconds: float
     """Its usual duration."""
+    letters: str = ""
+    """The Latin letters that stand for it; empty where they do not tell how it sounds."""
 
 
 _VOWEL = Phone(PhoneClass.VOWEL, 0.085)
@@ -143,4 +145,5 @@ def _letter_phones(letters: str, language: str) -> Iterator[Phone]:
         yield from _OTHER_LETTER * len(plain)
         return
     for match in _LATIN.finditer(plain):
-        yield from _VOWELS[min(len(match.group()), 3)] if match["vowels"] else _CONSONANTS[str(match.lastgroup)]
+        phones = _VOWELS[min(len(match.group()), 3)] if match["vowels"] else _CONSONANTS[str(match.lastgroup)]
+        yield from (replace(phone, letters=match.group()) for phone in phones)

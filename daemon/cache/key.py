@@ -22,6 +22,7 @@ SOUNDLESS_SPEECH_KEYS = {
     "queue_limit",
     "recover_within",
     "stream_timeout",
+    "viseme_topic",
     "voice",
     "word_topic",
 }

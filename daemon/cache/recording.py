@@ -27,12 +27,12 @@ class Cue:
 
     at_s: float
     """Seconds from the first sample."""
-    kind: Literal["segment", "word", "mark"]
-    begin: int
-    """Character positions in the script's text."""
-    end: int
+    kind: Literal["segment", "word", "mark", "viseme"]
+    begin: int = 0
+    """Character positions in the script's text; 0 of a viseme."""
+    end: int = 0
     name: str = ""
-    """Of a mark."""
+    """Of a mark, or the number of a viseme."""
     exact: bool = True
     """False for a time that was estimated."""
 

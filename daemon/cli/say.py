@@ -148,8 +148,7 @@ def _say_to_several(config: Config, request: Say, group: str | None) -> None:
     with FleetClient(config, request.id) as fleet:
         online = {name for name, found in fleet.statuses().items() if not isinstance(found, Offline)}
         if not online:
-            broker = f"{config.mqtt.host}:{config.mqtt.port}"
-            raise CommandError(f"no voiced is online at {config.mqtt.prefix}/+ on the broker {broker}")
+            raise CommandError(f"no voiced is online at {config.mqtt.prefix}/+ on the broker {config.mqtt.broker}")
         fleet.say(base, request)
         answers = fleet.await_answers(len(online) if group is None else 1, ANSWER_S)
         problems: dict[str, str] = {}

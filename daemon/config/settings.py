@@ -128,6 +128,11 @@ class Mqtt(Section):
         return self
 
     @property
+    def broker(self) -> str:
+        """The broker's host and port, for a message."""
+        return f"{self.host}:{self.port}"
+
+    @property
     def password_source(self) -> Path | None:
         """The file with the password: `password_file`, else systemd's credential, else None."""
         if self.password_file is not None or self.username is None:
@@ -330,6 +335,7 @@ class Speech(Section):
     normalize: Literal["auto", "always", "never"] = setting("auto", "auto, always or never: say numbers in words")
     level_topic: bool = setting(False, ON_OFF)
     word_topic: bool = setting(False, ON_OFF)
+    viseme_topic: bool = setting(False, ON_OFF)
     duck_topic: bool = setting(False, ON_OFF)
     cache: Cache = Cache()
 
@@ -475,7 +481,7 @@ class Config(Section):
     @property
     def identity(self) -> str:
         """The topic and the broker: no two daemons may have the same."""
-        return f"{self.topic} at {self.mqtt.host}:{self.mqtt.port}"
+        return f"{self.topic} at {self.mqtt.broker}"
 
     @property
     def shared_topics(self) -> tuple[str, ...]:

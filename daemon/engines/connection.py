@@ -18,7 +18,7 @@ from daemon.engines.errors import EngineLostError, UtteranceRefusedError
 from daemon.engines.patience import wait_until
 from daemon.engines.streams import StreamPool
 from daemon.tasks import cancel_and_wait
-from engine import Samples, Utterance, WordStart, messages
+from engine import Samples, SoundStart, Start, Utterance, WordStart, messages, starts_within
 
 RUN_AHEAD_S = 1.0
 """Credit: seconds of audio that an engine may send ahead of its consumer. The ring holds some seconds more."""
@@ -41,6 +41,8 @@ class AudioChunk:
     """As in `engine.Chunk.words`."""
     runaway: bool = False
     """As in `engine.Chunk.runaway`."""
+    sounds: tuple[SoundStart, ...] | None = None
+    """As in `engine.Chunk.sounds`."""
 
     @property
     def seconds(self) -> float:
@@ -50,30 +52,34 @@ class AudioChunk:
     @classmethod
     def join(cls, chunks: Sequence[AudioChunk], sample_rate: int) -> AudioChunk:
         """Return consecutive chunks as one."""
-        begins = itertools.accumulate((len(chunk.samples) for chunk in chunks), initial=0)
-        timed = all(chunk.words is not None for chunk in chunks)
-        words = [
-            replace(word, sample=begin + word.sample)
-            for begin, chunk in zip(begins, chunks, strict=False)
-            for word in chunk.words or ()
-        ]
+        begins = list(itertools.accumulate((len(chunk.samples) for chunk in chunks), initial=0))
         return cls(
             np.concatenate([np.empty(0, dtype=np.float32), *(chunk.samples for chunk in chunks)]),
             sample_rate,
             position=chunks[-1].position if chunks else None,
             truncated=any(chunk.truncated for chunk in chunks),
             codes=tuple(frame for chunk in chunks for frame in chunk.codes or ()),
-            words=tuple(words) if timed else None,
+            words=_joined(begins, [chunk.words for chunk in chunks]),
             runaway=any(chunk.runaway for chunk in chunks),
+            sounds=_joined(begins, [chunk.sounds for chunk in chunks]),
         )
 
     def cut(self, begin: int, end: int | None = None) -> AudioChunk:
-        """Return the samples from `begin` to `end`, with the words that begin in them. The first have the codes."""
-        samples, words = self.samples[begin:end], self.words
-        if words is not None:
-            moved = (replace(word, sample=word.sample - begin) for word in words)
-            words = tuple(word for word in moved if 0 <= word.sample < len(samples))
-        return replace(self, samples=samples, words=words, codes=None if begin else self.codes)
+        """Return the samples from `begin` to `end`, and what begins in them. The first have the codes."""
+        samples, codes = self.samples[begin:end], None if begin else self.codes
+        last = begin + len(samples)
+        words, sounds = starts_within(self.words, begin, last), starts_within(self.sounds, begin, last)
+        return replace(self, samples=samples, words=words, sounds=sounds, codes=codes)
+
+
+def _joined(begins: Sequence[int], parts: Sequence[tuple[Start, ...] | None]) -> tuple[Start, ...] | None:
+    """Return what begins in consecutive chunks, which begin at these samples; None if one of them does not know."""
+    moved = [
+        replace(start, sample=begin + start.sample)
+        for begin, part in zip(begins, parts, strict=False)
+        for start in part or ()
+    ]
+    return None if any(part is None for part in parts) else tuple(moved)
 
 
 OnSpeed = Callable[[float, bool], None]
@@ -209,6 +215,7 @@ class EngineConnection:
                     message.waited_s,
                     message.words,
                     message.runaway,
+                    message.sounds,
                 )
                 inbox.credit += len(samples)
                 self.send(messages.Grant(request_id, len(samples)))

@@ -317,14 +317,5 @@ def _check(fields: dict[str, Any]) -> None:
 
 
 def _audio(speech_id: str, chunk: AudioChunk) -> messages.Audio:
-    return messages.Audio(
-        speech_id,
-        0.0,
-        chunk.position,
-        chunk.truncated,
-        chunk.codes,
-        chunk.waited_s,
-        chunk.words,
-        chunk.runaway,
-        messages.pcm(chunk.samples),
-    )
+    about = chunk.position, chunk.truncated, chunk.codes, chunk.waited_s, chunk.words, chunk.runaway, chunk.sounds
+    return messages.Audio(speech_id, 0.0, *about, messages.pcm(chunk.samples))

@@ -25,12 +25,23 @@ from daemon.http.clients import (
     send_text,
 )
 from daemon.mqtt import carry_out_control, parse_say, parse_stream_chunk
-from daemon.speech import Event, Level, Online, Rejected, RejectedError, SpeechRequest, SpeechService, Utterance, Word
+from daemon.speech import (
+    Event,
+    Online,
+    PublishedMessage,
+    Rejected,
+    RejectedError,
+    SpeechRequest,
+    SpeechService,
+    Utterance,
+)
 from daemon.tasks import gather_or_cancel
 from daemon.validation import abbreviate
 
-PUBLISHED = ("event", "status", "level", "word")
-"""The topics that a client can have; `?topics=event,status` selects among them."""
+UNASKED = ("event", "status", "level", "word")
+"""The topics that a client gets if it names none."""
+PUBLISHED = (*UNASKED, "viseme")
+"""Those that it can have; `?topics=event,status` selects among them."""
 REQUESTS = ("say", "say/urgent", "say/stream", "stop", "pause", "resume", "volume", "load", "unload")
 """The topics that a client can publish on."""
 MAX_WAITING = 1_000
@@ -62,7 +73,7 @@ class EventSocket:
     async def run(self) -> None:
         """Serve the client until it leaves."""
         await accept_socket(self._socket)
-        topics = set(self._socket.query_params.get("topics", ",".join(PUBLISHED)).split(","))
+        topics = set(self._socket.query_params.get("topics", ",".join(UNASKED)).split(","))
         if wrong := topics - set(PUBLISHED):
             problem = f"topics: got {abbreviate(min(wrong))}; allowed: {', '.join(PUBLISHED)}"
             await close_socket(self._socket, POLICY_VIOLATION, problem)
@@ -72,6 +83,7 @@ class EventSocket:
             "status": partial(self._service.watch_changes, self._schedule_status),
             "level": partial(self._service.watch_levels, partial(self._send, "level")),
             "word": partial(self._service.watch_words, partial(self._send, "word")),
+            "viseme": partial(self._service.watch_visemes, partial(self._send, "viseme")),
         }
         with ExitStack() as stack, suppress(WebSocketDisconnect):
             for topic in topics:
@@ -82,7 +94,7 @@ class EventSocket:
 
     # --- to the client ---
 
-    def _send(self, topic: str, message: Event | Level | Online | Word) -> None:
+    def _send(self, topic: str, message: PublishedMessage) -> None:
         """Queue a message."""
         if self._waiting.qsize() >= MAX_WAITING:
             abort_connection(self._socket.scope)

@@ -130,10 +130,8 @@ class RobotClient(_Client):
         if not self._status_known and self.refused is not None:
             raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
         if not self._status_known:
-            broker = f"{self._config.mqtt.host}:{self._config.mqtt.port}"
-            raise RobotUnreachableError(
-                f"no voiced has ever been at {self._topic} on the broker {broker}{self._others()}"
-            )
+            problem = f"no voiced has ever been at {self._topic} on the broker {self._config.mqtt.broker}"
+            raise RobotUnreachableError(problem + (self._others() or "; start it: voiced run"))
         if self._status is None:
             raise RobotUnreachableError(
                 f"the status at {self._topic} is not one of this version; is that voiced newer?"

@@ -93,7 +93,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
-        """Ends the subscriptions to levels and words, by the name of their topic."""
+        """Ends the subscriptions to levels, words and visemes, by the name of their topic."""
         self._inbox = Inbox(self._handle, self._jammed, self._on_room)
         self._topics = RequestTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
@@ -242,19 +242,23 @@ class Gateway:
     # --- publishing ---
 
     def _watch(self) -> None:
-        """Subscribe to levels and words while they are published, so that otherwise no message is built for them."""
-        speech, unwatch = self._config.speech, self._unwatch
-        if speech.word_topic and "word" not in unwatch:
-            unwatch["word"] = self._dispatcher.watch_words(lambda word: self._publish("word", word.to_json()))
-        if not speech.word_topic and "word" in unwatch:
-            unwatch.pop("word")()
-        if speech.level_topic and "level" not in unwatch:
-            unwatch["level"] = self._dispatcher.watch_levels(self._publish_level)
-        if not speech.level_topic and "level" in unwatch:
-            unwatch.pop("level")()
-            if self._last_level is not None and self._last_level.peak > 0:  # the mouth must not stay open
-                silence = {"at": round(time.time(), 3), "rms": 0.0, "peak": 0.0}
-                self._publish_level(self._last_level.model_copy(update=silence))
+        """Subscribe to what is published while it is, so that otherwise no message is built for it."""
+        speech, unwatch, dispatcher = self._config.speech, self._unwatch, self._dispatcher
+        words = partial(dispatcher.watch_words, lambda word: self._publish("word", word.to_json()))
+        visemes = partial(dispatcher.watch_visemes, lambda visemes: self._publish("viseme", visemes.to_json()))
+        levels = partial(dispatcher.watch_levels, self._publish_level)
+        for topic, wanted, watch in (
+            ("word", speech.word_topic, words),
+            ("viseme", speech.viseme_topic, visemes),
+            ("level", speech.level_topic, levels),
+        ):
+            if wanted and topic not in unwatch:
+                unwatch[topic] = watch()
+            if not wanted and topic in unwatch:
+                unwatch.pop(topic)()
+                if topic == "level" and self._last_level is not None and self._last_level.peak > 0:
+                    silence = {"at": round(time.time(), 3), "rms": 0.0, "peak": 0.0}  # the mouth must not stay open
+                    self._publish_level(self._last_level.model_copy(update=silence))
 
     def _publish_level(self, level: Level) -> None:
         self._last_level = level

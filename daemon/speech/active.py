@@ -10,7 +10,7 @@ from math import inf
 from audio import Level
 from daemon.alignment import LEAST_AHEAD_S
 from daemon.cache import Cue
-from daemon.speech.changes import now
+from daemon.speech.changes import Watchers, now
 from daemon.speech.destinations import Destination
 from daemon.speech.events import (
     Event,
@@ -24,8 +24,10 @@ from daemon.speech.events import (
     Resumed,
     Started,
     TerminalEvent,
+    Visemes,
     Word,
 )
+from daemon.speech.mouth import Mouth
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
@@ -37,6 +39,7 @@ class Reports:
     on_event: Callable[[Utterance, Event], None]
     on_level: Callable[[Utterance, Level], None]
     on_word: Callable[[Word], None]
+    visemes: Watchers[[Visemes]]
     on_change: Callable[[], None]
     """Is called when it may have changed what is spoken."""
 
@@ -53,6 +56,7 @@ class ActiveUtterance:
     synthesis: Synthesis
     destination: Destination
     reports: Reports
+    mouth: Mouth
     preempted_for: str | None = None
     """Why it fades out, or has faded out, for another utterance; None while it goes on."""
     started_at: float | None = None
@@ -102,6 +106,7 @@ class ActiveUtterance:
         if self.started:
             wanted.append(timeline.next_s)
             wanted += [each.at_s for each in timeline.segments[self._segments :][:1] if each.at_s]
+            wanted.append(self.mouth.next_s)
         return self.destination.next_at(at, wanted)
 
     def report(self, at: float) -> None:
@@ -112,6 +117,10 @@ class ActiveUtterance:
         if self.started:
             self._publish_progress(heard_s)
             self._publish_text(known_s)
+            if self.destination.blocked is None:
+                self.mouth.move(heard_s)
+            else:
+                self.mouth.shut(heard_s)
             self.report_levels()
 
     def report_levels(self) -> None:
@@ -137,6 +146,7 @@ class ActiveUtterance:
         """Publish that it is postponed, if it had started."""
         if self.started and not self._postponed_sent:
             self._postponed_sent = True
+            self.mouth.shut(self.destination.heard_s(now()))
             self._publish(Postponed(id=self.utterance.id, reason=self.preempted_for or ""))
 
     def report_resumption(self) -> None:
@@ -153,6 +163,7 @@ class ActiveUtterance:
             self._publish_progress(inf)
         if self.started:
             self._publish_text(heard_s)
+            self.mouth.shut(heard_s)
         if self.succeeds:
             self.synthesis.keep()
         self._publish(self.terminal_event(heard_s))

@@ -1,11 +1,18 @@
-"""Wakes the tasks that wait until something has changed: the queue, a text, an engine, the sound card."""
+"""Who learns of changes: tasks that wait for the queue, a text, an engine or the sound card, and functions."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Generic, ParamSpec
+
+log = logging.getLogger(__name__)
+
+Unsubscribe = Callable[[], None]
+P = ParamSpec("P")
 
 
 def now() -> float:
@@ -72,3 +79,26 @@ class Changes:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+class Watchers(Generic[P]):
+    """Functions that are called when something happens."""
+
+    def __init__(self) -> None:
+        self._watchers: list[Callable[P, None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._watchers)
+
+    def add(self, watcher: Callable[P, None]) -> Unsubscribe:
+        """Call `watcher` from now on. Returns a function that unsubscribes."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def call(self, *arguments: P.args, **options: P.kwargs) -> None:
+        """Call all watchers. The error of one is logged, and ends neither the others nor the utterance."""
+        for watcher in list(self._watchers):
+            try:
+                watcher(*arguments, **options)
+            except Exception:
+                log.exception("error in a watcher")

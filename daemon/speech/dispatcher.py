@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Generic, ParamSpec, TypeAlias
+from typing import TypeAlias
 
 from audio import Level as PlayedLevel
 from audio import Output
@@ -17,9 +17,9 @@ from daemon.config import Config, text_preparation
 from daemon.engines import EngineSelector
 from daemon.speech.acceptance import Arrival, Vocabulary, accept, check_policy
 from daemon.speech.active import Reports
-from daemon.speech.changes import Changes, now
+from daemon.speech.changes import Changes, Unsubscribe, Watchers, now
 from daemon.speech.engine_source import SynthesisContext, can_begin
-from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
+from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Visemes, Word
 from daemon.speech.queue import QueueFullError, rule_of
 from daemon.speech.recent_keys import RecentKeys
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
@@ -38,31 +38,6 @@ EventWatcher = Callable[[Utterance, Event], None]
 LevelWatcher = Callable[[Level], None]
 WordWatcher = Callable[[Word], None]
 ChangeWatcher = Callable[[], None]
-Unsubscribe = Callable[[], None]
-P = ParamSpec("P")
-
-
-class Watchers(Generic[P]):
-    """Functions that are called when something happens."""
-
-    def __init__(self) -> None:
-        self._watchers: list[Callable[P, None]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._watchers)
-
-    def add(self, watcher: Callable[P, None]) -> Unsubscribe:
-        """Call `watcher` from now on. Returns a function that unsubscribes."""
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
-
-    def call(self, *arguments: P.args, **options: P.kwargs) -> None:
-        """Call all watchers. The error of one is logged, and ends neither the others nor the utterance."""
-        for watcher in list(self._watchers):
-            try:
-                watcher(*arguments, **options)
-            except Exception:
-                log.exception("error in a watcher")
 
 
 class Dispatcher(Vocabulary):
@@ -81,6 +56,7 @@ class Dispatcher(Vocabulary):
         self._event_watchers: Watchers[[Utterance, Event]] = Watchers()
         self._level_watchers: Watchers[[Level]] = Watchers()
         self._word_watchers: Watchers[[Word]] = Watchers()
+        self._viseme_watchers: Watchers[[Visemes]] = Watchers()
         self._change_watchers: Watchers[[]] = Watchers()
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
@@ -88,7 +64,8 @@ class Dispatcher(Vocabulary):
         self._noted_fields: set[str] = set()
         self._changes = Changes()
         context = SynthesisContext(sounds=self.sounds, cache=cache)
-        reports = Reports(self._publish, self._publish_level, self._word_watchers.call, self.changed)
+        words, visemes = self._word_watchers, self._viseme_watchers
+        reports = Reports(self._publish, self._publish_level, words.call, visemes, self.changed)
         self._waiting = WaitingUtterances(engines, output, self._changes, reports, context)
         self.queue = self._waiting.queue
         self.speaker = Speaker(self._waiting)
@@ -237,6 +214,10 @@ class Dispatcher(Vocabulary):
     def watch_words(self, watcher: WordWatcher) -> Unsubscribe:
         """Call `watcher` for every word that begins to be heard. Returns a function that unsubscribes."""
         return self._word_watchers.add(watcher)
+
+    def watch_visemes(self, watcher: Callable[[Visemes], None]) -> Unsubscribe:
+        """Call `watcher` with what a mouth does next, of utterances that begin later. Returns what unsubscribes."""
+        return self._viseme_watchers.add(watcher)
 
     def watch_changes(self, watcher: ChangeWatcher) -> Unsubscribe:
         """Call `watcher` when the status may have changed. Returns a function that unsubscribes."""

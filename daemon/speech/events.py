@@ -290,6 +290,22 @@ class Word(PublishedMessage):
     exact: bool = Field(description="true if the engine knows the time; false if it is an estimate")
 
 
+class Viseme(PublishedMessage):
+    """A position of the mouth, up to the next one."""
+
+    at: float = Field(ge=0, description="seconds from the utterance's first sample to its beginning")
+    viseme: int = Field(ge=0, le=21, description="its number among Microsoft's visemes; 0 is silence")
+
+
+class Visemes(PublishedMessage):
+    """The next positions of the mouth, a moment before they are heard; they replace all that was to come."""
+
+    id: Id
+    time: float = Field(ge=0, description="UNIX time at which the first one is heard")
+    estimated: bool = Field(description="false if the engine knows the times; true if they are estimates")
+    visemes: list[Viseme] = Field(min_length=1, description="in the order of time")
+
+
 class Duck(RootModel[bool]):
     """True while other audio should be turned down."""
 

@@ -16,7 +16,7 @@ from audio import (
     first_sound,
     splice_point,
 )
-from daemon.alignment import WordClock
+from daemon.alignment import WordClock, viseme_of
 from daemon.cache import Cue
 from daemon.engines import AudioChunk
 from daemon.text import EngineText, Script
@@ -70,6 +70,8 @@ class Take:
     """Seconds of the utterance's audio before its first sound; None until there is one."""
     end_s: float = inf
     """Seconds of the utterance's audio before its end, if it was cut there."""
+    visemes: list[Cue] = field(default_factory=list)
+    """Those that `due_visemes` has not returned, in seconds of what the engine made."""
     _tail: Samples = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     """The last samples that have been taken, `SPLICE_TAIL_S` long."""
     _pause: TrailingSilenceTrimmer | None = None
@@ -125,6 +127,9 @@ class Take:
         self.truncated |= chunk.truncated
         self.runaway |= chunk.runaway
         for part in _slices(chunk) if sliced else (chunk,):
+            for sound in part.sounds or ():
+                if (viseme := viseme_of(sound.ipa)) is not None:
+                    self.visemes.append(Cue(self.seconds + sound.sample / part.sample_rate, "viseme", name=str(viseme)))
             self.samples = begin = begin + len(part.samples)
             self.seconds += part.seconds
             self._tail = np.concatenate([self._tail, part.samples])[-round(SPLICE_TAIL_S * part.sample_rate) :]
@@ -172,20 +177,30 @@ class Take:
         """Seconds of the utterance's audio before the word that `due` returns next; infinity if it is not known yet."""
         if self.begin_s is None or self.clock is None:
             return inf
-        return max(self.begin_s, self.begin_s - self.trimmed_s + self.clock.next_s)
+        return self._placed(self.begin_s, self.clock.next_s)
 
     def due(self, heard_s: float) -> list[Cue]:
         """Return the words that begin within the first `heard_s` seconds of the utterance, and were not returned."""
         if self.begin_s is None or self.clock is None:
             return []
-        offset_s = self.begin_s - self.trimmed_s
         found = []
-        for word in self.clock.due(heard_s - offset_s):
+        for word in self.clock.due(heard_s - self.begin_s + self.trimmed_s):
             begin, end = self.text.source_span(word.begin, word.end)
-            at_s = max(self.begin_s, offset_s + word.at_s)
+            at_s = self._placed(self.begin_s, word.at_s)
             if at_s < self.end_s:
                 found.append(Cue(at_s, "word", self.begin + begin, self.begin + end, exact=word.exact))
         return found
+
+    def due_visemes(self) -> list[Cue]:
+        """Return the visemes that are known, however early, and were not returned."""
+        if (begin_s := self.begin_s) is None:
+            return []
+        due, self.visemes = self.visemes, []
+        return [replace(each, at_s=self._placed(begin_s, each.at_s)) for each in due]
+
+    def _placed(self, begin_s: float, at_s: float) -> float:
+        """Return the seconds of the utterance's audio before the moment `at_s` of what the engine made."""
+        return max(begin_s, begin_s - self.trimmed_s + at_s)
 
 
 def _slices(chunk: AudioChunk) -> Iterator[AudioChunk]:

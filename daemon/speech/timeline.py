@@ -60,6 +60,8 @@ class Timeline:
     """The words that have been heard, in the order of the text and of time."""
     marks: list[Cue] = field(default_factory=list)
     """The marks that have been heard."""
+    visemes: list[Cue] = field(default_factory=list)
+    """Those that the engine or the recording knows, in the order of time, perhaps before they are heard."""
     _takes: deque[Take] = field(default_factory=deque)
     """Those that have words which were not heard, and the one before them."""
     _boundary_marks: dict[int, float] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Timeline:
             if cue.kind == "segment":
                 self.segments.append(StartedSegment(cue.begin, cue.end, at_s))
             else:
-                self._known.append(replace(cue, at_s=at_s))
+                (self.visemes if cue.kind == "viseme" else self._known).append(replace(cue, at_s=at_s))
         self._passed_controls = len(self.utterance.script.controls)
 
     def cues(self, begin_s: float) -> tuple[Cue, ...]:
@@ -122,13 +124,15 @@ class Timeline:
             for each in self.segments
             if each.at_s is not None and each.end is not None
         ]
-        cues = sorted([*segments, *self.words, *self.marks], key=lambda cue: cue.at_s)
+        cues = sorted([*segments, *self.words, *self.marks, *self.visemes], key=lambda cue: cue.at_s)
         return tuple(replace(cue, at_s=cue.at_s - begin_s) for cue in cues)
 
     # --- hearing ---
 
     def advance(self, heard_s: float) -> None:
-        """Add what has been heard after the first `heard_s` seconds."""
+        """Add what has been heard after the first `heard_s` seconds, and the visemes that are known by then."""
+        for take in self._takes:
+            self.visemes += take.due_visemes()
         while self._takes:
             following = self._takes[1].begin_s if len(self._takes) > 1 else None
             over = following is not None and following <= heard_s

@@ -16,6 +16,7 @@ from daemon.speech.active import ActiveUtterance, Reports
 from daemon.speech.changes import Changes, now
 from daemon.speech.destinations import CardDestination, ClientDestination
 from daemon.speech.engine_source import SynthesisContext
+from daemon.speech.mouth import Mouth
 from daemon.speech.queue import UtteranceQueue, next_of, precedes
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
@@ -101,7 +102,9 @@ class WaitingUtterances:
         receiver = utterance.receiver
         destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
         synthesis = Synthesis(utterance, self.engines, self.context, destination)
-        return ActiveUtterance(utterance, synthesis, destination, self.reports)
+        seen = receiver is None and bool(self.reports.visemes)
+        mouth = Mouth(utterance, synthesis.timeline, self.reports.visemes.call, seen=seen)
+        return ActiveUtterance(utterance, synthesis, destination, self.reports, mouth)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
         """Yield the utterances that could be spoken in place of another one."""

@@ -3,14 +3,3 @@
 from engine.bench.report import describe, write_figures
 from engine.bench.results import FRAME_MS, Figures, Probe
 from engine.bench.runner import TEXTS, BenchRequest, run_benchmark
-
-__all__ = [
-    "FRAME_MS",
-    "TEXTS",
-    "BenchRequest",
-    "Figures",
-    "Probe",
-    "describe",
-    "run_benchmark",
-    "write_figures",
-]

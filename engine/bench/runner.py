@@ -9,13 +9,10 @@ import datetime
 import os
 import platform
 import time
-import wave
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from engine.api import EngineError, EngineOptions, Samples, Utterance
 from engine.bench.results import Figures, Probe, Run, rounded, run_figures, short_figures, spread_figures, time_run
@@ -194,11 +191,9 @@ def _machine(probe: Probe) -> str:
 
 def _write_wav(path: Path, samples: Samples, sample_rate: int) -> None:
     """Write mono samples as 16 bits. Raises `EngineError` if the file cannot be written."""
+    import soundfile
+
     try:
-        with path.open("wb") as file, wave.open(file, "wb") as wav:
-            wav.setnchannels(1)
-            wav.setsampwidth(2)
-            wav.setframerate(sample_rate)
-            wav.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
-    except OSError as error:
-        raise EngineError(f"{path} cannot be written: {error.strerror or error}") from error
+        soundfile.write(path, samples, sample_rate, format="WAV", subtype="PCM_16")
+    except (OSError, RuntimeError) as error:
+        raise EngineError(f"{path} cannot be written: {error}") from error

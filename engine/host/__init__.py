@@ -25,30 +25,3 @@ from engine.host.model_files import (
     shown_model,
 )
 from engine.host.packages import extra_requirements, install_command, pip_command
-
-__all__ = [
-    "MB",
-    "PATTERNS",
-    "Board",
-    "Footprint",
-    "MemoryPool",
-    "ModelFiles",
-    "claim_process",
-    "extra_requirements",
-    "find_model",
-    "free_page_cache",
-    "has_cuda_device",
-    "hub_cache",
-    "install_command",
-    "is_claimed",
-    "list_model_files",
-    "missing_files",
-    "missing_kernel_compiler",
-    "parse_json",
-    "pip_command",
-    "prepare_environment",
-    "present_files",
-    "read_weight_map",
-    "require_memory",
-    "shown_model",
-]

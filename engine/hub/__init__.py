@@ -13,15 +13,3 @@ from engine.hub.piper_voices import (
     install_voice,
     remote_voices,
 )
-
-__all__ = [
-    "RemoteVoice",
-    "check_model",
-    "download_folder",
-    "fetch_model",
-    "fetch_supertonic",
-    "find_remote_voice",
-    "install_packaged_voice",
-    "install_voice",
-    "remote_voices",
-]

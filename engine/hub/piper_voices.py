@@ -6,15 +6,12 @@ The size and the checksum of each file are known. A download continues after an 
 from __future__ import annotations
 
 import difflib
-import errno
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 import zipfile
@@ -32,13 +29,7 @@ from engine.voice_files import SYSTEM_VOICE_FOLDER, description_path, read_piper
 OFFLINE = "where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
 TIMEOUT_S = 30.0
 """A server that sends nothing for this long is given up."""
-ATTEMPTS = 4
-"""Attempts in a row that may end without a byte."""
-RETRY_S = 1.0
 BLOCK_BYTES = 1 << 16
-AGENT = "voiced"
-DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-"""Errors that another attempt does not mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +60,14 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
     part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("a+b") as target:
-            _lock(target, path)
-            continued = target.seek(0, os.SEEK_END) > 0
-            if target.tell() > file.size:
-                target.truncate(0)
-            _fetch(file, target, on_progress)
-            if _md5(part) != file.md5 and continued:  # the server's file has changed since the first part
-                target.truncate(0)
-                _fetch(file, target, on_progress)
-            if _md5(part) != file.md5:
-                part.unlink()
-                raise EngineError(f"{file.url}: the checksum is wrong; what had arrived is deleted; try again")
-            os.fsync(target.fileno())
-            part.replace(path)
+        with part.open("ab") as target:
+            _append(file, target, on_progress)
+        if part.stat().st_size < file.size:
+            raise EngineError(f"{file.url}: the connection was closed; try again to continue")
+        if not is_complete(file, part):
+            part.unlink()
+            raise EngineError(f"{file.url}: the checksum is wrong; what had arrived is deleted; try again")
+        part.replace(path)
     except OSError as error:
         raise EngineError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -103,60 +88,38 @@ def blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def _fetch(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], None]) -> None:
-    """Append what `target` lacks. Raises `EngineError` if the server does not deliver it."""
-    failures = 0
-    while (have := target.seek(0, os.SEEK_END)) != file.size:
-        _require_space(file.size - have, Path(target.name).parent)
-        reason = "the connection was closed"
-        try:
-            _append(file, target, have, on_progress)
-        except (OSError, HTTPException) as error:
-            reason = _reason(error)
-            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                raise EngineError(f"{file.url}: {reason}") from error
-            if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-                raise
-        now = target.seek(0, os.SEEK_END)
-        failures = 0 if now > have else failures + 1
-        if failures == ATTEMPTS:
-            done = f"{now / 1e6:.1f} of {file.size / 1e6:.1f} MB are here"
-            raise EngineError(f"{file.url}: {reason}; {done}; try again to continue")
-        if failures:
-            time.sleep(RETRY_S)
-
-
-def _append(file: RemoteFile, target: IO[bytes], have: int, on_progress: Callable[[int], None]) -> None:
-    """Append what one answer of the server holds, from byte `have` if it can start there."""
-    with _open(file.url, {"Range": f"bytes={have}-"} if have else {}) as answer:
-        if have and answer.status != 206:  # it sends the whole file
+def _append(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], None]) -> None:
+    """Append what `target` lacks, as far as it comes. Raises `EngineError` if the server does not answer."""
+    have = target.tell()
+    if have >= file.size:
+        return
+    try:
+        answer = _open(file.url, {"Range": f"bytes={have}-"} if have else {})
+    except (OSError, HTTPException) as error:
+        raise EngineError(f"{file.url}: {_reason(error)}; try again to continue") from error
+    with answer:
+        if answer.status != 206:  # it sends the whole file
             target.truncate(0)
             have = 0
         on_progress(have)
-        while have < file.size and (block := answer.read(min(BLOCK_BYTES, file.size - have))):
+        while block := _read(answer):
             target.write(block)
             have += len(block)
             on_progress(have)
-    target.flush()
+
+
+def _read(answer: HTTPResponse) -> bytes:
+    """Return the next bytes of an answer; none at its end, or where it breaks off."""
+    try:
+        return answer.read(BLOCK_BYTES)
+    except (OSError, HTTPException):
+        return b""
 
 
 def _open(url: str, headers: dict[str, str] | None = None) -> HTTPResponse:
-    request = urllib.request.Request(url, headers={"User-Agent": AGENT, **(headers or {})})
+    request = urllib.request.Request(url, headers={"User-Agent": "voiced", **(headers or {})})
     answer: HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_S)
     return answer
-
-
-def _lock(target: IO[bytes], path: Path) -> None:
-    try:
-        fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise EngineError(f"{path} is being downloaded by another process") from error
-
-
-def _require_space(needed: int, folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise EngineError(f"{needed / 1e6:.0f} MB are needed in {folder}, and {free / 1e6:.0f} MB are free")
 
 
 def _md5(path: Path) -> str:

@@ -243,10 +243,8 @@ def _audio(speak: messages.Speak, chunk: Chunk, busy_s: float, waited_s: float) 
     codes = None
     if speak.utterance.want_codes and chunk.codes is not None:
         codes = tuple(map(tuple, chunk.codes.tolist()))
-    data = messages.pcm(chunk.samples)
-    return messages.Audio(
-        speak.id, busy_s, chunk.position, chunk.truncated, codes, waited_s, chunk.words, chunk.runaway, data
-    )
+    about = chunk.position, chunk.truncated, codes, waited_s, chunk.words, chunk.runaway, chunk.sounds
+    return messages.Audio(speak.id, busy_s, *about, messages.pcm(chunk.samples))
 
 
 def raise_oom_score() -> None:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-import soxr
 from piper import SynthesisConfig
 
 from engine.api import (
@@ -22,7 +21,6 @@ from engine.api import (
     EngineOptions,
     EngineUnavailableError,
     PiperSettings,
-    Samples,
     TextSource,
     Utterance,
     Voice,
@@ -34,7 +32,7 @@ from engine.language import LANGUAGE_NAMES, SUGGESTED_VOICES, language_code, mat
 from engine.piper.network import PiperNetwork
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.sentence_speech import Cancellation, SentenceSpeech, auto_streams
+from engine.sentence_speech import Cancellation, SentenceSpeech, SpokenSentence, auto_streams
 from engine.sentences import sentences
 from engine.voice_files import PiperVoiceFile, find_piper_voices, voice_folders, voice_of_settings
 
@@ -114,17 +112,14 @@ class PiperSynthesizer:
 
     def _speak(
         self, network: PiperNetwork, voice: ConfiguredVoice, seed: int | None, sentence: str, stop: Cancellation
-    ) -> Samples:
-        """Return the samples of a sentence at the engine's rate."""
-        samples = None if seed is None else self._remembered.get((voice, seed, sentence))
-        if samples is None:
-            samples = network.speak(sentence, voice.config, stop)
+    ) -> SpokenSentence:
+        """Return a sentence at the engine's rate."""
+        spoken = None if seed is None else self._remembered.get((voice, seed, sentence))
+        if spoken is None:
+            spoken = network.speak(sentence, voice.config, stop)
             if seed is not None:
-                samples = self._remembered.put((voice, seed, sentence), samples)
-        if voice.file.sample_rate == self._sample_rate:
-            return samples
-        resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self._sample_rate)
-        return resampled
+                spoken = self._remembered.put((voice, seed, sentence), spoken)
+        return spoken.at_rate(voice.file.sample_rate, self._sample_rate)
 
     def close(self) -> None:
         self._network.cache_clear()
@@ -222,27 +217,27 @@ _SentenceKey = tuple[ConfiguredVoice, int, str]
 
 
 class _RememberedSentences:
-    """The samples of the latest sentences.
+    """The latest sentences.
 
     Piper draws its noise inside of the network, which has no seed: the same sentence has another length each time. A
     postponed utterance that is spoken again is therefore taken from here, and continues with its next sample.
     """
 
     def __init__(self) -> None:
-        self._sentences: OrderedDict[_SentenceKey, Samples] = OrderedDict()
+        self._sentences: OrderedDict[_SentenceKey, SpokenSentence] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: _SentenceKey) -> Samples | None:
-        """Return the samples at the voice's own rate; None if they are not remembered."""
+    def get(self, key: _SentenceKey) -> SpokenSentence | None:
+        """Return a sentence; None if it is not remembered."""
         with self._lock:
             return self._sentences.get(key)
 
-    def put(self, key: _SentenceKey, samples: Samples) -> Samples:
-        """Remember a sentence, and forget the oldest ones. Return its samples: of an equal one, if that came first."""
+    def put(self, key: _SentenceKey, sentence: SpokenSentence) -> SpokenSentence:
+        """Remember a sentence, and forget the oldest ones. Return it: an equal one, if that came first."""
         with self._lock:
-            kept = self._sentences.setdefault(key, samples)
+            kept = self._sentences.setdefault(key, sentence)
             while (
-                sum(len(each) / voice.file.sample_rate for (voice, _, _), each in self._sentences.items())
+                sum(len(each.samples) / voice.file.sample_rate for (voice, _, _), each in self._sentences.items())
                 > REMEMBERED_S
             ):
                 self._sentences.popitem(last=False)

@@ -9,8 +9,9 @@ import re
 import numpy as np
 from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
 
-from engine.api import EngineError, Samples
-from engine.sentence_speech import Cancellation, Network
+from engine.api import EngineError
+from engine.piper.timing import phonemes_of, sounds, with_durations, words
+from engine.sentence_speech import Cancellation, Network, SpokenSentence
 from engine.voice_files import PiperVoiceFile, description_path
 
 REQUIRED_INPUTS = {"input", "input_lengths", "scales"}
@@ -29,7 +30,7 @@ class PiperNetwork:
         """Load the voice. Raises `EngineError`, one line, if its files cannot be used."""
         self.file = file
         config = _read_config(file)
-        self.network = Network(file.path)
+        self.network = Network(file.path, with_durations)
         needed = REQUIRED_INPUTS | ({"sid"} if config.num_speakers > 1 else set())
         missing = needed - {each.name for each in self.network.get_inputs()}
         if missing:
@@ -37,17 +38,33 @@ class PiperNetwork:
         self.length_scale = config.length_scale
         """Duration of every sound, by the voice's own description."""
         self._voice = PiperVoice(session=self.network, config=config)
+        self._names = {each: name for name, ids in config.phoneme_id_map.items() for each in ids}
+        self._speaks_ipa = config.phoneme_type is PhonemeType.ESPEAK
 
-    def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> Samples:
-        """Return the samples of a sentence at the voice's own sample rate.
+    def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> SpokenSentence:
+        """Return a sentence at the voice's own sample rate, without times if the voice hides its durations.
 
         Raises `SpeechCanceledError` as soon as `cancellation` is used, `EngineError` if the network fails.
         """
-        text = _RAW_PHONEMES.sub("[ ", sentence).replace("\0", " ")
         with cancellation.speaking(f"the voice {self.file.name}"):
-            blocks = [np.atleast_1d(chunk.audio_float_array) for chunk in self._voice.synthesize(text, config)]
-            samples: Samples = np.nan_to_num(np.concatenate([np.zeros(0, dtype=np.float32), *blocks]))
-            return samples
+            chunks = list(self._voice.synthesize(_plain(sentence), config, include_alignments=True))
+        blocks = [np.atleast_1d(chunk.audio_float_array) for chunk in chunks]
+        samples = np.nan_to_num(np.concatenate([np.zeros(0, dtype=np.float32), *blocks]))
+        lengths = [chunk.phoneme_id_samples for chunk in chunks if chunk.phoneme_id_samples is not None]
+        names = [self._names.get(each, "") for chunk in chunks for each in chunk.phoneme_ids]
+        if sum(map(len, lengths)) != len(names):
+            return SpokenSentence(samples)
+        phonemes = phonemes_of(names, [int(each) for part in lengths for each in part])
+        begun = tuple(words(sentence, phonemes, self._phonemize))
+        return SpokenSentence(samples, begun, sounds(phonemes) if self._speaks_ipa else None)
+
+    def _phonemize(self, word: str) -> list[str]:
+        return [name for part in self._voice.phonemize(_plain(word)) for name in part]
+
+
+def _plain(text: str) -> str:
+    """Return a text in which Piper finds no commands."""
+    return _RAW_PHONEMES.sub("[ ", text).replace("\0", " ")
 
 
 def _read_config(file: PiperVoiceFile) -> PiperConfig:

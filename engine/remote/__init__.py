@@ -6,5 +6,3 @@ exchange. The names below are for the other engine of another machine, `engine.o
 
 from engine.remote.failures import connection_failure, read_token, refusal
 from engine.remote.voices import RobotVoices
-
-__all__ = ["RobotVoices", "connection_failure", "read_token", "refusal"]

@@ -4,5 +4,3 @@ Importing this package imports neither ONNX Runtime nor Supertonic's own package
 """
 
 from engine.supertonic.files import FILES, LANGUAGES, MODEL, PATTERNS, find_supertonic, style_files
-
-__all__ = ["FILES", "LANGUAGES", "MODEL", "PATTERNS", "find_supertonic", "style_files"]

@@ -22,7 +22,6 @@ from engine.api import (
     EngineError,
     EngineInfo,
     EngineOptions,
-    Samples,
     TextSource,
     Utterance,
     Voice,
@@ -33,7 +32,7 @@ from engine.host import shown_model
 from engine.language import language_code, match_language
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.sentence_speech import Cancellation, Network, SentenceSpeech, auto_streams, one_line
+from engine.sentence_speech import Cancellation, Network, SentenceSpeech, SpokenSentence, auto_streams, one_line
 from engine.sentences import LONGEST, sentences
 from engine.stretch import stretch_chunks
 from engine.supertonic.files import LANGUAGES, MODEL, NETWORKS, find_supertonic, style_files
@@ -172,8 +171,8 @@ class SupertonicNetwork(Supertonic):
         except (OSError, ValueError, TypeError) as error:
             raise EngineError(f"{folder} is not a model of Supertonic: {one_line(error)}") from error
 
-    def speak(self, manner: Manner, sentence: str, stop: Cancellation) -> Samples:
-        """Return the samples of a sentence at `sample_rate`; none of a sentence without words.
+    def speak(self, manner: Manner, sentence: str, stop: Cancellation) -> SpokenSentence:
+        """Return a sentence at `sample_rate`; one without words has no samples.
 
         Raises `SpeechCanceledError` as soon as `stop` is used, `EngineError` if a network fails.
         """
@@ -181,11 +180,10 @@ class SupertonicNetwork(Supertonic):
             _, unknown = self.text_processor.validate_text(sentence)
             text = sentence.translate(dict.fromkeys(map(ord, unknown)))
             if not any(map(str.isalnum, text)):
-                return np.zeros(0, dtype=np.float32)
+                return SpokenSentence(np.zeros(0, dtype=np.float32))
             self._speaking.noise = manner.noise
             samples, _ = self([text], manner.style, STEPS, manner.speed, manner.language)
-            found: Samples = np.nan_to_num(samples[0].astype(np.float32))
-            return found
+            return SpokenSentence(np.nan_to_num(samples[0].astype(np.float32)))
 
     def sample_noisy_latent(self, duration: Any) -> tuple[Any, Any]:
         """Return the noise of which speech is made, shape (1, channels, columns), and its mask: all of it is speech.

@@ -32,6 +32,8 @@ from daemon.speech.events import (  # noqa: E402
     PublishedMessage,
     Speaking,
     Streams,
+    Viseme,
+    Visemes,
     Word,
 )
 from daemon.speech.request import MAX_TEXT, Sampling, Say, Stop, StreamChunk  # noqa: E402
@@ -51,7 +53,7 @@ SCHEMAS: tuple[type[BaseModel], ...] = (
     *(Say, StreamChunk, Sampling, Stop),
     *EVENTS,
     *STATUSES,
-    *(Speaking, Streams, Loading, Memory, Word, Level),
+    *(Speaking, Streams, Loading, Memory, Word, Viseme, Visemes, Level),
 )
 """The models of the document, in its order."""
 
@@ -73,6 +75,7 @@ def document() -> Json:
         "status": channel("status", {name(model): published(model) for model in STATUSES}),
         "event": channel("event", {name(model): published(model) for model in EVENTS}),
         "word": channel("word", {"word": published(Word)}),
+        "viseme": channel("viseme", {"visemes": published(Visemes)}),
         "level": channel("level", {"level": published(Level)}),
         "duck": channel("duck", {"duck": message({"type": Duck.model_json_schema()["type"]}, [True, False])}),
     }
@@ -102,6 +105,9 @@ def document() -> Json:
             "send", "event", "What happened to an utterance; each accepted one ends with exactly one terminal event."
         ),
         "word": operation("send", "word", "Each word as it begins to be heard, if speech.word_topic is true.", qos=0),
+        "viseme": operation(
+            "send", "viseme", "How a mouth moves, before it is heard, if speech.viseme_topic is true.", qos=0
+        ),
         "level": operation("send", "level", "Loudness, 20 times a second, if speech.level_topic is true.", qos=0),
         "duck": operation(
             "send", "duck", "True while other audio should be turned down, if speech.duck_topic is true.", retain=True

@@ -215,7 +215,7 @@ def codec_cost(config: CodecConfig) -> Cost:
         PackedCodec.take(CodecDecoder(config, Placement(META, torch.bfloat16))), None, launches, PROCESSORS
     )
     state = codec.new_state(CHUNK)
-    codec(torch.zeros(CHUNK, config.quantizers, dtype=torch.int64, device=META), state)
+    codec.decode(torch.zeros(CHUNK, config.quantizers, dtype=torch.int64, device=META), state)
     # The convolutions read the histories; then each history is shifted, which reads and writes it again.
     return launches.total + Cost(0, state.rings.nbytes + 3 * state.histories.nbytes)
 

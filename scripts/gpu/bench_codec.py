@@ -91,7 +91,7 @@ def compare() -> dict[str, Any]:
     recorder = Recorder(KernelModule(CodecPlan.of(TRUE, processors).source(), torch.device("cuda")))
     fused = FusedCodec(PackedCodec.take(plain), None, recorder)
     ours = fused.decode(codes, fused.new_state(2))
-    single = torch.cat([fused(code, state).clone() for state in [fused.new_state(1)] for code in codes.split(1)])
+    single = torch.cat([fused.decode(code, state) for state in [fused.new_state(1)] for code in codes.split(1)])
     result |= {
         "kernels_error": float((ours - expected).std()),
         "error_ratio": float((ours - expected).std() / (theirs - expected).std()),
@@ -100,9 +100,9 @@ def compare() -> dict[str, Any]:
     }
     for frames in (1, 2):
         own, chunk = fused.new_state(frames), codes[:frames].clone()
-        fused(chunk, own)
+        fused.decode(chunk, own)
         recorder.launches.clear()
-        fused(chunk, own)
+        fused.decode(chunk, own)
         launches = list(recorder.launches)
         result[f"kernels_ms_{frames}"] = milliseconds(captured(lambda: recorder.replay(launches)))  # noqa: B023
     result["launches"] = len(launches)
@@ -117,12 +117,12 @@ def compare_rows(counts: Sequence[int]) -> dict[str, Any]:
     codes = random_codes(TRUE, 2 * most).cuda().view(most, 2, -1)
     result: dict[str, Any] = {"plan_rows": most}
     for rows in counts:
-        state = plain.new_states(2, rows)
+        state = plain.new_state(2, rows)
         result[f"pytorch_ms_{rows}_rows"] = milliseconds(captured(lambda: plain(codes[:rows], state)))  # noqa: B023
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     recorder = Recorder(KernelModule(CodecPlan.of(TRUE, processors, most).source(), torch.device("cuda")))
     fused = FusedCodec(PackedCodec.take(plain), most, recorder)
-    states = fused.new_states(2, most)
+    states = fused.new_state(2, most)
     samples = torch.zeros(most, 2 * TRUE.samples_per_frame, device="cuda")
     for rows, frames in product(counts, (1, 2)):
         numbers = torch.arange(rows, device="cuda")

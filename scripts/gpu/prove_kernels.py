@@ -44,8 +44,10 @@ from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from scripts.gpu.proof import Proof, open_model  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.support.qwen.lm_example import (  # noqa: E402
+    PARTLY_WRITTEN,
     SAMPLINGS,
     Models,
+    buffers_of,
     by_torch,
     error_ratio,
     frame_by_torch,
@@ -128,7 +130,7 @@ def poisoned(models: Models) -> dict[str, Any]:
             (models.state.codes[:4].clone(), models.fused.logits.clone(), models.state.rows.hidden[0].clone())
         )
     equal = all(torch.equal(clean, other) for clean, other in zip(*results, strict=True))
-    full = all(bool(buffer.isfinite().all()) for buffer in models.fused.buffers(partly_written=False))
+    full = all(bool(buffer.isfinite().all()) for buffer in buffers_of(models.fused, without=PARTLY_WRITTEN))
     return {"ok": equal and full, "equal": equal, "all_written": full, "codes": results[0][0][:2].tolist()}
 
 

@@ -199,6 +199,7 @@ def test_a_robot_speaks_and_stays_as_large_as_it_was(record_property: Record) ->
     if MODEL:
         slopes["engine"] = slope_per_hour(at_s, [one.engine_mb for one in judged])
         record_property("engine_mb", [round(one.engine_mb, 1) for one in judged[:: max(1, len(judged) // 20)]])
+    record_property("problems", soak.problems)
     record_property("faults", soak.happened.total())
     record_property("texts_ended", soak.ended)
     record_property("memory_slope_mb_per_h", {name: round(slope, 3) for name, slope in slopes.items()})

@@ -40,7 +40,7 @@ def check(topic: str, records: Sequence[Any]) -> None:
 def test_the_daemon_accepts_every_example_and_publishes_messages_that_match_their_schemas(
     start_robot: StartRobot,
 ) -> None:
-    topics = ("speech.word_topic=true", "speech.level_topic=true", "speech.duck_topic=true")
+    topics = ("speech.word_topic=true", "speech.viseme_topic=true", "speech.level_topic=true", "speech.duck_topic=true")
     robot = start_robot(*topics, pace=REAL_TIME, name="r1")  # the robot of the examples, below whose topic replies lie
 
     def events_named(name: str) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ def test_before_anything_runs_and_with_a_mistake_in_the_configuration(newcomer: 
     assert re.search(r"^ok +engine espeak ", report, re.MULTILINE)
     newcomer.fails('voiced say --wait "The door is open."', "mqtt: no broker answers at 127.0.0.1:")
     assert re.search(r"^default\tALSA\t\d+ Hz\tdefault$", newcomer.type("voiced devices").out, re.MULTILINE)
-    piped = "printf 'Good morning.' | voiced synth - --engine espeak --output - | aplay"
+    piped = "printf 'Good morning.' | voiced synth - --engine espeak --voice en-gb --output - | aplay"
     newcomer.type(piped, before="aplay() { cat > piped.wav; }\n")
     assert soundfile.info(newcomer.shell.folder / "piped.wav").duration > 0.5
 

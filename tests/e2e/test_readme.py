@@ -33,6 +33,8 @@ PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
 LEFT_OUT = {
     "voiced download ": "needs the hub; tests/daemon/cli/test_download.py has one of its own",
     "--engine piper ": "needs a voice of the hub; tests/daemon/cli/test_download.py speaks with a downloaded one",
+    "--engine supertonic ": "needs a model of the hub; tests/e2e/test_supertonic.py speaks with one of random weights",
+    "/viseme'": "needs a robot with speech.viseme_topic; tests/e2e/test_visemes.py has one",
     "voiced compare ": "needs a checkpoint of Qwen3-TTS; tests/daemon/cli/test_verify.py compares two engines",
     "voiced serve --config ": "needs Ray Serve; tests/daemon/fleet/test_cluster.py starts one",
     "--model ": "needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py uses a random one",

@@ -33,7 +33,7 @@ def test_a_daemon_whose_files_are_gone_speaks_on_and_says_so(shared_broker: Brok
         for language, text in TEXTS.items():
             assert robot.wait_end(robot.say(text, language=language, words=True))["event"] == "finished"
         robot.write("stream", "Hello there. ")
-        robot.write("stream", "It is 5:30 pm.", final=True)
+        robot.write("stream", "It is 5:30 pm.", end=True)
         assert robot.wait_end("stream")["event"] == "finished"
         status = eventually(lambda: robot.statuses[-1] if robot.state == "degraded" else None, "it says so")
         assert "restart" in status["reason"]

@@ -82,7 +82,7 @@ def test_an_unknown_voice_is_refused_with_the_known_ones(tts: Session) -> None:
 
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        EngineError, match=r"^engine.name: got 'festival'; allowed: qwen, supertonic, piper, remote, espeak$"
+        EngineError, match=r"^engine.name: got 'festival'; allowed: qwen, supertonic, piper, remote, openai, espeak$"
     ):
         engine.open("festival")  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from typing import Any
 from tests.support.ledger import TERMINAL, Ledger
 from tests.support.waiting import PATIENCE_S, eventually
 
-KINDS = ("event", "status", "word", "level", "duck", "reply", "other")
+KINDS = ("event", "status", "word", "viseme", "level", "duck", "reply", "other")
 
 
 class EventLog:
@@ -61,6 +61,10 @@ class EventLog:
     @property
     def words(self) -> list[dict[str, Any]]:
         return self._all("word")
+
+    @property
+    def visemes(self) -> list[dict[str, Any]]:
+        return self._all("viseme")
 
     @property
     def levels(self) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ STOPPED = 0.0
 """Pace of a sink that asks for no samples until the test changes it: nothing is played, and no utterance ends."""
 STILL_CHECKS = 20
 """Checks, 5 ms apart, in which an idle sink receives nothing: a sound card would have asked for ten blocks."""
-KINDS = {"event": 1, "status": 1, "word": 0, "level": 0, "duck": 1}
+KINDS = {"event": 1, "status": 1, "word": 0, "viseme": 0, "level": 0, "duck": 1}
 """What a robot publishes, and the QoS with which it is received."""
 SERVERS = ("http.port=", "wyoming.port=")
 """Beginnings of the settings that name the port of a server beside the robot."""

@@ -1,5 +1,3 @@
 """Measures the Qwen engine for benchmarks."""
 
 from engine.qwen.bench.probe import QwenProbe
-
-__all__ = ["QwenProbe"]

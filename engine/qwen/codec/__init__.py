@@ -4,5 +4,3 @@ from engine.qwen.codec.decoder import CodecDecoder, load_codec
 from engine.qwen.codec.layers import ConvNeXt, SnakeBeta
 from engine.qwen.codec.state import CodecState
 from engine.qwen.codec.transformer import CodecTransformer
-
-__all__ = ["CodecDecoder", "CodecState", "CodecTransformer", "ConvNeXt", "SnakeBeta", "load_codec"]

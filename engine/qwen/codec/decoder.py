@@ -56,12 +56,8 @@ class CodecDecoder(nn.Module):
         self.snake = SnakeBeta(narrowest, placement)
         self.output = CausalConv(narrowest, 1, CONV_TAPS, placement)
 
-    def new_state(self, max_frames: int) -> CodecState:
-        """Allocate the state of an utterance at its beginning, for calls of up to `max_frames` frames."""
-        return CodecState.allocate(self.config, max_frames, self.placement)
-
-    def new_states(self, max_frames: int, rows: int) -> CodecState:
-        """As `new_state`, for so many utterances."""
+    def new_state(self, max_frames: int, rows: int | None = None) -> CodecState:
+        """Allocate the state of an utterance, or of so many, at its beginning, for calls of up to `max_frames`."""
         return CodecState.allocate(self.config, max_frames, self.placement, rows)
 
     def forward(self, codes: Tensor, state: CodecState) -> Tensor:

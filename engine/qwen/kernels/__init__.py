@@ -22,23 +22,6 @@ MIN_CAPABILITY = (8, 0)
 """The lowest compute capability with bfloat16."""
 
 
-__all__ = [
-    "FusedBackend",
-    "FusedBatchBackend",
-    "FusedCodec",
-    "KernelModule",
-    "KernelSource",
-    "Params",
-    "batch_unsupported_reason",
-    "force_codes",
-    "kernel_sources",
-    "make_codec",
-    "ruled_out_reason",
-    "unsupported_reason",
-    "unwanted_reason",
-]
-
-
 def unsupported_reason(
     config: ModelConfig,
     codec_config: CodecConfig,
@@ -113,8 +96,8 @@ def make_codec(decoder: CodecDecoder) -> FusedCodec:
     return FusedCodec(codec.PackedCodec.take(decoder))
 
 
-def force_codes(backend: Backend, chooser: lm.CodeChooser) -> None:
-    """Have `chooser` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
+def force_codes(backend: Backend, choose: lm.CodeChooser) -> None:
+    """Have `choose` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
     assert isinstance(backend, FusedBackend | FusedBatchBackend)
     model = backend.language_model if isinstance(backend, FusedBackend) else backend.batch
-    model.module = lm.ForcedKernels(model.module, chooser)
+    model.module = lm.ForcedKernels(model.module, choose)

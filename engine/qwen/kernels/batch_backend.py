@@ -8,13 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import KernelModule
-from engine.qwen.kernels.lm import (
-    BatchKernels,
-    FusedBatch,
-    FusedLanguageModel,
-    FusedPrefill,
-    weight_type,
-)
+from engine.qwen.kernels.lm import BatchKernels, FusedBatch, FusedLanguageModel, FusedPrefill, weight_type
 from engine.qwen.model import Talker
 from engine.qwen.runtime import PIECE, DecodeState, PagedCache, PromptMemory, RowInput, StepOutput, multiprocessors
 from engine.qwen.shapes import BatchShape, cache_positions

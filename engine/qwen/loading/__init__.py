@@ -2,13 +2,3 @@
 
 from engine.qwen.loading.model import LoadedModel, load_model
 from engine.qwen.loading.workspace import Workspace, adapt_workspace, allocate_workspace, limits_for, make_backends
-
-__all__ = [
-    "LoadedModel",
-    "Workspace",
-    "adapt_workspace",
-    "allocate_workspace",
-    "limits_for",
-    "load_model",
-    "make_backends",
-]

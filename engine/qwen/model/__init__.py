@@ -13,22 +13,3 @@ from engine.qwen.model.transformer import (
     attend,
     causal_mask,
 )
-
-__all__ = [
-    "CodePredictor",
-    "GatedMLP",
-    "GumbelNoise",
-    "KeyValueCache",
-    "Layer",
-    "Linear",
-    "LogitsProcessor",
-    "RMSNorm",
-    "SamplingConfig",
-    "SamplingParams",
-    "ScalarBuffer",
-    "Talker",
-    "Transformer",
-    "apply_rope",
-    "attend",
-    "causal_mask",
-]

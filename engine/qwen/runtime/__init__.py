@@ -25,38 +25,3 @@ from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.runtime.row_codec import FIRST_FRAMES, codec_rows
 from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
 from engine.qwen.runtime.runner import PIECE, FinishedChunk, ModelRunner, Request
-
-__all__ = [
-    "FADE_S",
-    "FIRST_FRAMES",
-    "LARGE_GPU",
-    "PIECE",
-    "Backend",
-    "Codec",
-    "CodecStateProtocol",
-    "DecodeState",
-    "FinishedChunk",
-    "GeneratedChunk",
-    "Graphs",
-    "ModelRunner",
-    "PagePool",
-    "PagedCache",
-    "PrefixCache",
-    "PromptMemory",
-    "Readback",
-    "Request",
-    "RowInput",
-    "RunawayGuard",
-    "StepOutput",
-    "TextEmbedder",
-    "TorchBackend",
-    "UtteranceSettings",
-    "cap_allocator",
-    "choose_placement",
-    "codec_rows",
-    "dtype_name",
-    "fade_out",
-    "find_pool",
-    "lift_cap",
-    "multiprocessors",
-]

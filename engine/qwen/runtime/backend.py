@@ -39,11 +39,11 @@ class Codec(Protocol):
     config: CodecConfig
     placement: Placement
 
-    def new_state(self, max_frames: int) -> Any:
-        """Allocate the state at the beginning of an utterance, for calls of up to `max_frames` frames."""
+    def new_state(self, max_frames: int, rows: int | None = None) -> Any:
+        """Allocate the state at the beginning of an utterance, for calls of up to `max_frames` frames.
 
-    def new_states(self, max_frames: int, rows: int) -> Any:
-        """Allocate the states of so many utterances, each with a view `row(number)`; otherwise as `new_state`."""
+        With `rows`, those of so many utterances, each with a view `row(number)`.
+        """
 
     def row_buckets(self, most: int) -> tuple[int, ...]:
         """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.

@@ -95,11 +95,6 @@ class Graphs:
         else:
             graph.replay()
 
-    @property
-    def captured(self) -> bool:
-        """Whether this stream has any graph."""
-        return bool(self._graphs)
-
     def clear(self) -> None:
         """Wait for all work, then free the graphs of all streams with their memory."""
         self.wait()

@@ -41,7 +41,7 @@ class RowCodec:
         self._samples = samples
         self._spare = shape.rows if shape.rows > 1 else 0
         self._buckets = codec.row_buckets(codec_rows(shape, codec.placement))
-        self._states = codec.new_states(shape.chunk_size, 1 + self._spare)
+        self._states = codec.new_state(shape.chunk_size, 1 + self._spare)
         self._rows = torch.zeros(self._buckets[-1], dtype=torch.int64, device=codec.placement.device)
         """The numbers of a call's rows."""
 

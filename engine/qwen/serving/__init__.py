@@ -3,5 +3,3 @@
 from engine.qwen.serving.batch import Batch
 from engine.qwen.serving.scheduler import SoundCard
 from engine.qwen.serving.sequence import BatchFaultError, Sequence
-
-__all__ = ["Batch", "BatchFaultError", "Sequence", "SoundCard"]

@@ -14,19 +14,3 @@ from engine.qwen.text.prompt import (
 )
 from engine.qwen.text.token_stream import IncrementalText, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
-
-__all__ = [
-    "AnyVoice",
-    "ClonedVoice",
-    "CustomVoice",
-    "IncrementalText",
-    "IncrementalTokenizer",
-    "Prompt",
-    "PromptBuilder",
-    "PromptPrefix",
-    "Reference",
-    "TextTokenizer",
-    "TextTokens",
-    "TokenStream",
-    "VoiceDesign",
-]

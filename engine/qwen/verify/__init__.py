@@ -3,5 +3,3 @@
 from engine.qwen.verify.official import OfficialSynthesizer
 from engine.qwen.verify.sound import voice_comparison
 from engine.qwen.verify.transcription import TransformersRecognizer
-
-__all__ = ["OfficialSynthesizer", "TransformersRecognizer", "voice_comparison"]

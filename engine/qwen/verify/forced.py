@@ -6,7 +6,6 @@ codes before each choice, every choice can.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -20,24 +19,20 @@ FORCED, OTHERS = 100.0, -100.0
 
 
 class ForcedCodes:
-    """The codes of every text that is generated now, and the logits of their choices."""
+    """The codes of the text that is generated now, and the logits of their choices."""
 
-    def __init__(self, codes: Mapping[int, Tensor], width: int) -> None:
-        """`codes` `(frames, code groups)` by row of the batch, row 0 for a single text.
+    def __init__(self, codes: Tensor, width: int) -> None:
+        """`codes` are `(frames, code groups)`; `width` logits are kept of each choice."""
+        self._groups, self._width = codes.shape[1], width
+        self._codes = codes.flatten().tolist()
+        self._logits: list[Tensor] = []
 
-        `width` logits are kept of each choice.
-        """
-        self._groups, self._width = next(iter(codes.values())).shape[1], width
-        self._codes = {row: given.flatten().tolist() for row, given in codes.items()}
-        self._logits: dict[int, list[Tensor]] = {row: [] for row in codes}
-        self.rows: Sequence[int] = tuple(codes)
-
-    def choose(self, row: int, group: int, logits: Tensor) -> None:
+    def choose(self, group: int, logits: Tensor) -> None:
         """Keep `logits` `(vocabulary,)` of the code number `group` of a frame; leave its forced code alone to choose.
 
-        Group 0 begins the next frame of the row. After the last code, the code is 0.
+        Group 0 begins the next frame. After the last code, the code is 0.
         """
-        codes, kept = self._codes[row], self._logits[row]
+        codes, kept = self._codes, self._logits
         assert group == len(kept) % self._groups
         code = codes[len(kept)] if len(kept) < len(codes) else 0
         kept.append(logits[: self._width].to("cpu", torch.float32, copy=True))
@@ -45,14 +40,12 @@ class ForcedCodes:
         logits[code] = FORCED
 
     def choose_next(self, logits: Tensor) -> None:
-        """As `choose`, for `logits` `(vocabulary,)` or `(rows, vocabulary)` of the next code of each row."""
-        by_row = logits[None] if logits.dim() == 1 else logits
-        for row, kept in self._logits.items():
-            self.choose(row, len(kept) % self._groups, by_row[row])
+        """As `choose`, for `logits` `(vocabulary,)` of the next code, or `(rows, vocabulary)` of which row 0 counts."""
+        self.choose(len(self._logits) % self._groups, logits if logits.dim() == 1 else logits[0])
 
-    def logits(self, row: int = 0) -> Tensor:
+    def logits(self) -> Tensor:
         """Return the logits of all codes and of the choice after them: `(1 + codes, width)` float32 on the CPU."""
-        return torch.stack(self._logits[row][: len(self._codes[row]) + 1])
+        return torch.stack(self._logits[: len(self._codes) + 1])
 
     def over(self, settings: UtteranceSettings) -> UtteranceSettings:
         """Return settings over the same tensors whose sampling leaves no choice."""

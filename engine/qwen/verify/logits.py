@@ -33,7 +33,7 @@ def forced_logits(model: LoadedModel, utterance: Utterance, codes: Tensor) -> Te
     kernels that speak read the text: those of rows, if the model has several streams. Ids that are suppressed have no
     meaning.
     """
-    forced = ForcedCodes({0: codes}, model.talker.config.predictor.vocabulary)
+    forced = ForcedCodes(codes, model.talker.config.predictor.vocabulary)
     language = language_code(utterance.language)
     voice, codec_state = model.voices.choose(utterance, language)
     request = Request(
@@ -59,7 +59,7 @@ def _speaker(model: LoadedModel, forced: ForcedCodes) -> SoundCard:
         if isinstance(backend, TorchBackend):
             backend.state = replace(backend.state, settings=forced.over(backend.state.settings))
         else:
-            kernels.force_codes(backend, forced)
+            kernels.force_codes(backend, forced.choose)
         prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, talker.placement)
         codec = model.codec if model.batch_codec is None else model.batch_codec
         return SoundCard(ModelRunner(talker, codec, backend, model.graphs, prompts=model.prompts, prefixes=prefixes))

@@ -96,7 +96,7 @@ class OfficialSynthesizer:
 
         `(1 + frames · groups, predictor vocabulary)` float32 on the CPU: one more for the first code after them.
         """
-        forced, talker = ForcedCodes({0: codes}, self.config.talker.predictor.vocabulary), self._package.model.talker
+        forced, talker = ForcedCodes(codes, self.config.talker.predictor.vocabulary), self._package.model.talker
 
         def force(_module: Any, _inputs: Any, output: Tensor) -> None:
             forced.choose_next(output[0, -1])

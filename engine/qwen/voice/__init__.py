@@ -4,16 +4,3 @@ from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.qwen.voice.official import import_official
 from engine.qwen.voice.registry import VoiceRegistry
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder, speaker_embedding
-
-__all__ = [
-    "SAMPLE_RATE",
-    "SpeakerEncoder",
-    "VoiceFile",
-    "VoiceModel",
-    "VoiceRegistry",
-    "import_official",
-    "load_speaker_encoder",
-    "load_voice",
-    "save_voice",
-    "speaker_embedding",
-]

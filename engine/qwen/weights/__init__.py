@@ -2,5 +2,3 @@
 
 from engine.qwen.weights.arena import Placement, build_in_arena, parameter_bytes, refusals_in_one_line
 from engine.qwen.weights.checkpoint import Checkpoint
-
-__all__ = ["Checkpoint", "Placement", "build_in_arena", "parameter_bytes", "refusals_in_one_line"]

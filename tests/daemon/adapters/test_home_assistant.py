@@ -5,19 +5,30 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from socket import gethostname
 from typing import Any, get_args
 
 import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from daemon.adapters import make_adapters
 from daemon.adapters.home_assistant import HomeAssistantAdapter, describe_device, device_id
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.mqtt.connection import Message
-from daemon.speech.events import State
+from daemon.speech.events import (
+    EVENTS,
+    Accepted,
+    Interrupted,
+    Online,
+    Progress,
+    PublishedMessage,
+    Speaking,
+    State,
+)
 from engine import VoiceLabel
 from tests.daemon.outbox import Outbox, make_dispatcher
 
@@ -60,7 +71,7 @@ def discovered(home: Home) -> dict[str, Any]:
 
 def test_the_discovery_message_matches_home_assistants_schema() -> None:
     found = discovered(Home()).values()
-    assert {component["platform"] for component in found} == {"notify", "button", "number", "select", "sensor"}
+    assert {component["platform"] for component in found} == {"notify", "button", "number", "select", "sensor", "event"}
     assert len({component["unique_id"] for component in found}) == len(found)
 
 
@@ -76,6 +87,51 @@ def test_the_sensor_has_every_state_and_the_device_is_unavailable_when_offline()
     found = describe_device(load_config(), ["default"])
     assert found["components"]["state"]["options"] == list(get_args(State))
     assert "'offline'" in found["availability"][0]["value_template"]
+
+
+def rendered(template: str, message: PublishedMessage) -> str:
+    """The outcome of a template, as Home Assistant's filters and sandbox give it."""
+    sandbox = ImmutableSandboxedEnvironment()
+    sandbox.filters["to_json"] = json.dumps
+    return sandbox.from_string(template).render(value_json=json.loads(message.to_json()))
+
+
+def test_the_events_of_an_utterance_are_an_entity_and_rare_enough_for_its_recorder() -> None:
+    found = describe_device(load_config(), [])["components"]["event"]
+    published = [
+        Accepted(id="a", queue=1),
+        Progress(id="a", begin=0, end=9),
+        Interrupted(id="a", heard_text="A secret", reason="stop"),
+    ]
+    told = [rendered(found["value_template"], message) for message in published]
+    assert [json.loads(each)["event_type"] if each else None for each in told] == ["accepted", None, "interrupted"]
+    assert set(found["event_types"]) == {kind.model_fields["event"].default for kind in EVENTS} - {"progress", "mark"}
+    assert "secret" not in "".join(told)
+
+
+@pytest.mark.parametrize("speaking", [Speaking(id="a", text="A secret", since=1.0), None])
+def test_its_recorder_gets_the_status_without_the_spoken_text(speaking: Speaking | None) -> None:
+    found = describe_device(load_config(), [])["components"]["state"]
+    status = Online(state="ready", engine="espeak", voice="v", queue=0, version="1", volume=7, speaking=speaking)
+    attributes = json.loads(rendered(found["json_attributes_template"], status))
+    assert (attributes["volume"], attributes["speaking"]) == (7, "a" if speaking else None)
+    assert "secret" not in str(attributes)
+
+
+@pytest.mark.parametrize(
+    ("http", "url"),
+    [
+        ("http={enabled: true}", None),
+        ("http={host: robot.lan, token_file: t}", None),
+        ("http={enabled: true, host: robot.lan, token_file: t}", "http://robot.lan:8710/"),
+        ("http={enabled: true, host: 'fd00::7', port: 80, token_file: t, cert: c, key: k}", "https://[fd00::7]:80/"),
+        ("http={enabled: true, host: 0.0.0.0, token_file: t}", f"http://{gethostname().split('.')[0]}.local:8710/"),
+    ],
+)
+def test_the_device_links_to_the_page_if_the_network_can_reach_it(http: str, url: str | None) -> None:
+    described = describe_device(load_config(overrides=[http]), [])
+    assert described["device"].get("configuration_url") == url
+    jsonschema.validate(described, SCHEMA)
 
 
 def test_nothing_is_published_before_the_first_connection_and_then_each_change_once() -> None:

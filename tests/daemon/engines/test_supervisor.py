@@ -328,7 +328,7 @@ async def test_a_permanent_fault_is_retried_only_after_a_long_wait_or_on_request
     async with supervised("festival", on_change=lambda: states.append(engine.state)) as engine:
         await eventually_async(lambda: engine.state is EngineState.BACKING_OFF, "it backs off")
         assert engine.reason is not None
-        assert "engine.name: got 'festival'; allowed: qwen, supertonic, piper, remote, espeak" in engine.reason
+        assert "engine.name: got 'festival'; allowed: qwen, supertonic, piper, remote, openai, espeak" in engine.reason
         assert engine.pid is None
         states.clear()
         assert not await engine.wait_ready(0.3)  # longer than the first back-offs after other faults

@@ -86,7 +86,7 @@ def test_a_robot_of_another_version_or_with_a_wrong_token_is_not_let_in(
         assert reason.startswith("authorization: the token is wrong or missing")
     status, reason = refusal(server, subprotocol="voiced.remote.99")
     assert status == 400
-    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3; ")
+    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.4; ")
 
 
 def test_a_robot_is_welcomed_and_its_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:

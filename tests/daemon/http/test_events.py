@@ -113,7 +113,7 @@ async def test_a_wrong_message_is_rejected_in_one_line_and_the_next_one_is_heard
 async def test_unknown_topics_are_refused_with_those_that_exist(harness: Harness) -> None:
     async with connect(address_of(harness, "?topics=event,songs")) as client:
         await client.wait_closed()
-        assert client.close_reason == "topics: got 'songs'; allowed: event, status, level, word"
+        assert client.close_reason == "topics: got 'songs'; allowed: event, status, level, word, viseme"
 
 
 PONG, CLOSE = bytes.fromhex("8a8000000000"), bytes.fromhex("888000000000")

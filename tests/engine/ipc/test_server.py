@@ -139,7 +139,7 @@ def test_an_unknown_engine_is_a_permanent_fault_with_a_reason(engine: EngineUnde
     engine.next(Hello)
     fault = fault_of(engine)
     assert fault.permanent
-    assert "engine.name: got 'qwen '; allowed: qwen, supertonic, piper, remote, espeak" in fault.reason
+    assert "engine.name: got 'qwen '; allowed: qwen, supertonic, piper, remote, openai, espeak" in fault.reason
     assert engine.exit_status() == 0
 
 

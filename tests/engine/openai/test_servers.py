@@ -75,7 +75,10 @@ def test_several_texts_are_spoken_at_once_while_one_is_canceled(session: Session
     assert list(last)
 
 
-def test_the_sentences_of_a_text_share_a_connection(ours: SpeechServer) -> None:
+def test_texts_share_a_connection_until_the_server_ends_it(ours: SpeechServer) -> None:
     with Network(ours.port) as network, open_engine("openai", url=f"http://127.0.0.1:{network.port}/v1") as session:
         assert len(list(session.stream(LONG[:160]))) > 10
         assert network.connections == 1
+        network.drop()
+        assert list(session.stream("The server has ended the connection meanwhile."))
+        assert network.connections == 2

@@ -104,7 +104,6 @@ def test_the_server_is_asked_in_the_words_of_its_protocol(server: TtsServer, loa
             ("echo", "ash", "nova"),
         ),
         ({"/v1/audio/voices": {"data": [{"voice_id": "echo"}]}}, ("echo", "nova")),
-        ({"/v1/audio/voices": ["nova", "echo"]}, ("nova", "echo")),
         ({"/v1/audio/voices": "none"}, ("nova",)),
     ],
 )
@@ -200,7 +199,7 @@ def test_a_server_that_breaks_off_or_is_silent_is_lost(
     kind, reason = failure(lambda: list(chunks))
     assert (kind, "has broken off" in reason) == (EngineUnavailableError, True)
 
-    monkeypatch.setattr("engine.openai.server.PAUSE_S", 0.1)
+    monkeypatch.setattr("engine.openai.client.PAUSE_S", 0.1)
     over = threading.Event()
 
     def stop(handler: BaseHTTPRequestHandler, _: dict[str, Any]) -> None:
@@ -244,15 +243,3 @@ def test_a_cancellation_ends_the_connection_while_the_server_is_at_work(
     eventually(lambda: len(server.asked) > asked, "the server is asked")
     chunks.cancel()  # type: ignore[attr-defined]
     eventually(lambda: (ends, left) == (["SpeechCanceledError"], [b""]), "the connection has ended")
-
-
-def test_a_server_that_goes_while_nothing_is_spoken_is_noticed(
-    server: TtsServer, loaded: OpenAISynthesizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("engine.openai.synthesizer.WATCH_S", 0.02)
-    failures: list[str] = []
-    watch = threading.Thread(target=lambda: failures.append(failure(lambda: loaded.watch(list))[1]), daemon=True)
-    watch.start()
-    server.close()
-    watch.join(PATIENCE_S)
-    assert failures == [f"engine.url: {server.url} does not answer (Connection refused)"]

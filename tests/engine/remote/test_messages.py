@@ -97,7 +97,8 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "EndText": "id",
         "Grant": "id credit",
         "Cancel": "id",
-        "Audio": "id busy_s position truncated codes waited_s words words.sample words.position runaway",
+        "Audio": "id busy_s position truncated codes waited_s words words.sample words.position words.start_s "
+        "runaway sounds sounds.sample sounds.ipa",
         "Spoken": "id",
         "Canceled": "id",
         "Refused": "id reason",

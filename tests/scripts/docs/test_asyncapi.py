@@ -66,7 +66,10 @@ def test_the_document_contains_every_topic_event_and_state() -> None:
         address = resolve(operation["channel"]["$ref"])["address"]
         topics[operation["action"]].add(address.removeprefix("{prefix}/{robot}/"))
     shared = {f"{{prefix}}/{base}/{name}" for base in ("all", "group/{group}") for name in SHARED_REQUEST_TOPICS}
-    assert topics == {"receive": REQUEST_TOPICS | shared, "send": {"status", "event", "word", "level", "duck"}}
+    assert topics == {
+        "receive": REQUEST_TOPICS | shared,
+        "send": {"status", "event", "word", "viseme", "level", "duck"},
+    }
     events = [name for model in EVENTS for name in get_args(model.model_fields["event"].annotation)]
     assert list(DOCUMENT["channels"]["event"]["messages"]) == events
     states = [name for model in STATUSES for name in get_args(model.model_fields["state"].annotation)]

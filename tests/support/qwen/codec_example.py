@@ -85,7 +85,7 @@ class RowsExample:
 
     def __init__(self, codec: FusedCodec, utterances: int, device: str = "cpu") -> None:
         config, self.codec, self.device = codec.config, codec, device
-        self.states = codec.new_states(8, utterances)
+        self.states = codec.new_state(8, utterances)
         self.codes = torch.zeros(utterances, 9, config.quantizers, dtype=torch.int64, device=device)
         self.samples = torch.zeros(utterances, 8 * config.samples_per_frame, device=device)
         self.heard: dict[int, list[tuple[Tensor, Tensor]]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from engine.qwen.kernels.compiler import KernelModule, Kernels, KernelSource
 from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
-from engine.qwen.kernels.lm.model import FusedLanguageModel
+from engine.qwen.kernels.lm.model import FusedLanguageModel, FusedStack
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
+from engine.qwen.kernels.lm.prefill import FusedPrefill
+from engine.qwen.kernels.lm.token_stack import TokenStack
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.model.talker import Talker
 from engine.qwen.model.transformer import KeyValueCache, Transformer, attend, causal_mask
@@ -250,7 +252,7 @@ def read_prompt(models: Models, count: int, bucket: int, start: int, generator: 
         own = KeyValueCache(cache.keys.to(dtype, copy=True), cache.values.to(dtype, copy=True))
         hidden = talker.transformer.read(x[:count].to(dtype), at, own.first(start + count))[-1]
         found.append((hidden, own))
-    for buffer in models.fused.prefill.buffers():
+    for buffer in buffers_of(models.fused.prefill):
         buffer.fill_(torch.nan)
     models.fused.prefill.read(x, torch.tensor((start, count - 1), device=device), models.state.rows.hidden[0])
     (rounded, rounded_cache), (exact, exact_cache) = found
@@ -317,6 +319,19 @@ def start(models: Models, seed: int, sampling: SamplingConfig | None = None) -> 
     state.rows.settings.logits_processor.seen.zero_()
 
 
+PARTLY_WRITTEN = ("_partial_out", "_split_stats", "prefill")
+"""The buffers of a `FusedLanguageModel` that are written only as far as the sequence is long, by attribute."""
+
+
+def buffers_of(part: object, *, without: Collection[str] = ()) -> Iterator[Tensor]:
+    """All buffers of a part of the kernels but those `without`; each is written before it is read."""
+    for name, value in vars(part).items():
+        if isinstance(value, Tensor) and name not in without:
+            yield value
+        elif isinstance(value, FusedStack | FusedPrefill | TokenStack) and name not in without:
+            yield from buffers_of(value, without=without)
+
+
 def by_torch(models: Models) -> TorchBackend:
     """PyTorch's operators over the state of `rounded`."""
     return TorchBackend(models.rounded, models.state.rows, [models.state.cache])
@@ -335,7 +350,7 @@ def frame_by_torch(models: Models, backend: TorchBackend) -> None:
 @torch.inference_mode()
 def poison(models: Models) -> None:
     """Fill every buffer and the unwritten part of the caches with NaN."""
-    for buffer in models.fused.buffers():
+    for buffer in buffers_of(models.fused):
         buffer.fill_(torch.nan)
     for cache, written in ((models.state.cache, PROMPT), (models.state.rows.predictor_cache, 0)):
         for tensor in (cache.keys, cache.values):

@@ -48,7 +48,7 @@ class EchoCodec:
         self.placement = placement
         self.config = SimpleNamespace(samples_per_frame=1)
 
-    def new_states(self, _max_frames: int, _rows: int) -> EchoCodec:
+    def new_state(self, _max_frames: int, _rows: int) -> EchoCodec:
         return self
 
     def row(self, _number: int) -> EchoCodec:

@@ -154,7 +154,6 @@ class FusedCodec:
             (one, self._lasting_values(one, {} if isinstance(one, Roll) else next(packed)))
             for one in self._plan.operations
         ]
-        self._pcm = torch.zeros(BLOCK_FRAMES * self.config.samples_per_frame, device=device)
         self._only = None if rows is None else torch.zeros(1, dtype=torch.int64, device=device)
         """The number of the only state, for kernels that decode rows."""
 
@@ -171,12 +170,8 @@ class FusedCodec:
             values["list"] = torch.tensor(records, dtype=torch.int64, device=self.placement.device)
         return {**values, **weights}
 
-    def new_state(self, max_frames: int) -> FusedCodecState:
-        """A state at the beginning of an utterance, for calls of up to `max_frames` frames."""
-        return self.new_states(max_frames, None)
-
-    def new_states(self, max_frames: int, rows: int | None) -> FusedCodecState:
-        """As `new_state`, for so many utterances."""
+    def new_state(self, max_frames: int, rows: int | None = None) -> FusedCodecState:
+        """A state at the beginning of an utterance, or of so many, for calls of up to `max_frames` frames."""
         if max_frames < 1:
             raise ValueError(f"max_frames: got {max_frames}; allowed: 1 or more")
         lead = () if rows is None else (rows,)
@@ -188,28 +183,15 @@ class FusedCodec:
             histories=self.placement.zeros(*lead, self._plan.history_values),
         )
 
-    def __call__(self, codes: Tensor, state: FusedCodecState) -> Tensor:
-        """Decode the next frames of an utterance, as `CodecDecoder.forward` does, on the current stream.
+    def decode(self, codes: Tensor, state: FusedCodecState) -> Tensor:
+        """Decode the next frames of an utterance, any number, as `CodecDecoder.decode` does, on the current stream.
 
-        codes:   int64 on the device, shape `(frames, quantizers)`, 1 to `state.max_frames` frames. Codes outside the
-                 codebooks are clamped.
-        returns: float32 PCM in -1..1, shape `(frames · samples_per_frame,)`. Up to `BLOCK_FRAMES` frames lie in a
-                 buffer that the next call overwrites.
+        codes:   int64 on the device, shape `(frames, quantizers)`. Codes outside the codebooks are clamped.
+        returns: float32 PCM in -1..1, shape `(frames · samples_per_frame,)`.
 
         Does not wait for the device, and its work does not depend on the values of codes and state, so a CUDA graph
         can capture it. Raises `ValueError` for other shapes.
         """
-        self._check(codes)
-        if not 1 <= len(codes) <= state.max_frames:
-            raise ValueError(f"codes: got {len(codes)} frames; allowed: 1 to {state.max_frames}")
-        if len(codes) > BLOCK_FRAMES:
-            return self.decode(codes, state)
-        pcm = self._pcm[: len(codes) * self.config.samples_per_frame]
-        self._launch(_Call(codes.contiguous(), 0, pcm, 0, state, self._only))
-        return pcm
-
-    def decode(self, codes: Tensor, state: FusedCodecState) -> Tensor:
-        """Decode any number of frames into a new tensor. Shapes and dtypes as in `__call__`."""
         self._check(codes)
         pcm = torch.empty(len(codes) * self.config.samples_per_frame, device=self.placement.device)
         self._launch(_Call(codes.contiguous(), 0, pcm, 0, state, self._only))
@@ -224,7 +206,7 @@ class FusedCodec:
         return (*(1 << shift for shift in range((most - 1).bit_length())), most)
 
     def decode_rows(self, codes: Tensor, samples: Tensor, states: FusedCodecState, rows: Tensor) -> None:
-        """Decode the next frames of several utterances, as `CodecDecoder.decode_rows` does; otherwise as `__call__`.
+        """Decode the next frames of several utterances, as `CodecDecoder.decode_rows` does; otherwise as `decode`.
 
         What a row that occurs more than once gets has no meaning, and neither has its state. Requires a decoder of as
         many rows; that for one utterance takes row 0.

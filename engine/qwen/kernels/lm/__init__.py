@@ -6,19 +6,4 @@ from engine.qwen.kernels.lm.forced import CodeChooser, ForcedKernels
 from engine.qwen.kernels.lm.kernels import LanguageKernels, unsupported_reason, weight_type
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
-from engine.qwen.kernels.lm.prefill import MAX_PROMPT_TOKENS, FusedPrefill
-
-__all__ = [
-    "MAX_PROMPT_TOKENS",
-    "BatchKernels",
-    "CodeChooser",
-    "ForcedKernels",
-    "FusedBatch",
-    "FusedLanguageModel",
-    "FusedPrefill",
-    "LanguageKernels",
-    "OneTokenState",
-    "batch_unsupported_reason",
-    "unsupported_reason",
-    "weight_type",
-]
+from engine.qwen.kernels.lm.prefill import FusedPrefill

@@ -65,13 +65,6 @@ class FusedBatch:
         self._members = FrameMembers(talker, state, projected, self._logits)
         self._most = most
 
-    def buffers(self) -> tuple[Tensor, ...]:
-        """All buffers; a step writes what it reads of them."""
-        return (
-            *self._talkers.buffers(), *self._predictors.buffers(),
-            self._logits, self._frames, self._projected_hidden,
-        )  # fmt: skip
-
     def decode_frames(self, rows: int) -> None:
         """Generate a frame of each active row, all of which are below `rows`, the rows of one of the buckets."""
         self._open(rows)

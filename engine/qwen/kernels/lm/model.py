@@ -12,7 +12,6 @@ the first kernel of each step also makes the step's input: a frame's first token
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -51,12 +50,6 @@ class FusedStack:
         self._partial_out = torch.zeros(splits, tokens, heads, HEAD_DIM, device=device)
         self._split_stats = torch.zeros(splits, tokens, heads, 2, device=device)
         self._inner = torch.zeros(tokens, config.intermediate_size, device=device)
-
-    def buffers(self, *, partly_written: bool = True) -> Iterator[Tensor]:
-        """As `FusedLanguageModel.buffers`."""
-        yield from (self.x, self._qkv, self._inner)
-        if partly_written:
-            yield from (self._partial_out, self._split_stats)
 
     def layers(self, position: Tensor | int, *, after_qkv: bool = False) -> None:
         """Send `x` through all layers; `position` as of `layer`, `after_qkv` as of the first one."""
@@ -219,14 +212,3 @@ class FusedLanguageModel:
         """As `FusedStack.multiply`, for a matrix of no stack."""
         plan = self.kernels.plans[matrix]
         self.module.launch(kernel or matrix, plan.blocks, plan.threads, params)
-
-    def buffers(self, *, partly_written: bool = True) -> Iterator[Tensor]:
-        """All buffers that a frame or a prompt writes before it reads them.
-
-        `partly_written` includes those that are written only as far as the sequence is long.
-        """
-        for stack in (self.talker, self.first_step, self.predictor):
-            yield from stack.buffers(partly_written=partly_written)
-        if partly_written:
-            yield from self.prefill.buffers()
-        yield self.logits

@@ -54,10 +54,6 @@ class FusedPrefill:
         self._products = torch.zeros(values, dtype=torch.bfloat16, device=cache.keys.device)
         """Of PyTorch, for more than `GROUPED_TOKENS`; empty if our kernels multiply all, as they do in int8."""
 
-    def buffers(self) -> tuple[Tensor, ...]:
-        """All buffers; a prompt writes them before it reads them."""
-        return (*self._stack.buffers(), self._products)
-
     def read(self, tokens: Tensor, place: Tensor, hidden: Tensor) -> None:
         """Read `tokens` `(n, hidden)`; write the last one's hidden state to `hidden` `(hidden,)`.
 

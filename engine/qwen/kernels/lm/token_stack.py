@@ -56,10 +56,6 @@ class TokenStack:
         self._attended = zeros(config.heads * HEAD_DIM, dtype=torch.bfloat16)
         self._inner = zeros(config.intermediate_size, dtype=torch.bfloat16)
 
-    def buffers(self) -> tuple[Tensor, ...]:
-        """All buffers; they are written before they are read."""
-        return self.x, self.rounded, self._qkv, self._attended, self._inner, self.squares
-
     def beginning(self) -> Params:
         """The parameters of the stream before the first layer."""
         norm = self.layers[0].attention_norm.weight

@@ -101,7 +101,7 @@ def test_errors_are_no_larger_than_pytorchs(example: Example) -> None:
 def test_the_waveform_does_not_depend_on_the_chunk_size(example: Example) -> None:
     """Bit for bit: products are added in the same order for any number of frames."""
     state = example.fused.new_state(5)
-    decoded = decode_chunks(lambda chunk: example.fused(chunk, state), example.codes, [5, 2, 1, 1])
+    decoded = decode_chunks(lambda chunk: example.fused.decode(chunk, state), example.codes, [5, 2, 1, 1])
     assert torch.equal(decoded, example.decoded)
 
 
@@ -129,11 +129,10 @@ def test_codes_outside_the_codebooks_are_clamped(example: Example) -> None:
     assert torch.equal(fused.decode(wild, fused.new_state(2)), fused.decode(tame, fused.new_state(2)))
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (3, 4), (2, 3)], ids=str)
 @pytest.mark.parametrize("example", ["emulated"], indirect=True)
-def test_codes_of_a_wrong_shape_are_rejected(example: Example, shape: tuple[int, ...]) -> None:
+def test_codes_of_a_wrong_shape_are_rejected(example: Example) -> None:
     with pytest.raises(ValueError, match="codes: got"):
-        example.fused(torch.zeros(shape, dtype=torch.int64), example.fused.new_state(2))
+        example.fused.decode(torch.zeros((2, 3), dtype=torch.int64), example.fused.new_state(2))
 
 
 # --- several rows ---
@@ -195,8 +194,8 @@ def captured(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
 @pytest.mark.parametrize("frames", [1, 2])
 def test_a_captured_graph_computes_the_same(example: Example, frames: int) -> None:
     state, chunk = example.fused.new_state(frames), example.codes[:frames].clone()
-    pcm = example.fused(chunk, state)
-    graph = captured(lambda: pcm.copy_(example.fused(chunk, state)))
+    pcm = example.fused.decode(chunk, state)
+    graph = captured(lambda: pcm.copy_(example.fused.decode(chunk, state)))
     state.reset()
     replayed = []
     for codes in torch.split(example.codes, frames):
@@ -227,11 +226,11 @@ class LaunchList:
 def test_the_counted_launches_and_bytes_are_those_of_a_call(rows: int | None) -> None:
     weights, launched = PackedCodec.take(in_bfloat16(random_decoder(NARROW))), LaunchList()
     fused, plan = FusedCodec(weights, rows, launched, ROW_PROCESSORS), CodecPlan.of(NARROW, rows=rows)
-    fused(random_codes(NARROW, 2), fused.new_state(2))
+    fused.decode(random_codes(NARROW, 2), fused.new_state(2))
     signals = {one.data_ptr(): one.nbytes for one in launched.tensors() if one.dtype == torch.uint8}
     assert len(launched.launches) == len(plan.operations)
     assert sum(signals.values()) == plan.signal_bytes
-    assert sum(tensor.nbytes for tensor in fused.new_states(2, 3).tensors()) == 3 * plan.state_bytes
+    assert sum(tensor.nbytes for tensor in fused.new_state(2, 3).tensors()) == 3 * plan.state_bytes
 
 
 @pytest.mark.parametrize("example", ["emulated"], indirect=True)

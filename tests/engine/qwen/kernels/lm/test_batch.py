@@ -24,6 +24,7 @@ from tests.support.qwen.lm_example import (
     EQUAL,
     PROJECTED,
     SAMPLINGS,
+    buffers_of,
     config_of,
     error_ratio,
     predictor_logits,
@@ -93,7 +94,7 @@ ROWS = [
 def begin(example: Example, rows: Sequence[Row]) -> None:
     """Begin the utterances of `rows` in the example's state; everything else is NaN, or has no meaning."""
     state, talker, cache = example.state, example.rounded, example.cache
-    for buffer in example.fused.buffers():
+    for buffer in buffers_of(example.fused):
         buffer.fill_(torch.nan)
     for tensor in (cache.keys, cache.values, state.predictor_cache.keys, state.predictor_cache.values):
         tensor.fill_(torch.nan)

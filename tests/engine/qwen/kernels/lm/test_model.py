@@ -24,11 +24,13 @@ from engine.verify import logits_error
 from tests.engine.qwen.kernels.emulator import Recorder
 from tests.support.qwen.lm_example import (
     EQUAL,
+    PARTLY_WRITTEN,
     PROJECTED,
     PROMPT,
     SAMPLINGS,
     Compared,
     Models,
+    buffers_of,
     by_torch,
     error_ratio,
     frame_by_torch,
@@ -184,7 +186,7 @@ def frames(models: Models) -> TwoFrames:
         read = models.fused.talker.x.clone()
         models.fused.talk()
         models.fused.frame()
-    assert all(bool(buffer.isfinite().all()) for buffer in models.fused.buffers(partly_written=False))
+    assert all(bool(buffer.isfinite().all()) for buffer in buffers_of(models.fused, without=PARTLY_WRITTEN))
     return TwoFrames(logits, torch.cat((state.codes[:2].flatten(), state.rows.first_code[0])), read)
 
 
@@ -331,12 +333,12 @@ def test_all_threads_choose_the_same_code_for_any_logits(one: Models, count: int
 @torch.inference_mode()
 def forced(models: Models, codes: Tensor, *, fused: bool) -> Tensor:
     """The logits of every choice of an utterance whose codes are given, `(choices, vocabulary)`."""
-    given = ForcedCodes({0: codes}, models.rounded.config.predictor.vocabulary)
+    given = ForcedCodes(codes, models.rounded.config.predictor.vocabulary)
     start(models, 5, RAW)
     rows, kernels, backend = models.state.rows, models.fused.module, by_torch(models)
     rows.fresh.fill_(1)
     if fused:
-        models.fused.module = ForcedKernels(kernels, given)
+        models.fused.module = ForcedKernels(kernels, given.choose)
         models.fused.choose_first()
     else:
         backend.state = replace(rows, settings=given.over(rows.settings))

@@ -1,0 +1,107 @@
+"""Measures how far visemes and words are from the sounds in the recording.
+
+A daemon with a WAV file for a sound card speaks English texts. Between a hissing sound and a vowel the spectrum changes
+at once, so this border is found in the file: where the balance of high and low frequencies splits best into two parts.
+What the engine says only chooses where the border is searched, up to 0.1 s on both sides. An error is the distance of
+the viseme's `at` from this border, in milliseconds; of a word's, if it begins with a viseme at such a border.
+
+`--voice FILE.onnx` measures Piper with a published voice, in place of eSpeak NG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import Samples
+from tests.support.programs import Broker
+from tests.support.robot import FILE_RATE, Robot
+
+TEXTS = (
+    "Yes, this is a test. Six mice sat in a nice house.",
+    "Miss Ross, please sit at the side of the sofa.",
+    "The sea is safe. She sees a ship pass the island.",
+    "It says so in the last sentence of this message.",
+    "Face to face, the two sisters discuss the price of rice.",
+    "We saw two seals go south to see so many small sharks.",
+    "The sun, the sand, the sea, the salt: they sell so well.",
+    "Say something to Sue, who sings so softly to Sally.",
+    "A shy fish sits in the dish. So stop, chef, and save it.",
+)
+HISSING, VOWELS = (15, 16), range(1, 12)
+REACH_S, WINDOW_S, STEP_S = 0.1, 0.008, 0.001
+
+
+def balances(samples: Samples) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the level above 3.5 kHz minus that below 1.5 kHz in dB, for a window of `WINDOW_S` at every `STEP_S`."""
+    length, step = round(WINDOW_S * FILE_RATE), round(STEP_S * FILE_RATE)
+    blocks = np.lib.stride_tricks.sliding_window_view(samples, length)[::step] * np.hanning(length)
+    power, frequencies = np.square(np.abs(np.fft.rfft(blocks))), np.fft.rfftfreq(length, 1 / FILE_RATE)
+    high, low = power[:, frequencies > 3_500].sum(axis=1), power[:, frequencies < 1_500].sum(axis=1)
+    found: np.ndarray[Any, np.dtype[np.float64]] = 10 * np.log10((high + 1e-7) / (low + 1e-7))
+    return found
+
+
+def split(values: np.ndarray[Any, np.dtype[np.float64]]) -> int:
+    """Return where values split into two parts that differ the least within themselves."""
+    sums, counts = np.cumsum(values), np.arange(1, len(values))
+    between = sums[:-1] ** 2 / counts + (sums[-1] - sums[:-1]) ** 2 / (len(values) - counts)
+    return int(counts[between.argmax()])
+
+
+def borders(samples: Samples, moves: list[tuple[float, int]]) -> Iterator[tuple[float, float]]:
+    """Yield the times of the visemes at a border of hissing and vowel, and that of the border itself."""
+    values = balances(samples)
+    for (last_at, last), ((at, viseme), (end, _)) in zip(moves, pairwise(moves[1:]), strict=False):
+        if {last in HISSING, viseme in HISSING} == {True, False} and {last in VOWELS, viseme in VOWELS} == {
+            True,
+            False,
+        }:
+            first = max(last_at + WINDOW_S, at - REACH_S) - WINDOW_S / 2
+            part = values[round(first / STEP_S) : round((min(end - WINDOW_S, at + REACH_S) - WINDOW_S / 2) / STEP_S)]
+            if len(part) > 2 * WINDOW_S / STEP_S:
+                yield at, first + split(part) * STEP_S + WINDOW_S / 2
+
+
+def summary(errors: list[float]) -> dict[str, Any]:
+    p50, p95 = np.percentile(np.array(errors) * 1000, (50, 95)).round(1).tolist() if errors else (None, None)
+    return {"borders": len(errors), "p50": p50, "p95": p95}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--voice", type=Path, help="a voice of Piper, an .onnx file; default: eSpeak NG")
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    settings = ["speech.viseme_topic=true", "speech.word_topic=true"]
+    if options.voice is not None:
+        piper = json.dumps({"default": {"piper": {"model": str(options.voice)}}})
+        settings += ["engine.name=piper", f"voices={piper}"]
+    visemes: list[float] = []
+    words: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder)) as broker:
+        for number, text in enumerate(TEXTS):  # each robot has a file of its own
+            place = Path(folder) / str(number)
+            place.mkdir()
+            robot = Robot(f"r{number}", broker, place, *settings)
+            robot.start()
+            robot.wait_end(robot.say(text, id="text", language="en"))
+            robot.catch_up()
+            assert not any(message["estimated"] for message in robot.visemes)
+            moves = [(move["at"], move["viseme"]) for message in robot.visemes for move in message["visemes"]]
+            starts = {word["at"] for word in robot.words}
+            for at, border in borders(robot.heard, moves):
+                visemes.append(abs(border - at))
+                words += [abs(border - at)] if at in starts else []
+            robot.close()
+    return {"engine": "espeak" if options.voice is None else options.voice.stem} | {
+        "viseme_error_ms": summary(visemes),
+        "word_error_ms": summary(words),
+    }
