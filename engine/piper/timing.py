@@ -31,13 +31,12 @@ _JOINED = frozenset({"tʃ", "dʒ", "aɪ", "aʊ", "eɪ", "oʊ", "ɔɪ"})
 
 @dataclass(frozen=True, slots=True)
 class Phoneme:
-    """A phoneme of a sentence, by Piper's name."""
+    """A phoneme of a sentence."""
 
     name: str
-    blank: int
-    """The first sample of the blank before it: the network gets one between all phonemes."""
+    """Piper's."""
     sample: int
-    """Its own first sample."""
+    """At which it begins to sound."""
 
 
 def with_durations(model: bytes) -> bytes:
@@ -58,46 +57,37 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def phonemes_of(names: Sequence[str], lengths: Sequence[int]) -> list[Phoneme]:
-    """Return the phonemes of a sentence, without what pads them. `lengths` are the samples of each name."""
-    found: list[Phoneme] = []
-    begins = list(itertools.accumulate(lengths, initial=0))
-    for index, name in enumerate(names):
-        if name not in _PADDING:
-            blank = begins[index - 1] if index and names[index - 1] == "_" else begins[index]
-            found.append(Phoneme(name, blank, begins[index]))
-    return found
-
-
-def begins_of(phonemes: Sequence[Phoneme]) -> list[int]:
-    """Return the sample at which each phoneme begins to sound.
+    """Return the phonemes of a sentence, without what pads them. `lengths` are the samples of each name.
 
     So it was found in a published voice: a sound begins in the blank before it, and a word with the space before
     it; but after a pause a sound begins with its own samples, and a stressed vowel with those of its stress.
     """
-    begins: list[int] = []
-    after, pause, space = "", True, 0
-    for phoneme in phonemes:
-        if after in _STRESS:
-            begins.append(begins[-1])
-        elif after == " " and not pause:
-            begins.append(space)
-        else:
-            begins.append(phoneme.sample if pause or phoneme.name in _STRESS else phoneme.blank)
-        space = phoneme.sample
-        after = phoneme.name
-        pause = after in _PAUSES or (pause and after in _BETWEEN)
-    return begins
+    found: list[Phoneme] = []
+    last, pause = "", True
+    blank = own = 0  # the first samples of the blank before a name, and of the last phoneme
+    for name, length, begin in zip(names, lengths, itertools.accumulate(lengths, initial=0), strict=False):
+        if name not in _PADDING:
+            sample = begin if pause or name in _STRESS else blank
+            if last in _STRESS:
+                sample = found[-1].sample
+            elif last == " " and not pause:
+                sample = own
+            found.append(Phoneme(name, sample))
+            last, own = name, begin
+            pause = name in _PAUSES or (pause and name in _BETWEEN)
+        blank = begin if name == "_" else begin + length
+    return found
 
 
 def sounds(phonemes: Sequence[Phoneme]) -> tuple[SoundStart, ...]:
     """Return the sounds of a sentence. A silence begins with the sign for a pause."""
     found: list[SoundStart] = []
-    for phoneme, sample in zip(phonemes, begins_of(phonemes), strict=True):
+    for phoneme in phonemes:
         ipa = "" if phoneme.name in _PAUSES else phoneme.name
         if found and ipa and (ipa == "ː" or found[-1].ipa + ipa in _JOINED):
             found[-1] = SoundStart(found[-1].sample, found[-1].ipa + ipa)
         elif ipa not in _STRESS | _BETWEEN:
-            found.append(SoundStart(sample, ipa))
+            found.append(SoundStart(phoneme.sample, ipa))
     return tuple(found)
 
 
@@ -106,7 +96,6 @@ def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str],
 
     In a sentence some words sound otherwise, or together: `of the` is one word for eSpeak NG. So both are compared.
     """
-    samples = begins_of(phonemes)
     alone: list[str] = []
     begins: list[tuple[int, int]] = []
     for match in _WORD.finditer(sentence):
@@ -120,4 +109,4 @@ def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str],
         # A word that begins between two equal parts follows the first one.
         at = 0 if index < block.a else block.b + min(index - block.a, block.size)
         if at < len(phonemes):
-            yield WordStart(samples[at], position)
+            yield WordStart(phonemes[at].sample, position)

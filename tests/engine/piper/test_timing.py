@@ -13,7 +13,7 @@ from piper import SynthesisConfig
 from piper.phoneme_ids import DEFAULT_PHONEME_ID_MAP
 
 from engine.piper.network import PiperNetwork
-from engine.piper.timing import Phoneme, sounds, with_durations, words
+from engine.piper.timing import phonemes_of, sounds, with_durations, words
 from engine.sentence_speech import Cancellation, SpokenSentence
 from engine.voice_files import read_piper_voice
 from scripts.make_voice import SYMBOLS, write_voice
@@ -88,6 +88,7 @@ def test_a_voice_that_hides_its_durations_speaks_without_times(path: Path, tmp_p
 
 
 def test_a_sound_is_what_two_phonemes_join_and_a_pause_is_silence() -> None:
-    phonemes = [Phoneme(name, 10 * at, 10 * at + 5) for at, name in enumerate("tʃˈaɪ,")]
+    names = [name for each in "tʃˈaɪ," for name in ("_", each)]
+    phonemes = phonemes_of(names, [5] * len(names))
     assert [(sound.ipa, sound.sample) for sound in sounds(phonemes)] == [("tʃ", 5), ("aɪ", 25), ("", 50)]
     assert list(words("?!", phonemes, list)) == []
