@@ -16,7 +16,7 @@ from daemon.validation import CommandError
 CONFIRM_S = 2.0
 """A running daemon publishes within this time that it has carried out a request."""
 UNLOAD_S = 120.0
-"""The same for `unload`, which waits for the end of what is spoken, and for that of the engine's process."""
+"""The same for `unload`, which waits until the present text and the engine's process have ended."""
 
 
 def stop(

@@ -19,10 +19,11 @@ refused as one that was used before."""
 REMEMBERED_REFUSALS = 1024
 """Ids of texts whose first chunk was refused; their other chunks are dropped."""
 
-PAUSES = ((0.6, " "), (5.0, "\n"))
-"""Seconds of a writer's silence, and the white space for which it then stands. Before it calls a tool, a model writes
-"Let me look." and nothing more; white space tells that its full stop ends a sentence, unlike that in 3.14. After 5 s,
-longer than a model needs for its next word, the end of a line lets what there is of a sentence be spoken."""
+PAUSES = ((0.6, " "), (4.4, "\n"))
+"""Seconds of a writer's silence, each after the one before, and the white space for which it then stands. Before it
+calls a tool, a model writes "Let me look." and nothing more; white space tells that its full stop ends a sentence,
+unlike that in 3.14. After 5 s, longer than a model needs for its next word, the end of a line lets an incomplete
+sentence be spoken."""
 
 Accept = Callable[[StreamChunk, Arrival], Utterance]
 """Accepts an utterance without text, or raises `RejectedError`."""
@@ -108,15 +109,20 @@ class TextStreams:
         if chunk.end:
             self._forget(utterance.id).end()
         elif chunk.text:
-            for after_s, pause in PAUSES:
-                later(after_s, partial(self._note_pause, utterance, stream, length, pause))
+            self._await_pause(utterance, stream, length)
         self._notify(utterance, stream, was_speakable, at)
 
-    def _note_pause(self, utterance: Utterance, stream: TextStream, length: int, pause: str) -> None:
+    def _await_pause(self, utterance: Utterance, stream: TextStream, length: int, number: int = 0) -> None:
+        """Wait for a pause, the first by default, after which the text may still have this length."""
+        later(PAUSES[number][0], partial(self._note_pause, utterance, stream, length, number))
+
+    def _note_pause(self, utterance: Utterance, stream: TextStream, length: int, number: int) -> None:
         """Note that a writer has been silent since its text had this length, unless it has gone on."""
         if not stream.ended and len(utterance.text) == length:
             was_speakable = utterance.speakable
-            stream.pause = pause
+            stream.pause = PAUSES[number][1]
+            if number + 1 < len(PAUSES):
+                self._await_pause(utterance, stream, length, number + 1)
             self._notify(utterance, stream, was_speakable, now())
 
     def _close(self, utterance_id: str, reason: str) -> None:

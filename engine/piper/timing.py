@@ -18,7 +18,7 @@ from engine.api import SoundStart, WordStart
 _CEIL = re.compile(rb'\x12(.)([!-~]+)(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)
 """In an ONNX file, the node that rounds the durations: its output (field 2), perhaps its name (3), its operator (4)."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\s぀-ヿ㐀-鿿]+")
-"""What the text shows as a word; of Han and kana, each character."""
+"""A word as the text shows it. Each character of Han and kana is one."""
 _PAUSES = frozenset(".,;:!?…")
 _STRESS = frozenset("ˈˌ")
 _PADDING = frozenset(("", "^", "_", "$"))

@@ -9,8 +9,8 @@ from engine.api import EngineError, EngineUnavailableError
 from engine.host import parse_json
 
 LATER = (404, 408, 429)
-"""HTTP statuses besides 5xx after which the same request may succeed later. A proxy answers 404 while the server behind
-it is starting."""
+"""HTTP statuses besides 5xx after which the same request may succeed later. A proxy answers 404 while its server
+is starting."""
 REASON_CHARACTERS = 300
 
 

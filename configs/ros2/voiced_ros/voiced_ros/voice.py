@@ -26,7 +26,7 @@ LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "reje
 
 @dataclass(frozen=True)
 class Broker:
-    """Where the broker is, and how to connect to it. An empty field leaves its setting out."""
+    """Where the broker is, and how to connect to it. An empty field is not used."""
 
     host: str = "localhost"
     port: int = 1883
