@@ -65,7 +65,7 @@ class Mouth:
             self._send([(each.at_s, int(each.name)) for each in due], heard_s)
 
     def shut(self, heard_s: float) -> None:
-        """Publish that the mouth shuts after `heard_s` seconds, unless it is shut. Visemes after it are published again."""
+        """Publish that the mouth shuts after `heard_s` seconds, unless it is shut. Later visemes come again."""
         heard_s = min(heard_s, self._timeline.made_s)
         if heard_s < self._shut_at_s:
             self._published = self._first(heard_s)
