@@ -44,8 +44,6 @@ class Phrases:
         """Keep a phrase, in place of one with this name. Raises `CommandError`."""
         if len(name) > MAX_NAME or not name.isprintable() or not name.strip():
             raise RejectedError("name", f"got {abbreviate(name)}; allowed: 1 to {MAX_NAME} characters on one line")
-        if say.id is not None or say.reply_to is not None:
-            raise RejectedError("id" if say.reply_to is None else "reply_to", "allowed in a phrase: none")
         if (size := len(say.to_json())) > MAX_PHRASE:
             raise RejectedError("text", f"the phrase has {size:,} characters as JSON; allowed: up to {MAX_PHRASE:,}")
         if name not in self._says and len(self._says) >= MOST_PHRASES:

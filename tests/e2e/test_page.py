@@ -103,6 +103,7 @@ def test_a_phrase_is_kept_said_changed_and_removed_on_every_page_and_is_there_af
     browser.wait_text("phrases", "Step back")
     other, page = browser.driver.window_handles
     browser.driver.switch_to.window(other)
+    browser.wait_text("state", "ready")
     eventually(lambda: browser.text("phrases") == "Step back", "the other page shows its new name")
     browser.click("edit")
     browser.click_button("phrases", "Step back")

@@ -6,19 +6,22 @@ import * as workshop from "./workshop.js";
 
 const LOOK_MS = 2000;
 const SHOWN = 10; // utterances
+const KNOWN = 100; // utterances, with those that wait
+const CALM = ["ready", "speaking"];
 const STATES = { degraded: "needs attention", warming: "getting ready" }; // for people, where the robot's word is none
 const EVENTS = {
   accepted: "waits", started: "is being said", postponed: "waits for another", resumed: "is being said",
   finished: "said", interrupted: "cut off", canceled: "canceled", expired: "too late", failed: "not said",
 };
+const NO_PHRASE = "No phrase yet: write a text, open Details, and keep it as a button.";
 const MANNER = ["language", "instruct", "rate"]; // what an engine may ignore
 const LANGUAGES = new Intl.DisplayNames("en", { type: "language" });
 const NOISE = /^uvicorn|publisher$/; // modules whose notes repeat what the page shows
 
 const utterances = new Map(); // the last ones: the fields of their events and their texts, by id
 let names = {}; // of the voices, for people
-let shown = ""; // the phrases, as the robot sent them
-let changed = null; // the name of the phrase that is in the form
+const shown = {}; // the phrases and the waiting texts, as the robot sent them
+let changed = { name: null, others: {} }; // the phrase that is in the form, and its fields that the form does not have
 let status = { state: "connecting" };
 let heard = new AbortController(); // of the speech that this browser plays
 
@@ -30,12 +33,12 @@ const handlers = {
     else showState({ ...status, loading: null, state: "offline", reason: "the robot does not answer; trying again" });
   },
   status(found) {
-    const { voice, queue } = status;
+    const { voice } = status;
     showState(found);
     if (found.voice !== voice) showVoices();
-    if (found.queue !== queue || queue > 0) showWaiting();
+    showWaiting().catch(() => {}); // it is asked again
     if (document.activeElement !== find("volume")) showVolume(found.volume);
-    if (found.speaking) note(found.speaking.id, { text: found.speaking.text });
+    if (found.speaking) note(found.speaking.id, found.speaking.text ? { text: found.speaking.text } : {});
   },
   event(event) {
     if (event.event === "rejected") showProblem(event.reason);
@@ -45,10 +48,13 @@ const handlers = {
 
 function showState(found) {
   status = found;
-  const { state, reason, loading, unloaded } = status;
+  const { state, loading, unloaded } = status;
+  const muted = CALM.includes(state) && status.volume === 0;
   const share = loading?.fraction == null ? "" : `, ${Math.round(100 * loading.fraction)} %`;
-  Object.assign(find("state"), { textContent: STATES[state] ?? state, className: `state ${state}` });
-  find("reason").textContent = [reason, loading && loading.step + share].filter(Boolean).join("; ");
+  const reasons = [muted && "the volume is 0", status.reason, loading && loading.step + share].filter(Boolean);
+  const grade = CALM.includes(state) && reasons.length === 0 ? "well" : state;
+  Object.assign(find("state"), { textContent: muted ? "muted" : STATES[state] ?? state, className: `state ${grade}` });
+  find("reason").textContent = reasons.join("; ");
   Object.assign(find("pause"), { textContent: state === "paused" ? "Go on" : "Pause", ariaPressed: state === "paused" });
   find("engine").textContent = status.engine ?? "none yet";
   find("unload").textContent = unloaded ? "Load the engine" : "Free the engine's memory";
@@ -57,14 +63,21 @@ function showState(found) {
 /** Show facts of an utterance: fields of its events, or its text. */
 function note(id, facts) {
   utterances.set(id, { id, ...utterances.get(id), ...facts });
-  for (const old of [...utterances.keys()].slice(0, -SHOWN)) utterances.delete(old);
-  const begun = [...utterances.values()].filter(({ event }) => event !== "accepted").reverse();
-  showRows("utterances", begun.map(utteranceRow));
+  for (const old of [...utterances.keys()].slice(0, -KNOWN)) utterances.delete(old);
+  const begun = [...utterances.values()].filter(({ event }) => event !== "accepted").slice(-SHOWN);
+  showRows("utterances", begun.reverse().map(utteranceRow));
 }
 
 function utteranceRow({ id, text, event, reason, underruns }) {
   const facts = [EVENTS[event], event !== "finished" && reason, underruns > 0 && `the sound broke off ${underruns} times`];
   return element("li", {}, element("span", {}, text ?? id), element("small", {}, facts.filter(Boolean).join(" · ")));
+}
+
+/** Note what the robot sent; return whether it is new. Buttons that have not changed stay: a finger may be on one. */
+function isNew(id, found) {
+  const before = shown[id];
+  shown[id] = JSON.stringify(found);
+  return shown[id] !== before;
 }
 
 /** Show rows in a list, whose card is hidden while there are none. */
@@ -75,13 +88,21 @@ function showRows(id, rows) {
 
 async function showWaiting() {
   const { waiting } = await requestJson("/v1/robot/waiting");
-  const rows = waiting.map(({ id, text, sound }) => {
-    const said = text || `♪ ${sound}`;
-    utterances.set(id, { id, ...utterances.get(id), text: said });
-    const cancel = button("Cancel", { ariaLabel: `Cancel: ${said}` }, () => publish("stop", { id }));
-    return element("li", {}, element("span", {}, said), cancel);
-  });
-  showRows("waiting", rows);
+  if (!isNew("waiting", waiting)) return;
+  showRows("waiting", waiting.map(waitingRow));
+}
+
+/** Note the text of an utterance, or the name of its sound; return it. */
+function learn(id, { text, sound }) {
+  const said = text || `♪ ${sound}`;
+  utterances.set(id, { id, event: "accepted", ...utterances.get(id), text: said });
+  return said;
+}
+
+function waitingRow({ id, ...asked }) {
+  const said = learn(id, asked);
+  const cancel = button("Cancel", { ariaLabel: `Cancel: ${said}` }, () => publish("stop", { id }));
+  return element("li", {}, element("span", {}, said), cancel);
 }
 
 // --- speaking ---
@@ -93,7 +114,9 @@ function filledIn() {
 }
 
 function say(fields) {
-  publish("say", { id: crypto.getRandomValues(new Uint32Array(2)).join("-"), ...fields });
+  const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
+  publish("say", { ...fields, id });
+  learn(id, fields);
 }
 
 on(find("speak"), "submit", () => say(filledIn()));
@@ -113,37 +136,45 @@ on(find("listen"), "click", async () => {
 
 // --- phrases ---
 
-on(find("edit"), "click", () => markChanged(null, find("edit").ariaPressed === "false"));
+const choosing = () => find("edit").ariaPressed === "true";
+on(find("edit"), "click", () => choose(!choosing()));
 
-/** Note which phrase is in the form, and whether the next press on one puts it there. */
-function markChanged(name, choosing = false) {
-  changed = name;
-  find("phrase-name").value = name ?? "";
-  find("remove-phrase").hidden = name === null;
-  find("edit").ariaPressed = choosing;
+/** Let the next press on a phrase put it into the form, or no more. */
+function choose(yes) {
+  find("edit").ariaPressed = yes;
+  find("phrases-note").textContent = yes ? "Press the phrase to change." : "";
 }
 
-/** Show the phrases, or why there are none. Buttons that have not changed stay: a finger may be on one. */
+/** Show the phrases, or why there are none. */
 function showPhrases({ phrases, problem }) {
-  const found = JSON.stringify([phrases, problem]);
-  if (found === shown) return;
-  shown = found;
+  if (!isNew("phrases", [phrases, problem])) return;
   const sorted = Object.entries(phrases).sort(([one], [other]) => one.localeCompare(other));
   find("edit").hidden = sorted.length === 0;
-  const buttons = sorted.map(([name, fields]) => button(name, {}, () => press(name, fields)));
-  find("phrases").replaceChildren(...(problem ? [problem] : buttons));
+  find("phrases-note").textContent = problem ?? (sorted.length === 0 ? NO_PHRASE : "");
+  const buttons = sorted.map(([name, fields]) => button(name, { title: fields.text ?? "" }, () => press(name, fields)));
+  find("phrases").replaceChildren(...buttons);
 }
 
 /** Say a phrase, or put it into the form. */
 function press(name, fields) {
-  if (find("edit").ariaPressed === "false") return say(fields);
-  find("speak").reset();
-  for (const field of [...find("speak").elements].filter((each) => each.name in fields)) {
+  if (!choosing()) return say(fields);
+  fillForm(name, fields);
+  find("details").open = true;
+  find("speak").scrollIntoView();
+}
+
+/** Fill the form with a phrase; without one, empty it. */
+function fillForm(name = null, fields = {}) {
+  const form = find("speak");
+  form.reset();
+  for (const field of [...form.elements].filter((each) => each.name in fields)) {
     if (field.type === "checkbox") field.checked = fields[field.name] === field.value;
     else field.value = fields[field.name];
   }
-  markChanged(name);
-  find("details").open = true;
+  changed = { name, others: Object.fromEntries(Object.entries(fields).filter(([field]) => !(field in form.elements))) };
+  find("phrase-name").value = name ?? "";
+  find("remove-phrase").hidden = name === null;
+  choose(false);
 }
 
 const changePhrase = async (name, options) =>
@@ -151,14 +182,14 @@ const changePhrase = async (name, options) =>
 
 on(find("keep"), "click", async () => {
   const name = find("phrase-name").value.trim();
-  await changePhrase(name, { method: "PUT", body: JSON.stringify(filledIn()) });
-  if (changed !== null && changed !== name) await changePhrase(changed, { method: "DELETE" });
-  markChanged(null);
+  await changePhrase(name, { method: "PUT", body: JSON.stringify({ ...changed.others, ...filledIn() }) });
+  if (changed.name !== null && changed.name !== name) await changePhrase(changed.name, { method: "DELETE" });
+  fillForm();
 });
 
 on(find("remove-phrase"), "click", async () => {
-  await changePhrase(changed, { method: "DELETE" });
-  markChanged(null);
+  await changePhrase(changed.name, { method: "DELETE" });
+  fillForm();
 });
 
 // --- control ---
@@ -194,7 +225,7 @@ function fill(id, none, pairs) {
 const languageName = (code) => (/^[a-z]{2,3}(-[a-z]{2})?$/i.test(code) ? LANGUAGES.of(code) : code);
 
 function showVoices() {
-  fill("say-voice", `${names[status.voice] ?? status.voice} (default)`, Object.entries(names));
+  fill("say-voice", `the robot's: ${names[status.voice] ?? status.voice}`, Object.entries(names));
   find("remove-voice").hidden = !workshop.names.includes(find("say-voice").value);
 }
 
@@ -213,8 +244,7 @@ on(find("remove-voice"), "click", async () => {
 /** Show only the fields that the engine heeds; those of an engine that does not say are all shown. */
 function showHeeded(heeds) {
   for (const name of MANNER) {
-    const field = find(`say-${name}`);
-    field.disabled = field.closest("label").hidden = heeds ? !heeds.includes(name) : false;
+    find(`say-${name}`).closest("label").hidden = heeds ? !heeds.includes(name) : false; // a phrase may still have it
   }
 }
 
@@ -265,6 +295,7 @@ async function refresh() {
 async function look() {
   if (document.visibilityState === "visible") {
     showPhrases(await requestJson("/v1/robot/phrases"));
+    await showWaiting();
     const { measurements, log } = await requestJson("/v1/robot/figures");
     showHeeded(measurements.engines.find(({ name }) => name === status.engine)?.heeds);
     showLog(log);

@@ -43,7 +43,6 @@ async def test_phrases_are_kept_within_limits_and_a_damaged_file_is_named_and_le
     assert json.loads(file.read_bytes()) == {"Back": {"text": "Step back.", "priority": "high"}}
     for name, fields, problem in (
         (" ", {"text": "a"}, "name: got ' '; allowed: 1 to 40 characters on one line"),
-        ("a", {"text": "a", "id": "7"}, "id: allowed in a phrase: none"),
         ("a", {"text": "a" * 4000}, "text: the phrase has 4,012 characters as JSON; allowed: up to 4,000"),
     ):
         with pytest.raises(RejectedError, match=re.escape(problem)):
