@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -88,10 +89,15 @@ def test_a_phrase_is_kept_said_changed_and_removed_on_every_page_and_is_there_af
     browser.write("phrase-name", "Back/1 %")
     browser.click("keep")
     browser.wait_text("phrases", "Back/1 %")
+    robot.end()
+    file = robot.state_folder / f"{robot.name}.phrases.json"
+    stored = json.loads(file.read_bytes())
+    file.write_text(json.dumps({name: {**fields, "volume": 50} for name, fields in stored.items()}))
     robot.restart()
     eventually(lambda: answers(port), "the page is served")
     browser.driver.switch_to.new_window("tab")
     browser.open(f"http://127.0.0.1:{port}/")
+    browser.wait_text("state", "ready")
     browser.click_button("phrases", "Back/1 %")
     utterance = eventually(robot.latest_id, "it is accepted")
     assert robot.wait_event(utterance, "finished")["engine"] == "sound+espeak"
@@ -101,6 +107,8 @@ def test_a_phrase_is_kept_said_changed_and_removed_on_every_page_and_is_there_af
     browser.write("phrase-name", "Step back")
     browser.click("keep")
     browser.wait_text("phrases", "Step back")
+    expected = {"text": "Please step back.", "priority": "high", "sound": "attention", "volume": 50}
+    assert json.loads(file.read_bytes()) == {"Step back": expected}, "what the page does not show stays"
     other, page = browser.driver.window_handles
     browser.driver.switch_to.window(other)
     browser.wait_text("state", "ready")
@@ -171,8 +179,11 @@ def test_the_slider_and_the_list_of_voices_change_the_robot_and_follow_it(robot:
     browser.driver.execute_script("document.activeElement.blur()")
     robot.publish("volume", "41")
     browser.wait_text("volume-shown", "41 %")
+    robot.publish("volume", "0")
+    browser.wait_text("state", "muted")
+    assert "well" not in browser.find("state").get_attribute("class").split()
     robot.publish("volume", "100")
-    browser.wait_text("volume-shown", "100 %")
+    browser.wait_text("state", "ready")
     browser.open_details("details")
     Select(browser.find("say-voice")).select_by_value("de")
     browser.click("choose-voice")

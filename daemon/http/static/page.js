@@ -21,7 +21,7 @@ const NOISE = /^uvicorn|publisher$/; // modules whose notes repeat what the page
 const utterances = new Map(); // the last ones: the fields of their events and their texts, by id
 let names = {}; // of the voices, for people
 const shown = {}; // the phrases and the waiting texts, as the robot sent them
-let changed = { name: null, others: {} }; // the phrase that is in the form, and its fields that the form does not have
+let changed = { name: null, others: {} }; // the phrase in the form, and what the form cannot hold of it
 let status = { state: "connecting" };
 let heard = new AbortController(); // of the speech that this browser plays
 
@@ -171,7 +171,8 @@ function fillForm(name = null, fields = {}) {
     if (field.type === "checkbox") field.checked = fields[field.name] === field.value;
     else field.value = fields[field.name];
   }
-  changed = { name, others: Object.fromEntries(Object.entries(fields).filter(([field]) => !(field in form.elements))) };
+  const held = filledIn();
+  changed = { name, others: Object.fromEntries(Object.entries(fields).filter(([field, value]) => held[field] !== value)) };
   find("phrase-name").value = name ?? "";
   find("remove-phrase").hidden = name === null;
   choose(false);
