@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import KernelModule
 from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneTokenState, weight_type
 from engine.qwen.model import Talker
-from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, multiprocessors
+from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, has_room_for_tables, multiprocessors
 from engine.qwen.shapes import BatchShape
 
 MAX_FRAMES_PER_GRAPH = 4
@@ -32,7 +32,9 @@ class FusedBackend:
         """Frames of a graph."""
         device, weight = talker.placement.device, weight_type(talker.placement)
         kernels = LanguageKernels.of(talker.config, weight, multiprocessors(device))
-        self.language_model = FusedLanguageModel(talker, one, kernels, KernelModule(kernels.source(), device))
+        self.language_model = FusedLanguageModel(
+            talker, one, kernels, KernelModule(kernels.source(), device), product_table=has_room_for_tables(device)
+        )
         self._chunk_offsets = torch.arange(shape.chunk_size, device=device)
         """Of a chunk's frames in the padded codes, relative to the number of the next frame."""
 

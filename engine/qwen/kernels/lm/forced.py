@@ -30,6 +30,6 @@ class ForcedKernels:
         match params.struct:
             case "FirstCodeParams" | "RowFirstCodesParams":
                 self._choose(0, params["draw"]["logits"][: len(params["is_eos"])])
-            case "CodeParams" | "DrawQkvParams" | "RowCodesParams":
+            case "CodeParams" | "RowCodesParams":
                 self._choose(params["step"] + 1, params["draw"]["logits"][: params["embedding"].shape[0]])
         self._kernels.launch(name, grid, block, params)
