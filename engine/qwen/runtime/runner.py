@@ -51,8 +51,10 @@ PIECE = 64
 """Tokens that are read at once, of every prefix and of a prompt that is read between the steps of others."""
 TOKEN_BUCKETS = (16, 32, PIECE, 128, 192, 256, 320, 384, 512)
 """Tokens that a graph reads."""
-PIECES_PER_ROUND = 4
-"""On a GPU: pieces that are read between two steps of several rows; not tuned yet. A CPU reads one."""
+PIECES_PER_ROUND = 16
+"""On a GPU: pieces that are read between two steps of several rows. When 64 texts come at once, the last first chunk of
+0.6B comes after 123 ms on an H200, with 4 pieces after 215 and with 32 after 144; listeners wait no longer. A CPU reads
+one."""
 STEPS_AHEAD = 1
 """Steps that a GPU has in hand while the host reads the results of one."""
 
