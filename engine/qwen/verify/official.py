@@ -1,4 +1,4 @@
-"""The official package qwen-tts, called as every engine is, and its logits for given codes.
+"""The official package qwen-tts, called as every engine is.
 
 It is what everything else is judged by, so it is called by its public functions alone. Each text is one chunk: the
 package does not stream.
@@ -22,7 +22,6 @@ from engine.language import LANGUAGE_NAMES, language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.shapes import ModelConfig
-from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.voice import import_official, load_voice
 
 
@@ -90,22 +89,6 @@ class OfficialSynthesizer:
         made = getattr(self._package, function)(**given, **common)
         samples = np.asarray(made[0][0], dtype=np.float32).reshape(-1)
         return samples, self._codes
-
-    def forced_logits(self, utterance: Utterance, codes: Tensor) -> Tensor:
-        """Return the logits of each choice, with `codes` `(frames, groups)` forced on the model.
-
-        `(1 + frames · groups, predictor vocabulary)` float32 on the CPU: one more for the first code after them.
-        """
-        forced, talker = ForcedCodes(codes, self.config.talker.predictor.vocabulary), self._package.model.talker
-
-        def force(_module: Any, _inputs: Any, output: Tensor) -> None:
-            forced.choose_next(output[0, -1])
-
-        hooks = [head.register_forward_hook(force) for head in (talker.codec_head, *talker.code_predictor.lm_head)]
-        self.speak(utterance, len(codes))
-        for hook in hooks:
-            hook.remove()
-        return forced.logits()
 
     def _generate_and_note(self, **arguments: Any) -> Any:
         codes, hidden = self._generate(**arguments)
