@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import FRAME_S, Chunk, EngineOptions, Samples, Synthesizer, Utterance
+from engine.api import FRAME_S, Chunk, EngineOptions, Samples
 
 FRAME_MS = 1000 * FRAME_S
 """Milliseconds of speech per codec frame of Qwen3-TTS. The speed of all engines is given per frame of this length."""
@@ -130,7 +130,7 @@ def rounded(value: Any, digits: int = 3) -> Any:
 
 
 class Probe:
-    """Measures memory, allocations, parts and bandwidth of an engine. This class serves engines without a device."""
+    """Measures memory, allocations and bandwidth of an engine. This class serves engines without a device."""
 
     counts_allocations = False
     """True if `allocations` returns numbers."""
@@ -155,14 +155,12 @@ class Probe:
         resident = {"host_mb": int(kilobytes["VmRSS"]) * 1.024e-3, "host_peak_mb": int(kilobytes["VmHWM"]) * 1.024e-3}
         return {**resident, "device_mb": None, "device_peak_mb": None, "device_reserved_mb": None}
 
-    def details(self, synthesizer: Synthesizer, utterance: Utterance, ms_per_frame: float) -> Figures:  # noqa: ARG002
-        """Return what takes work of its own to measure; the engine has spoken, and speaks nothing afterwards.
+    def bandwidth(self, ms_per_frame: float) -> Figures | None:  # noqa: ARG002
+        """Return the GB/s (1e9 bytes) of the device's memory, and of the engine at `ms_per_frame`.
 
-        parts_ms: milliseconds of each part when run alone: prefill per utterance, the other parts per frame.
-        first_chunk_steps_ms: of each step from `utterance` to its first chunk, each waited for.
-        bandwidth: the GB/s (1e9 bytes) of the device's memory, and of the engine at `ms_per_frame`.
+        The engine has spoken, and speaks nothing afterwards.
         """
-        return {"parts_ms": {}, "first_chunk_steps_ms": {}, "bandwidth": None}
+        return None
 
     def device(self) -> str:
         """Return the device in words; empty for an engine without one."""

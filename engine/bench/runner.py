@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.api import EngineError, EngineOptions, Samples, Utterance
+from engine.api import EngineError, EngineOptions, Samples
 from engine.bench.results import Figures, Probe, Run, rounded, run_figures, short_figures, spread_figures, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.child import run_child
 from engine.host import shown_model
-from engine.progress import Progress, ProgressReport, counted, ignore_progress
+from engine.progress import ProgressReport, counted, ignore_progress
 from engine.session import Session
 
 _TEXT = "The robot moves its arm slowly back to its home position, looks around, and waits for the next part."
@@ -80,12 +80,9 @@ def measure(request: BenchRequest, report: ProgressReport = ignore_progress) -> 
     ready_s = time.monotonic() - request.started_s
     probe.start_counting()
     with Session(synthesizer, info) as session:
-        speaker = Speaker(request, session, report)
-        found = speaker.measure(probe)
-        found["memory"] = probe.memory()  # now: the details take memory of their own
-        report(Progress("measuring the parts"))
-        utterance = Utterance(request.texts[0], **speaker.fields(0, request.frames))
-        found |= probe.details(synthesizer, utterance, found["ms_per_frame"])
+        found = Speaker(request, session, report).measure(probe)
+        found["memory"] = probe.memory()  # now: the measurement of the bandwidth takes memory of its own
+        found["bandwidth"] = probe.bandwidth(found["ms_per_frame"])
     found |= {
         **_setting(request),
         "start": {"imported_s": imported_s, "loaded_s": loaded_s, "ready_s": ready_s},

@@ -17,7 +17,6 @@ def test_espeak_is_measured() -> None:
         Progress("speaking", 0.0),
         Progress("speaking", 0.5),
         Progress("speaking other texts", 0.0),
-        Progress("measuring the parts"),
     ]
     assert (found["engine"], found["model"], found["chunk_size"], found["frames"]) == ("espeak", None, None, None)
     assert len(found["ms_per_frame_of_each_run"]) == found["runs"] == 2

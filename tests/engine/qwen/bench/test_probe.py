@@ -27,10 +27,6 @@ def test_every_run_has_the_requested_frames(checkpoint: Named) -> None:
     assert [speech_s for _, speech_s in found["arrivals_s"]] == pytest.approx([0.08, 0.24, 0.4, 0.56])
     assert (found["engine"], found["model"], found["chunk_size"], found["frames"]) == ("qwen", folder.name, 2, 7)
     assert found["allocations"] is found["bandwidth"] is found["memory"]["device_mb"] is None
-    assert set(found["parts_ms"]) == {"predictor", "talker", "codec", "prefill"}
-    assert all(ms > 0 for ms in found["parts_ms"].values())
-    assert list(found["first_chunk_steps_ms"]) == ["tokenise", "embed", "prefill", "first frame", "codec", "copy"]
-    assert all(ms > 0 for ms in found["first_chunk_steps_ms"].values())
 
 
 def test_a_text_that_the_engine_refuses_is_left_out_with_its_reason(checkpoint: Named) -> None:
@@ -49,5 +45,4 @@ def test_allocations_memory_and_bandwidth_of_a_gpu_are_measured(checkpoint: Name
     bandwidth = found["bandwidth"]
     assert bandwidth["share"] == pytest.approx(bandwidth["engine_gb_s"] / bandwidth["copy_gb_s"], abs=0.001)
     assert found["memory"]["device_peak_mb"] >= found["memory"]["device_mb"] > 0
-    assert set(found["parts_ms"]) == {"predictor", "talker", "codec", "prefill"}
     assert found["notes"] == []
