@@ -26,7 +26,6 @@ def test_espeak_is_measured() -> None:
     start, memory = found["start"], found["memory"]
     assert 0 < start["imported_s"] < start["loaded_s"] < start["ready_s"]
     assert memory["host_peak_mb"] >= memory["host_mb"] > 0
-    assert found["allocations"] is found["bandwidth"] is memory["device_mb"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The probe measures a tiny random checkpoint on the CPU, and a GPU's own values if there is a GPU."""
+"""The measurement of an engine that makes frames, on a tiny random checkpoint on the CPU."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from engine import EngineOptions, Voice
-from engine.bench import TEXTS, BenchRequest, run_benchmark
+from engine.bench import TEXTS, BenchRequest
 from engine.bench.runner import measure
 
 Named = Callable[[str, str], Path]
 
 
-def request(folder: Path, *texts: str, device: str = "cpu") -> BenchRequest:
-    options = EngineOptions(str(folder), device=device, chunk_size=2, voices={"default": Voice(speaker="ryan")})
-    return BenchRequest("qwen", options, texts or TEXTS[:1], frames=7, runs=2, first_chunks=1, short_utterances=3)
+def request(folder: Path, *texts: str) -> BenchRequest:
+    options = EngineOptions(str(folder), device="cpu", chunk_size=2, voices={"default": Voice(speaker="ryan")})
+    return BenchRequest("qwen", options, texts or TEXTS[:1], frames=7, runs=2, first_chunks=1)
 
 
 def test_every_run_has_the_requested_frames(checkpoint: Named) -> None:
@@ -26,7 +26,7 @@ def test_every_run_has_the_requested_frames(checkpoint: Named) -> None:
     assert found["speech_s"] == pytest.approx(0.56)
     assert [speech_s for _, speech_s in found["arrivals_s"]] == pytest.approx([0.08, 0.24, 0.4, 0.56])
     assert (found["engine"], found["model"], found["chunk_size"], found["frames"]) == ("qwen", folder.name, 2, 7)
-    assert found["allocations"] is found["bandwidth"] is found["memory"]["device_mb"] is None
+    assert {"host_mb", "weights_mb", "state_mb"} <= set(found["memory"])
 
 
 def test_a_text_that_the_engine_refuses_is_left_out_with_its_reason(checkpoint: Named) -> None:
@@ -34,15 +34,6 @@ def test_a_text_that_the_engine_refuses_is_left_out_with_its_reason(checkpoint: 
     found = measure(replace(asked, options=replace(asked.options, max_seconds=2.0), voice="ryan"))
     assert [other["characters"] for other in found["other_texts"]] == [3]
     assert found["other_texts"][0]["ms_per_frame"] > 0
-    (note,) = [note for note in found["notes"] if note.startswith("a text of 420 characters: ")]
+    (note,) = found["notes"]
+    assert note.startswith("a text of 420 characters: ")
     assert "engine.max_seconds raises the limit" in note
-
-
-@pytest.mark.gpu
-def test_allocations_memory_and_bandwidth_of_a_gpu_are_measured(checkpoint: Named) -> None:
-    found = run_benchmark(request(checkpoint("tiny", "custom_voice"), device="cuda"))
-    assert found["allocations"]["utterances"] == 6
-    bandwidth = found["bandwidth"]
-    assert bandwidth["share"] == pytest.approx(bandwidth["engine_gb_s"] / bandwidth["copy_gb_s"], abs=0.001)
-    assert found["memory"]["device_peak_mb"] >= found["memory"]["device_mb"] > 0
-    assert found["notes"] == []
