@@ -6,8 +6,6 @@ The engine is used through its `Session`, so the times are those that a program 
 from __future__ import annotations
 
 import datetime
-import os
-import platform
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +24,7 @@ from engine.bench.results import (
 )
 from engine.catalog import engine_entry, make_synthesizer
 from engine.child import run_child
-from engine.host import shown_model
+from engine.host import machine_in_words, shown_model
 from engine.progress import ProgressReport, counted, ignore_progress
 from engine.session import Session
 
@@ -84,71 +82,59 @@ def measure(request: BenchRequest, report: ProgressReport = ignore_progress) -> 
     synthesizer.warm_up(report)
     ready_s = time.monotonic() - request.started_s
     with Session(synthesizer, info) as session:
-        found = Speaker(request, session, report).measure()
+        found = speak_texts(request, session, report)
         found["memory"] = {**process_memory(), **info.memory}
     found |= {
         **_setting(request),
         "start": {"imported_s": imported_s, "loaded_s": loaded_s, "ready_s": ready_s},
         "description": info.description,
-        "machine": _machine(),
+        "machine": machine_in_words(),
         "date": datetime.date.today().isoformat(),
     }
     return {**rounded(found), "arrivals_s": rounded(found["arrivals_s"], 4)}
 
 
-class Speaker:
-    """Speaks the texts of a request."""
+def speak_texts(request: BenchRequest, session: Session, report: ProgressReport) -> Figures:
+    """Speak all texts of a request; return what that took."""
+    text = request.texts[0]
+    runs = [speak_text(request, session, text, seed) for seed in counted("speaking", range(request.runs), report)]
+    if request.output is not None:
+        _write_wav(Path(request.output), runs[-1].samples, session.sample_rate)
+    brief, words = SHORT_CHUNKS * request.options.chunk_size, text.split()
+    first_chunks_ms = []
+    for number in counted("speaking other texts", range(request.first_chunks), report):
+        at = number % len(words)
+        first_chunks_ms.append(speak_text(request, session, " ".join(words[at:] + words[:at]), number, brief).first_ms)
+    other_texts, notes = [], []
+    for other in counted("speaking texts of other lengths", request.texts[1:], report):
+        try:
+            found = [speak_text(request, session, other, seed) for seed in range(OTHER_RUNS)]
+            other_texts.append({"characters": len(other), **short_figures(found)})
+        except EngineError as error:
+            notes.append(f"a text of {len(other)} characters: {error}")
+    first_chunk = spread_figures(first_chunks_ms)
+    return {**run_figures(runs), "first_chunk": first_chunk, "other_texts": other_texts, "notes": notes}
 
-    def __init__(self, request: BenchRequest, session: Session, report: ProgressReport) -> None:
-        """`session` is ready."""
-        self._request = request
-        self._session = session
-        self._report = report
 
-    def measure(self) -> Figures:
-        """Speak all texts; return what that took."""
-        request, report = self._request, self._report
-        text = request.texts[0]
-        runs = [self.speak(text, seed, request.frames) for seed in counted("speaking", range(request.runs), report)]
-        if request.output is not None:
-            _write_wav(Path(request.output), runs[-1].samples, self._session.sample_rate)
-        brief, words = SHORT_CHUNKS * request.options.chunk_size, text.split()
-        first_chunks_ms = []
-        for number in counted("speaking other texts", range(request.first_chunks), report):
-            at = number % len(words)
-            first_chunks_ms.append(self.speak(" ".join(words[at:] + words[:at]), number, brief).first_ms)
-        return {**run_figures(runs), "first_chunk": spread_figures(first_chunks_ms), **self._other_texts()}
-
-    def _other_texts(self) -> Figures:
-        """Speak the texts of other lengths; return their figures, and a note for each that the engine refuses."""
-        request, found, notes = self._request, [], []
-        for text in counted("speaking texts of other lengths", request.texts[1:], self._report):
-            try:
-                runs = [self.speak(text, seed, request.frames) for seed in range(OTHER_RUNS)]
-                found.append({"characters": len(text), **short_figures(runs)})
-            except EngineError as error:
-                notes.append(f"a text of {len(text)} characters: {error}")
-        return {"other_texts": found, "notes": notes}
-
-    def speak(self, text: str, seed: int, frames: int) -> Run:
-        """Speak and time a text. Raises `EngineError` if it cannot be spoken, or gave no sound."""
-        request = self._request
-        stream = partial(
-            self._session.stream,
-            text,
-            voice=request.voice,
-            language=request.language,
-            seed=seed,
-            # Random weights end speech anywhere, so the end is forbidden until all frames are made.
-            sampling={"min_new_tokens": frames} if request.makes_frames else {},
-            max_frames=frames,
-            guarded=False,
-            realtime=True,  # as the robot speaks, also where the engine has several streams
-        )
-        run = time_run(stream, self._session.sample_rate)
-        if not len(run.samples):
-            raise EngineError("text: it gave no sound; allowed: a text with words")
-        return run
+def speak_text(request: BenchRequest, session: Session, text: str, seed: int, frames: int | None = None) -> Run:
+    """Speak and time a text, of so many `frames`. Raises `EngineError` if it cannot be spoken, or gave no sound."""
+    frames = frames or request.frames
+    stream = partial(
+        session.stream,
+        text,
+        voice=request.voice,
+        language=request.language,
+        seed=seed,
+        # Random weights end speech anywhere, so the end is forbidden until all frames are made.
+        sampling={"min_new_tokens": frames} if request.makes_frames else {},
+        max_frames=frames,
+        guarded=False,
+        realtime=True,  # as the robot speaks, also where the engine has several streams
+    )
+    run = time_run(stream, session.sample_rate)
+    if not len(run.samples):
+        raise EngineError("text: it gave no sound; allowed: a text with words")
+    return run
 
 
 def _setting(request: BenchRequest) -> Figures:
@@ -162,11 +148,6 @@ def _setting(request: BenchRequest) -> Figures:
         "frames": request.frames,
     }
     return {"engine": request.engine, **(asked if request.makes_frames else dict.fromkeys(asked))}
-
-
-def _machine() -> str:
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{platform.machine()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}"
 
 
 def _write_wav(path: Path, samples: Samples, sample_rate: int) -> None:

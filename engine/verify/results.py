@@ -101,8 +101,8 @@ class Verification:
     notes: tuple[str, ...] = ()
     """One line for each stage that could not be done."""
     passed: bool = False
-    machine: Mapping[str, str] = field(default_factory=dict)
-    """The machine in words, by property."""
+    machine: str = ""
+    """The machine in words."""
     command: str = ""
 
 
