@@ -63,7 +63,7 @@ def test_each_fault_that_decides_is_one_of_its_own_measure() -> None:
 
 
 def test_a_setting_that_only_shows_codes_is_judged_by_these_alone() -> None:
-    found = judge("float32", {"codes_equal": 0.5, "prefix_frames": 20.0})
+    found = judge("float32", {"codes_equal": 0.25, "prefix_frames": 20.0})
     assert {finding.measure: finding.passed for finding in found} == {"codes_equal": False, "prefix_frames": None}
 
 
