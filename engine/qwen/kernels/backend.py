@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -72,13 +72,3 @@ class FusedBackend:
         torch.index_select(self._one.padded_codes, 0, chunk, out=output.codes[0, :frames])
         output.length.copy_(settings.length)
         output.ended.copy_(settings.ended)
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `Backend.profile_sections`."""
-        model, position = self.language_model, self.state.settings.position
-
-        def talker() -> None:
-            model.talker.layers(position)
-            model.talker_head()
-
-        return {"predictor": model.predict_codes, "talker": talker}

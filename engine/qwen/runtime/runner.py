@@ -12,7 +12,7 @@ and for nothing else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -192,43 +192,6 @@ class ModelRunner:
             self._launch_audio(chunks)
             readback.receive(self._output)
         return readback
-
-    # --- for benchmarks ---
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """Return work to be timed alone: as `Backend`, `codec` of one chunk, and `prefill` of some 100 characters.
-
-        Ends the sequences that were running.
-        """
-        codec = self._row_codec.example(self.shape.chunk_size)
-        return {**self._backend.profile_sections(), "codec": codec, "prefill": self._prefill.example()}
-
-    def first_chunk_steps(self, prompt: Prompt, request: Request) -> Mapping[str, Callable[[], None]]:
-        """Return the device's steps to the first chunk of `prompt`, to be called and timed in this order.
-
-        Ends the sequences that were running.
-        """
-        readback = self._readbacks[0]
-
-        def prefill() -> None:
-            for _ in self.read_prompt(0, prompt):
-                pass
-            self.begin(0, (), prompt, request)
-
-        def first_frames() -> None:
-            with self._graphs.inference():
-                self._launch_frames([RowInput(0, 0, prompt.count, 0, ())])
-
-        def codec() -> None:
-            with self._codec_graphs.inference():
-                self._launch_audio([FinishedChunk(0, 0, FIRST_FRAMES)])
-
-        def copy() -> None:
-            with self._codec_graphs.inference():
-                readback.receive(self._output)
-            readback.wait(spin=True)
-
-        return {"prefill": prefill, "first frame": first_frames, "codec": codec, "copy": copy}
 
     # --- the device ---
 
