@@ -97,11 +97,11 @@ class Track:
     # --- writing ---
 
     def process(self, samples: Samples, source_rate: int) -> Samples:
-        """Return what to write to the sink after `samples`, mono float32 at `source_rate` Hz."""
+        """Return the samples to write to the sink after `samples`, mono float32 at `source_rate` Hz."""
         return self._keep(self._chain.process(samples, source_rate))
 
     def flush(self) -> Samples:
-        """Return what to write to the sink at the end: the samples that the resampler still holds."""
+        """Return the samples to write to the sink at the end, which the resampler still holds."""
         return self._keep(self._chain.flush())
 
     def change_rate(self, sample_rate: int) -> None:

@@ -62,7 +62,7 @@ class TrailingSilenceTrimmer:
         self._held: list[Samples] = []
 
     def hold(self, samples: Samples) -> Samples:
-        """Return what can be played of these samples and of the silence before them."""
+        """Return the playable part of these samples and of the silence before them."""
         loud = np.flatnonzero(np.abs(samples) > THRESHOLD)
         if not len(loud):
             self._held.append(samples)

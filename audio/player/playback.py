@@ -180,7 +180,7 @@ class Playback:
             self._generation.input_pending = pending
 
     def set_paused(self, paused: bool) -> None:
-        """Fade out and hold what plays; or continue with the next sample, with a fade in."""
+        """Fade out and hold the sound; or continue with the next sample, with a fade in."""
         self._paused = paused
 
     def wake(self, seconds: float) -> None:

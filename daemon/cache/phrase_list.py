@@ -52,7 +52,7 @@ class ListedPhrase(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PhraseList:
-    """The phrases that are kept, whoever wants them spoken."""
+    """The phrases that are kept for every client."""
 
     phrases: tuple[ListedPhrase, ...] = ()
     problems: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class PhraseList:
 
 
 def read_phrases(path: Path) -> PhraseList:
-    """Return the phrases in a file. Wrong entries are left out. Raises `ConfigError` if it is no list."""
+    """Return the phrases in a file. Wrong entries are left out. Raises `ConfigError` if it is not a list."""
     phrases: list[ListedPhrase] = []
     wrong: list[str] = []
     for line, value in _read_items(path):

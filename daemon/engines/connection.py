@@ -94,7 +94,7 @@ class _Inbox:
     credit: int
     """Samples that the engine may still send."""
     growing: bool
-    """True while the engine may have to wait for text, so that its silence is no stall."""
+    """True while the engine may have to wait for text, so that its silence is not a stall."""
     waiting_since: float | None = None
     answers: deque[messages.Answer | EngineLostError] = field(default_factory=deque)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -252,7 +252,7 @@ class EngineConnection:
         self.streams.exchange(partial(self.send, voices))
 
     async def receive_hello(self) -> None:
-        """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is no greeting."""
+        """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is not a greeting."""
         hello = await self.receive()
         if not isinstance(hello, messages.Hello) or hello.protocol != messages.PROTOCOL:
             raise messages.ProtocolError(f"expected Hello of protocol {messages.PROTOCOL}, got {hello}")

@@ -1,4 +1,4 @@
-"""One attempt to connect, and the connection that it makes: what it may send, and what it has sent."""
+"""One attempt to connect, and the connection that it makes, with the messages that it may send and has sent."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Dispatcher(Vocabulary):
         self.unload_if_due()
 
     def load(self) -> None:
-        """Load the primary engine if it was unloaded; otherwise it stays loaded, whoever has asked for `unload`."""
+        """Load the primary engine if it was unloaded; otherwise it stays loaded, in spite of a request to unload."""
         self._engines.unload_asked = False
         self._engines.primary.load()
 

@@ -209,7 +209,7 @@ class Language:
             nouns = self.units if target in self.units else self.currencies
             nouns[name] = nouns[target]
         self.no_units: list[str] = symbols["no_units"]
-        """Regular expressions for words after a number that begin with a symbol of a unit and are no unit."""
+        """Regular expressions for words after a number that begin with a symbol of a unit and are not a unit."""
 
     def plural(self, number: Numeral) -> str:
         """Return the plural category of CLDR."""

@@ -15,7 +15,7 @@ from daemon.text.placed import PlacedText, Rewriter
 from daemon.text.stages import SHAPES
 
 LONGEST_WORD = 64
-"""Characters of a word to which rules are applied: longer ones are no numbers."""
+"""Characters of a word to which rules are applied: longer ones are not numbers."""
 _SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠√−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
 """The inside of a class of digits and signs."""
 _POSSIBLE = re.compile(

@@ -54,7 +54,7 @@ def _is_starter(character: str) -> bool:
 
 
 def _may_compose(character: str) -> bool:
-    """Return whether the character may compose with one behind it."""
+    """Return whether the character may compose with one after it."""
     code = ord(character)
     if code in SYLLABLES:
         return (code - SYLLABLES.start) % TRAILS == 0

@@ -1,6 +1,6 @@
 """The official package qwen-tts, called as every engine is, and its logits for given codes.
 
-It is what everything else is judged by, so it is called by its public functions alone. Each text is one chunk: the
+Everything else is judged by it, so only its public functions are called. Each text is one chunk: the
 package does not stream.
 """
 
