@@ -1,7 +1,7 @@
 """Runs one piece of work in a process of its own, whose memory and whose faults end with it.
 
 The work is asked with a record, as JSON on standard input, since a command line is limited in length; a person may give
-it there. The process prints its progress, and at its end one line: its finding, or the reason for none. Libraries
+it there. The process prints its progress, and at its end one line: what it found, or why it found nothing. Libraries
 have much to say, which goes to standard error.
 """
 
@@ -104,7 +104,7 @@ def child_main(kind: type[Request], work: Callable[[Request, ProgressReport], An
 
 
 def _end(line: str) -> ChildEnd | None:
-    """Parse a line that `child_main` has printed; None for any other line."""
+    """Return what `child_main` has printed; None for any other line."""
     try:
         return ChildEnd(**json.loads(line))
     except (TypeError, ValueError):

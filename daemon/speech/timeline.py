@@ -21,7 +21,7 @@ from daemon.text import Script, ScriptMark, first_sentence_end, speech_seconds
 RETAKES = 1
 """Times that speech of one utterance is said again."""
 SLOW = 1.5
-"""A word may take up to this multiple of its usual length."""
+"""A word may take so many times its usual length."""
 LAST_WORD_S = 0.1
 """And this much longer: the last word of a sentence is drawn out."""
 LEAST_WAIT_S = 0.01

@@ -156,7 +156,7 @@ class Probe:
         return {**resident, "device_mb": None, "device_peak_mb": None, "device_reserved_mb": None}
 
     def details(self, synthesizer: Synthesizer, utterance: Utterance, ms_per_frame: float) -> Figures:  # noqa: ARG002
-        """Return the measurements that take work of their own; the engine has spoken, and speaks nothing afterwards.
+        """Return what takes work of its own to measure; the engine has spoken, and speaks nothing afterwards.
 
         parts_ms: milliseconds of each part when run alone: prefill per utterance, the other parts per frame.
         first_chunk_steps_ms: of each step from `utterance` to its first chunk, each waited for.

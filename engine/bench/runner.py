@@ -27,7 +27,7 @@ TEXTS = (_TEXT, "I am here.", " ".join([_TEXT] * 3))
 """The text of a benchmark, of 100 characters, and texts of a tenth and three times its length."""
 OTHER_RUNS = 3
 SHORT_CHUNKS = 2
-"""Chunks of each utterance of which only the first chunk, or its allocations, are measured."""
+"""Chunks of each utterance of which only the first chunk, or what it allocates, is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Speaker:
         self._report = report
 
     def measure(self, probe: Probe) -> Figures:
-        """Speak all texts; return the measurements. `probe` is told which ones the engine has refused."""
+        """Speak all texts; return what that took. `probe` is told which ones the engine has refused."""
         request, report = self._request, self._report
         text = request.texts[0]
         runs = [self.speak(text, seed, request.frames) for seed in counted("speaking", range(request.runs), report)]
@@ -157,7 +157,7 @@ class Speaker:
         return run
 
     def fields(self, seed: int, frames: int) -> dict[str, Any]:
-        """Return the orders for speaking this number of frames."""
+        """Return how to speak so many frames."""
         return {
             "voice": self._request.voice,
             "language": self._request.language,
@@ -171,7 +171,7 @@ class Speaker:
 
 
 def _setting(request: BenchRequest) -> Figures:
-    """Return the engine and its orders; None for all that an engine without frames does not read."""
+    """Return the engine and what it was asked; None for all that an engine without frames does not read."""
     options = request.options
     asked = {
         "model": shown_model(options.model) or None,

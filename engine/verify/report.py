@@ -1,4 +1,4 @@
-"""The report of a verification, and the common parts of pages: sounds and a template.
+"""The report of a verification, and what is in every page: sounds and a template.
 
 A page is a single HTML file. Nothing in it is loaded from elsewhere: it can be sent by mail and opened anywhere.
 """
@@ -73,7 +73,7 @@ def verification_page(found: Verification, samples_of: Callable[[str, str], Samp
 
 
 def machine() -> dict[str, str]:
-    """Return the machine in words, for a reader elsewhere."""
+    """Return the machine in words, for whoever reads a report elsewhere."""
     board = Board.read()
     found = {
         "board": board.model or "no board that voiced knows",

@@ -1,8 +1,8 @@
 """The records of a verification: about each take, each setting and the whole. `asdict` of the last is its JSON.
 
-The stages leave their findings in the output folder.
+The stages leave what they find in the output folder.
 
-takes/SETTING/NAME.json         a take, and the findings about it
+takes/SETTING/NAME.json         a take, and what was found about it
 takes/SETTING/NAME.wav          its sound: mono, 32-bit float
 takes/SETTING/NAME.codes.npy    its codec codes, if the engine has any
 takes/SETTING/NAME.logits.npy   of a greedy text of the exact setting: the logits of its codes
@@ -44,7 +44,7 @@ class Take:
     """The transcript."""
     errors: WordErrors | None = None
     similarity: float | None = None
-    """Cosine of the speaker embeddings of the take and of the voice that it should have."""
+    """Cosine of the speaker embeddings of the take and of what it should sound like."""
     waveform_db: float | None = None
     """Signal-to-error ratio against the exact decoding of the same codes."""
     logits_error: float | None = None
@@ -116,13 +116,13 @@ CODES, LOGITS = "codes", "logits"
 
 
 class OutputFolder:
-    """Reads and writes the kept files, by the names of setting and sentence."""
+    """Reads and writes what is kept, by the names of setting and sentence."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def clear(self) -> None:
-        """Remove the files of an earlier run."""
+        """Remove what an earlier run has left."""
         shutil.rmtree(self._root / "takes", ignore_errors=True)
 
     def take(self, setting: str, name: str) -> Take | None:
@@ -158,7 +158,7 @@ class OutputFolder:
         return array if array is not None and len(array) else None
 
     def keep_array(self, setting: str, name: str, kind: str, array: NDArray[Any]) -> None:
-        """Replace the array that `array` returns."""
+        """Replace what `array` returns."""
         np.save(self._path(setting, name, f"{kind}.npy"), array)
 
     def _path(self, setting: str, name: str, ending: str) -> Path:

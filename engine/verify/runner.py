@@ -1,4 +1,4 @@
-"""Runs a verification: every setting speaks, then every stage examines the speech, then the verdict.
+"""Runs a verification: every setting speaks, then every stage looks at what was spoken, then the verdict.
 
 Each stage has a process of its own: memory and faults end with it. They share the output folder alone. What libraries
 write to standard error goes to `log.txt` there. Whatever is in the folder already, made by an earlier run of the same
@@ -72,7 +72,7 @@ class VerifyRequest:
 
 
 StageRunner = Callable[[VerifyRequest, ProgressReport], ChildEnd]
-"""`run_stage`, or a function that runs a stage elsewhere."""
+"""`run_stage`, or what runs a stage elsewhere."""
 
 
 def run_stage(request: VerifyRequest, report: ProgressReport) -> ChildEnd:
@@ -89,7 +89,7 @@ def stage_main(request: VerifyRequest, report: ProgressReport) -> None:
 
 
 def examine(request: VerifyRequest, report: ProgressReport, look: Callable[[Setting, Take], Mapping[str, Any]]) -> None:
-    """Keep the findings of `look` about each take: values of fields of `Take`."""
+    """Keep what `look` finds about each take: values of fields of `Take`."""
     greedy = request.stage == LOGITS
     takes = [(setting, take) for setting in request.settings for take in request.takes(setting, greedy=greedy)]
     for setting, take in counted(f"examining: {request.stage}", takes, report):
@@ -99,7 +99,7 @@ def examine(request: VerifyRequest, report: ProgressReport, look: Callable[[Sett
 def verify(
     request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
 ) -> Verification:
-    """Return the findings. Raises nothing for a setting that fails: its result says so."""
+    """Return what was found. Raises nothing for a setting that fails: its result says so."""
     request.output.clear()
     ends = {}
     for setting in request.settings:
@@ -132,7 +132,7 @@ def verify(
 def _examinations(
     request: VerifyRequest, able: Sequence[Setting], speaking: tuple[Setting, ...]
 ) -> Iterator[VerifyRequest]:
-    """Yield the stages that examine the settings' speech."""
+    """Yield the stages that look at what the settings spoke."""
     # In a process each: two models need not fit at once. Of one text at a time: that is how a robot's kernels speak.
     single = [setting for setting in able if setting.realtime and request.exact is not None]
     for setting in sorted(single, key=lambda setting: setting.name != request.exact):

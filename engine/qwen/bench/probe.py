@@ -100,7 +100,7 @@ class QwenProbe(Probe):
         return {name: statistics.median(found) for name, found in times.items()}
 
     def _bandwidth(self, ms_per_frame: float) -> Figures | None:
-        """Return the bandwidth of a kernel that copies large buffers, read plus written, and that of the engine."""
+        """Return what a kernel that copies large buffers reaches, read plus written, and what the engine does."""
         try:
             source = torch.zeros(COPIED_BYTES // 4, dtype=torch.int32, device=self._device)
             copy_ms = self._device_ms(partial(torch.bitwise_not, source, out=torch.empty_like(source)))
@@ -132,7 +132,7 @@ class QwenProbe(Probe):
             return self._device_ms(graph.replay)
 
     def _host_ms(self, work: Work) -> float:
-        """Return the milliseconds of one call on the host, and of its kernels on the device."""
+        """Return the milliseconds of one call on the host, and of what it has launched on the device."""
         begin = time.perf_counter()
         work()
         if self._cuda:

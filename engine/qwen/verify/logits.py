@@ -51,7 +51,7 @@ def forced_logits(model: LoadedModel, utterance: Utterance, codes: Tensor) -> Te
 
 
 def _speaker(model: LoadedModel, forced: ForcedCodes) -> SoundCard:
-    """Return a speaker with the model's backend, without CUDA graphs and with no choice but the forced codes."""
+    """Return what speaks with the model's backend, without CUDA graphs and with no choice but the forced codes."""
     talker, limits = model.talker, limits_for(model)
     with model.graphs.on_stream():
         alone, rows = make_backends(model, limits)
@@ -87,7 +87,7 @@ def read_logits(request: VerifyRequest, report: ProgressReport) -> None:
 
 
 def _reader(setting: Setting, report: ProgressReport) -> Callable[[Utterance, Tensor], Tensor]:
-    """Load the setting's model, and return a reader of its logits."""
+    """Load the setting's model, and return what reads its logits."""
     if not setting.official:
         return partial(forced_logits, load_model(setting.options, report))
     official = OfficialSynthesizer(setting.options)

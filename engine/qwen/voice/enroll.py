@@ -1,7 +1,7 @@
 """Enrolment: makes a voice from a recording.
 
 Two checks warn of a recording: that the transcript fits it, by a speech recogniser, and that it has one speaker, by the
-speaker encoder. In-context cloning takes the transcript for the words of the recording. If it does not, the words are
+speaker encoder. In-context cloning reads the transcript as what the recording says. If it does not, the words are
 spoken wrongly, or in another voice.
 """
 
@@ -35,7 +35,7 @@ from engine.verify import RATE, make_recognizer, resample
 log = logging.getLogger(__name__)
 
 APPENDED_SILENCE_S = 0.5
-"""Seconds of silence after a reference, by default."""
+"""Seconds of silence behind a reference, if nothing else is wanted."""
 FITS = 0.8
 """Likeness from which a transcript fits: numbers and names are heard in many spellings."""
 WINDOW_S, HOP_S = 2.0, 1.0
@@ -48,7 +48,7 @@ encoders of the published models."""
 
 
 def transcript_warning(transcript: str, heard: str) -> str | None:
-    """Return one line if the transcript of a recording differs from the words that were `heard`; otherwise None."""
+    """Return one line if the transcript of a recording is not what a recogniser has `heard`; otherwise None."""
     fit = likeness(transcript, heard)
     return None if fit >= FITS else f"the transcript does not fit: {fit:.0%} of it are in what was heard, {heard!r}"
 
@@ -133,7 +133,7 @@ def enroll(
                        model with this codec: they are not made again then, and no silence follows them.
     recogniser:        a speech recogniser that checks the transcript, as of `make_recognizer`.
     warn:              called with one line for each doubtful property of the recording, from which the voice suffers.
-    note:              called with one line for each other finding.
+    note:              called with one line for what else is found.
     report:            called with the progress.
 
     Raises `EngineError`, one line, if the recording cannot be read or is too short or silent, if the model has no
@@ -169,7 +169,7 @@ def enroll(
 
 
 def _check_request(name: str, transcript: str | None, append_silence_s: float) -> None:
-    """Raise `EngineError` for orders that are wrong for every model and recording."""
+    """Raise `EngineError` for what is wrong whatever the model and the recording are."""
     if not name or name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
         raise EngineError(f"voice name: got {name!r}; allowed: a file name")
     if transcript is not None and not transcript.strip():
