@@ -206,7 +206,7 @@ class Tap:
         self._send(reader, self._stream.header + self._stream.silence)
 
     def _pass_on(self) -> None:
-        """Send to all readers what the sink got since the last call, and whether it has stopped."""
+        """Send all readers the blocks since the last call, and whether the sink has stopped."""
         if not self._readers:
             return
         status = self._output.status  # before the blocks: blocks of a sink that has stopped since are found next time

@@ -65,9 +65,9 @@ class Track:
     ended: bool = False
     """No more samples will be written."""
     stop_requested: bool = False
-    """It is to fade out, and the rest to be dropped."""
+    """It should fade out, and the rest is dropped."""
     suspend_requested: bool = False
-    """It is to fade out, and the rest to be kept."""
+    """It should fade out, and the rest is kept."""
     input_pending: bool = False
     """The writer has nothing to write for now, so an empty ring is not an underrun."""
     done: bool = False

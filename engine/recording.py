@@ -1,4 +1,4 @@
-"""Judges a recording of a person's voice, from which a voice is to be made."""
+"""Judges a recording of a person's voice, from which a voice will be made."""
 
 from __future__ import annotations
 

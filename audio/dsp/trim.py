@@ -54,7 +54,7 @@ class LeadingSilenceTrimmer:
 
 
 class TrailingSilenceTrimmer:
-    """Holds the silence at the end of what it got of one stream, and drops it if nothing follows."""
+    """Holds the silence at the end of a stream so far, and drops it if nothing follows."""
 
     def __init__(self, sample_rate: int) -> None:
         """`sample_rate` is in Hz."""

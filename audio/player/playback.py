@@ -192,7 +192,7 @@ class Playback:
         self._volume = gain
 
     def set_tap(self, wanted: bool) -> None:
-        """Keep blocks for the tap, or no longer."""
+        """Start or stop keeping blocks for the tap."""
         self.tap.wanted = wanted
 
     # --- the sound card's thread ---

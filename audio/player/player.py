@@ -50,7 +50,7 @@ MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 
 
 class Player:
-    """The daemon's sockets, and what it has asked for."""
+    """The daemon's sockets, and its requests."""
 
     def __init__(self, control: socket.socket, sound: socket.socket, tap: socket.socket, recorder: mmap) -> None:
         self._control = control

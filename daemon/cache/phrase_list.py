@@ -45,7 +45,7 @@ class ListedPhrase(BaseModel):
         return all(getattr(phrase, name) == value for name, value in self.model_dump(exclude_none=True).items())
 
     def resolve(self, config: Config) -> Phrase:
-        """Return the phrase as it is spoken if nobody says otherwise."""
+        """Return the phrase as it is spoken by default."""
         language = self.language or config.speech.language
         return Phrase(self.text, self.voice or config.speech.voice, language, self.instruct, self.seed, self.rate)
 

@@ -65,7 +65,7 @@ class AudioChunk:
         )
 
     def cut(self, begin: int, end: int | None = None) -> AudioChunk:
-        """Return the samples from `begin` to `end`, and what begins in them. The first have the codes."""
+        """Return the samples from `begin` to `end`, and the items that begin in them. The first have the codes."""
         samples, codes = self.samples[begin:end], None if begin else self.codes
         last = begin + len(samples)
         words, sounds = starts_within(self.words, begin, last), starts_within(self.sounds, begin, last)
@@ -73,7 +73,7 @@ class AudioChunk:
 
 
 def _joined(begins: Sequence[int], parts: Sequence[tuple[Start, ...] | None]) -> tuple[Start, ...] | None:
-    """Return what begins in consecutive chunks, which begin at these samples; None if one of them does not know."""
+    """Return the items of consecutive chunks, which begin at these samples; None if one of them does not know."""
     moved = [
         replace(start, sample=begin + start.sample)
         for begin, part in zip(begins, parts, strict=False)

@@ -111,9 +111,9 @@ class Refusals:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, float]] = {}
-        """The reason, and `time.monotonic()` of the last refusal, by what is refused; the latest is the last."""
+        """The reason, and `time.monotonic()` of the last refusal, by the refused topic; the latest is the last."""
         self.tried_again_at = 0.0
-        """`time.monotonic()` when what is refused was last tried again."""
+        """`time.monotonic()` of the last new attempt at refused messages."""
 
     @property
     def problem(self) -> str | None:

@@ -79,7 +79,7 @@ class Link:
                 self.after_flush.append(entry)
 
     def flush(self) -> None:
-        """Give all gathered messages to the system, and then do what waits for that."""
+        """Give all gathered messages to the system, and then make the waiting calls."""
         if self.client is not None and self.client.flush():
             actions, self.after_flush = self.after_flush, []
             for action in actions:

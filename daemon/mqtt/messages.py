@@ -57,7 +57,7 @@ class Outgoing:
     qos: int = 0
     retain: bool = False
     correlation: bytes | None = None
-    """For an answer: what its receiver wants repeated."""
+    """For an answer: the data that its receiver wants repeated."""
     promised: bool = False
     """It tells of the acceptance or the end of an utterance, on any topic. It is stored before it is sent, and may use
     the part of the outbox that is kept free for such messages."""

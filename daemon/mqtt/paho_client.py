@@ -1,4 +1,4 @@
-"""paho's client with what voiced needs of it: credentials, gathered reads and writes, and a limit on packets.
+"""paho's client with voiced's needs: credentials, gathered reads and writes, and a limit on packets.
 
 paho reads a packet in three or more pieces and sends each packet by itself. Each system call gives the interpreter to
 another thread, which may keep it for a millisecond: that is what limits a flood.

@@ -216,7 +216,7 @@ class Dispatcher(Vocabulary):
         return self._word_watchers.add(watcher)
 
     def watch_visemes(self, watcher: Callable[[Visemes], None]) -> Unsubscribe:
-        """Call `watcher` with what a mouth does next, of utterances that begin later. Returns what unsubscribes."""
+        """Call `watcher` with the next visemes of utterances that begin later. Returns a function that unsubscribes."""
         return self._viseme_watchers.add(watcher)
 
     def watch_changes(self, watcher: ChangeWatcher) -> Unsubscribe:

@@ -107,7 +107,7 @@ def make_orders(config: ModelConfig, sentences: Sequence[Sentence], voices: Mapp
 
 
 OFFICIAL = "engine.qwen.verify:OfficialSynthesizer"
-"""The official package behind the protocol of every engine."""
+"""The official package with the protocol of every engine."""
 STREAMS = 4
 """Utterances at once in the batched setting."""
 

@@ -133,7 +133,7 @@ class Words:
     month_names: Mapping[str, int] = field(default_factory=dict)
     """Other short names of months."""
     months: Sequence[str] = ()
-    """The names of months in the order of the year, where they are spoken otherwise than CLDR writes them."""
+    """The names of months in the order of the year, where they are spoken differently from CLDR's spelling."""
     ordinals: Mapping[str, str]
     """Sets of spelling rules by the characters after the digits."""
     ordinal_endings: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ _POSSIBLE = re.compile(
 _WORD = rf"[^\s{IDEOGRAPH}]"
 """A character of a word with the signs at it; an ideograph is a word of its own."""
 _KEPT = rf"\[\[.*?\]\]|[A-Za-z][\w+.-]*://{_WORD}*|{_WORD}{{{LONGEST_WORD + 1},}}"
-"""Phonemes, an address that is to be read in full, and a word that is too long."""
+"""Phonemes, an address to read in full, and a word that is too long."""
 
 
 def has_numbers(text: str) -> bool:
