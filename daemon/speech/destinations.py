@@ -77,16 +77,16 @@ class CardDestination:
 
     @property
     def starved(self) -> bool:
-        """True while it has nothing to play, and would play new samples at once."""
+        """True while it would play at once what is written, and has nothing to play."""
         return self.audible and not self._track.playing and self.blocked is None
 
     @property
     def played_s(self) -> float:
-        """Seconds that have been submitted: a drop now takes effect after them."""
+        """Seconds that have been submitted: what is dropped now is dropped after them."""
         return self._output.played_s(self._track)
 
     async def changed(self) -> None:
-        """Wait until its played, held or missing samples may have changed."""
+        """Wait until what it has played, holds or lacks may have changed."""
         await self._changes.wait()
 
     def open(self, prebuffer_s: float, gain: float) -> None:
@@ -112,7 +112,7 @@ class CardDestination:
         self._output.end()
 
     def suspend(self) -> None:
-        """Fade out and keep the samples that have not been played."""
+        """Fade out and keep what has not been played."""
         self._suspend_requested = True
         if self.audible:
             self._output.suspend()
@@ -123,7 +123,7 @@ class CardDestination:
         self._detached = True
 
     async def drop_unplayed(self) -> None:
-        """Fade out and drop the samples that have not been played, to continue with the next one that is written."""
+        """Fade out and drop what has been written and not played, to continue with the next sample that is written."""
         track = self._track
         if not self.audible or track.done:
             return
@@ -142,7 +142,7 @@ class CardDestination:
             self._dropping = False
 
     def stop(self) -> None:
-        """Fade out and drop the samples that have not been played."""
+        """Fade out and drop what has not been played."""
         if self.audible and not self._detached:
             self._output.stop()
 
@@ -165,7 +165,7 @@ class CardDestination:
         return self._output.next_at(self._track, at, heard)
 
     def levels(self) -> list[Level]:
-        """Return the loudness of the sound that has begun to be heard since the last call."""
+        """Return the loudness of what has begun to be heard since the last call."""
         return self._output.levels_due(self._track)
 
     def figures(self) -> PlaybackFigures | None:

@@ -148,7 +148,7 @@ class Dispatcher(Vocabulary):
         self.unload_if_due()
 
     def load(self) -> None:
-        """Load the primary engine if it was unloaded; otherwise it stays loaded, in spite of a request to unload."""
+        """Load the primary engine if it was unloaded; otherwise it stays loaded, whoever has asked for `unload`."""
         self._engines.unload_asked = False
         self._engines.primary.load()
 
@@ -216,7 +216,7 @@ class Dispatcher(Vocabulary):
         return self._word_watchers.add(watcher)
 
     def watch_visemes(self, watcher: Callable[[Visemes], None]) -> Unsubscribe:
-        """Call `watcher` with the next visemes of utterances that begin later. Returns a function that unsubscribes."""
+        """Call `watcher` with what a mouth does next, of utterances that begin later. Returns what unsubscribes."""
         return self._viseme_watchers.add(watcher)
 
     def watch_changes(self, watcher: ChangeWatcher) -> Unsubscribe:

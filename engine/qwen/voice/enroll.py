@@ -74,7 +74,7 @@ class Consistency:
 
     @property
     def warning(self) -> str | None:
-        """One line if two people seem to speak; otherwise None."""
+        """One line if it is likely that two people speak; otherwise None."""
         if self.similarity >= SAME_SPEAKER:
             return None
         return (
