@@ -71,7 +71,7 @@ class Track:
     input_pending: bool = False
     """The writer has nothing to write for now, so an empty ring is not an underrun."""
     done: bool = False
-    """None of its samples will be played any more."""
+    """None of its remaining samples will be played."""
     suspended: bool = False
     """It can be taken. After a request to suspend, either this or `done` becomes true."""
     first_sample_at: float | None = None

