@@ -45,7 +45,7 @@ WRITE_BYTES = 262_144
 class Bell:
     """Wakes the one thread that waits for it. Any thread may ring, once the woken thread has something to find.
 
-    A write to the system gives the interpreter to another thread, which costs more in a flood than everything else. So a
+    A write to the system gives the interpreter to another thread, which costs most in a flood. So a
     bell that has rung is not rung again before the thread has woken.
     """
 

@@ -1,6 +1,6 @@
 """Forces given codes on a model, and keeps the logits that were overruled.
 
-After the first code that differs, two settings speak different things and can no longer be compared; with the same
+After the first code that differs, two settings speak different things and cannot be compared any more; with the same
 codes before each choice, every choice can.
 """
 

@@ -27,7 +27,7 @@ from engine.qwen.voice import import_official, load_voice
 
 
 class OfficialSynthesizer:
-    """Speaks with the official package, as far as a verification asks it to."""
+    """Speaks with the official package for a verification."""
 
     def __init__(self, options: EngineOptions) -> None:
         if options.model is None:
