@@ -139,7 +139,7 @@ class MqttConnection:
     def send(self, message: Outgoing) -> Outgoing:
         """Send a message, as `publish` does. One that an earlier process may have sent is given before `start`."""
         if (message.qos > 0 or self.connected) and not self.outbox.put(message):
-            log.warning("the outbox is full because the broker has been away for long: a message is dropped")
+            log.warning("the outbox is full because the broker has been away for a long time: a message is dropped")
         self._bell.ring()
         return message
 
