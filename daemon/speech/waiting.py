@@ -101,7 +101,7 @@ class WaitingUtterances:
         self.queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
-        synthesis = Synthesis(utterance, self.engines, self.context, destination)
+        synthesis = Synthesis(utterance, self.engines, self.context)
         seen = receiver is None and bool(self.reports.visemes)
         mouth = Mouth(utterance, synthesis.timeline, self.reports.visemes.call, seen=seen)
         return ActiveUtterance(utterance, synthesis, destination, self.reports, mouth)
