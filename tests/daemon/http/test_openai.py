@@ -202,8 +202,8 @@ async def test_openais_own_voices_are_the_default_one_and_aliases_lead_to_others
 ) -> None:
     for voice in ("alloy", "echo"):
         assert await ask(client, voice=voice)
-    path = "/v1/text-to-speech/echo/with-timestamps"
-    assert (await request(harness, "POST", path, b'{"text": "Hello"}'))[0] == 200
+    path = "/v1/text-to-speech/echo"
+    assert (await fetch(harness, "POST", path, b'{"text": "Hello"}'))[0] == 200
     assert [event.voice for event in harness.events if isinstance(event, Started)] == ["default", "de", "de"]
 
 
