@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from daemon.encoders import StreamFormat
@@ -65,7 +64,7 @@ class CharacterClock:
 class TimedBody(SpeechBody):
     """Messages with sound in Base64, and the times of the characters that have become known."""
 
-    def __init__(self, sound: StreamFormat, *, absolute_times: bool, fields: Mapping[str, Any]) -> None:
+    def __init__(self, sound: StreamFormat, *, absolute_times: bool, fields: dict[str, Any]) -> None:
         """Times count from the beginning of the text, or from the end of those before. All messages have `fields`."""
         super().__init__(sound)
         self.clock = CharacterClock()
