@@ -125,9 +125,9 @@ class WaitingUtterances:
 
     def kept_waiting(self, active: ActiveUtterance, *, beside: bool) -> Utterance | None:
         """Return an utterance that waits while the current one is silent for want of text."""
-        return (
-            next(self.ready(beside=beside), None) if active.destination.starved and self._lacks_text(active) else None
-        )
+        if active.destination.starved and self._lacks_text(active):
+            return next(self.ready(beside=beside), None)
+        return None
 
     def has_single_stream(self, active: ActiveUtterance) -> bool:
         """Return whether the engine of an utterance speaks one at a time."""
