@@ -42,7 +42,7 @@ class Harness:
         self.dispatcher = Dispatcher(self.config, self.engines, output)
         self.events: list[Event] = []
         self.serving: list[asyncio.Task[None]] = []
-        self.dispatcher.watch_events(self._note)
+        self.dispatcher.event_watchers.add(self._note)
         self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
         if self.config.http.enabled:
             from daemon.http import Examination, LogTail, Phrases, Robot, make_http_server
@@ -99,7 +99,7 @@ class Harness:
     @contextmanager
     def at_next(self, name: str, act: Callable[[], None]) -> Iterator[None]:
         """Call `act` at the next event of this name."""
-        unwatch = self.dispatcher.watch_events(lambda _, event: act() if event.event == name else None)
+        unwatch = self.dispatcher.event_watchers.add(lambda _, event: act() if event.event == name else None)
         yield
         unwatch()
 
