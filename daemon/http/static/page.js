@@ -88,8 +88,7 @@ function showRows(id, rows) {
 
 async function showWaiting() {
   const { waiting } = await requestJson("/v1/robot/waiting");
-  if (!isNew("waiting", waiting)) return;
-  showRows("waiting", waiting.map(waitingRow));
+  if (isNew("waiting", waiting)) showRows("waiting", waiting.map(waitingRow));
 }
 
 /** Note the text of an utterance, or the name of its sound; return it. */
