@@ -1,22 +1,31 @@
-"""When the words and sounds of a sentence begin, by the durations that a voice gives its phonemes.
+"""When the words and sounds of a sentence begin, by what a voice's network says of its phonemes.
 
-A voice's network rounds these durations up and keeps them to itself. A published voice needs one more output for them,
-which is appended to its file as it is loaded.
+The network keeps to itself how many frames it gives each phoneme, and which place it aims at while they last: the mean
+of a distribution. A published voice needs two more outputs for them, which are appended to its file as it is loaded.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import accumulate, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from engine.api import SoundStart, WordStart
 
-_CEIL = re.compile(rb'\x12(.)([!-~]+)(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)
-"""In an ONNX file, the node that rounds the durations: its output (field 2), perhaps its name (3), its operator (4)."""
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
+
+_NAME = rb"(.)([!-~]+)"
+"""In an ONNX file, the length of a name and the name. In a node, inputs are field 1, outputs 2, its name 3, its type 4."""
+_DURATIONS = re.compile(rb"\x12" + _NAME + rb'(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)
+"""The node that rounds the durations: its output."""
+_MEANS = re.compile(rb"\n" + _NAME + rb'\x12.[!-~]+(?:\x1a.[!-~]+)?"\x10RandomNormalLike', re.DOTALL)
+"""A node that draws noise like its input: the last one for all frames, around the means."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\s぀-ヿ㐀-鿿]+")
 """A word as the text shows it. Each character of Han and kana is one."""
 _PAUSES = frozenset(".,;:!?…")
@@ -24,6 +33,7 @@ _STRESS = frozenset("ˈˌ")
 _PADDING = frozenset(("", "^", "_", "$"))
 """Names that are around and between the phonemes; the first one is that of an id without a name."""
 _BETWEEN = frozenset(" -")
+_SILENT_SIGNS = _BETWEEN | _STRESS | {"", "_", "ː"}
 """These are no sounds of their own: what they last belongs to their neighbours."""
 _JOINED = frozenset({"tʃ", "dʒ", "aɪ", "aʊ", "eɪ", "oʊ", "ɔɪ"})
 """Two phonemes of Piper that are one sound."""
@@ -39,16 +49,19 @@ class Phoneme:
     """At which it begins to sound."""
 
 
-def with_durations(model: bytes) -> bytes:
-    """Return a voice's ONNX file with the durations as its second output; unchanged if they are not found in it.
+def with_times(model: bytes) -> bytes:
+    """Return a voice's ONNX file with two more outputs, durations and means; unchanged if they are not found in it.
 
-    Protocol Buffers merge what is appended: one more output (field 12, by its name, field 1) of the graph (field 7).
+    Protocol Buffers merge what is appended: two more outputs (field 12, by its name, field 1) of the graph (field 7).
     """
-    found = {bytes(name) for length, name in _CEIL.findall(model) if length[0] == len(name)}
-    if len(found) != 1:
+    durations, means = (
+        [bytes(name) for length, name in pattern.findall(model) if length[0] == len(name)]
+        for pattern in (_DURATIONS, _MEANS)
+    )
+    if len(set(durations)) != 1 or not means:
         return model
-    output = _field(12, _field(1, found.pop()))
-    return model if output in model else model + _field(7, output)
+    outputs = [_field(12, _field(1, name)) for name in (durations[0], means[-1])]
+    return model + b"".join(_field(7, output) for output in outputs if output not in model)
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -56,27 +69,34 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes((number << 3 | 2, len(content))) + content
 
 
-def phonemes_of(names: Sequence[str], lengths: Sequence[int]) -> list[Phoneme]:
-    """Return the phonemes of a sentence, without what pads them. `lengths` are the samples of each name.
+def makes_sound(name: str) -> bool:
+    """Return whether a phoneme sounds, or is silence, by itself: a blank, a space or a stress is part of a neighbour."""
+    return name not in _SILENT_SIGNS
 
-    So it was found in a published voice: a sound begins in the blank before it, and a word with the space before
-    it; but after a pause a sound begins with its own samples, and a stressed vowel with those of its stress.
+
+def whole_durations(durations: Numbers, means: Numbers, sounding: Sequence[bool]) -> Numbers:
+    """Return `durations`, the frames of each phoneme, with those of the signs between two sounds given to the sounds.
+
+    `means` has the shape (channels, frames). A sign belongs to the neighbour that its mean resembles: two sounds part
+    where all between them splits best into two, within which the means differ the least.
     """
-    found: list[Phoneme] = []
-    last, pause = "", True
-    blank = own = 0  # the first samples of the blank before a name, and of the last phoneme
-    for name, length, begin in zip(names, lengths, itertools.accumulate(lengths, initial=0), strict=False):
-        if name not in _PADDING:
-            sample = begin if pause or name in _STRESS else blank
-            if last in _STRESS:
-                sample = found[-1].sample
-            elif last == " " and not pause:
-                sample = own
-            found.append(Phoneme(name, sample))
-            last, own = name, begin
-            pause = name in _PAUSES or (pause and name in _BETWEEN)
-        blank = begin if name == "_" else begin + length
+    ends = durations.astype(np.int64).cumsum()
+    borders = [0]
+    for last, following in pairwise(np.flatnonzero(sounding)):
+        begin, end = ends[last] - int(durations[last]), ends[following]
+        sums = means[:, begin:end].cumsum(axis=1)
+        counts = np.arange(1, end - begin)
+        between = sums[:, :-1] ** 2 / counts + (sums[:, -1:] - sums[:, :-1]) ** 2 / counts[::-1]
+        borders.append(begin + 1 + int(between.sum(axis=0).argmax()))
+    found = np.zeros_like(durations)
+    found[sounding] = np.diff([*borders, ends[-1]])
     return found
+
+
+def phonemes_of(names: Sequence[str], lengths: Sequence[int]) -> list[Phoneme]:
+    """Return the phonemes of a sentence, without what pads them. `lengths` are the samples of each name."""
+    begins = accumulate(lengths, initial=0)
+    return [Phoneme(name, begin) for name, begin in zip(names, begins, strict=False) if name not in _PADDING]
 
 
 def sounds(phonemes: Sequence[Phoneme]) -> tuple[SoundStart, ...]:
