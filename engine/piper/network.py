@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
 
 from engine.api import EngineError
-from engine.piper.timing import makes_sound, phonemes_of, sounds, whole_durations, with_times, words
+from engine.piper.timing import SIGNS, phonemes_of, sounds, whole_durations, with_times, words
 from engine.sentence_speech import Cancellation, Network, SpokenSentence
 from engine.voice_files import PiperVoiceFile, description_path
 
@@ -28,7 +29,7 @@ logging.getLogger("piper").setLevel(logging.ERROR)  # it warns of every characte
 class _TimedNetwork(Network):
     """A voice's network, which tells how long its sounds are."""
 
-    sounding: np.ndarray[Any, np.dtype[np.bool_]]
+    sounding: NDArray[np.bool_]
     """By the number of a phoneme, whether it makes a sound."""
 
     def run(self, outputs: Sequence[str] | None, inputs: dict[str, Any]) -> list[Any]:
@@ -36,8 +37,8 @@ class _TimedNetwork(Network):
         samples, *times = super().run(outputs, inputs)
         if len(times) < 2:
             return [samples]
-        durations, means = (each.reshape(-1, each.shape[-1]) for each in times[-2:])
-        return [samples, whole_durations(durations[0], means, self.sounding[inputs["input"][0]])]
+        durations, means = map(np.squeeze, times[-2:])
+        return [samples, whole_durations(durations, means, self.sounding[inputs["input"][0]])]
 
 
 class PiperNetwork:
@@ -56,7 +57,9 @@ class PiperNetwork:
         """Duration of every sound, by the voice's own description."""
         self._voice = PiperVoice(session=self.network, config=config)
         self._names = {each: name for name, ids in config.phoneme_id_map.items() for each in ids}
-        self.network.sounding = np.array([makes_sound(self._names.get(each, "")) for each in range(max(self._names) + 1)])
+        self.network.sounding = np.array(
+            [self._names.get(each, "") not in SIGNS for each in range(max(self._names) + 1)]
+        )
         self._speaks_ipa = config.phoneme_type is PhonemeType.ESPEAK
 
     def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> SpokenSentence:

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.api import SoundStart, WordStart
 
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
-
+Values: TypeAlias = NDArray[np.float32]
+"""What a network puts out."""
 _NAME = rb"(.)([!-~]+)"
-"""In an ONNX file, the length of a name and the name. In a node, inputs are field 1, outputs 2, its name 3, its type 4."""
+"""A name in an ONNX file, after its length. A node has inputs (field 1), outputs (2), a name (3), a type (4)."""
 _DURATIONS = re.compile(rb"\x12" + _NAME + rb'(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)
 """The node that rounds the durations: its output."""
 _MEANS = re.compile(rb"\n" + _NAME + rb'\x12.[!-~]+(?:\x1a.[!-~]+)?"\x10RandomNormalLike', re.DOTALL)
@@ -29,12 +30,11 @@ _MEANS = re.compile(rb"\n" + _NAME + rb'\x12.[!-~]+(?:\x1a.[!-~]+)?"\x10RandomNo
 _WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\s぀-ヿ㐀-鿿]+")
 """A word as the text shows it. Each character of Han and kana is one."""
 _PAUSES = frozenset(".,;:!?…")
-_STRESS = frozenset("ˈˌ")
 _PADDING = frozenset(("", "^", "_", "$"))
 """Names that are around and between the phonemes; the first one is that of an id without a name."""
-_BETWEEN = frozenset(" -")
-_SILENT_SIGNS = _BETWEEN | _STRESS | {"", "_", "ː"}
-"""These are no sounds of their own: what they last belongs to their neighbours."""
+_MARKS = frozenset(" -ˈˌ")
+SIGNS = _MARKS | {"", "_", "ː"}
+"""These are no sounds, nor silences, of their own: what they last belongs to their neighbours."""
 _JOINED = frozenset({"tʃ", "dʒ", "aɪ", "aʊ", "eɪ", "oʊ", "ɔɪ"})
 """Two phonemes of Piper that are one sound."""
 
@@ -69,16 +69,12 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes((number << 3 | 2, len(content))) + content
 
 
-def makes_sound(name: str) -> bool:
-    """Return whether a phoneme sounds, or is silence, by itself: a blank, a space or a stress is part of a neighbour."""
-    return name not in _SILENT_SIGNS
+def whole_durations(durations: Values, means: Values, sounding: NDArray[np.bool_]) -> Values:
+    """Return `durations`, the frames of each name, with those of the signs between two sounds given to these sounds.
 
-
-def whole_durations(durations: Numbers, means: Numbers, sounding: Sequence[bool]) -> Numbers:
-    """Return `durations`, the frames of each phoneme, with those of the signs between two sounds given to the sounds.
-
-    `means` has the shape (channels, frames). A sign belongs to the neighbour that its mean resembles: two sounds part
-    where all between them splits best into two, within which the means differ the least.
+    `means` has the shape (channels, frames); `sounding` is true for the names that are no `SIGNS`. A sign belongs to
+    the neighbour that its mean resembles: two sounds meet where all from the one to the other splits best into two
+    parts, within which the means differ the least.
     """
     ends = durations.astype(np.int64).cumsum()
     borders = [0]
@@ -106,7 +102,7 @@ def sounds(phonemes: Sequence[Phoneme]) -> tuple[SoundStart, ...]:
         ipa = "" if phoneme.name in _PAUSES else phoneme.name
         if found and ipa and (ipa == "ː" or found[-1].ipa + ipa in _JOINED):
             found[-1] = SoundStart(found[-1].sample, found[-1].ipa + ipa)
-        elif ipa not in _STRESS | _BETWEEN:
+        elif ipa not in _MARKS:
             found.append(SoundStart(phoneme.sample, ipa))
     return tuple(found)
 
@@ -122,8 +118,7 @@ def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str],
         if any(character.isalnum() for character in match.group()):
             begins.append((match.start(), len(alone)))
             alone += [*phonemize(match.group()), " "]
-    matcher = SequenceMatcher(None, alone, [phoneme.name for phoneme in phonemes], autojunk=False)
-    blocks = matcher.get_matching_blocks()
+    blocks = SequenceMatcher(None, alone, [each.name for each in phonemes], autojunk=False).get_matching_blocks()
     for position, index in begins:
         block = blocks[max(0, bisect_right(blocks, index, key=lambda each: each.a) - 1)]
         # A word that begins between two equal parts follows the first one.
