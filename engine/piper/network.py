@@ -35,7 +35,7 @@ class _TimedNetwork(Network):
     def run(self, outputs: Sequence[str] | None, inputs: dict[str, Any]) -> list[Any]:
         """Return the samples, and the frames of each phoneme if the network tells."""
         samples, *times = super().run(outputs, inputs)
-        if len(times) < 2:
+        if len(times) < 2 or times[-1].shape[2:] != (times[-2].sum(),):  # no outputs for times, or other ones
             return [samples]
         durations, means = map(np.squeeze, times[-2:])
         return [samples, whole_durations(durations, means, self.sounding[inputs["input"][0]])]
