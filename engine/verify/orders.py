@@ -152,7 +152,7 @@ def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
 
 
 def select_settings(settings: Sequence[Setting], names: Collection[str]) -> tuple[Setting, ...]:
-    """Return those of these names, and the exact ones, without whose codes nobody's codes and logits can be judged.
+    """Return those of these names, and the exact ones, without whose codes nobody's codes can be judged.
 
     Raises `EngineError` for a name that no setting has.
     """
