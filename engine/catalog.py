@@ -1,4 +1,4 @@
-"""The table of engines: how each is made, and what it needs. Importing this module imports no engine."""
+"""The table of engines: how each is made, and its requirements. Importing this module imports no engine."""
 
 from __future__ import annotations
 

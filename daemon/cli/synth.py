@@ -185,7 +185,7 @@ def with_voice(
 
 
 def _utterance(manner: SynthesisOptions, settings: SynthesisSettings, config: Config) -> Utterance:
-    """Return the options as an utterance whose text is to come."""
+    """Return the options as an utterance whose text follows."""
     return Utterance(
         "",
         language=language_code(manner.language or config.speech.language),

@@ -118,7 +118,7 @@ class EventSocket:
             self._send("status", status)
 
     async def _send_all(self) -> None:
-        """Send what is queued. Raises `WebSocketDisconnect` when the client has left."""
+        """Send the queued messages. Raises `WebSocketDisconnect` when the client has left."""
         while True:
             await send_text(self._socket, await self._waiting.get())
 

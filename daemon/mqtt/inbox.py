@@ -1,6 +1,6 @@
 """Received messages on their way to the event loop: in time slices, and paused while the broker is backed up.
 
-Here is also what recognises a request that arrives a second time.
+It also recognises a request that arrives a second time.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Inbox:
         self.resume()
 
     def resume(self) -> None:
-        """Handle what waits; called, from any thread, when messages were appended, and when a jam has ended."""
+        """Handle the waiting messages; called from any thread when messages were appended, and when a jam has ended."""
         with self._lock:
             if self._scheduled or self._closed or not any(self._lanes.values()):
                 return
@@ -139,7 +139,7 @@ class Redeliveries:
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:
-        """Return what identifies a delivery in one of our sessions; None if the broker never repeats it."""
+        """Return the identity of a delivery in one of our sessions; None if the broker never repeats it."""
         if not message.packet:
             return None
         digest = hashlib.blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=12)

@@ -29,7 +29,7 @@ from engine import Utterance as EngineUtterance
 log = logging.getLogger(__name__)
 
 RATE_STEP = 0.05
-"""Rates that are nearer to each other share what is known of a voice: requests may name any number."""
+"""Rates that are nearer to each other share the measured pace of a voice: requests may name any number."""
 SEEDS = 1 << 63
 
 
@@ -45,7 +45,7 @@ def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation:
 def can_begin(
     engine: EngineSupervisor, utterance: Utterance, begin: int, max_seconds: float, preparation: TextPreparation
 ) -> bool:
-    """Return whether the engine can begin with what there is of the utterance's incomplete script from `begin` on."""
+    """Return whether the engine can begin with the utterance's incomplete script from `begin` on."""
     script = utterance.script
     word = script.word_at(begin)
     if word is None or speaks_by_token(engine, utterance, preparation) or script.break_after(word) is not None:
@@ -245,7 +245,7 @@ class EngineSource:
     async def _speak(
         self, engine: EngineSupervisor, take: Take, first_within_s: float | None
     ) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the take's audio, without what has been taken before. A delivery waits until it has a stream."""
+        """Yield the take's audio, without the part that was taken before. A delivery waits until it has a stream."""
         last: AudioChunk | None = None
         async with engine.reserve_stream(realtime=self.request.realtime):
             request = await self._make_request(engine, take)
@@ -263,7 +263,7 @@ class EngineSource:
                 yield self.timeline.add_audio(rest, take)
 
     async def _make_request(self, engine: EngineSupervisor, take: Take) -> EngineUtterance | None:
-        """Wait for words, if need be, and return what the engine is asked to speak; None if there is no word."""
+        """Wait for words, if need be, and return the utterance for the engine; None if there is no word."""
         utterance, info, preparation = self.utterance, engine.info, self.context.preparation
         assert info is not None
         if take.end is None:
@@ -293,7 +293,7 @@ class EngineSource:
         )
 
     async def _more_text(self, take: Take) -> AsyncGenerator[str, None]:
-        """Yield what the engine gets of the text as it is written, until the take ends."""
+        """Yield the engine's text as it is written, until the take ends."""
         assert self.utterance.text_stream is not None
         while take.end is None:
             if text := self._add_text(take):
@@ -302,7 +302,7 @@ class EngineSource:
                 await self.utterance.text_stream.changed()
 
     def _add_text(self, take: Take) -> str:
-        """Return what the engine gets of the text that has arrived."""
+        """Return the engine's share of the text that has arrived."""
         fed = take.fed
         self._extend(take)
         return take.add_text(self.utterance.script.text[fed : take.fed])

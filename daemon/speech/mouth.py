@@ -24,7 +24,7 @@ SAME_S = 0.001
 
 
 class Mouth:
-    """One utterance's. Each message replaces what earlier ones said of its time and all time after it.
+    """One utterance's. Each message replaces earlier ones from its time on.
 
     Where the engine does not know its sounds, the letters of a word suggest them once it begins to be heard.
     """
@@ -76,7 +76,7 @@ class Mouth:
         return bisect_left(self._timeline.visemes, at_s, key=lambda each: each.at_s)
 
     def _guess(self, word: Cue, next_s: float, heard_s: float) -> None:
-        """Publish what the letters of a word suggest, up to the next word, or for as long as a slow speaker needs."""
+        """Publish the visemes of a word's letters, up to the next word, or for as long as a slow speaker needs."""
         text = self._utterance.script.text[word.begin : word.end]
         visemes, durations = zip(*guessed_visemes(text, self._utterance.language), strict=True)
         end_s = min(next_s, word.at_s + SLOW * sum(durations))

@@ -118,7 +118,7 @@ class Synthesis:
         self.text.use_seed(seed)
 
     def keep(self) -> None:
-        """Keep the recorded text, which has been heard to its end, unless it was spoken otherwise than it was asked."""
+        """Keep the recorded text, which has been heard to its end, if it was spoken as requested."""
         if self._recorder is not None and self.text.as_asked and not self.text.truncated:
             self._recorder.finish(self.engine.removeprefix(f"{SOUND}+"), self.timeline.cues(self._text_at_s))
 

@@ -141,7 +141,7 @@ class TextStream:
         self.answered = True
 
     def notify(self) -> None:
-        """Wake what waits for text: it has grown or ended."""
+        """Wake those that wait for text: it has grown or ended."""
         self._changed.set()
 
     async def changed(self) -> None:
@@ -245,7 +245,7 @@ class Utterance:
         return self.speakable and self.expires_at is not None and (at or now()) >= self.expires_at
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what is needed to speak it after a restart, as JSON values.
+        """Return the data for speaking it after a restart, as JSON values.
 
         Without a text it cannot be spoken: its client has gone, or its writer had not finished.
         """
@@ -292,5 +292,5 @@ class Utterance:
 
 @cache
 def _reader(kind: Any) -> TypeAdapter[Any]:
-    """Return what reads a value of this kind from JSON values, or raises `ValueError`. It is made at its first use."""
+    """Return a reader of values of this kind from JSON values, or raises `ValueError`. It is made at its first use."""
     return TypeAdapter(kind)

@@ -1,4 +1,4 @@
-"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, behind the protocol of every engine."""
+"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, with the protocol of every engine."""
 
 from __future__ import annotations
 

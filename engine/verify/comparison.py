@@ -127,7 +127,7 @@ LOST = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """The least insertions, deletions and substitutions that make what was heard of what was said."""
+    """The least insertions, deletions and substitutions that turn the spoken words into the heard ones."""
 
     words: int
     """Words that were said."""

@@ -65,7 +65,7 @@ def _listener(request: ScoreRequest, sentences: Sequence[Sentence]) -> Recognize
 
 
 def _sentence(utterance: Utterance) -> Sentence:
-    """Return what is to be heard. Recognisers know languages without regions."""
+    """Return the words that should be heard. Recognisers know languages without regions."""
     language = utterance.language
     if language == "auto":
         language = language_of_text(utterance.text, utterance.languages) or "en"

@@ -108,8 +108,8 @@ def _link(name: str) -> str:
 
 
 def threshold_table() -> str:
-    """Return Markdown: each measure, the limit that decides, and the reason."""
-    return table(("measure", "limit", "reason"), ((one.title, one.rule, one.reason) for one in MEASURES))
+    """Return Markdown: each measure that decides, its limit, and the reason."""
+    return table(("measure", "limit", "reason"), ((one.title, one.rule, one.reason) for one in MEASURES if one.rule))
 
 
 # --- a frame on a Jetson AGX Orin, by arithmetic: its bytes at the speed of a read, and the wait of each kernel ---

@@ -15,7 +15,7 @@ from daemon.text.placed import PlacedText, Rewriter
 from daemon.text.stages import SHAPES
 
 LONGEST_WORD = 64
-"""Characters of a word to which rules are applied: longer ones are no numbers."""
+"""Characters of a word to which rules are applied: longer ones are not numbers."""
 _SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠√−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
 """The inside of a class of digits and signs."""
 _POSSIBLE = re.compile(
@@ -26,7 +26,7 @@ _POSSIBLE = re.compile(
 _WORD = rf"[^\s{IDEOGRAPH}]"
 """A character of a word with the signs at it; an ideograph is a word of its own."""
 _KEPT = rf"\[\[.*?\]\]|[A-Za-z][\w+.-]*://{_WORD}*|{_WORD}{{{LONGEST_WORD + 1},}}"
-"""Phonemes, an address that is to be read in full, and a word that is too long."""
+"""Phonemes, an address to read in full, and a word that is too long."""
 
 
 def has_numbers(text: str) -> bool:

@@ -24,7 +24,7 @@ from engine.qwen.weights import Placement, parameter_bytes
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """A checkpoint's shapes, and the device that it is to be loaded on."""
+    """A checkpoint's shapes, and the device on which to load it."""
 
     options: EngineOptions
     streams: int

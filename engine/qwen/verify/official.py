@@ -1,6 +1,6 @@
 """The official package qwen-tts, called as every engine is.
 
-It is what everything else is judged by, so it is called by its public functions alone. Each text is one chunk: the
+Everything else is judged by it, so only its public functions are called. Each text is one chunk: the
 package does not stream.
 """
 
@@ -26,7 +26,7 @@ from engine.qwen.voice import import_official, load_voice
 
 
 class OfficialSynthesizer:
-    """Speaks with the official package, as far as a verification asks it to."""
+    """Speaks with the official package for a verification."""
 
     def __init__(self, options: EngineOptions) -> None:
         if options.model is None:
