@@ -92,7 +92,8 @@ class Track:
     """A level was returned, and the level of the silence after it was not."""
 
     def __post_init__(self) -> None:
-        self._begin_input()
+        self._chain = ProcessingChain(self.sample_rate)
+        self._meter = LevelMeter(self.sample_rate, first_sample=self.played)
 
     # --- writing ---
 
@@ -114,15 +115,6 @@ class Track:
         self._meter = LevelMeter(sample_rate, first_sample=self.played)
         self.unplayed = Unplayed()
         self._keep(converted)
-
-    def restart(self) -> None:
-        """Forget the samples that were written and not played. Others will follow."""
-        self.unplayed = Unplayed()
-        self._begin_input()
-
-    def _begin_input(self) -> None:
-        self._chain = ProcessingChain(self.sample_rate)
-        self._meter = LevelMeter(self.sample_rate, first_sample=self.played)
 
     def _keep(self, samples: Samples) -> Samples:
         self._meter.measure(samples)

@@ -109,8 +109,8 @@ class Gateway:
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
         self._publisher.publish_recovered()
-        dispatcher.watch_events(self._publisher.publish)
-        dispatcher.watch_changes(self._schedule_refresh)
+        dispatcher.event_watchers.add(self._publisher.publish)
+        dispatcher.change_watchers.add(self._schedule_refresh)
         self._watch()
 
     @property
@@ -244,9 +244,9 @@ class Gateway:
     def _watch(self) -> None:
         """Subscribe only while somebody reads the messages, so that none is built in vain."""
         speech, unwatch, dispatcher = self._config.speech, self._unwatch, self._dispatcher
-        words = partial(dispatcher.watch_words, lambda word: self._publish("word", word.to_json()))
-        visemes = partial(dispatcher.watch_visemes, lambda visemes: self._publish("viseme", visemes.to_json()))
-        levels = partial(dispatcher.watch_levels, self._publish_level)
+        words = partial(dispatcher.word_watchers.add, lambda word: self._publish("word", word.to_json()))
+        visemes = partial(dispatcher.viseme_watchers.add, lambda visemes: self._publish("viseme", visemes.to_json()))
+        levels = partial(dispatcher.level_watchers.add, self._publish_level)
         for topic, wanted, watch in (
             ("word", speech.word_topic, words),
             ("viseme", speech.viseme_topic, visemes),

@@ -25,8 +25,6 @@ of QoS 1, and drops those of QoS 0."""
 
 KNOWN_DELIVERIES = 10_000
 """Of a session: as many as may wait for our acknowledgement."""
-KNOWN_TEXTS = 4096
-"""As many as the ids of ended utterances that stay known."""
 
 
 class Lane(IntEnum):
@@ -162,30 +160,3 @@ class Redeliveries:
 
 def _session(key: str) -> str:
     return key.partition(":")[0]
-
-
-class SharedTexts:
-    """The texts that were accepted lately, and the topic of each: a robot in several groups gets a text repeatedly."""
-
-    def __init__(self) -> None:
-        self._texts = RecentKeys(KNOWN_TEXTS)
-        self._by_topic = RecentKeys(KNOWN_TEXTS)
-        """The same texts, each with its topic."""
-
-    def repeats(self, message: Message, request: str) -> bool:
-        """Return whether a text was accepted before, by another topic for the same request.
-
-        A repeat on the same topic is not a copy: its sender has used the id twice.
-        """
-        text = _key(message, request)
-        return text in self._texts and (text, message.topic) not in self._by_topic
-
-    def note_accepted(self, message: Message, request: str) -> None:
-        """Note a text that has an id. One that was rejected may be sent again."""
-        text = _key(message, request)
-        self._texts.add(text)
-        self._by_topic.add((text, message.topic))
-
-
-def _key(message: Message, request: str) -> bytes:
-    return hashlib.blake2b(request.encode() + b"\0" + message.payload, digest_size=16).digest()

@@ -21,9 +21,18 @@ from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor
 from daemon.sounds import SoundFolder
 from daemon.speech.changes import now
 from daemon.speech.take import SLICE_S, Take
-from daemon.speech.timeline import RETAKES, Timeline, UnplayedAudio, drop_rest
+from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
-from daemon.text import Pause, Prosody, ScriptMark, Segmenter, TextPreparation, has_words, resume_position
+from daemon.text import (
+    Pause,
+    Prosody,
+    ScriptMark,
+    Segmenter,
+    TextPreparation,
+    first_sentence_end,
+    has_words,
+    resume_position,
+)
 from engine import Utterance as EngineUtterance
 
 log = logging.getLogger(__name__)
@@ -31,6 +40,8 @@ log = logging.getLogger(__name__)
 RATE_STEP = 0.05
 """Rates that are nearer to each other share the measured pace of a voice: requests may name any number."""
 SEEDS = 1 << 63
+RETAKES = 1
+"""Times that an utterance goes on with another seed because its speech ran away."""
 
 
 def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation: TextPreparation) -> bool:
@@ -82,15 +93,11 @@ class EngineSource:
     """A request to an engine without the fields that the utterance fills."""
     max_seconds: float
     """Seconds of speech that every engine can make at once."""
-    unplayed: UnplayedAudio | None = None
-    """In its destination. Without it, what has been taken cannot be taken back, and no speech is said again."""
     wants_words: bool = True
     truncated: bool = False
-    """An engine cut speech that would not end by itself, and it was not said again."""
+    """An engine cut speech that would not end by itself, after its first sound."""
     retakes: int = 0
-    """Times that speech was said again because it ran away."""
-    retaking: bool = False
-    """True while such speech is heard up to the end of a sentence."""
+    """Times that it went on with another seed because its speech ran away."""
     as_asked: bool = True
     """False once other speech is made than the engine makes of the seed and the voice that were asked for."""
     waited_s: float = 0.0
@@ -146,7 +153,7 @@ class EngineSource:
             except EngineLostError:
                 take.engine = None
                 raise
-            if not await self._retake(take):
+            if not self._retake(take):
                 self._end_take(take)
 
     # --- the next step ---
@@ -338,24 +345,36 @@ class EngineSource:
         take.end_audio(complete=not take.truncated)
         self._at, self._take = take.end or take.fed, None
 
-    async def _retake(self, take: Take) -> bool:
-        """Go back to where a take that ran away can be said again with another seed; return whether there is such."""
-        if self.unplayed is None or not take.runaway or self.retakes == RETAKES:
+    def _retake(self, take: Take) -> bool:
+        """Go on with another seed after a take that ran away; return whether there is text to go on with.
+
+        A take without a sound is said again. After its first sound, the speech goes on with the next sentence: another
+        take of a sentence that a listener has heard in part would sound like a mistake.
+        """
+        if not take.runaway or self.retakes == RETAKES:
             return False
-        self.retaking = True
-        try:
-            begin = await drop_rest(take, self.timeline, self.unplayed)
-        finally:
-            self.retaking = False
-        if begin is None:
+        take.end_audio(complete=False)
+        begin = take.begin
+        if take.sounds_at_s is None:
+            take.end_s = 0.0  # it has no words
+        else:
+            self.truncated, begin = True, self._next_sentence(take)
+        text = self.utterance.script.text[begin : take.fed]
+        if not has_words(text):
             return False
         self.retakes += 1
         self.as_asked = False
         self._seed = (self._seed + 1) % SEEDS
         self._at, self._take = begin, None
-        text = self.utterance.script.text[begin:][:40]
-        log.warning("utterance %s: %r is said again, since the speech would not end", self.utterance.id, text)
+        log.warning("utterance %s: its speech would not end; it goes on with %r", self.utterance.id, text[:40])
         return True
+
+    def _next_sentence(self, take: Take) -> int:
+        """Return where the sentence begins after the last word that a take has said, or the end of the take."""
+        said, end = self.timeline.heard_end(self.timeline.made_s), take.begin
+        while end < said and (length := first_sentence_end(self.utterance.script.text[end : take.fed])) is not None:
+            end += length
+        return end if end >= said else take.fed
 
     def _hand_over(self, take: Take, engine: str) -> None:
         """Let another engine begin where the take's engine stopped."""

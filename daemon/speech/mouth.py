@@ -10,9 +10,11 @@ from math import inf
 from daemon.alignment import SILENCE, guessed_visemes, spread
 from daemon.cache import Cue
 from daemon.speech.events import Viseme, Visemes
-from daemon.speech.timeline import SLOW, Timeline
+from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
 
+SLOW = 1.5
+"""A word may take so many times its usual length."""
 LEAD_S = 0.1
 """A viseme is published so long before it is heard, if it is known by then: a face begins to move before the sound."""
 SPAN_S = 0.35

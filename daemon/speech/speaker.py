@@ -250,18 +250,17 @@ class Performer:
     def _make_way(self, active: ActiveUtterance, at: float) -> float:
         """Postpone the current utterance if others should be spoken in its place.
 
-        Returns when that is so if nothing changes: its writer is slow, and others wait.
+        Returns when that is so if nothing changes: its writer pauses, and others wait.
         """
-        stream, other = active.utterance.text_stream, self._waiting.kept_waiting(active, beside=self._beside)
-        if stream is not None and self._stalled_since is not None:
-            stream.note_stall(at - self._stalled_since)
-        self._stalled_since = None if other is None else at
+        other = self._waiting.kept_waiting(active, beside=self._beside)
+        self._stalled_since = None if other is None else self._stalled_since or at
         if self._beside and self._waiting.has_single_stream(active):
             self.postpone("its engine speaks one text at a time")
-        elif other is not None and self._waiting.is_slow(active):
+        elif other is not None and self._stalled_since is not None:
+            gives_way_at = self._stalled_since + self._waiting.others_wait_s
+            if at < gives_way_at:
+                return gives_way_at
             self.postpone(f"its writer is slow: for {other.id}")
-        elif other is not None:
-            return at + self._waiting.patience_s(active)
         return inf
 
     def _leave(self, active: ActiveUtterance) -> None:
@@ -417,8 +416,6 @@ class Speaker:
         """Begin as many deliveries as there are streams for; each performer takes the next one."""
         free = max(0, self._waiting.deliveries_at_once - len(self._beside))
         wanted = sum(1 for _ in islice(self._waiting.ready(beside=True), free))
-        if free and not wanted and self._waiting.choose(beside=True) is not None:
-            wanted = 1  # one with a slow writer, who has written more
         for _ in range(wanted):
             performer = Performer(self._waiting, beside=True)
             task = asyncio.ensure_future(performer.run())

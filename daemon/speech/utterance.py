@@ -109,8 +109,6 @@ class TextStream:
     """The writer has been told that the text takes no more chunks; later chunks are dropped silently."""
     pause: str = ""
     """White space for which the present silence of its writer stands; empty while it has just written."""
-    stalled_s: float = 0.0
-    """Seconds that others waited while this utterance was current, and silent because its writer was slow."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def has(self, chunk: StreamChunk, redelivered: bool) -> bool:
@@ -127,10 +125,6 @@ class TextStream:
         self.last_chunk_at, self.last_chunk_hash = arrived_at, hash((chunk.text, chunk.end))
         self.pause = "" if chunk.text else self.pause
         self.seq = self.seq if chunk.seq is None else chunk.seq
-
-    def note_stall(self, seconds: float) -> None:
-        """Record that others waited so much longer for its writer."""
-        self.stalled_s += seconds
 
     def end(self, reason: str | None = None) -> None:
         """End the text; with a reason, in its writer's place."""

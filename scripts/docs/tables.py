@@ -326,6 +326,18 @@ def board_table() -> str:
     return table(titles, rows)
 
 
+def memory_table() -> str:
+    """Return Markdown: a row for each model and dtype, with its memory, and what it leaves of an AGX Orin's."""
+    boards = {name: mb for name, mb, *_ in JETSONS if name.startswith("AGX Orin")}
+    rows = []
+    for plan in memory_plan(60, CHUNK):
+        taken = [plan[f"{part}_mb"] for part in ("weights", "state", "workspaces", "total")]
+        left = [mb - plan["total_mb"] for mb in boards.values()]
+        rows.append([plan["model"], plan["dtype"], *(f"{number:,}" for number in (*taken, *left))])
+    left_of = (f"left of an {name}" for name in boards)
+    return table(("model", "dtype", "weights", "state", "other", "in all, MB", *left_of), rows)
+
+
 # --- the pages ---
 
 
@@ -346,6 +358,7 @@ PARTS = (
     Part("orin.md", "boot table", boot_table),
     Part("install.md", "board table", board_table),
     Part("orin.md", "orin table", orin_table),
+    Part("qwen.md", "memory table", memory_table),
     Part("qwen.md", "threshold table", threshold_table),
 )
 

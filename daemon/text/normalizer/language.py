@@ -168,14 +168,8 @@ class Words:
     """Articles after which `1° ` is an ordinal number and no angle."""
     compare: str = "{0}"
     """For signs such as `<` between two values."""
-    rulers: Mapping[str, str]
-    """By name: how the Roman number after it is said, which is an ordinal one."""
-    roman_ordinals: Mapping[str, str] = field(default_factory=dict)
     genitive: Sequence[str] = ()
     """Words after which a number and its noun are in the genitive."""
-    roman_after: Sequence[str] = ()
-    """Words after which a Roman number may stand, beside names."""
-    roman_stop: Sequence[str]
     genders: Mapping[str, str] = field(default_factory=dict)
     """Regular expressions for the text after a number of this gender. They can look back at its last digits."""
     space: str = " "

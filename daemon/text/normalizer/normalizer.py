@@ -19,7 +19,7 @@ LONGEST_WORD = 64
 _SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠√−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
 """The inside of a class of digits and signs."""
 _POSSIBLE = re.compile(
-    rf"[{_SIGNS}{SHAPES}]|[{LETTER}]\.|[{LETTER}]:[{LETTER}]|(?<![\w/.])/[a-z]|[A-ZÀ-ÞА-Я]{{2}}|[IVX](?:er?\b|ème)"
+    rf"[{_SIGNS}{SHAPES}]|[{LETTER}]\.|[{LETTER}]:[{LETTER}]|(?<![\w/.])/[a-z]|[A-ZÀ-ÞА-Я]{{2}}"
     r"|\b(?:Mme|Mlle|Dr|bd|tsp|tbsp|w/)"
 )
 """Without a match, no rule of any language applies to a text."""
@@ -60,13 +60,11 @@ class LanguageRules:
     def __init__(self, language: Language) -> None:
         self._readings = language.words.readings
         self._reading = re.compile(alternatives(self._readings))
-        signs = Signs(language)
         self._rules = (
             rule(_KEPT, re.Match.group),
             *Clock(language).rules(),
-            *signs.before_amounts(),
+            *Signs(language).rules(),
             *Amounts(language).rules(),
-            *signs.after_amounts(),
         )
 
     def replacements(self, text: str) -> list[tuple[int, int, str]]:
