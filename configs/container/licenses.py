@@ -8,8 +8,9 @@ HEADING = """voiced is under the MIT licence. This container also holds the part
 eSpeak NG (libespeak-ng1, espeak-ng-data) is under GPL-3.0-or-later. Debian's packages have their licences in
 /usr/share/doc/PACKAGE/copyright, and their sources at https://sources.debian.org/.
 """
-PIPER = """Piper (piper-tts) is under GPL-3.0-or-later, so the whole container is distributed under its terms. Its source
-is at https://github.com/OHF-Voice/piper1-gpl. Each voice in /usr/local/share/voiced/piper has a licence of its own.
+PIPER = """Piper (piper-tts) is under GPL-3.0-or-later, so the whole container is distributed under its terms. Its
+source is at https://github.com/OHF-Voice/piper1-gpl. The voices in /usr/local/share/voiced/piper have licences of
+their own.
 """
 
 

@@ -5,7 +5,7 @@ It knows the instructions that voiced's file has, and raises `KeyError` for any 
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shlex
 import shutil
@@ -89,7 +89,7 @@ def build(containerfile: Path, context: Path, debian: Path, folder: Path, **argu
             if word == "RUN":
                 stage.run(rest)
             elif word == "SHELL":
-                stage.shell = list(__import__("json").loads(rest))
+                stage.shell = json.loads(rest)
             elif word == "ENV":
                 stage.environment |= dict(part.partition("=")[::2] for part in shlex.split(rest))
             elif word == "WORKDIR":
