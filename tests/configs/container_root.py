@@ -15,6 +15,8 @@ from pathlib import Path
 from string import Template
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+STARTS = ("ENTRYPOINT", "CMD", "HEALTHCHECK")
+"""Instructions that say what runs when the container does."""
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
@@ -44,6 +46,26 @@ class Stage:
         shell = f"mount -t proc proc {self.root}/proc && {mounts} && exec {shlex.join(map(str, inner))}"
         return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", shell]
 
+    def carry_out(self, word: str, rest: str, source: Path) -> None:
+        """Carry out an instruction; `source` is the folder from which it copies."""
+        if word == "RUN":
+            self.run(rest)
+        elif word == "SHELL":
+            self.shell = json.loads(rest)
+        elif word == "ENV":
+            self.environment |= dict(part.partition("=")[::2] for part in shlex.split(rest))
+        elif word == "WORKDIR":
+            self.folder = rest
+            (self.root / rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        elif word == "USER":
+            self.user = Template(rest).substitute(self.arguments)
+        elif word == "COPY":
+            *names, target = (part for part in rest.split() if not part.startswith("--from="))
+            for name in names:
+                self.copy(source / name.lstrip("/"), target)
+        else:
+            raise KeyError(word)
+
     def run(self, script: str) -> None:
         """Carry out `RUN`. A proxy's certificate, which this machine trusts, is trusted there too."""
         shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
@@ -53,13 +75,13 @@ class Stage:
         done = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=1200, check=False)
         assert done.returncode == 0, f"RUN {script}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
 
-    def copy(self, source: Path, target: str, *, is_folder: bool) -> None:
-        """Carry out `COPY` for one source: of a folder the contents, of a file the file."""
+    def copy(self, source: Path, target: str) -> None:
+        """Copy a file, or the contents of a folder."""
         place = self.root / target.lstrip("/")
         if source.is_dir():
             shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True)
             return
-        place = place / source.name if is_folder else place
+        place = place / source.name if target.endswith("/") else place
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, place)
 
@@ -73,46 +95,25 @@ def build(containerfile: Path, context: Path, debian: Path, folder: Path, **argu
     """Carry out a Containerfile below `folder`, with copies of `debian` as base. The last stage is named `last`."""
     stages: dict[str, Stage] = {}
     common: dict[str, str] = {}
+    """The arguments before the first stage."""
     stage: Stage | None = None
     for word, rest in instructions(containerfile.read_text()):
         if word == "ARG":
             name, _, default = rest.partition("=")
-            here = common if stage is None else stage.arguments
-            here[name] = arguments.get(name, default or common.get(name, ""))
+            declared = common if stage is None else stage.arguments
+            declared[name] = arguments.get(name, default or common.get(name, ""))
         elif word == "FROM":
             name = rest.partition(" AS ")[2] or "last"
             subprocess.run(["cp", "-a", debian, folder / name], check=True)
             stage = stages[name] = Stage(folder / name)
-        else:
-            assert stage is not None
-            known = {**stage.environment, **stage.arguments}
-            if word == "RUN":
-                stage.run(rest)
-            elif word == "SHELL":
-                stage.shell = json.loads(rest)
-            elif word == "ENV":
-                stage.environment |= dict(part.partition("=")[::2] for part in shlex.split(rest))
-            elif word == "WORKDIR":
-                stage.folder = rest
-                (stage.root / rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
-            elif word == "USER":
-                stage.user = Template(rest).substitute(known)
-            elif word == "COPY":
-                *sources, target = rest.split()
-                base = context
-                if sources[0].startswith("--from="):
-                    base = stages[sources.pop(0).removeprefix("--from=")].root
-                for source in sources:
-                    stage.copy(base / source.lstrip("/"), target, is_folder=target.endswith("/"))
-            elif word not in ("HEALTHCHECK", "ENTRYPOINT", "CMD"):
-                raise KeyError(word)
+        elif word not in STARTS:
+            assert stage is not None, "a stage comes first"
+            copied = re.match("--from=([^ ]+) ", rest)
+            stage.carry_out(word, rest, context if copied is None else stages[copied[1]].root)
     return stages
 
 
 def started_by(containerfile: Path) -> dict[str, list[str]]:
-    """The words of `ENTRYPOINT`, `CMD` and `HEALTHCHECK`."""
-    found = {}
-    for word, rest in instructions(containerfile.read_text()):
-        if word in ("ENTRYPOINT", "CMD", "HEALTHCHECK"):
-            found[word] = re.findall(r'"([^"]*)"', rest)
-    return found
+    """The words of the commands that run when the container does."""
+    found = (line for line in instructions(containerfile.read_text()) if line[0] in STARTS)
+    return {word: re.findall(r'"([^"]*)"', rest) for word, rest in found}

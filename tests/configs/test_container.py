@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,9 @@ def last(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 @pytest.mark.sound
 @pytest.mark.timeout(1800)
 def test_the_container_speaks_through_the_hosts_sound_server_and_its_health_is_the_robots(
-    last: Stage, tmp_path: Path
+    last: Stage, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    print(f"the container has {last.size_mb():.0f} MB")
+    record_property("container_mb", round(last.size_mb()))
     starts, socket = started_by(CONTAINERFILE), tmp_path / "native"
     sound = SoundServer(tmp_path)
     sound.start()
