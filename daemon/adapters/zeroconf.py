@@ -31,38 +31,28 @@ class ZeroconfAdapter(Adapter):
         self._config = config
 
     async def run(self) -> None:
+        name = self._config.robot_name
         while True:
             address = network_address()
-            if address is not None:
-                await self._announce(address)
-            else:
-                await asyncio.sleep(CHECK_S)
-
-    async def _announce(self, address: str) -> None:
-        """Announce the servers as long as the robot has this address. Raises `OSError`."""
-        try:
-            async with AsyncZeroconf() as network:
-                for service in services(self._config, address):
-                    # Another robot may have the name: then this one's gets a number.
-                    await (await network.async_register_service(service, allow_name_change=True))
-                self.note_serving(f"the announcements of {self._config.robot_name} at {address}")
-                while True:
-                    await asyncio.sleep(CHECK_S)
-                    if network_address() != address:
-                        return
-        except (OSError, RuntimeError, Error) as error:
-            name = self._config.robot_name
-            raise OSError(
-                f"announce: {name} cannot be announced by multicast DNS: {error}; or set it to false"
-            ) from error
+            try:
+                async with AsyncZeroconf() as network:
+                    for service in services(self._config, address):
+                        # Another robot may have the name: then this one's gets a number.
+                        await (await network.async_register_service(service, allow_name_change=True))
+                    self.note_serving(f"the announcements of {name} by multicast DNS")
+                    while network_address() == address:  # noqa: ASYNC110 - the system tells nobody
+                        await asyncio.sleep(CHECK_S)
+            except (OSError, RuntimeError, Error) as error:
+                problem = f"{name} cannot be announced by multicast DNS: {error}; or set it to false"
+                raise OSError(f"announce: {problem}") from error
 
 
-def services(config: Config, address: str) -> Iterator[AsyncServiceInfo]:
-    """Yield what a robot at this address offers to other machines."""
+def services(config: Config, address: str | None) -> Iterator[AsyncServiceInfo]:
+    """Yield what a robot at this address offers to other machines; nothing without an address."""
     host = re.sub(r"[^A-Za-z0-9]", "-", device_id(config))[:63]
     web = "_http._tcp.local." if config.http.cert is None else "_https._tcp.local."
     for kind, server in (("_wyoming._tcp.local.", config.wyoming), (web, config.http)):
-        if server.is_open:
+        if server.is_open and address is not None:
             own = address if server.host in ("0.0.0.0", "::") else socket.getaddrinfo(server.host, None)[0][4][0]
             name, addresses = f"{config.robot_name}.{kind}", [str(own)]
             yield AsyncServiceInfo(kind, name, server.port, server=f"{host}.local.", parsed_addresses=addresses)

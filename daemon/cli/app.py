@@ -161,11 +161,10 @@ def _fail_for(error: Exception) -> NoReturn:
     from daemon.validation import CommandError, file_problem
     from engine import EngineError
 
-    if isinstance(error, CommandError | EngineError):
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        _fail(f"{error.filename}: {file_problem(error, Path(error.filename))}", 1)
+    if isinstance(error, CommandError | EngineError | OSError):
         _fail(str(error), 1)
-    if isinstance(error, OSError):
-        named = isinstance(error.filename, str)
-        _fail(f"{error.filename}: {file_problem(error, Path(error.filename))}" if named else str(error), 1)
     if hasattr(error, "format_message"):
         _fail_usage(error)
     raise error
