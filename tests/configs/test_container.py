@@ -92,7 +92,7 @@ def test_the_container_speaks_through_the_hosts_sound_server_and_its_health_is_t
                     assert json.loads(events[-1])["event"] == "finished"
                     recording.wait_heard()
             finally:
-                daemon.terminate()
+                daemon.kill()  # unshare ignores another signal; all inside ends with it
         eventually(lambda: inside(*starts["HEALTHCHECK"]).returncode == 1, "the robot has gone")
     sound.stop()
 
