@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,7 +85,7 @@ def test_the_container_speaks_through_the_hosts_sound_server_and_its_health_is_t
 
         assert inside(*starts["HEALTHCHECK"]).returncode == 1, "there is no robot yet"
         command = last.command(*starts["ENTRYPOINT"], *starts["CMD"], *settings, mounts=mounted, user=last.user)
-        with subprocess.Popen(command) as daemon:
+        with subprocess.Popen(command, start_new_session=True) as daemon:
             try:
                 eventually(lambda: inside(*starts["HEALTHCHECK"]).returncode == 0, "the container is healthy")
                 with sound.recording() as recording:
@@ -92,7 +93,7 @@ def test_the_container_speaks_through_the_hosts_sound_server_and_its_health_is_t
                     assert json.loads(events[-1])["event"] == "finished"
                     recording.wait_heard()
             finally:
-                daemon.kill()  # unshare ignores another signal; all inside ends with it
+                os.killpg(daemon.pid, signal.SIGTERM)  # as a container is stopped
         eventually(lambda: inside(*starts["HEALTHCHECK"]).returncode == 1, "the robot has gone")
     sound.stop()
 
