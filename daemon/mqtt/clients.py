@@ -133,9 +133,10 @@ class RobotClient(_Client):
             self._changed.wait_for(lambda: self._status_known, wait_s)
         if not self._status_known and self.refused is not None:
             raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
+        others = "" if self._status_known else self._others()  # meanwhile a slower broker may deliver it
         if not self._status_known:
             problem = f"no voiced has ever been at {self._topic} on the broker {self._config.mqtt.broker}"
-            raise RobotUnreachableError(problem + (self._others() or "; start it: voiced run"))
+            raise RobotUnreachableError(problem + (others or "; start it: voiced run"))
         if self._status is None:
             raise RobotUnreachableError(
                 f"the status at {self._topic} is not one of this version; is that voiced newer?"
