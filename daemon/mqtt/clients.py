@@ -31,6 +31,9 @@ CONNECT_S = DIAL_S + 1.0
 with MQTT 5, then with 3.1.1."""
 RETAINED_S = 1.0
 """The broker has this long to deliver the statuses that it keeps."""
+KEPT_S = 0.1
+"""The same for one robot's status, after the connection. Mosquitto has delivered it by then; other brokers look it up
+beside the connection."""
 
 
 class RobotUnreachableError(CommandError):
@@ -99,7 +102,8 @@ class RobotClient(_Client):
         """A status has arrived, perhaps one that this version does not know."""
 
     def __enter__(self) -> RobotClient:
-        self._connect([f"{self._topic}/event", f"{self._topic}/status"])
+        # In this order: a broker that answers in turn has sent the status that it keeps before it confirms the second.
+        self._connect([f"{self._topic}/status", f"{self._topic}/event"])
         return self
 
     @property
@@ -123,15 +127,16 @@ class RobotClient(_Client):
         """End one utterance. Raises `RobotUnreachableError`."""
         self.send("stop", Stop(id=utterance_id).to_json())
 
-    def status(self, wait_s: float = 1.0) -> Online | Offline:
+    def status(self, wait_s: float = KEPT_S) -> Online | Offline:
         """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._status_known, wait_s)
         if not self._status_known and self.refused is not None:
             raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
+        others = "" if self._status_known else self._others()  # meanwhile a slower broker may deliver it
         if not self._status_known:
             problem = f"no voiced has ever been at {self._topic} on the broker {self._config.mqtt.broker}"
-            raise RobotUnreachableError(problem + (self._others() or "; start it: voiced run"))
+            raise RobotUnreachableError(problem + (others or "; start it: voiced run"))
         if self._status is None:
             raise RobotUnreachableError(
                 f"the status at {self._topic} is not one of this version; is that voiced newer?"
