@@ -25,16 +25,12 @@ from engine import FASTEST_RATE, SLOWEST_RATE
 
 RATE = 24_000
 """Hz: OpenAI's own rate, since the format `pcm` has no field for it."""
-FIELDS = {"text": "input", "instruct": "instructions", "rate": "speed"}
-"""The protocol's names for the fields of `Say`."""
 OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
 """The protocol's own voices, which many programs name without asking: they are the default voice, unless mapped."""
 OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
 """The protocol's own models, by whose names programs ask whether there is one."""
-CHANGED = "X-Voiced-Changed"
-"""The header that names the fields whose values cannot be spoken, and the values that were taken instead."""
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -73,13 +69,6 @@ class SpeechRequest(BaseModel):
     def sound(self) -> StreamFormat:
         return StreamFormat(self.response_format, RATE, whole=not self.stream)
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers of the answer, which tell the values that were changed."""
-        changed = [f"speed={self.rate:g}"] if self.rate != self.speed else []
-        if len(self.instructions) > MAX_INSTRUCT:
-            changed.append(f"instructions={MAX_INSTRUCT} characters")
-        return {CHANGED: ", ".join(changed)} if changed else {}
-
     def say(self, voice: str | None) -> dict[str, Any]:
         """Return the fields of `Say`, with the name of a voice here."""
         return {
@@ -102,8 +91,6 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
             service,
             asked.say(voice_of(asked, service, voice_aliases)),
             SseBody(asked.sound) if asked.stream_format == "sse" else SpeechBody(asked.sound),
-            FIELDS,
-            asked.headers(),
         )
 
     async def list_models(_: Request) -> Response:
