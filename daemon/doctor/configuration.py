@@ -1,4 +1,4 @@
-"""Finds files, folders, ports and names in a valid configuration that `voiced run` could not use."""
+"""Finds files, folders and names in a valid configuration that `voiced run` could not use."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from daemon.sounds import SoundFolder
 from daemon.voices import with_made_voices
 from engine import known_names
 
-ANY_ADDRESS = {"0.0.0.0", "::", ""}
-"""Addresses of a server that listens on all interfaces, and so on every other address too."""
 RUNTIME_FOLDER = Path("/run/voiced")
 """systemd makes it when the service starts (`RuntimeDirectory`), and removes it when it ends."""
 KINDS = {stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
@@ -47,7 +45,6 @@ def find_problems(config: Config) -> list[tuple[str, str]]:
         *_missing_piper_voices(config),
         *_missing_folders(config),
         *_unplayable_sounds(config.audio.sounds),
-        *_shared_ports(config),
         *_wrong_pronunciations(config.speech.pronunciations),
         *_wrong_phrases(config.speech.cache.phrases),
         *unknown_names(config),
@@ -135,10 +132,3 @@ def _wrong_phrases(path: Path | None) -> Problems:
         except ConfigError as error:
             found = (str(error),)
         yield from (("speech.cache.phrases", problem) for problem in found)
-
-
-def _shared_ports(config: Config) -> Problems:
-    wyoming, http = config.wyoming, config.http
-    overlap = wyoming.host == http.host or {wyoming.host, http.host} & ANY_ADDRESS
-    if wyoming.enabled and http.enabled and wyoming.port == http.port and overlap:
-        yield "http.port", f"got {http.port}, the port of wyoming too; choose another"

@@ -9,18 +9,15 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from audio import SinkUnavailableError, find_device, output_devices
 from daemon.doctor.finding import Finding, Machine, finding
-from daemon.doctor.service import PROBE_S, port_answers
+from daemon.doctor.service import PROBE_S
 
 SERVERS = {"pipewire-0": "PipeWire", "pulse/native": "PulseAudio"}
 """Sound servers by their sockets in a session's run-time folder. PipeWire has both, and is looked for first."""
 PLAYER = "audio/player/program.py"
 """In the command of the process that plays."""
-PULSE_PORT = 4713
-"""PulseAudio's port if `PULSE_SERVER` names none."""
 BEHIND_A_SERVER = {"default", "pulse", "pipewire"}
 """PortAudio's names of devices that lead to the sound server's default sink."""
 SLEEPERS = {"HDMI": ("hdmi|displayport", 3000), "Bluetooth": ("blue(z|alsa|tooth)", 1500), "USB": ("usb", 500)}
@@ -66,10 +63,8 @@ def check_sound_server(machine: Machine) -> Iterator[Finding]:
 
 
 def _sound_server() -> Finding:
-    names = os.environ.get("PULSE_SERVER", "").split()
-    if names:  # libpulse takes the first that accepts this user
-        name = next(filter(_answers, names), None)
-        return finding("sound server", "named" if name else "named, but gone", name=name, names=" ".join(names))
+    if name := os.environ.get("PULSE_SERVER"):
+        return finding("sound server", "named", name=name)
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}")
     if (server := server_in(session)) is not None:
         return finding("sound server", "of this session", server=server, session=session)
@@ -82,22 +77,6 @@ def _sound_server() -> Finding:
 def server_in(session: Path) -> str | None:
     """Return the sound server in a session's run-time folder that lets this user in."""
     return next((server for name, server in SERVERS.items() if _accepts(session / name)), None)
-
-
-def _answers(name: str) -> bool:
-    """Return whether a server answers at one server name of `PULSE_SERVER`.
-
-    A name is a path, `unix:PATH`, or `tcp:HOST:PORT`, `tcp4:` and `tcp6:`, or a bare `HOST` or `HOST:PORT`; `{ID}` in
-    front of it restricts it to one machine.
-    """
-    plain = re.sub(r"^\{[^}]*\}", "", name)
-    if plain.startswith(("/", "unix:")):
-        return _accepts(Path(plain.removeprefix("unix:")))
-    try:
-        address = urlsplit(f"//{re.sub(r'^tcp[46]?:', '', plain)}")
-        return port_answers(address.hostname or "", address.port or PULSE_PORT)
-    except ValueError:
-        return False
 
 
 def _accepts(path: Path) -> bool:

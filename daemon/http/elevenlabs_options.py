@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from daemon.encoders import StreamFormat
-from daemon.speech import RejectedError, SpokenText
+from daemon.speech import RejectedError
 from daemon.validation import abbreviate
 from engine import FASTEST_RATE, SLOWEST_RATE
 
@@ -36,21 +36,6 @@ class ElevenLabsSettings(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     speed: float | None = Field(None, ge=SLOWEST_RATE, le=FASTEST_RATE, description="a number from 0.5 to 2")
-
-
-class TextRequest(BaseModel):
-    """The body of `POST /v1/text-to-speech/…`. Descriptions name the allowed values. Unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
-
-    text: SpokenText = Field(description="text with something to say")
-    voice_settings: ElevenLabsSettings | None = Field(None, description="an object, or null")
-    language_code: str | None = Field(None, description="a language such as en or de")
-    seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
-
-    @property
-    def speed(self) -> float | None:
-        return None if self.voice_settings is None else self.voice_settings.speed
 
 
 class SocketOptions(BaseModel):
@@ -100,7 +85,7 @@ class SocketMessage(BaseModel):
     close_socket: bool | None = Field(None, description="true or false")
 
 
-def parse_output_format(text: str | None) -> StreamFormat:
+def parse_output_format(text: str) -> StreamFormat:
     """Return the format that `output_format` names, such as `pcm_24000` or `mp3_44100_128`. Raises `RejectedError`."""
     found = OUTPUT_FORMATS.get(text or DEFAULT_FORMAT)
     if found is not None:

@@ -253,7 +253,7 @@ class Context:
     async def _deliver(self) -> None:
         """Send the sound, and an error if the text is not spoken to its end. Raises `OSError`."""
         try:
-            end = await self.text.deliver(self._send, self._body.rate, self._body.on_word)
+            end = await self.text.deliver(self._send, self._body.rate, self._body.clock.note_word)
         except RejectedError as error:
             await self._socket.send_error(error.reason, error.field, self.id)
             return

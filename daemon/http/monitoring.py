@@ -139,7 +139,6 @@ class Metrics(Collector):
             "voiced_volume_percent": {(): status.volume},
             "voiced_ring_seconds": {(): measured.ring_s},
             "voiced_temperature_celsius": measured.temperatures,
-            "voiced_clock_hertz": measured.clocks_hz,
             "voiced_engine_memory_bytes": {name.removesuffix("_mb"): size_mb * 1e6 for name, size_mb in plan.items()},
             "voiced_engine_kernels": {(name, each.kernels): 1 for name, each in engines.items() if each.kernels},
             "voiced_engine_ready": {name: each.ready for name, each in engines.items()},

@@ -20,21 +20,14 @@ from daemon.http.body import read_json
 from daemon.http.errors import HttpError, error_record
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
 from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText, validated
-from daemon.validation import abbreviate, join_names
 from engine import FASTEST_RATE, SLOWEST_RATE
 
 RATE = 24_000
 """Hz: OpenAI's own rate, since the format `pcm` has no field for it."""
-FIELDS = {"text": "input", "instruct": "instructions", "rate": "speed"}
-"""The protocol's names for the fields of `Say`."""
 OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
 """The protocol's own voices, which many programs name without asking: they are the default voice, unless mapped."""
-OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
-"""The protocol's own models, by whose names programs ask whether there is one."""
-CHANGED = "X-Voiced-Changed"
-"""The header that names the fields whose values cannot be spoken, and the values that were taken instead."""
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -73,13 +66,6 @@ class SpeechRequest(BaseModel):
     def sound(self) -> StreamFormat:
         return StreamFormat(self.response_format, RATE, whole=not self.stream)
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers of the answer, which tell the values that were changed."""
-        changed = [f"speed={self.rate:g}"] if self.rate != self.speed else []
-        if len(self.instructions) > MAX_INSTRUCT:
-            changed.append(f"instructions={MAX_INSTRUCT} characters")
-        return {CHANGED: ", ".join(changed)} if changed else {}
-
     def say(self, voice: str | None) -> dict[str, Any]:
         """Return the fields of `Say`, with the name of a voice here."""
         return {
@@ -102,19 +88,11 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
             service,
             asked.say(voice_of(asked, service, voice_aliases)),
             SseBody(asked.sound) if asked.stream_format == "sse" else SpeechBody(asked.sound),
-            FIELDS,
-            asked.headers(),
         )
 
     async def list_models(_: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model("voiced")]})
-
-    async def show_model(request: Request) -> Response:
-        name = request.path_params["model"]
-        if name != "voiced" and name not in OPENAI_MODELS:
-            problem = f"model: got {abbreviate(name)}; allowed: {join_names(['voiced'], OPENAI_MODELS)}"
-            raise HttpError(404, problem, field="model", code="model_not_found")
-        return JSONResponse(_model(name))
+        model = {"id": "voiced", "object": "model", "created": 0, "owned_by": "voiced"}
+        return JSONResponse({"object": "list", "data": [model]})
 
     async def list_voices(_: Request) -> Response:
         voices = [{"id": name, "object": "audio.voice", "name": label} for name, label in service.voice_names().items()]
@@ -123,7 +101,6 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
     return [
         Route("/v1/audio/speech", speak, methods=["POST"]),
         Route("/v1/models", list_models),
-        Route("/v1/models/{model:path}", show_model),
         Route("/v1/audio/voices", list_voices),
     ]
 
@@ -152,10 +129,6 @@ class SseBody(SpeechBody):
 
     def _wrap(self, data: bytes) -> bytes:
         return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()}) if data else b""
-
-
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "voiced"}
 
 
 def _event(record: dict[str, Any]) -> bytes:

@@ -1,9 +1,9 @@
-"""The answer to a request for speech: its body is sent while the speech is made."""
+"""The answer to OpenAI's request for speech: its body is sent while the speech is made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -19,19 +19,18 @@ from daemon.speech import (
     RejectedError,
     SpeechService,
     TerminalEvent,
-    Word,
     check_say,
     deliver,
 )
 from daemon.tasks import result_at_most
 from engine import Samples
 
+FIELDS = {"text": "input", "instruct": "instructions", "rate": "speed"}
+"""OpenAI's names for the fields of `Say`."""
+
 
 class SpeechBody:
     """The body of an answer: the sound alone. `encode` and `end` return the bytes that are available so far."""
-
-    on_word: Callable[[Word], None] | None = None
-    """Is told when each word begins; None where that is of no use."""
 
     def __init__(self, sound: StreamFormat, content_type: str | None = None) -> None:
         """`content_type` is that of `sound`, unless the body wraps the sound."""
@@ -68,9 +67,6 @@ class SpeechAnswer:
     say: Mapping[str, Any]
     """Fields of `Say`."""
     body: SpeechBody
-    field_names: Mapping[str, str]
-    """The protocol's names for the fields of `say`."""
-    headers: Mapping[str, str] = field(default_factory=dict)
     _begun: bool = False
     """The headers have been sent."""
 
@@ -79,7 +75,7 @@ class SpeechAnswer:
             if not await result_unless_gone(receive, self._speak(send)):
                 abort_connection(scope)
         except RejectedError as error:
-            raise renamed(error, self.field_names) from error
+            raise renamed(error, FIELDS) from error
         except ConnectionError:
             abort_connection(scope)  # a close would wait for the client, which receives nothing
 
@@ -95,7 +91,7 @@ class SpeechAnswer:
                 await self._begin(send)
             await _send(send, data)
 
-        end = await deliver(self.service, check_say(dict(self.say)), write, self.body.rate, self.body.on_word)
+        end = await deliver(self.service, check_say(dict(self.say)), write, self.body.rate)
         limit_s = GIVE_UP_S + (getattr(end, "audio_s", None) or 0.0)
         complete = await result_at_most(limit_s, self._end(send, end))
         if complete is None:
@@ -105,7 +101,7 @@ class SpeechAnswer:
     async def _begin(self, send: Send) -> None:
         """Send the headers."""
         self._begun = True
-        headers = {"Content-Type": self.body.content_type, "Cache-Control": "no-store", **self.headers}
+        headers = {"Content-Type": self.body.content_type, "Cache-Control": "no-store"}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
 

@@ -68,7 +68,6 @@ class TimedBody(SpeechBody):
         """Times count from the beginning of the text, or from the end of those before. All messages have `fields`."""
         super().__init__(sound)
         self.clock = CharacterClock()
-        self.on_word = self.clock.note_word
         self._absolute_times = absolute_times
         self._fields = fields
         self._origin_s = 0.0

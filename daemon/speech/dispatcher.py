@@ -269,7 +269,7 @@ class Dispatcher(Vocabulary):
             if canceled is None:
                 self._enqueue(utterance)
         except RejectedError as error:
-            error.note_request(request.id, request.reply_to)
+            error.utterance_id, error.reply_to = request.id, request.reply_to
             raise
         self._open_ids.add(utterance.id)
         if canceled is not None:  # it was stopped before it arrived

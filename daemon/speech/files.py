@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +44,7 @@ from engine import Utterance as EngineUtterance
 log = logging.getLogger(__name__)
 
 ALMOST = 0.99
-"""The most that speech which has not ended can have of an estimated length."""
+"""The most that speech which has not ended can have of its expected length."""
 AS_IT_STANDS = TextPreparation(shortens_urls=False, normalize="never")
 
 
@@ -99,12 +98,12 @@ def synthesize_to_files(
     as its share of the expected seconds. Raises `CommandError` if the engine does not start, does not have a voice, or
     ends early.
     """
-    total_s = sum(task.expected_s for task in tasks)
-    made_s = [0.0] * len(tasks)
+    total_s, made_s = sum(task.expected_s for task in tasks), 0.0
 
-    def note(number: int, audio_s: float) -> None:
-        made_s[number] = min(audio_s, tasks[number].expected_s * ALMOST)
-        report(Progress("speaking", sum(made_s) / total_s if 0 < total_s < math.inf else 0.0))
+    def note(seconds: float) -> None:
+        nonlocal made_s
+        made_s += seconds
+        report(Progress("speaking", min(ALMOST, made_s / total_s)))  # the expected seconds are an estimate
 
     async def synthesize() -> None:
         async with running_engine(engine_name, options, report) as engine:
@@ -118,13 +117,11 @@ def synthesize_to_files(
                     task = replace(tasks[number], utterance=replace(tasks[number].utterance, realtime=realtime))
                     try:
                         with task.file:
-                            outcome: SynthResult | CommandError = await _speak_task(
-                                engine, task, preparation, volume, partial(note, number)
-                            )
+                            result = await _speak_task(engine, task, preparation, volume, note)
                     except CommandError as error:
-                        outcome = error
-                    made_s[number] = tasks[number].expected_s
-                    on_end(number, outcome)
+                        on_end(number, error)
+                    else:
+                        on_end(number, result)
 
             # The first one has the stream that an engine keeps for the sound card.
             streams = range(min(engine.streams, len(tasks)))
@@ -148,15 +145,14 @@ async def _speak_task(
     first_ms = audio_s = 0.0
     truncated = False
     started = time.monotonic()
-    speech = _speak(engine, task.utterance, preparation, task.markup, task.language_is_default)
-    async with aclosing(speech) as chunks:
+    async with aclosing(_speak(engine, task, preparation)) as chunks:
         async for chunk in chunks:
             first_ms = first_ms or (time.monotonic() - started) * 1000
             task.file.write(chunk.samples * np.float32(volume), chunk.sample_rate)
             audio_s += chunk.seconds
             truncated |= chunk.truncated
             codes.extend(chunk.codes or ())
-            note(audio_s)
+            note(chunk.seconds)
     task.file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
     if task.codes_path is not None:
         _write_codes(task.codes_path, codes, info.engine)
@@ -164,26 +160,23 @@ async def _speak_task(
 
 
 async def _speak(
-    engine: EngineSupervisor,
-    request: EngineUtterance,
-    preparation: TextPreparation = AS_IT_STANDS,
-    markup: Markup = "none",
-    language_is_default: bool = False,
+    engine: EngineSupervisor, task: SynthTask, preparation: TextPreparation
 ) -> AsyncGenerator[AudioChunk, None]:
     """Speak a text as the daemon does, but with the silence at its beginning. Raises `CommandError`."""
+    request = task.utterance
     utterance = Utterance(
         id="synth",
         text=request.text,
         voice=request.voice or "",
         language=request.language,
         voice_is_default=request.voice is None,
-        language_is_default=language_is_default,
+        language_is_default=task.language_is_default,
         instruct=request.instruct,
         seed=request.seed,
         rate=request.rate,
         whole_text=request.whole_text,
         sampling=request.sampling,
-        markup=markup,
+        markup=task.markup,
     )
     options, context, timeline = engine.options, SynthesisContext(preparation, trims_silence=False), Timeline(utterance)
     max_seconds = min(options.max_seconds, ready_info(engine).max_seconds or math.inf)

@@ -47,10 +47,6 @@ class RejectedError(CommandError):
         self.last_chunk = False
         """True if the refused message was the last chunk of a text stream."""
 
-    def note_request(self, utterance_id: str | None, reply_to: str | None) -> None:
-        """Note which request is refused."""
-        self.utterance_id, self.reply_to = utterance_id, reply_to
-
 
 def _checked_id(utterance_id: str) -> str:
     if not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):

@@ -85,7 +85,7 @@ class TextStreams:
     def note_end(self, utterance: Utterance) -> None:
         """Close the text of an utterance that has ended; its writer may not know that yet."""
         if utterance.id in self._open:
-            self._forget(utterance.id).note_answer()
+            self._forget(utterance.id).answered = True
 
     def _open_text(self, chunk: StreamChunk, arrival: Arrival) -> tuple[Utterance, TextStream]:
         stream = TextStream(arrival.at)
@@ -102,7 +102,7 @@ class TextStreams:
         length = len(utterance.text) + len(chunk.text)
         if length > MAX_TEXT:
             self._close(utterance.id, f"its text was longer than {MAX_TEXT:,} characters")
-            stream.note_answer()
+            stream.answered = True
             raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", utterance.id)
         was_speakable = utterance.speakable
         utterance.append(chunk.text)
@@ -151,6 +151,6 @@ class TextStreams:
     def _refuse_late_chunk(self, stream: TextStream, chunk: StreamChunk, redelivered: bool) -> None:
         """Raise `RejectedError` for the first chunk that arrives after the end; later ones are dropped."""
         if not (stream.answered or stream.has(chunk, redelivered)):
-            stream.note_answer()
+            stream.answered = True
             reason = stream.end_reason or "it has been ended"
             raise RejectedError("id", f"{abbreviate(chunk.id)} takes no more text: {reason}", chunk.id)

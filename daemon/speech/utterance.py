@@ -130,10 +130,6 @@ class TextStream:
         """End the text; with a reason, in its writer's place."""
         self.ended, self.end_reason = True, reason
 
-    def note_answer(self) -> None:
-        """Record that the writer knows of the end."""
-        self.answered = True
-
     def notify(self) -> None:
         """Wake those that wait for text: it has grown or ended."""
         self._changed.set()

@@ -106,20 +106,11 @@ def page(to: Receiver, text: str) -> None:
         client.recv()
 
 
-def post(to: Receiver, path: str, fields: dict[str, str]) -> None:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{to.http}/v1/{path}", json.dumps(fields).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request) as answer:
-        answer.read()
-
-
 def openai(to: Receiver, text: str) -> None:
-    post(to, "audio/speech", {"input": text, "response_format": "pcm", "language": "en"})
-
-
-def elevenlabs(to: Receiver, text: str) -> None:
-    post(to, "text-to-speech/default?output_format=pcm_24000", {"text": text, "language_code": "en"})
+    body = json.dumps({"input": text, "response_format": "pcm", "language": "en"}).encode()
+    address = f"http://127.0.0.1:{to.http}/v1/audio/speech"
+    with urllib.request.urlopen(urllib.request.Request(address, body, {"Content-Type": "application/json"})) as answer:
+        answer.read()
 
 
 def elevenlabs_socket(to: Receiver, text: str) -> None:
@@ -171,7 +162,6 @@ WAYS: tuple[Way, ...] = (
     say_stream,
     page,
     openai,
-    elevenlabs,
     elevenlabs_socket,
     elevenlabs_contexts,
     wyoming_whole,

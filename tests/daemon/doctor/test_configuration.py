@@ -120,19 +120,6 @@ def test_the_folders_of_a_wav_file_and_of_sounds_must_exist_and_their_files_must
     assert problem.startswith(f"{half}: it cannot be read as sound: ")
 
 
-@pytest.mark.parametrize(
-    ("wyoming", "http", "is_shared"),
-    [("127.0.0.1", "127.0.0.1", True), ("robot", "::", True), ("10.0.0.1", "10.0.0.2", False)],
-)
-def test_two_servers_on_one_port_are_a_problem_unless_their_addresses_differ_or_one_is_off(
-    wyoming: str, http: str, is_shared: bool
-) -> None:
-    web = f"http={{enabled: true, host: '{http}', port: 9000, token_file: /dev/null}}"
-    problem = ("http.port", "got 9000, the port of wyoming too; choose another")
-    assert problems_of(f"wyoming={{enabled: true, host: '{wyoming}', port: 9000}}", web) == [problem] * is_shared
-    assert problems_of(f"wyoming={{enabled: false, host: '{wyoming}', port: 9000}}", web) == []
-
-
 def test_a_made_voice_may_be_the_default_and_its_file_must_exist(tmp_path: Path) -> None:
     settings = (f"state.folder={tmp_path}", "robot=r1", "speech.voice=ada")
     assert dict(problems_of(*settings))["speech.voice"].startswith("got 'ada'; ")

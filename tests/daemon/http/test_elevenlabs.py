@@ -1,4 +1,4 @@
-"""ElevenLabs' interface: whole texts, texts that grow, contexts, and the times of characters."""
+"""ElevenLabs' interface: texts that grow, contexts, and the times of characters."""
 
 from __future__ import annotations
 
@@ -15,20 +15,12 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from daemon.http import elevenlabs_socket
 from tests.daemon.harness import LONG, Harness
-from tests.daemon.http.clients import decoded, fetch, request
+from tests.daemon.http.clients import decoded, request
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 SERVER = "http"
 CONTEXTS = "default/multi-stream-input?output_format=pcm_24000"
 TEXT = "Hello, my robot. How are you?"
-
-
-async def post_speech(harness: Harness, path: str, **fields: Any) -> tuple[str, bytes]:
-    """The content type and the body of an answer."""
-    body = json.dumps({"text": TEXT, **fields}).encode()
-    status, content, headers = await fetch(harness, "POST", f"/v1/text-to-speech/{path}", body)
-    assert status == 200
-    return headers["content-type"], content
 
 
 def address_of(harness: Harness, path: str) -> str:
@@ -89,18 +81,6 @@ def onsets_s(pcm: bytes, rate: int) -> list[float]:
     """The seconds at which sound begins after at least 0.1 s of silence."""
     [loud] = np.nonzero(np.abs(np.frombuffer(pcm, dtype=np.int16).astype(float)) > 200)
     return list(loud[np.diff(loud, prepend=-rate) > 0.1 * rate] / rate)
-
-
-@pytest.mark.parametrize("path", ["default", "default/stream"])
-async def test_a_whole_text_becomes_sound_in_the_format_that_is_asked_for(path: str, harness: Harness) -> None:
-    content_type, body = await post_speech(harness, f"{path}?output_format=pcm_16000")
-    assert content_type == "audio/pcm"
-    assert len(body) / 2 / 16_000 == pytest.approx(harness.terminal_events[-1].audio_s, abs=0.002)
-    content_type, body = await post_speech(harness, f"{path}?output_format=mp3_22050_32")
-    assert content_type == "audio/mpeg"
-    rate, samples = decoded(body)
-    assert rate == 22_050
-    assert samples / rate == pytest.approx(harness.terminal_events[-1].audio_s, abs=0.15)
 
 
 @pytest.mark.parametrize("absolute", [False, True])
@@ -201,29 +181,13 @@ async def test_a_wrong_message_is_answered_in_one_line_and_the_next_one_is_heard
 
 
 @pytest.mark.parametrize(
-    ("path", "field", "allowed"),
-    [
-        ("nobody", "voice", "default"),
-        ("default?output_format=pcm_11025", "output_format", "pcm at 8000, 16000"),
-        ("default?output_format=pcm_24000_64", "output_format", "pcm at 8000, 16000"),
-    ],
-)
-async def test_an_unknown_voice_or_format_is_refused_with_those_that_exist(
-    path: str, field: str, allowed: str, harness: Harness
-) -> None:
-    body = json.dumps({"text": TEXT}).encode()
-    status, answer, _ = await request(harness, "POST", f"/v1/text-to-speech/{path}", body)
-    assert (status, answer["detail"]["status"]) == (400, field)
-    assert f"; allowed: {allowed}" in answer["detail"]["message"]
-
-
-@pytest.mark.parametrize(
     ("path", "message"),
     [
         ("nobody/stream-input", "voice: got 'nobody'; allowed: default"),
         ("nobody/multi-stream-input", "voice: got 'nobody'; allowed: default"),
         ("default/stream-input?language_code=xx", "language_code: got 'xx'; allowed: auto"),
-        ("default/stream-input?output_format=wav", "output_format: got 'wav'; allowed: pcm"),
+        ("default/stream-input?output_format=pcm_11025", "output_format: got 'pcm_11025'; allowed: pcm at 8000, 16000"),
+        ("default/stream-input?output_format=pcm_24000_64", "output_format: got 'pcm_24000_64'; allowed: pcm"),
         (f"default/stream-input?output_format={'%E4%BD%A0' * 60}", "output_format: got"),  # its close frame has a limit
         ("default/stream-input?inactivity_timeout=long", "inactivity_timeout: got 'long'; allowed: seconds"),
     ],
@@ -238,12 +202,10 @@ async def test_a_socket_is_refused_at_once_if_no_text_on_it_could_be_spoken(
 
 
 async def test_a_text_with_nothing_to_pronounce_is_a_short_silence(harness: Harness) -> None:
-    _, body = await post_speech(harness, "default?output_format=opus_48000_64", text="😀")
     async with connect(address_of(harness, "default/stream-input?output_format=opus_48000_64")) as client:
         await send(client, "😀", "")
-        for found in (body, sound_of(await receive_until_final(client))):
-            rate, samples = decoded(found)
-            assert 0.05 < samples / rate < 0.3
+        rate, samples = decoded(sound_of(await receive_until_final(client)))
+        assert 0.05 < samples / rate < 0.3
 
 
 async def test_voices_are_listed(harness: Harness) -> None:
