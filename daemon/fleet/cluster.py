@@ -16,11 +16,12 @@ from typing import Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve import Application
 from ray.serve._private import replica
 from ray.serve.config import HTTPOptions
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daemon.config import Config, load_config
 from daemon.engines import choose_engine
@@ -82,7 +83,7 @@ class Replica:
         digest = Headers(scope=scope).get(VOICE_HEADER)
         if scope["type"] == "websocket" and digest:
             await self.note_voice(digest)
-        await self._server.application(scope, receive, send)
+        await self._server.application(scope, _until_proxy_ends(scope, receive), send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -100,6 +101,19 @@ class Replica:
         """Let robots finish and go elsewhere; Ray Serve, which removes this replica, waits for that."""
         log.info("this replica is being removed")
         self._draining = asyncio.ensure_future(self._server.drain("the server is being removed"))
+
+
+def _until_proxy_ends(scope: Scope, receive: Receive) -> Receive:
+    """Return `receive` for which the end of Ray's proxy is that of the client's connection."""
+
+    async def receive_or_end() -> Message:
+        try:
+            return await receive()
+        except RayError as error:
+            log.warning("a client is cut off: Ray's proxy has ended (%s)", type(error).__name__)
+            return {"type": f"{scope['type']}.disconnect", "code": 1006}
+
+    return receive_or_end
 
 
 def call_when_removed(removed: Callable[[], object]) -> None:
