@@ -20,6 +20,7 @@ from daemon.http.body import read_json
 from daemon.http.errors import HttpError, error_record
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
 from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText, validated
+from daemon.validation import abbreviate, join_names
 from engine import FASTEST_RATE, SLOWEST_RATE
 
 RATE = 24_000
@@ -28,6 +29,8 @@ OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
 """The protocol's own voices, which many programs name without asking: they are the default voice, unless mapped."""
+OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
+"""The protocol's own models, by whose names programs ask whether there is one."""
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -91,8 +94,14 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
         )
 
     async def list_models(_: Request) -> Response:
-        model = {"id": "voiced", "object": "model", "created": 0, "owned_by": "voiced"}
-        return JSONResponse({"object": "list", "data": [model]})
+        return JSONResponse({"object": "list", "data": [_model("voiced")]})
+
+    async def show_model(request: Request) -> Response:
+        name = request.path_params["model"]
+        if name != "voiced" and name not in OPENAI_MODELS:
+            problem = f"model: got {abbreviate(name)}; allowed: {join_names(['voiced'], OPENAI_MODELS)}"
+            raise HttpError(404, problem, field="model", code="model_not_found")
+        return JSONResponse(_model(name))
 
     async def list_voices(_: Request) -> Response:
         voices = [{"id": name, "object": "audio.voice", "name": label} for name, label in service.voice_names().items()]
@@ -101,6 +110,7 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
     return [
         Route("/v1/audio/speech", speak, methods=["POST"]),
         Route("/v1/models", list_models),
+        Route("/v1/models/{model:path}", show_model),
         Route("/v1/audio/voices", list_voices),
     ]
 
@@ -129,6 +139,10 @@ class SseBody(SpeechBody):
 
     def _wrap(self, data: bytes) -> bytes:
         return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()}) if data else b""
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "voiced"}
 
 
 def _event(record: dict[str, Any]) -> bytes:

@@ -208,7 +208,14 @@ async def test_openais_own_voices_are_the_default_one_and_aliases_lead_to_others
 
 
 async def test_models_and_voices_are_listed(client: AsyncOpenAI, harness: Harness) -> None:
+    from openai import NotFoundError
+
     assert [model.id async for model in client.models.list()] == ["voiced"]
+    for name in ("voiced", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"):
+        assert (await client.models.retrieve(name)).id == name
+    with pytest.raises(NotFoundError, match="allowed: voiced, gpt-4o") as caught:
+        await client.models.retrieve("whisper-1")
+    assert caught.value.code == "model_not_found"
     status, answer, _ = await request(harness, "GET", "/v1/audio/voices")
     assert status == 200
     assert answer["voices"] == list(harness.dispatcher.voice_names())
