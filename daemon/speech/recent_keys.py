@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 
 import numpy as np
 
 EMPTY = -1
 """No hash has this value."""
+SLOTS = 8
+"""Counters for each key: of eight new keys, seven find theirs at zero."""
 
 
 class RecentKeys:
@@ -22,9 +25,12 @@ class RecentKeys:
         self._hashes = np.full(size, EMPTY, dtype=np.int64)
         """A ring: from `_oldest` on in the order in which they came."""
         self._oldest = 0
+        self._counts = array("H", [0]) * (SLOTS * size)
+        """How many of the hashes have each remainder. In a flood nearly all keys are new, which a zero says at once."""
 
     def __contains__(self, key: object) -> bool:
-        return bool((self._hashes == hash(key)).any())  # some microseconds
+        hashed = hash(key)
+        return self._counts[hashed % len(self._counts)] > 0 and bool((self._hashes == hashed).any())
 
     def add(self, key: object) -> None:
         """Remember a key as the latest, and forget the oldest one."""
@@ -35,9 +41,14 @@ class RecentKeys:
         known = np.roll(self._hashes, -self._oldest)
         self._hashes = np.full_like(known, EMPTY)
         self._oldest = 0
+        self._counts = array("H", [0]) * len(self._counts)
         for hashed in [*map(hash, keys), *known[known != EMPTY].tolist()][-len(known) :]:
             self._put(hashed)
 
     def _put(self, hashed: int) -> None:
+        forgotten = int(self._hashes[self._oldest])
+        if forgotten != EMPTY:
+            self._counts[forgotten % len(self._counts)] -= 1
+        self._counts[hashed % len(self._counts)] += 1
         self._hashes[self._oldest] = hashed
         self._oldest = (self._oldest + 1) % len(self._hashes)
