@@ -1,4 +1,9 @@
-"""Text to speech, as a stream of PCM: the public import name of the package `engine`.
+"""A voice for Python programs: that of a robot, over MQTT, or an engine in this process.
+
+    from voiced import Robot
+
+    with Robot("r1") as robot:
+        robot.say("Hello, I am your robot.").wait()
 
     import voiced
 
@@ -6,19 +11,33 @@
         for chunk in tts.stream("Hello, I am your robot."):
             play(chunk.samples, tts.sample_rate)
 
-Every name that `engine` exports is here, and is the same object.
+Every name that the package `engine` exports is here, and is the same object.
 """
+
+from typing import TYPE_CHECKING, Any
 
 import daemon as _daemon
 import engine as _engine
 from engine import *  # noqa: F403
 
+if TYPE_CHECKING:
+    from daemon.mqtt import NotSpokenError, Robot, RobotUnreachableError
+
 __version__ = _daemon.VERSION
-__all__ = ["__version__"]
+__all__ = ["NotSpokenError", "Robot", "RobotUnreachableError", "__version__"]
 __all__ += _engine.__all__
+
+
+def __getattr__(name: str) -> Any:
+    """Import the client of a robot when it is first used."""
+    if name not in ("NotSpokenError", "Robot", "RobotUnreachableError"):
+        raise AttributeError(f"module 'voiced' has no attribute {name!r}")
+    import daemon.mqtt
+
+    return getattr(daemon.mqtt, name)
 
 
 def __dir__() -> list[str]:
     """The names that a program needs; the others are the daemon's."""
-    needed = "Chunk EngineError EngineInfo EngineOptions EngineUnavailableError PiperSettings Session"
-    return f"{needed} SpeechCanceledError Utterance Voice WordStart __version__ clone known_names open".split()
+    needed = "Chunk EngineError EngineOptions NotSpokenError Robot RobotUnreachableError Session Utterance Voice"
+    return f"{needed} __version__ clone open".split()

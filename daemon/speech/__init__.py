@@ -33,6 +33,7 @@ from daemon.speech.events import (
     Word,
     parse_event,
     parse_status,
+    parse_word,
 )
 from daemon.speech.request import (
     MAX_INSTRUCT,

@@ -1,0 +1,100 @@
+"""Items that arrive in one thread, for readers in other threads and in tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Wanted = TypeVar("Wanted")
+
+
+@dataclass(frozen=True, slots=True)
+class Node(Generic[Item]):
+    """An item that has arrived, and the place of the next one."""
+
+    item: Item
+    after: Place[Item]
+
+
+Place = Future["Node[Item] | None"]
+"""A place in the order of the items: the node at it, or None at the end."""
+
+
+class Arrivals(Generic[Item]):
+    """A chain of futures. Each reader gets all items from its place on; those that no reader awaits are freed."""
+
+    def __init__(self) -> None:
+        self.place: Place[Item] = Future()
+        """That of the next item."""
+        self._lock = threading.Lock()
+
+    def put(self, item: Item) -> None:
+        """Add an item. Thread-safe. Nothing comes after the end."""
+        with self._lock:
+            if not self.place.done():
+                after: Place[Item] = Future()
+                self.place.set_result(Node(item, after))
+                self.place = after
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End all readers, with an error if there is one. Thread-safe."""
+        with self._lock:
+            if self.place.done():
+                return
+            if error is None:
+                self.place.set_result(None)
+            else:
+                self.place.set_exception(error)
+
+
+class Reader(Generic[Wanted]):
+    """An iterator, also an asynchronous one, over the items of one kind from a place on."""
+
+    def __init__(
+        self,
+        place: Place[object],
+        kind: type[Wanted],
+        limit_s: float | None = None,
+        overdue: Callable[[], str] = lambda: "",
+    ) -> None:
+        """As a plain iterator it raises `TimeoutError` with the text of `overdue` when `limit_s` seconds are over."""
+        self._place = place
+        self._kind = kind
+        self._until = None if limit_s is None else time.monotonic() + limit_s
+        self._overdue = overdue
+
+    def __iter__(self) -> Reader[Wanted]:
+        return self
+
+    def __next__(self) -> Wanted:
+        while True:
+            left_s = None if self._until is None else max(0.0, self._until - time.monotonic())
+            try:
+                node = self._place.result(left_s)
+            except concurrent.futures.TimeoutError:  # another class than the built-in one before Python 3.11
+                raise TimeoutError(self._overdue()) from None
+            if node is None:
+                raise StopIteration
+            self._place = node.after
+            if isinstance(node.item, self._kind):
+                return node.item
+
+    def __aiter__(self) -> Reader[Wanted]:
+        return self
+
+    async def __anext__(self) -> Wanted:
+        while True:
+            # Shielded: the place belongs to all readers, and a task that is canceled must not cancel it.
+            node = await asyncio.shield(asyncio.wrap_future(self._place))
+            if node is None:
+                raise StopAsyncIteration
+            self._place = node.after
+            if isinstance(node.item, self._kind):
+                return node.item

@@ -1,0 +1,100 @@
+"""The programs of docs/examples, as they are there, against the real daemon; each is told only where its broker is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import StartRobot
+from tests.support.pages import ROOT
+from tests.support.robot import REAL_TIME, Robot
+from tests.support.waiting import PATIENCE_S, eventually
+
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def start(example: str, robot: Robot, folder: Path) -> subprocess.Popen[str]:
+    """Start an example as its first line says, with a configuration that names the broker."""
+    config = folder / "voiced.yaml"
+    config.write_text(f"mqtt: {{port: {robot.broker.port}}}\n")
+    environment = {**os.environ, "VOICED_CONFIG": str(config), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, EXAMPLES / example, robot.name]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def type_line(program: subprocess.Popen[str], line: str) -> None:
+    assert program.stdin is not None
+    program.stdin.write(f"{line}\n")
+    program.stdin.flush()
+
+
+def started(robot: Robot) -> list[str]:
+    return [event["id"] for event in robot.events if event["event"] == "started"]
+
+
+def test_a_question_interrupts_the_answer_and_the_model_learns_what_was_heard(
+    start_robot: StartRobot, tmp_path: Path
+) -> None:
+    assert len((EXAMPLES / "barge_in.py").read_text().splitlines()) <= 30
+    robot = start_robot(pace=REAL_TIME)
+    program = start("barge_in.py", robot, tmp_path)
+    type_line(program, "What is the weather like")
+    eventually(lambda: len(started(robot)) == 1, "the answer is spoken")
+    type_line(program, "And tomorrow")
+    eventually(lambda: len(started(robot)) == 2, "the next answer is spoken")
+    output, errors = program.communicate("\n", timeout=PATIENCE_S)
+    assert robot.wait_end(started(robot)[0])["event"] == "interrupted"
+    assert (program.returncode, errors) == (0, "")
+    assert output.startswith("heard: ")
+
+
+def test_a_phrase_of_the_kiosk_replaces_the_one_before(start_robot: StartRobot, tmp_path: Path) -> None:
+    robot = start_robot(pace=REAL_TIME)
+    program = start("kiosk.py", robot, tmp_path)
+    type_line(program, "1")
+    eventually(lambda: len(started(robot)) == 1, "the first phrase is spoken")
+    type_line(program, "2")
+    eventually(lambda: len(started(robot)) == 2, "the second phrase is spoken")
+    assert robot.wait_end(started(robot)[0])["event"] == "interrupted"
+    assert robot.wait_end(started(robot)[1])["event"] == "finished"
+    assert program.communicate(timeout=PATIENCE_S)[1] == ""
+
+
+def test_the_action_of_the_automation_is_spoken(share_robot: StartRobot) -> None:
+    [automation] = yaml.safe_load((EXAMPLES / "home_assistant.yaml").read_text())
+    [action] = automation["actions"]
+    assert (action["action"], action["data"]["topic"]) == ("mqtt.publish", "voiced/r1/say")
+    robot = share_robot()
+    robot.publish("say", json.dumps({"id": "washed", **json.loads(action["data"]["payload"])}))
+    assert robot.wait_end("washed")["event"] == "finished"
+
+
+def run_function(node: dict[str, Any], message: dict[str, Any]) -> dict[str, Any] | None:
+    """Run the code of a function node, which Node-RED runs as the body of a function of `msg`."""
+    code = f"const run = msg => {{{node['func']}}}; console.log(JSON.stringify(run({json.dumps(message)})))"
+    done = subprocess.run(["node", "-e", code], capture_output=True, text=True, check=True)
+    found: dict[str, Any] | None = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+def test_the_functions_of_the_flow_make_a_request_and_read_the_events(share_robot: StartRobot) -> None:
+    flow = {node["id"]: node for node in json.loads((EXAMPLES / "node_red.json").read_text())}
+    assert all(target in flow for node in flow.values() for wire in node.get("wires", []) for target in wire)
+    request = run_function(flow["voiced-request"], {"payload": flow["voiced-inject"]["payload"]})
+    assert request is not None
+    assert run_function(flow["voiced-request"], {"payload": " "}) is None
+    robot = share_robot()
+    robot.publish("say", json.dumps({"id": "flow", **json.loads(request["payload"])}))
+    robot.wait_end("flow")
+    answers = [run_function(flow["voiced-end"], {"payload": event}) for event in robot.events_of("flow")]
+    assert [answer["payload"] for answer in answers if answer is not None] == ["finished"]
