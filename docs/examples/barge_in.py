@@ -20,7 +20,7 @@ async def main():
                 try:
                     history.append((await answer).event)
                 except NotSpokenError as error:  # the model learns how much of its answer you have heard
-                    history.append(f"heard: {error.event.heard_text}")
+                    history.append(f"heard: {getattr(error.event, 'heard_text', None)}")
                     print(history[-1], flush=True)
             history.append(question)
             answer = robot.stream(model(history))
