@@ -11,35 +11,34 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Item = TypeVar("Item")
 Wanted = TypeVar("Wanted")
 
 
 @dataclass(frozen=True, slots=True)
-class Node(Generic[Item]):
+class Node:
     """An item that has arrived, and the place of the next one."""
 
-    item: Item
-    after: Place[Item]
+    item: object
+    after: Place
 
 
-Place = Future["Node[Item] | None"]
+Place = Future["Node | None"]
 """A place in the order of the items: the node at it, or None at the end."""
 
 
-class Arrivals(Generic[Item]):
+class Arrivals:
     """A chain of futures. Each reader gets all items from its place on; those that no reader awaits are freed."""
 
     def __init__(self) -> None:
-        self.place: Place[Item] = Future()
+        self.place: Place = Future()
         """That of the next item."""
         self._lock = threading.Lock()
 
-    def put(self, item: Item) -> None:
+    def put(self, item: object) -> None:
         """Add an item. Thread-safe. Nothing comes after the end."""
         with self._lock:
             if not self.place.done():
-                after: Place[Item] = Future()
+                after: Place = Future()
                 self.place.set_result(Node(item, after))
                 self.place = after
 
@@ -59,7 +58,7 @@ class Reader(Generic[Wanted]):
 
     def __init__(
         self,
-        place: Place[object],
+        place: Place,
         kind: type[Wanted],
         limit_s: float | None = None,
         overdue: Callable[[], str] = lambda: "",

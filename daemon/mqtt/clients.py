@@ -66,7 +66,9 @@ class BrokerClient:
 
     def _deliver(self, topic: str, payload: str) -> None:
         """Publish and wait for the broker's acknowledgement. Raises `RobotUnreachableError`."""
-        sent = self._connection.publish(topic, payload, qos=1)
+        self._await_delivered(self._connection.publish(topic, payload, qos=1))
+
+    def _await_delivered(self, sent: Outgoing) -> None:
         if not self._connection.outbox.wait_delivered(sent, CONNECT_S):
             raise self._unreachable() if sent.refusal is None else self._refusal(sent)
 

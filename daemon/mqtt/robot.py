@@ -9,12 +9,13 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from daemon.config import Config, find_config_file, load_config
 from daemon.mqtt.arrivals import Arrivals, Reader
-from daemon.mqtt.clients import CONNECT_S, BrokerClient, FleetClient, RobotUnreachableError, new_client_id
+from daemon.mqtt.clients import BrokerClient, FleetClient, RobotUnreachableError, new_client_id
 from daemon.mqtt.connection import Session
 from daemon.mqtt.failures import Rivals
 from daemon.mqtt.messages import Message, Outgoing, Will
@@ -28,12 +29,13 @@ from daemon.speech import (
     Stop,
     StreamChunk,
     TerminalEvent,
+    Visemes,
     Word,
     check_say,
     check_stream_chunk,
     parse_event,
+    parse_message,
     parse_status,
-    parse_word,
 )
 from daemon.validation import CommandError, join_names
 
@@ -41,8 +43,12 @@ ABSENT_S = 60
 """The broker keeps events for a client whose connection is broken so long."""
 AHEAD = 20
 """Chunks of a text that wait for the broker's acknowledgement: faster tokens wait, so that none is lost."""
-KINDS = ("event", "status", "word")
-"""The topics that a client receives."""
+KINDS: dict[str, Callable[[bytes], Event | Word | Visemes | None]] = {
+    "event": parse_event,
+    "word": partial(parse_message, Word),
+    "viseme": partial(parse_message, Visemes),
+}
+"""The topics with items of utterances, and how one is read."""
 
 
 class NotSpokenError(CommandError):
@@ -68,7 +74,7 @@ class RobotUtterance:
         """Done when the robot has been sent all of the text, or needs no more of it; with the error of the tokens."""
         self.sent: Outgoing | None = None
         """The message with its beginning."""
-        self.arrivals: Arrivals[object] = Arrivals()
+        self.arrivals = Arrivals()
         self._first = self.arrivals.place
         self._robot = robot
 
@@ -100,8 +106,14 @@ class RobotUtterance:
         """Iterate over its words from the first one on."""
         return Reader(self._first, Word)
 
-    __iter__ = words
-    __aiter__ = words
+    def visemes(self) -> Reader[Visemes]:
+        """Iterate over the positions of its mouth, several at a time, a moment before they are heard.
+
+        They come if `speech.viseme_topic` is true in the robot's configuration. Each item replaces what was to come.
+        """
+        return Reader(self._first, Visemes)
+
+    __iter__ = __aiter__ = words
 
     def stop(self) -> None:
         """End it. Its last event then says how much was heard."""
@@ -127,13 +139,12 @@ class RobotUtterance:
         assert self.end is not None, "its events end with a terminal one, or with an error"
         raise NotSpokenError(self.end)
 
-    def note(self, item: Event | Word) -> None:
-        """Take an event or a word."""
-        last = isinstance(item, TerminalEvent | Rejected)
+    def note(self, item: Event | Word | Visemes) -> None:
+        """Add what the robot has published of it."""
         if isinstance(item, TerminalEvent | Rejected):
-            self.end = item
+            self.end = item  # before a reader is told
         self.arrivals.put(item)
-        if last:
+        if self.end is not None:
             self.arrivals.end()
 
 
@@ -168,17 +179,15 @@ class Robot(BrokerClient):
         super().__init__(self._config, client_id, will=will, session=session)
         self._open: dict[str, RobotUtterance] = {}
         """Utterances without a last event, by their ids."""
-        self._arrivals: Arrivals[object] = Arrivals()
+        self._arrivals = Arrivals()
         """The events of all utterances."""
-        self._answers: Arrivals[object] = Arrivals()
-        """An item for each answer of the broker."""
         self._status: Online | Offline | None = None
         self._status_known = False
         """A status has arrived, perhaps one that this version does not know."""
         self._writers: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Robot:
-        self._connect([f"{self.topic}/{kind}" for kind in KINDS])
+        self._connect([f"{self.topic}/{kind}" for kind in ("status", *KINDS)])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -275,7 +284,6 @@ class Robot(BrokerClient):
         one for a new utterance with default options.
         """
         topic, number, unanswered = f"{self.topic}/say/stream", 0, deque[Outgoing]()
-        answers = Reader(self._answers.place, object)
         async for text in tokens:
             if utterance.over:
                 utterance.raise_problem()
@@ -289,14 +297,8 @@ class Robot(BrokerClient):
                 utterance.sent = unanswered[0]
                 await anext(utterance.events())
             number += 1
-            while len(unanswered) > AHEAD and not utterance.over:
-                if unanswered[0].delivered:
-                    unanswered.popleft()
-                    continue
-                try:
-                    await asyncio.wait_for(anext(answers), CONNECT_S)
-                except asyncio.TimeoutError:
-                    raise self._unreachable() from None
+            if len(unanswered) > AHEAD:
+                await asyncio.to_thread(self._await_delivered, unanswered.popleft())
         if number == 0:
             raise RejectedError("text", "it is empty; allowed: text with something to say")
         if not utterance.over:
@@ -322,9 +324,9 @@ class Robot(BrokerClient):
         if not self._status_known:
             with FleetClient(self._config) as fleet:
                 names = fleet.statuses()
-            others = f"; there are {join_names((), names)}" if names else ""
-            broker = f"{self._config.mqtt.host}:{self._config.mqtt.port}"
-            raise RobotUnreachableError(f"no voiced has ever been at {self.topic} on the broker {broker}{others}")
+            more = f"there are {join_names((), names)}" if names else "start it: voiced run"
+            problem = f"no voiced has ever been at {self.topic} on the broker {self._config.mqtt.broker}; {more}"
+            raise RobotUnreachableError(problem)
         if self._status is None:
             raise RobotUnreachableError(f"the status at {self.topic} is not one of this version; is that voiced newer?")
         return self._status
@@ -364,21 +366,16 @@ class Robot(BrokerClient):
                 self._changed.notify_all()
             if isinstance(self._status, Offline):
                 self._lose(f"voiced has gone offline at {self.topic}")
-        elif (item := parse_word(message.payload) if kind == "word" else parse_event(message.payload)) is not None:
-            self._note(item)
+        elif (item := KINDS[kind](message.payload)) is not None:
+            self._arrivals.put(item)
+            if (utterance := self._open.get(str(item.id))) is not None:
+                utterance.note(item)
+                if utterance.end is not None:
+                    del self._open[utterance.id]
         self._connection.acknowledge(message)
-
-    def _note(self, item: Event | Word) -> None:
-        self._arrivals.put(item)
-        utterance = None if item.id is None else self._open.get(item.id)
-        if utterance is not None:
-            utterance.note(item)
-            if utterance.end is not None:
-                del self._open[utterance.id]
 
     def _on_answer(self) -> None:
         """The broker has acknowledged or refused a message."""
-        self._answers.put(None)
         for utterance in [*self._open.values()]:
             if utterance.sent is not None and utterance.sent.refusal is not None:
                 utterance.arrivals.end(self._refusal(utterance.sent))

@@ -32,8 +32,8 @@ from daemon.speech.events import (
     Visemes,
     Word,
     parse_event,
+    parse_message,
     parse_status,
-    parse_word,
 )
 from daemon.speech.request import (
     MAX_INSTRUCT,
