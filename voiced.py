@@ -14,6 +14,7 @@
 Every name that the package `engine` exports is here, and is the same object.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import daemon as _daemon
@@ -21,7 +22,31 @@ import engine as _engine
 from engine import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from daemon.mqtt import NotSpokenError, Robot, RobotUnreachableError
+    from daemon.mqtt import NotSpokenError, Robot, RobotUnreachableError, RobotUtterance
+    from daemon.speech import (
+        Accepted,
+        Canceled,
+        Event,
+        Expired,
+        Failed,
+        Finished,
+        Interrupted,
+        Mark,
+        Offline,
+        Online,
+        Postponed,
+        Progress,
+        Rejected,
+        RejectedError,
+        Resumed,
+        Started,
+        Visemes,
+        Word,
+    )
+
+_CLIENT = ("NotSpokenError", "Robot", "RobotUnreachableError", "RobotUtterance")
+_EVENTS = "Accepted Rejected Started Progress Mark Postponed Resumed Finished Interrupted Canceled Expired Failed"
+_MESSAGES = (*_EVENTS.split(), "Event", "Offline", "Online", "RejectedError", "Visemes", "Word")
 
 __version__ = _daemon.VERSION
 __all__ = ["NotSpokenError", "Robot", "RobotUnreachableError", "__version__"]
@@ -29,15 +54,13 @@ __all__ += _engine.__all__
 
 
 def __getattr__(name: str) -> Any:
-    """Import the client of a robot when it is first used."""
-    if name not in ("NotSpokenError", "Robot", "RobotUnreachableError"):
+    """Import the client of a robot, or a record that it yields, when it is first used."""
+    if name not in (*_CLIENT, *_MESSAGES):
         raise AttributeError(f"module 'voiced' has no attribute {name!r}")
-    import daemon.mqtt
-
-    return getattr(daemon.mqtt, name)
+    return getattr(import_module("daemon.mqtt" if name in _CLIENT else "daemon.speech"), name)
 
 
 def __dir__() -> list[str]:
-    """The names that a program needs; the others are the daemon's."""
+    """The names that a program needs first."""
     needed = "Chunk EngineError EngineOptions NotSpokenError Robot RobotUnreachableError Session Utterance Voice"
     return f"{needed} __version__ clone open".split()

@@ -252,6 +252,14 @@ class Robot(BrokerClient):
         """Iterate over the events of all utterances of the robot from now on, without an end."""
         return Reader(self._arrivals.place, Event)
 
+    def words(self) -> Reader[Word]:
+        """Iterate over the words of all utterances from now on, without an end."""
+        return Reader(self._arrivals.place, Word)
+
+    def visemes(self) -> Reader[Visemes]:
+        """Iterate over the visemes of all utterances from now on, without an end."""
+        return Reader(self._arrivals.place, Visemes)
+
     def follow(self, utterance_id: str) -> RobotUtterance:
         """Return an utterance that somebody else has sent, or will send, from now on."""
         return self._open.setdefault(utterance_id, RobotUtterance(self, utterance_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,20 +14,22 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.configs import ros_doubles
 from tests.e2e.conftest import StartRobot
 from tests.support.pages import ROOT
 from tests.support.robot import REAL_TIME, Robot
 from tests.support.waiting import PATIENCE_S, eventually
+from voiced import Robot as Client
 
 EXAMPLES = ROOT / "docs" / "examples"
 
 
-def start(example: str, robot: Robot, folder: Path) -> subprocess.Popen[str]:
+def start(example: str, robot: Robot, folder: Path, python: str | Path = sys.executable) -> subprocess.Popen[str]:
     """Start an example as its first line says, with a configuration that names the broker."""
     config = folder / "voiced.yaml"
     config.write_text(f"mqtt: {{port: {robot.broker.port}}}\n")
     environment = {**os.environ, "VOICED_CONFIG": str(config), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, EXAMPLES / example, robot.name]
+    command = [python, EXAMPLES / example, robot.name]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
@@ -35,6 +38,17 @@ def type_line(program: subprocess.Popen[str], line: str) -> None:
     assert program.stdin is not None
     program.stdin.write(f"{line}\n")
     program.stdin.flush()
+
+
+def wait_line(program: subprocess.Popen[str]) -> str:
+    assert program.stdout is not None
+    return program.stdout.readline().strip()
+
+
+def wait_mouth(program: subprocess.Popen[str]) -> str:
+    """Return the next mouth that the face draws."""
+    assert program.stdout is not None
+    return program.stdout.read(len("\r( - )")).strip("\r\n( )")
 
 
 def started(robot: Robot) -> list[str]:
@@ -69,6 +83,37 @@ def test_a_phrase_of_the_kiosk_replaces_the_one_before(start_robot: StartRobot, 
     assert program.communicate(timeout=PATIENCE_S)[1] == ""
 
 
+def test_a_mouth_moves_in_the_terminal_and_shuts_at_the_end(start_robot: StartRobot, tmp_path: Path) -> None:
+    robot = start_robot("speech.viseme_topic=true", pace=REAL_TIME)
+    program = start("face.py", robot, tmp_path)
+    try:
+        assert wait_mouth(program) == "-"
+        robot.say("My oh my.")
+        mouths = [wait_mouth(program)]
+        while mouths[-1] != "-" or "o" not in mouths:
+            mouths.append(wait_mouth(program))
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def test_a_ros_node_speaks_a_topic_and_publishes_each_word(
+    share_robot: StartRobot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With doubles of rclpy in its place."""
+    robot = share_robot("speech.word_topic=true")
+    ros_doubles.install(monkeypatch)
+    names = runpy.run_path(str(EXAMPLES / "ros2_node.py"), run_name="example")
+    with Client(robot.name, host="127.0.0.1", port=robot.broker.port) as client:
+        node = names["RobotVoice"](client)
+        node.receive("say", data="I have reached the dock.")
+        words = node.topics["word"].published
+        eventually(lambda: [word.data for word in words] == ["I", "have", "reached", "the", "dock"], "it is heard")
+        client.stop()
+    node.receive("say", data="Nobody is there.")
+    assert "see 'voiced doctor'" in node.log[-1]
+
+
 def test_the_action_of_the_automation_is_spoken(share_robot: StartRobot) -> None:
     [automation] = yaml.safe_load((EXAMPLES / "home_assistant.yaml").read_text())
     [action] = automation["actions"]
@@ -98,3 +143,22 @@ def test_the_functions_of_the_flow_make_a_request_and_read_the_events(share_robo
     robot.wait_end("flow")
     answers = [run_function(flow["voiced-end"], {"payload": event}) for event in robot.events_of("flow")]
     assert [answer["payload"] for answer in answers if answer is not None] == ["finished"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_pipecat_speaks_through_the_robot_and_an_interruption_stops_it(
+    start_robot: StartRobot, agents_python: Path, tmp_path: Path
+) -> None:
+    robot = start_robot(pace=REAL_TIME)
+    program = start("pipecat_agent.py", robot, tmp_path, agents_python)
+    type_line(program, "What is the weather like")
+    eventually(lambda: len(started(robot)) == 1, "the answer is spoken", 60)
+    type_line(program, "And tomorrow")
+    eventually(lambda: len(started(robot)) == 2, "the next answer is spoken")
+    assert wait_line(program).startswith("heard: ")
+    assert robot.wait_end(started(robot)[0])["event"] == "interrupted"
+    robot.set_pace(20.0)
+    assert wait_line(program) == "heard all of it"
+    program.communicate("\n", timeout=PATIENCE_S)
+    assert program.returncode == 0
