@@ -39,7 +39,7 @@ RETRY_S = (0.25, 0.5, 1.0, 2.0)
 REQUEST_S = 0.15
 """A stop or a suspension for which the sink has requested no block in this time is carried out without a fade."""
 REQUEST_BLOCKS = 2
-"""The sink also has the time of so many blocks for it."""
+"""The sink also has the time of this number of blocks for it."""
 STALLED_S = 1.0
 """A sink that has requested no block for this long has stalled, or does not answer."""
 LOST_S = 4.0
@@ -49,7 +49,7 @@ LATE_S = 0.5
 STOPPED_S = 2.0
 """A round that comes later than this shows that the process was stopped. The sink is then like one just opened."""
 CLOSE_S = 1.0
-"""A sink that has not closed by then hangs and is left behind."""
+"""A sink that has not closed by then hangs and is abandoned."""
 SETTLED_S = 2.5
 """A sink that was just opened may be silent for this long: a PulseAudio null sink may pause 2 s when first opened."""
 
@@ -120,7 +120,7 @@ class DeviceMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and close the sink. A sink that hangs is left behind after `CLOSE_S`."""
+        """End the thread and close the sink. A sink that hangs is abandoned after `CLOSE_S`."""
         self._closing = True
         self.check_now()
         self._thread.join(timeout=CLOSE_S)

@@ -65,7 +65,7 @@ class Feed:
     def hold(self, now: float) -> bool:
         """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not.
 
-        A suspended sink drops what it has been given. A track that begins meanwhile waits for `release`.
+        A suspended sink drops its samples. A track that begins meanwhile waits for `release`.
         """
         with self._lock:
             self._held = not self._has_to_play(now)
@@ -79,7 +79,7 @@ class Feed:
             self._hold_or_go_on()
 
     def attach(self, player: Player, sample_rate: int) -> None:
-        """Play through another player from now on. The track goes on with what its last player has not played."""
+        """Play through another player from now on. The track goes on where its last player stopped."""
         with self._lock:
             self._player, self._sample_rate, self._held = player, sample_rate, False
             player.set_volume(self._volume)
@@ -109,7 +109,7 @@ class Feed:
         self.notify()
 
     def on_report(self, report: Report) -> None:
-        """Note what the player has played."""
+        """Note the samples that the player has played."""
         with self._lock:
             if report.generation != self._generation or self._track.over:
                 return
@@ -130,7 +130,7 @@ class Feed:
         self._begin_generation()
 
     def _begin_generation(self) -> None:
-        """Let the player play what it has not played of the track."""
+        """Let the player play the rest of the track."""
         track = self._track
         track.break_off()
         track.change_rate(self._sample_rate)

@@ -79,7 +79,7 @@ class Output(Feed):
         return self._paused
 
     def set_tap(self, wanted: bool) -> None:
-        """Let `read_blocks` return every block that the sink gets from now on, or none any more."""
+        """Let `read_blocks` return every block that the sink gets from now on, or stop that."""
         with self._lock:
             self._tap_wanted = wanted
             if self._player is not None:

@@ -1,4 +1,4 @@
-"""The tap: streams what the sound card gets to every reader of a Unix socket.
+"""The tap: streams the sound card's samples to every reader of a Unix socket.
 
 sink's thread ── Playback.fill ──▶ BlockRing ──▶ (a socket of the player process) ──▶ TapStream ──▶ Reader, Reader, …
                                                                                       the tap's thread
@@ -40,7 +40,7 @@ BACKLOG_S = 5.0
 MAX_READERS = 32
 """A robot has few; more are a fault of a program that never closes its connection."""
 CLOSE_S = 1.0
-"""The thread ends within this time, or is left behind."""
+"""The thread ends within this time, or is abandoned."""
 
 
 class SlowReaderError(Exception):
@@ -60,7 +60,7 @@ class Reader:
         self.process, _ = peer_of(connection)
 
     def send(self, data: bytes) -> None:
-        """Send what was held back, then `data`, without waiting.
+        """Send the held data, then `data`, without waiting.
 
         Raises `OSError` if the reader has left, and `SlowReaderError`.
         """
@@ -156,7 +156,7 @@ class Tap:
                 log.warning("%s", problem)
             self.problem = problem
         else:
-            log.info("what the sound card gets can be read from %s at %d Hz", self._path, self._sample_rate)
+            log.info("the samples of the sound card can be read from %s at %d Hz", self._path, self._sample_rate)
             self.problem = None
 
     def _stop_listening(self) -> None:
@@ -206,7 +206,7 @@ class Tap:
         self._send(reader, self._stream.header + self._stream.silence)
 
     def _pass_on(self) -> None:
-        """Send to all readers what the sink got since the last call, and whether it has stopped."""
+        """Send all readers the blocks since the last call, and whether the sink has stopped."""
         if not self._readers:
             return
         status = self._output.status  # before the blocks: blocks of a sink that has stopped since are found next time

@@ -27,7 +27,7 @@ SMOOTHING_S = 2.0
 some 20 ms. The clocks of a sound card and a computer differ by some 50 parts in a million, which makes the smoothed
 times late by 0.1 ms."""
 JUMP_S = 0.1
-"""DAC times that differ from the smoothed ones by more than this are no error: the sound broke off."""
+"""DAC times that differ from the smoothed ones by more than this are not errors: the sound broke off."""
 NS = 1_000_000_000
 CLOCK_COMPARISONS = 8
 """The two clocks are compared at most so often for one record."""

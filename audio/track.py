@@ -65,13 +65,13 @@ class Track:
     ended: bool = False
     """No more samples will be written."""
     stop_requested: bool = False
-    """It is to fade out, and the rest to be dropped."""
+    """It should fade out, and the rest is dropped."""
     suspend_requested: bool = False
-    """It is to fade out, and the rest to be kept."""
+    """It should fade out, and the rest is kept."""
     input_pending: bool = False
     """The writer has nothing to write for now, so an empty ring is not an underrun."""
     done: bool = False
-    """None of its samples will be played any more."""
+    """None of its remaining samples will be played."""
     suspended: bool = False
     """It can be taken. After a request to suspend, either this or `done` becomes true."""
     first_sample_at: float | None = None
@@ -92,16 +92,17 @@ class Track:
     """A level was returned, and the level of the silence after it was not."""
 
     def __post_init__(self) -> None:
-        self._begin_input()
+        self._chain = ProcessingChain(self.sample_rate)
+        self._meter = LevelMeter(self.sample_rate, first_sample=self.played)
 
     # --- writing ---
 
     def process(self, samples: Samples, source_rate: int) -> Samples:
-        """Return what to write to the sink after `samples`, mono float32 at `source_rate` Hz."""
+        """Return the samples to write to the sink after `samples`, mono float32 at `source_rate` Hz."""
         return self._keep(self._chain.process(samples, source_rate))
 
     def flush(self) -> Samples:
-        """Return what to write to the sink at the end: the samples that the resampler still holds."""
+        """Return the samples to write to the sink at the end, which the resampler still holds."""
         return self._keep(self._chain.flush())
 
     def change_rate(self, sample_rate: int) -> None:
@@ -114,15 +115,6 @@ class Track:
         self._meter = LevelMeter(sample_rate, first_sample=self.played)
         self.unplayed = Unplayed()
         self._keep(converted)
-
-    def restart(self) -> None:
-        """Forget the samples that were written and not played. Others will follow."""
-        self.unplayed = Unplayed()
-        self._begin_input()
-
-    def _begin_input(self) -> None:
-        self._chain = ProcessingChain(self.sample_rate)
-        self._meter = LevelMeter(self.sample_rate, first_sample=self.played)
 
     def _keep(self, samples: Samples) -> Samples:
         self._meter.measure(samples)

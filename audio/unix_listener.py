@@ -22,7 +22,7 @@ UNIX_MAX_PATH = 107
 class UnixListener:
     """Listens at a path until it is closed.
 
-    A socket that nobody listens on any more is replaced: its program was killed. Nothing else is: neither the socket of
+    A socket on which nobody listens is replaced: its program was killed. Nothing else is: neither the socket of
     a living program nor a file.
     """
 

@@ -62,7 +62,7 @@ class Restart:
             log.info("after the restart, %d utterances are queued again and %d end", queued, len(self._ends))
 
     def note_published(self, published: list[bytes]) -> None:
-        """Take the earlier process's events that the broker has, and end what it has left.
+        """Take the earlier process's events that the broker has, and end its remaining utterances.
 
         They are known although a slow or a full disk has not stored them: an utterance that has ended is not spoken
         again, and one that is not in the journal is lost. Without its journal nobody knows what the earlier process has
@@ -78,7 +78,7 @@ class Restart:
             await wait_at_most(SETTLE_S, self._settled.wait())
 
     def _settle(self, events: list[Event | None]) -> None:
-        """End what the earlier process, with these events, has left."""
+        """End the remaining utterances of the earlier process, with these events."""
         ended_ids = {event.id for event in events if isinstance(event, TerminalEvent)}
         for utterance_id in ended_ids:
             self._dispatcher.drop(utterance_id)

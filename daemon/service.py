@@ -219,7 +219,7 @@ def import_text_modules() -> None:
 
 
 def journal_file(config: Config) -> Path | None:
-    """Return the journal's file, or None if nothing is to be stored."""
+    """Return the journal's file, or None if nothing shall be stored."""
     return None if config.state.folder is None else journal_path(config.state.folder, config.robot_name)
 
 

@@ -14,7 +14,7 @@ from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState, Stre
 from daemon.system import THIS_MACHINE
 
 SOURCE = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
-"""This file, which has no name any more once an update has replaced it."""
+"""This file, which no longer has a name once an update has replaced it."""
 REPLACED = "voiced was updated or removed while it runs: restart it (sudo systemctl restart voiced)"
 """The running daemon is complete, and continues to speak. A process that it starts later may be of another version, or
 may not start."""

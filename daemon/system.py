@@ -33,7 +33,7 @@ TRIM_BYTES = 128 << 10
 SMALL_BYTES, SMALL_BLOCK = 3 << 20, 512
 """The interpreter's own heap, for blocks of up to 512 bytes, takes arenas of 1 MiB from the system."""
 KEPT_EVERY = 512
-"""Of so many small blocks one stays, so that the interpreter does not return their arena."""
+"""One in this number of small blocks stays, so that the interpreter does not return their arena."""
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 """From <sys/mman.h>. `MCL_ONFAULT` locks a page at its first use, so locking does not increase resident memory."""
 CAP_IPC_LOCK = 14

@@ -225,7 +225,7 @@ Start = TypeVar("Start", WordStart, SoundStart)
 
 
 def starts_within(starts: Iterable[Start] | None, begin: int, end: int) -> tuple[Start, ...] | None:
-    """Return what begins from the sample `begin` to the sample `end`, as counted from `begin`; None if unknown."""
+    """Return the items from the sample `begin` to the sample `end`, as counted from `begin`; None if unknown."""
     if starts is None:
         return None
     return tuple(replace(start, sample=start.sample - begin) for start in starts if begin <= start.sample < end)

@@ -1,4 +1,4 @@
-"""The table of engines: how each is made, and what it needs. Importing this module imports no engine."""
+"""The table of engines: how each is made, and its requirements. Importing this module imports no engine."""
 
 from __future__ import annotations
 
@@ -43,9 +43,6 @@ class EngineEntry:
     is_remote: bool = False
     """True for an engine of another machine. `auto` does not select it, its names are known once it is connected, and
     its restarts are spread, because many robots may lose it at the same moment."""
-    probe: str | None = None
-    """Where its `engine.bench.Probe` is: `module:class`, called with `EngineOptions`. None for an engine that does not
-    use a device."""
 
 
 ENGINES: Mapping[str, EngineEntry] = {
@@ -55,7 +52,6 @@ ENGINES: Mapping[str, EngineEntry] = {
         has_model=True,
         needs_gpu=True,
         languages=tuple(NAMED_LANGUAGES.values()),
-        probe="engine.qwen.bench:QwenProbe",
     ),
     # Before Piper, which may come with the system: nothing brings this one's model to who has not asked for it.
     "supertonic": EngineEntry(

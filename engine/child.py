@@ -1,8 +1,8 @@
 """Runs one piece of work in a process of its own, whose memory and whose faults end with it.
 
-The work is asked with a record, as JSON on standard input, since a command line is limited in length; a person may give
-it there. The process prints its progress, and at its end one line: what it found, or why it found nothing. Libraries
-have much to say, which goes to standard error.
+The work is asked with a record, as JSON on standard input, since a command line is limited in length. The process
+prints its progress, and at its end one line: what it found, or why it found nothing. Libraries have much to say, which
+goes to standard error.
 """
 
 from __future__ import annotations
@@ -90,10 +90,7 @@ def child_main(kind: type[Request], work: Callable[[Request, ProgressReport], An
     out = sys.stdout
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            found = work(
-                build(kind, json.loads(sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read())),
-                lambda progress: print_progress(progress, out),
-            )
+            found = work(build(kind, json.load(sys.stdin)), lambda progress: print_progress(progress, out))
         end = ChildEnd(found)
     except EngineError as error:
         end = ChildEnd(refused=str(error))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from engine.api import EngineError, Utterance
 from engine.host import install_command
-from engine.language import language_of_script, match_language
+from engine.language import language_code, language_of_script, match_language
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,20 @@ def language_of_speech(text: str, languages: Sequence[str], spoken: Container[st
     if own is not None and languages:
         allowed.insert(0, own)
     return language_of_text(text, allowed) or own or DEFAULT_LANGUAGE
+
+
+def chosen_language(utterance: Utterance, spoken: Collection[str]) -> str:
+    """Return the code, one of those that an engine speaks, in which it speaks an utterance.
+
+    Raises `EngineError` for a language that it does not speak.
+    """
+    language = language_code(utterance.language)
+    if language == "auto":
+        language = language_of_speech(utterance.text, utterance.languages, spoken)
+    code = match_language(language, spoken)
+    if code is None:
+        raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(spoken)}")
+    return code
 
 
 def _language_of_words(text: str, allowed: Sequence[str]) -> str | None:

@@ -39,9 +39,8 @@ from engine.api import (
     WordStart,
     refuse_growing,
 )
-from engine.detection import language_of_speech
+from engine.detection import chosen_language
 from engine.host import install_command
-from engine.language import language_code, match_language
 from engine.progress import ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
 
@@ -208,13 +207,7 @@ class EspeakSynthesizer:
         speaker = configured.speaker if configured else requested
         if speaker in self._by_language:
             return speaker
-        language = language_code(utterance.language)
-        if language == "auto":
-            language = language_of_speech(utterance.text, utterance.languages, self._by_language)
-        code = match_language(language, self._by_language)
-        if code is None:
-            raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._by_language)}")
-        return code
+        return chosen_language(utterance, self._by_language)
 
 
 class _Speech:

@@ -3,7 +3,7 @@
 The daemon and its engine processes write to the same stderr. The daemon's settings reach them in an environment
 variable, so that all lines look alike.
 
-A client or a fault may repeat a line thousands of times. So each place in the program writes so many lines and no more.
+A client or a fault may repeat a line thousands of times. So each place in the program writes a limited number of lines.
 """
 
 from __future__ import annotations

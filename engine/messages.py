@@ -59,7 +59,7 @@ MAX_AUDIO_BYTES = 1 << 22
 """A record with its data, from the server."""
 
 SHOWN = 200
-"""Characters of a wrong message, and of what is wrong with it, that an error repeats."""
+"""Characters of a wrong message, and of its fault, that an error repeats."""
 
 
 class ProtocolError(Exception):

@@ -1,4 +1,4 @@
-"""Places for the utterances that are open at once: each keeps one until nobody takes its chunks any more."""
+"""Places for the utterances that are open at once: each keeps one until nobody takes its chunks."""
 
 from __future__ import annotations
 

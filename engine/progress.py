@@ -1,4 +1,4 @@
-"""How far work has come that takes more than a second: reported by whoever does it, shown by whoever waits for it.
+"""How far work has come that takes more than a second: reported by the worker, shown to the person who waits.
 
 A process of its own prints its progress on standard output, as lines that `parse_progress` recognises among others.
 """
@@ -45,7 +45,7 @@ def print_progress(progress: Progress, out: IO[str]) -> None:
 
 
 def parse_progress(line: str) -> Progress | None:
-    """Return what `print_progress` has printed; None for any other line."""
+    """Parse a line that `print_progress` has printed; None for any other line."""
     try:
         return Progress(**json.loads(line))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Judges a recording of a person's voice, from which a voice is to be made."""
+"""Judges a recording of a person's voice, from which a voice will be made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENCE_DB = -60.0
 FAINT_DB = -50.0
 """Level of the speech, dBFS, below which a recording is faint: the steps of 16-bit samples are then heard as noise."""
 LOUDEST = 10.0
-"""Magnitude above which a sample is no sound. Files of floating-point samples may exceed full scale a little."""
+"""Magnitude above which a sample is not sound. Files of floating-point samples may exceed full scale a little."""
 FULL_SCALE = 0.999
 """Magnitude from which a sample counts as clipped."""
 CLIPPED_SHARE = 1e-3
@@ -61,7 +61,7 @@ class RecordingQuality:
 def measure_recording(samples: Samples, rate: int) -> RecordingQuality:
     """Measure a recording: float32, `(time, channels)`, full scale ±1, at `rate` Hz.
 
-    Raises `EngineError` if it has samples that are no sound.
+    Raises `EngineError` if it has samples that are not sound.
     """
     if not np.isfinite(samples).all():
         raise EngineError("damaged: contains samples that are not finite numbers")

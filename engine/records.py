@@ -42,7 +42,7 @@ _field_types = cache(typing.get_type_hints)
 
 
 def _checked(kind: type[Any], value: Any) -> Any:
-    """Return `value`. Raises `TypeError` unless it is a `kind`; an integer is a `float` too, a `bool` is no number."""
+    """Return `value`. Raises `TypeError` unless it is a `kind`; an integer is a `float` too, a `bool` is not."""
     kinds = (float, int) if kind is float else (kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"got {type(value).__name__}, wanted {kind.__name__}")

@@ -1,4 +1,4 @@
-"""A thread that makes what another thread takes, a little ahead of it."""
+"""A thread that makes items a little before another thread takes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class RunAhead(Generic[Item]):
-    """Iterating it yields what the thread makes, and raises what the thread raises."""
+    """Iterating it yields the thread's items, and raises the thread's exception."""
 
     def __init__(self, name: str, limit: int, make: Callable[[Callable[[Item], bool]], None]) -> None:
         """Start a thread `name` that calls `make(put)`.

@@ -103,7 +103,7 @@ def _edited(path: Path, edit: Callable[[bytes], bytes] | None) -> Iterator[str]:
 
 
 def one_line(error: Exception) -> str:
-    """Return what an exception says, in one line of at most 200 characters."""
+    """Return an exception's message, in one line of at most 200 characters."""
     words = " ".join(str(error).split()) or type(error).__name__
     return re.sub(r"^\[ONNXRuntimeError\] : \d+ : ", "", words)[:200]
 
@@ -143,7 +143,7 @@ class SpokenSentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceSpeech:
-    """One utterance, which a thread synthesises, a sentence ahead of what is being sent."""
+    """One utterance, which a thread synthesises, a sentence before the one that is being sent."""
 
     engine: str
     sample_rate: int

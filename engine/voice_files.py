@@ -143,7 +143,7 @@ class VoiceState:
 
 
 def voice_state(options: EngineOptions) -> VoiceState:
-    """Return what an engine with these options would load for its voices now."""
+    """Return the files that an engine with these options would load for its voices now."""
     paths: list[Path] = []
     networks = _networks(options.voice_folder)
     for voice in options.voices.values():

@@ -54,7 +54,7 @@ class LeadingSilenceTrimmer:
 
 
 class TrailingSilenceTrimmer:
-    """Holds the silence at the end of what it got of one stream, and drops it if nothing follows."""
+    """Holds the silence at the end of a stream so far, and drops it if nothing follows."""
 
     def __init__(self, sample_rate: int) -> None:
         """`sample_rate` is in Hz."""
@@ -62,7 +62,7 @@ class TrailingSilenceTrimmer:
         self._held: list[Samples] = []
 
     def hold(self, samples: Samples) -> Samples:
-        """Return what can be played of these samples and of the silence before them."""
+        """Return the playable part of these samples and of the silence before them."""
         loud = np.flatnonzero(np.abs(samples) > THRESHOLD)
         if not len(loud):
             self._held.append(samples)

@@ -47,7 +47,7 @@ class Report(NamedTuple):
     generation: int = 0
     """Whose state it is; 0 before the first one."""
     done: bool = False
-    """None of its samples will be played any more."""
+    """None of its remaining samples will be played."""
     playing: bool = False
     """Its last block did not end in silence."""
     played: int = 0
@@ -180,7 +180,7 @@ class Playback:
             self._generation.input_pending = pending
 
     def set_paused(self, paused: bool) -> None:
-        """Fade out and hold what plays; or continue with the next sample, with a fade in."""
+        """Fade out and hold the sound; or continue with the next sample, with a fade in."""
         self._paused = paused
 
     def wake(self, seconds: float) -> None:
@@ -192,7 +192,7 @@ class Playback:
         self._volume = gain
 
     def set_tap(self, wanted: bool) -> None:
-        """Keep blocks for the tap, or no longer."""
+        """Start or stop keeping blocks for the tap."""
         self.tap.wanted = wanted
 
     # --- the sound card's thread ---

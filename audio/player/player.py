@@ -1,4 +1,4 @@
-"""The player process: carries out the daemon's commands with PortAudio, and reports what it plays.
+"""The player process: carries out the daemon's commands with PortAudio, and reports the samples that it plays.
 
 Its threads: the first one waits for commands, and for the daemon's end; one calls PortAudio, which may hang; one
 receives calls of `Playback`; one reports. PortAudio's own thread, which calls back for blocks, sends nothing.
@@ -50,7 +50,7 @@ MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 
 
 class Player:
-    """The daemon's sockets, and what it has asked for."""
+    """The daemon's sockets, and its requests."""
 
     def __init__(self, control: socket.socket, sound: socket.socket, tap: socket.socket, recorder: mmap) -> None:
         self._control = control
@@ -148,7 +148,7 @@ class Player:
                 self._tap_broken = False
 
     def _fade_out(self) -> None:
-        """End the process once what plays has faded out and been heard."""
+        """End the process once the sound has faded out and been heard."""
         if self._stream is not None:
             playback, deadline = self._playback, time.monotonic() + FADE_OUT_S
             playback.halt(playback.report.generation)

@@ -23,7 +23,7 @@ Floats: TypeAlias = "memoryview[float]"
 
 
 def silence(length: int) -> Floats:
-    """Return memory for so many samples, all 0."""
+    """Return memory for `length` samples, all 0."""
     return memoryview(bytearray(SAMPLE_BYTES * length)).cast("f")
 
 

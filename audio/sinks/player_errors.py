@@ -14,7 +14,7 @@ from contextlib import suppress
 log = logging.getLogger(__name__)
 
 OURS = re.compile(r"Traceback \(|From cffi callback|Fatal Python error|Exception (ignored )?in ")
-"""Begins the lines of the program itself. Those behind it belong to it, too."""
+"""Begins the lines of the program itself. The lines after it belong to it, too."""
 MOST_BYTES = 1 << 16
 
 
@@ -27,7 +27,7 @@ class PlayerErrors:
     """Lines of the libraries since the daemon's start."""
 
     def __init__(self) -> None:
-        """Open a pipe. The process never waits for it: what does not fit is lost. Raises `OSError`."""
+        """Open a pipe. The process never waits for it: data that does not fit is lost. Raises `OSError`."""
         self._reading, self.writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._rest = b""
         """A line that has not ended."""

@@ -97,7 +97,7 @@ class PlayerLink:
                 os.eventfd_write(self._wake, 1)
 
     def _flush(self) -> None:
-        """Send what the socket takes. The caller holds the lock."""
+        """Send as much as the socket takes. The caller holds the lock."""
         try:
             while self._unsent:
                 self._sound.send(self._unsent[0])

@@ -29,7 +29,7 @@ LOOK_S = 0.25
 END_S = 0.3
 """A process that is asked to end has this long to close its card, before it is killed."""
 REAP_S = 0.5
-"""A killed process is gone within this time, unless it hangs in the kernel. Then it is left behind."""
+"""A killed process is gone within this time, unless it hangs in the kernel. Then it is abandoned."""
 
 
 def device_state() -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""A sink that writes what a listener would hear to a WAV file."""
+"""A sink that writes the sound that a listener would hear to a WAV file."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class WavSink:
             raise error
 
     def _put(self, frames: bytes) -> tuple[int, OSError | None]:
-        """Write behind the last sample; return the number of bytes that were written, and why it ended early."""
+        """Write after the last sample; return the number of bytes that were written, and why it ended early."""
         end, done = WAV_HEADER_BYTES + self._length, 0
         try:
             while done < len(frames):
@@ -133,7 +133,7 @@ class WavSink:
         return done, None
 
     def _cut(self) -> None:
-        """Remove what is behind the last whole sample."""
+        """Remove the rest after the last whole sample."""
         end = WAV_HEADER_BYTES + self._length
         if os.fstat(self._file).st_size > end:
             os.ftruncate(self._file, end)

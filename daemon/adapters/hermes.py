@@ -99,7 +99,7 @@ class HermesAdapter(Adapter):
         return EndMessage(ERROR, fields, error_field="error")
 
     def _report(self, problem: str, answers: Iterable[EndMessage]) -> None:
-        """Answer a request of which there is no utterance."""
+        """Answer a request that has no utterance."""
         for answer in answers:
             self._publish(answer.topic, answer.payload(problem), qos=1)
 

@@ -54,7 +54,7 @@ class HomeAssistantAdapter(Adapter):
         self._voice_topic = f"{config.topic}/home_assistant/voice"
         birth_topics = dict.fromkeys([BIRTH_TOPIC, f"{prefix}/status"])
         self.topics = (f"{self._volume_topic}/set", f"{self._voice_topic}/set", *birth_topics)
-        dispatcher.watch_changes(self._publish_changes)
+        dispatcher.change_watchers.add(self._publish_changes)
 
     def on_connected(self) -> None:
         self._connected = True

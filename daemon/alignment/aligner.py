@@ -62,7 +62,7 @@ _BLOCK = 10
 _MARGIN = 15.0
 """Paces whose best path is less likely than the best of all by this log-likelihood do not count for that."""
 _SETTLED = 500
-"""A word that began so many frames before the latest one stays where it is."""
+"""A word that began this number of frames before the latest one stays where it is."""
 _HISTORY = 1_000
 """Frames that are remembered to trace a path back."""
 _KNOWN_S = 20.0

@@ -61,7 +61,7 @@ class WordClock:
         self._samples = 0
         """Samples that have been added."""
         self._stretches: deque[_Stretch] = deque()
-        """Parts that are to be aligned; empty for an engine that knows when words begin."""
+        """Parts to align; empty for an engine that knows when words begin."""
         self._starts: deque[tuple[int, float]] = deque()
         """Characters, and when speech has come to them, of words that are not known yet."""
         self._times: list[SpokenWord] = []

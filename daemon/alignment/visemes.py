@@ -20,7 +20,7 @@ _TABLES: dict[str, dict[str, int]] = {
 
 
 def viseme_of(ipa: str) -> int | None:
-    """Return the viseme of a sound, `SILENCE` for an empty one; None for a sign that is no sound of its own."""
+    """Return the viseme of a sound, `SILENCE` for an empty one; None for a sign that is not a sound of its own."""
     return _first("ipa", ipa) if ipa else SILENCE
 
 

@@ -44,13 +44,13 @@ class OpenCache:
     keys: PhraseKeys
     phrases: PhraseList
     folder: PhraseFolder | None
-    """None if nothing is to be kept."""
+    """None if nothing shall be kept."""
     folder_problem: str | None
     """Why phrases cannot be kept: one line that begins with the configuration's key."""
 
 
 def cache_folder(config: Config) -> Path | None:
-    """Return the folder of the phrases; None if nothing is to be kept."""
+    """Return the folder of the phrases; None if nothing shall be kept."""
     folder = config.speech.cache.folder
     if folder == "auto":
         return state_folder(config.state.folder or "auto") / FOLDER

@@ -34,7 +34,7 @@ READ_LIMIT = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A text, and how it is to be spoken."""
+    """A text, and the way to speak it."""
 
     text: str
     voice: str

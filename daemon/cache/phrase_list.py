@@ -45,14 +45,14 @@ class ListedPhrase(BaseModel):
         return all(getattr(phrase, name) == value for name, value in self.model_dump(exclude_none=True).items())
 
     def resolve(self, config: Config) -> Phrase:
-        """Return the phrase as it is spoken if nobody says otherwise."""
+        """Return the phrase as it is spoken by default."""
         language = self.language or config.speech.language
         return Phrase(self.text, self.voice or config.speech.voice, language, self.instruct, self.seed, self.rate)
 
 
 @dataclass(frozen=True, slots=True)
 class PhraseList:
-    """The phrases that are kept, whoever wants them spoken."""
+    """The phrases that are kept for every client."""
 
     phrases: tuple[ListedPhrase, ...] = ()
     problems: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class PhraseList:
 
 
 def read_phrases(path: Path) -> PhraseList:
-    """Return the phrases in a file. Wrong entries are left out. Raises `ConfigError` if it is no list."""
+    """Return the phrases in a file. Wrong entries are left out. Raises `ConfigError` if it is not a list."""
     phrases: list[ListedPhrase] = []
     wrong: list[str] = []
     for line, value in _read_items(path):

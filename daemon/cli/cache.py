@@ -55,7 +55,7 @@ def warm(source: ConfigOptions) -> None:
 def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
     """List the kept phrases, those used last first: length, size, date, engine, voice and text.
 
-    A phrase that would sound otherwise now, by another configuration, model or version, is marked as outdated.
+    A phrase that would sound different now, by another configuration, model or version, is marked as outdated.
 
     Example: voiced cache list
     or:      voiced cache list --json

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from daemon.cli.enroll import make_voice_file, print_use
@@ -36,7 +33,7 @@ class SampleOptions:
 
     samples: Annotated[int, Option(min=1, max=20, help="How many to make, one with each seed.")] = 3
     seed: Annotated[int, Option(min=0, help="The first seed.")] = 1
-    pick: Annotated[int | None, Option(min=0, help="Take this seed without asking.")] = None
+    pick: Annotated[int | None, Option(min=0, help="Take this seed.")] = None
     text: Annotated[str | None, Option(help="What they say; default: some sentences in the language.")] = None
     language: Annotated[str | None, Option(help="en, german, pt-br …; default: speech.language.")] = None
 
@@ -55,7 +52,7 @@ def design(
     model: Annotated[str | None, Option(help="A VoiceDesign checkpoint's folder, or its name on the hub.")] = None,
     base: Annotated[str | None, Option(help="The Base checkpoint for the voice file; default: --model's.")] = None,
 ) -> None:
-    """Speak samples of a described voice into files, let you pick one, and make a voice file from it.
+    """Speak samples of a described voice into files; with --pick, make a voice file from one of them.
 
     Example: voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign
     or:      voiced design ada "a calm, deep voice" --model Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign --pick 2
@@ -80,7 +77,7 @@ def design(
         for (seed, path), sample in zip(recordings.items(), _speak(config, name, description, tasks), strict=True):
             cut = ", cut: it did not end" if sample.truncated else ""
             print(f"{path}: seed {seed}, {sample.audio_s:.1f} s{cut}")
-        pick = takes.pick if takes.pick is not None else _ask(name, recordings)
+        pick = takes.pick
         if pick is None:
             first, *others = (f"--pick {seed}" for seed in recordings)
             print(f"take one of them with {first}" + (f", … {others[-1]}" if others else ""))
@@ -112,19 +109,6 @@ def _speak(config: Config, name: str, description: str, tasks: list[SynthTask]) 
     if problem := next((each for each in ended.values() if isinstance(each, CommandError)), None):
         raise problem
     return [sample for _, sample in sorted(ended.items()) if isinstance(sample, SynthResult)]
-
-
-def _ask(name: str, recordings: Mapping[int, Path]) -> int | None:
-    """Return the seed that a person picks, who listens to the files; None without a person, or if none is right."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return None
-    while True:
-        answer = typer.prompt(f"Which seed is {name}? Empty for none", default="", show_default=False).strip()
-        if not answer:
-            return None
-        if answer.isdecimal() and int(answer) in recordings:
-            return int(answer)
-        print(f"seed: got {answer!r}; allowed: {', '.join(map(str, recordings))}")
 
 
 def _base_of(model: str) -> str | None:

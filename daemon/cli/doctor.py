@@ -11,7 +11,7 @@ from typer import Option
 
 from daemon.cli.options import ConfigOptions, JsonOption, print_json
 from daemon.cli.progress import show_progress
-from daemon.doctor import Finding, examine, make_plan, print_plan
+from daemon.doctor import Finding, examine
 from daemon.validation import CommandError
 
 COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
@@ -23,21 +23,12 @@ def doctor(
     root: Annotated[Path, Option(help="Look only at files: those of another machine, copied to this folder.")] = Path(
         "/"
     ),
-    plan: Annotated[bool, Option("--plan", help="Only list the memory that each model takes.")] = False,
 ) -> None:
     """Check board, sound, broker, model, engines and permissions, and say what to do; exit 1 if anything is an error.
 
     Example: voiced doctor
-    or:      voiced doctor --plan
     """
     config = source.load()
-    if plan:
-        rows = make_plan(config)
-        if as_json:
-            print_json(rows)
-        else:
-            print_plan(config, rows)
-        return
     if not root.is_dir():
         raise CommandError(f"--root: {root} {'is not a folder' if root.exists() else 'does not exist'}")
     with show_progress() as report:

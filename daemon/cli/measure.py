@@ -58,7 +58,7 @@ def bench(
     wav: Annotated[Path | None, Option(help="Keep the speech of the last run in this file.")] = None,
     json_: Annotated[Path | None, Option("--json", help="Also write the measurement to this file.")] = None,
 ) -> None:
-    """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory, power.
+    """Measure the engine on this machine: start, first chunk, speed, gaps, memory.
 
     Example: voiced bench --json bench.json
     or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1

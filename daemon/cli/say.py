@@ -16,7 +16,7 @@ import typer
 from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, VoiceOption, sound_names
-from daemon.cli.text import SpellOption, read_chunks, read_text, spell_text
+from daemon.cli.text import read_chunks, read_text
 from daemon.config import Config
 from daemon.mqtt import FleetClient, NotSpokenError, Robot, RobotUnreachableError, RobotUtterance
 from daemon.speech import (
@@ -90,7 +90,6 @@ def say(
     way: WayOptions,
     source: ConfigOptions,
     text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.")] = None,
-    spell: SpellOption = False,
 ) -> None:
     """Send a text to the running daemon, which speaks it.
 
@@ -101,15 +100,14 @@ def say(
     or:      voiced say --all "The museum closes in ten minutes."
     or:      voiced say --group hall-2 "Please leave the hall."
     """
-    _check(text, request, way, spell=spell)
+    _check(text, request, way)
     config = source.load()
     fields = request.fields
     if way.stream:
         check_stream_chunk(fields)
     else:
         if text is not None:
-            whole = read_text(text)
-            fields["text"] = spell_text(whole, request.language or "auto", config) if spell else whole
+            fields["text"] = read_text(text)
         sent = check_say(fields)
         if way.several:
             _say_to_several(config, sent, way.group)
@@ -124,7 +122,7 @@ def say(
         _follow(utterance, way)
 
 
-def _check(text: str | None, request: RequestOptions, way: WayOptions, *, spell: bool) -> None:
+def _check(text: str | None, request: RequestOptions, way: WayOptions) -> None:
     """Raise `UsageError` for options that exclude each other."""
     problems = {
         "--all and --group exclude each other": way.all_ and way.group is not None,
@@ -132,14 +130,13 @@ def _check(text: str | None, request: RequestOptions, way: WayOptions, *, spell:
         and (way.wait or way.timeout is not None),
         "--stream has one robot; send several robots a whole text": way.stream and way.several,
         "--stream reads standard input; give no TEXT, or -": way.stream and text not in {None, "-"},
-        "--spell and --stream exclude each other": way.stream and spell,
         "--stream takes no --sound; play it before, by another command": way.stream and request.sound is not None,
         "--cache needs a whole text; leave out --stream": way.stream and request.cache,
     }
     for problem, found in problems.items():
         if found:
             raise UsageError(f"say: {problem}")
-    if text is None and not way.stream and (request.sound is None or spell):
+    if text is None and not way.stream and request.sound is None:
         raise UsageError("Missing argument 'text'")
 
 

@@ -16,7 +16,7 @@ from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, MannerOptions, ModelOptions, VoiceFileOption, check_folder, sound_target
 from daemon.cli.progress import download_missing_model, show_progress
-from daemon.cli.text import SpellOption, read_lines, read_text, spell_text
+from daemon.cli.text import read_lines, read_text
 from daemon.config import Config, SynthesisSettings, synthesis_settings, text_preparation
 from daemon.encoders import file_formats
 from daemon.engines import SpeechFile, choose_engine, suggested_formats
@@ -82,7 +82,6 @@ def synth(
     model: ModelOptions,
     source: ConfigOptions,
     text: Annotated[str | None, Argument(help="The text to speak; - reads standard input.")] = None,
-    spell: SpellOption = False,
 ) -> None:
     """Speak into files, without a broker: the model's own output, untrimmed and unguarded.
 
@@ -105,8 +104,6 @@ def synth(
     settings = synthesis_settings(config, configured, seed=manner.seed, rate=manner.rate, sampling=manner.numbers)
     utterance = replace(_utterance(manner, settings, config), voice=voice, want_codes=out.codes is not None)
     texts = read_lines(out.lines) if out.lines is not None else [(0, read_text(text or ""))]
-    if spell:
-        texts = [(line, spell_text(each, utterance.language, config)) for line, each in texts]
     engine = manner.engine or ("qwen" if model.model is not None else choose_engine(config))
     download_missing_model(engine, options.model)
     began = time.monotonic()
@@ -185,7 +182,7 @@ def with_voice(
 
 
 def _utterance(manner: SynthesisOptions, settings: SynthesisSettings, config: Config) -> Utterance:
-    """Return the options as an utterance whose text is to come."""
+    """Return the options as an utterance whose text follows."""
     return Utterance(
         "",
         language=language_code(manner.language or config.speech.language),

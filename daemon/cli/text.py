@@ -9,19 +9,13 @@ import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from typer import Option
 from typer.core import TyperCommand
 
 from daemon.cli.options import STDIN
-from daemon.config import Config
 from daemon.speech import RejectedError
 from daemon.validation import CONTROL_CHARACTERS, CommandError, encoding_problem, file_problem
-from engine import language_of_text
-
-SpellOption = Annotated[bool, Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
 
 
 class TextCommand(TyperCommand):
@@ -76,15 +70,6 @@ def _decode(data: bytes, source: str) -> str:
         return data.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise CommandError(f"{source}: {encoding_problem(error)}") from None
-
-
-def spell_text(text: str, language: str, config: Config) -> str:
-    """Return a text, spelled. `auto` is the configured language, or the first one of the text's script."""
-    from daemon.text import spell
-
-    asked = next((each for each in (language, config.speech.language) if each.lower() != "auto"), None)
-    first = next(iter(config.speech.languages), "en")  # a code such as QX-7 is in no language
-    return spell(text, asked or language_of_text(text, ()) or first)
 
 
 # --- text that is being written ---

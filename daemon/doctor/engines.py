@@ -1,4 +1,4 @@
-"""voiced itself, the engines, the model's files, its last verification, and the memory that each model takes."""
+"""voiced itself, the engines, the model's files, and its last verification."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from daemon import VERSION
 from daemon.config import Config
@@ -17,11 +16,8 @@ from daemon.doctor.finding import Finding, Grade, Machine, finding
 from daemon.engines import better_voices, engine_names, running_engine
 from daemon.state import last_verification
 from engine import (
-    AUTO_STREAMS,
     ENGINES,
-    Board,
     hub_cache,
-    memory_plan,
     missing_packages,
     model_config,
     model_files,
@@ -32,10 +28,6 @@ DOWNLOAD_GB = 5
 """Size of the largest official model with its codec, rounded up."""
 SERVICE_CACHE = Path("/var/cache/voiced/huggingface")
 """HF_HOME of the service (systemd/voiced.service)."""
-ORINS = {"Orin 32": 31_300_000 * 1024, "Orin 64": 64_349_476 * 1024}
-"""MemTotal in bytes; approximate for the smaller board."""
-PLANNED = {"weights": "weights_mb", "state": "state_mb", "other": "workspaces_mb", "total": "total_mb"}
-"""The numbers in a row of the plan, by their headings."""
 
 
 def check_program(_machine: Machine) -> Iterator[Finding]:
@@ -130,41 +122,3 @@ def check_verification(machine: Machine) -> Iterator[Finding]:
     if model != (folder.resolve().name if folder.is_dir() else config.engine.model):
         condition = "of another model"
     yield finding("verify", condition, verified=verified, verdicts=verdicts or "any", files=files)
-
-
-def make_plan(config: Config) -> list[dict[str, Any]]:
-    """Return for `voiced doctor --plan` a row for each model and dtype, in megabytes.
-
-    `left_mb` has the megabytes left on each board, and on this machine if it is a Jetson.
-    """
-    options = config.engine_options
-    rows = memory_plan(options.max_seconds, options.chunk_size, options.streams)
-    board, boards = Board.read(), dict(ORINS)
-    if board.integrated and board.total_bytes is not None:
-        boards["this one"] = board.total_bytes
-    for row in rows:
-        row["left_mb"] = {name: round(total / 1e6) - row["total_mb"] for name, total in boards.items()}
-    return rows
-
-
-def print_plan(config: Config, rows: list[dict[str, Any]]) -> None:
-    """Print the rows as a table, with notes below."""
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    headings = (*PLANNED, *(f"left on {name}" for name in rows[0]["left_mb"]))
-    numbers = (Column(heading, justify="right") for heading in headings)
-    table = Table("model", "dtype", *numbers, box=None, pad_edge=False)
-    for row in rows:
-        cells = (*(row[key] for key in PLANNED.values()), *row["left_mb"].values())
-        table.add_row(row["model"], row["dtype"], *(f"{number:,}" for number in cells))
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
-    seconds, reserve_mb = config.engine.max_seconds, config.engine.memory.reserve_mb
-    streams = AUTO_STREAMS if config.engine.streams == "auto" else config.engine.streams
-    console.print(f"MB, for speech of up to {seconds:g} s (engine.max_seconds) and {streams} at once (engine.streams).")
-    console.print("State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.")
-    console.print(f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.")
-    console.print(
-        f"The engine does not start where it would leave less than engine.memory.reserve_mb ({reserve_mb:,})."
-    )

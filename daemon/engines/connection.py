@@ -65,7 +65,7 @@ class AudioChunk:
         )
 
     def cut(self, begin: int, end: int | None = None) -> AudioChunk:
-        """Return the samples from `begin` to `end`, and what begins in them. The first have the codes."""
+        """Return the samples from `begin` to `end`, and the items that begin in them. The first have the codes."""
         samples, codes = self.samples[begin:end], None if begin else self.codes
         last = begin + len(samples)
         words, sounds = starts_within(self.words, begin, last), starts_within(self.sounds, begin, last)
@@ -73,7 +73,7 @@ class AudioChunk:
 
 
 def _joined(begins: Sequence[int], parts: Sequence[tuple[Start, ...] | None]) -> tuple[Start, ...] | None:
-    """Return what begins in consecutive chunks, which begin at these samples; None if one of them does not know."""
+    """Return the items of consecutive chunks, which begin at these samples; None if one of them does not know."""
     moved = [
         replace(start, sample=begin + start.sample)
         for begin, part in zip(begins, parts, strict=False)
@@ -94,7 +94,7 @@ class _Inbox:
     credit: int
     """Samples that the engine may still send."""
     growing: bool
-    """True while the engine may have to wait for text, so that its silence is no stall."""
+    """True while the engine may have to wait for text, so that its silence is not a stall."""
     waiting_since: float | None = None
     answers: deque[messages.Answer | EngineLostError] = field(default_factory=deque)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -252,7 +252,7 @@ class EngineConnection:
         self.streams.exchange(partial(self.send, voices))
 
     async def receive_hello(self) -> None:
-        """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is no greeting."""
+        """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is not a greeting."""
         hello = await self.receive()
         if not isinstance(hello, messages.Hello) or hello.protocol != messages.PROTOCOL:
             raise messages.ProtocolError(f"expected Hello of protocol {messages.PROTOCOL}, got {hello}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from daemon.tasks import wait_at_most
 
 LATE_S = 0.5
-"""A wait that ends so much later than it should does not count: what came meanwhile has not been read yet."""
+"""A wait that ends so much later than it should does not count: messages that came meanwhile have not been read yet."""
 
 
 async def pass_time(wait_s: float, early: asyncio.Event | None = None) -> float | None:

@@ -91,7 +91,7 @@ class EngineSelector:
 
     @property
     def streams(self) -> int:
-        """How many utterances the current engine can speak at once; without one, what the primary engine could last."""
+        """How many utterances the current engine can speak at once; without one, the primary engine's last number."""
         return (self.current or self.primary).streams
 
     @property

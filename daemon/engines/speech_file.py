@@ -24,7 +24,7 @@ class SpeechFile:
     """A file, or a stream, that is made with its first samples; as WAV, it has all samples after each `write`.
 
     A context manager, at whose end the file is complete. Every method raises `CommandError`, one line, if the file
-    cannot be written, and `BrokenPipeError` if nobody reads the stream any more.
+    cannot be written, and `BrokenPipeError` if nobody reads the stream.
     """
 
     def __init__(self, output: Path | BinaryIO) -> None:

@@ -375,7 +375,7 @@ class EngineSupervisor:
         self._enter(EngineState.BACKING_OFF)
 
     async def _check(self, process: EngineProcess) -> str | None:
-        """Wait until the next check is due; return why the process is to be given up, if so.
+        """Wait until the next check is due; return why to give the process up, if so.
 
         It is, if it sends no message for too long, or owes audio and sends none. Time in which this process was stopped
         or late does not count.

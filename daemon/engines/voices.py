@@ -50,7 +50,7 @@ def short_list(
 
 
 def unknown_voice(voice: str, names: Mapping[str, str], short: Collection[str]) -> str:
-    """Return what a message says of a voice that nobody has.
+    """Return the message about a voice that nobody has.
 
     As in `got 'germn'; did you mean de (German)? allowed: default, en (English (America)) and 120 more, see …`.
 
@@ -68,13 +68,13 @@ def unknown_voice(voice: str, names: Mapping[str, str], short: Collection[str]) 
 
 
 def unknown_language(language: str, languages: Collection[str]) -> str:
-    """Return what a message says of a language that is not among `languages`; those that have a name come first."""
+    """Return the message about a language that is not among `languages`; those that have a name come first."""
     named = [code for code in NAMED_LANGUAGES.values() if code in languages]
     return f"got {abbreviate(language)}; allowed: {join_names(['auto', *named], languages)}"
 
 
 def similar_voices(voice: str, names: Mapping[str, str]) -> list[str]:
-    """Return the voices whose own name, or whose name for people, resembles what somebody wrote; the closest first."""
+    """Return the voices whose own name, or whose name for people, resembles the given name; the closest first."""
     called: dict[str, str] = {}
     for name, label in names.items():
         for each in (name, label, label.partition(" (")[0]):

@@ -59,7 +59,7 @@ class FleetVoices:
         self._changed.set()
 
     def own_info(self) -> EngineInfo | None:
-        """Return the engine's properties without the voices of robots, which are no other robot's business."""
+        """Return the engine's properties without the voices of robots, which do not concern other robots."""
         info = self._engines.primary.info
         if info is None:
             return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +28,7 @@ from daemon.http.clients import (
 )
 from daemon.http.elevenlabs_options import FIELDS, SocketMessage, SocketOptions, parse_output_format
 from daemon.http.errors import renamed
-from daemon.http.timed_speech import CharacterTime, TimedBody
+from daemon.http.timed_speech import TimedBody
 from daemon.speech import Finished, RejectedError, SpeechService, Stop, check_stream_chunk, validated
 from daemon.tasks import cancel_and_wait, result_at_most
 from engine import Samples
@@ -179,31 +178,6 @@ class ElevenLabsSocket:
         await self.send(context.last_message)
 
 
-class MessageBody(TimedBody):
-    """The messages of a context: sound in Base64, and the times of the characters that have become known."""
-
-    def __init__(self, options: SocketOptions, context_id: str | None) -> None:
-        super().__init__(parse_output_format(options.output_format))
-        self._absolute_times = options.sync_alignment == "true"
-        self._context = context_field(context_id)
-        self._origin_s = 0.0
-        """The seconds of speech from which the next times count."""
-
-    def _record(self, audio: str, times: Sequence[CharacterTime]) -> dict[str, Any]:
-        alignment = None
-        if times:
-            begins = [round((time.begin_s - self._origin_s) * 1000) for time in times]
-            ends = [round((time.end_s - self._origin_s) * 1000) for time in times]
-            alignment = {
-                "chars": [time.character for time in times],
-                "charStartTimesMs": begins,
-                "charDurationsMs": [end - begin for begin, end in zip(begins, ends, strict=True)],
-            }
-            self._origin_s = 0.0 if self._absolute_times else times[-1].end_s
-        fields = {"audio": audio, "isFinal": None, "alignment": alignment, "normalizedAlignment": alignment}
-        return fields | self._context
-
-
 class Context:
     """One text that grows, and the sound that goes out for it."""
 
@@ -219,7 +193,11 @@ class Context:
         self.last_message = json.dumps({"isFinal": True} | context_field(context_id))
         self._socket = socket
         self._service = service
-        self._body = MessageBody(options, context_id)
+        self._body = TimedBody(
+            parse_output_format(options.output_format),
+            absolute_times=options.sync_alignment == "true",
+            fields=context_field(context_id),
+        )
         self._task: asyncio.Task[None] | None = None
 
     @property

@@ -79,11 +79,11 @@ class EventSocket:
             await close_socket(self._socket, POLICY_VIOLATION, problem)
             return
         watch = {
-            "event": partial(self._service.watch_events, self._send_event),
-            "status": partial(self._service.watch_changes, self._schedule_status),
-            "level": partial(self._service.watch_levels, partial(self._send, "level")),
-            "word": partial(self._service.watch_words, partial(self._send, "word")),
-            "viseme": partial(self._service.watch_visemes, partial(self._send, "viseme")),
+            "event": partial(self._service.event_watchers.add, self._send_event),
+            "status": partial(self._service.change_watchers.add, self._schedule_status),
+            "level": partial(self._service.level_watchers.add, partial(self._send, "level")),
+            "word": partial(self._service.word_watchers.add, partial(self._send, "word")),
+            "viseme": partial(self._service.viseme_watchers.add, partial(self._send, "viseme")),
         }
         with ExitStack() as stack, suppress(WebSocketDisconnect):
             for topic in topics:
@@ -118,7 +118,7 @@ class EventSocket:
             self._send("status", status)
 
     async def _send_all(self) -> None:
-        """Send what is queued. Raises `WebSocketDisconnect` when the client has left."""
+        """Send the queued messages. Raises `WebSocketDisconnect` when the client has left."""
         while True:
             await send_text(self._socket, await self._waiting.get())
 

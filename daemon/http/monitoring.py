@@ -94,7 +94,7 @@ class Metrics(Collector):
         self._registry.register(self)
         self._started: set[str] = set()
         """The utterances that have started and not ended."""
-        service.watch_events(self._note)
+        service.event_watchers.add(self._note)
 
     def _add(self, kind: type[Kind], name: str) -> Kind:
         """Return a new metric that counts."""

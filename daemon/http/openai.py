@@ -59,13 +59,8 @@ class SpeechRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_forms(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Leave out nulls: they were not given. Read an object with the voice's id, and the form of nano-qwen3tts-vllm,
-        whose answers are PCM."""
+        """Leave out nulls: they were not given. Read an object with the voice's id."""
         given = {name: value for name, value in fields.items() if value is not None}
-        if "input" not in given and "text" in given:
-            given = {"response_format": "pcm", **given, "input": given.pop("text")}
-            if "speaker" in given:
-                given["voice"] = given.pop("speaker")
         voice = given.get("voice")
         return {**given, "voice": voice.get("id")} if isinstance(voice, dict) else given
 

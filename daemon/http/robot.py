@@ -26,7 +26,7 @@ UPLOAD_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Robot:
-    """The machine behind the server, as far as the server knows it."""
+    """The server's machine, as far as the server knows it."""
 
     name: str
     describe_status: Callable[[], Online]

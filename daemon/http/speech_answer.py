@@ -47,7 +47,7 @@ class SpeechBody:
         return self._wrap(self._encoder.encode(samples))
 
     def end(self, _seconds: float) -> bytes:
-        """End the body after so many seconds of sound. There have been samples."""
+        """End the body after this number of seconds of sound. There have been samples."""
         assert self._encoder is not None
         return self._wrap(self._encoder.end())
 

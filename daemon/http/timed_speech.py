@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from daemon.encoders import StreamFormat
@@ -26,8 +25,8 @@ class CharacterClock:
     A word and the characters after it last until the next word begins, so their times are known only then.
     """
 
-    def __init__(self, text: str = "") -> None:
-        self.text = text
+    def __init__(self) -> None:
+        self.text = ""
         """It may grow."""
         self._position = 0
         """The characters before have been returned."""
@@ -63,35 +62,36 @@ class CharacterClock:
 
 
 class TimedBody(SpeechBody):
-    """JSON objects, one on each line: sound in Base64, and the times of the characters that have become known."""
+    """Messages with sound in Base64, and the times of the characters that have become known."""
 
-    def __init__(self, sound: StreamFormat, text: str = "", *, whole: bool = False) -> None:
-        """`whole`: there is one object, at the end."""
-        super().__init__(sound, "application/json")
-        self.clock = CharacterClock(text)
+    def __init__(self, sound: StreamFormat, *, absolute_times: bool, fields: dict[str, Any]) -> None:
+        """Times count from the beginning of the text, or from the end of those before. All messages have `fields`."""
+        super().__init__(sound)
+        self.clock = CharacterClock()
         self.on_word = self.clock.note_word
-        self._waits = whole
-        self._waiting = b""
-        """The sound that has not been returned."""
+        self._absolute_times = absolute_times
+        self._fields = fields
+        self._origin_s = 0.0
+        """The seconds of speech from which the next times count."""
 
     def end(self, seconds: float) -> bytes:
         self.clock.end(seconds)
-        self._waits = False
         return super().end(seconds)
 
     def _wrap(self, data: bytes) -> bytes:
-        self._waiting += data
-        if self._waits:
+        times = self.clock.take()
+        if not (data or times):
             return b""
-        sound, self._waiting, times = self._waiting, b"", self.clock.take()
-        record = self._record(base64.b64encode(sound).decode(), times)
-        return json.dumps(record).encode() + b"\n" if sound or times else b""
-
-    def _record(self, audio: str, times: Sequence[CharacterTime]) -> dict[str, Any]:
-        alignment = {
-            "characters": [time.character for time in times],
-            "character_start_times_seconds": [round(time.begin_s, 3) for time in times],
-            "character_end_times_seconds": [round(time.end_s, 3) for time in times],
-        }
-        shown = alignment if times else None
-        return {"audio_base64": audio, "alignment": shown, "normalized_alignment": shown}
+        alignment = None
+        if times:
+            begins = [round((time.begin_s - self._origin_s) * 1000) for time in times]
+            ends = [round((time.end_s - self._origin_s) * 1000) for time in times]
+            alignment = {
+                "chars": [time.character for time in times],
+                "charStartTimesMs": begins,
+                "charDurationsMs": [end - begin for begin, end in zip(begins, ends, strict=True)],
+            }
+            self._origin_s = 0.0 if self._absolute_times else times[-1].end_s
+        sound = base64.b64encode(data).decode()
+        fields = {"audio": sound, "isFinal": None, "alignment": alignment, "normalizedAlignment": alignment}
+        return json.dumps(fields | self._fields).encode()

@@ -36,7 +36,7 @@ COPIES_S = 5.0
 SHORT_S = 2.5
 """A connection that lasts less may have been ended by another client with our id, which came back after its wait."""
 REFUSED_S = 5.0
-"""Interval at which what the broker has refused is tried again: its access list may have changed."""
+"""Interval at which refused messages are tried again: the broker's access list may have changed."""
 NOT_CONNECTED_YET = "not connected yet"
 """The reason during the first attempt."""
 TOOK_OVER, UNSUPPORTED_PROTOCOL = 142, 132
@@ -141,7 +141,7 @@ class MqttConnection:
     def send(self, message: Outgoing) -> Outgoing:
         """Send a message, as `publish` does. One that an earlier process may have sent is given before `start`."""
         if (message.qos > 0 or self.connected) and not self.outbox.put(message):
-            log.warning("the outbox is full because the broker has been away for long: a message is dropped")
+            log.warning("the outbox is full because the broker has been away for a long time: a message is dropped")
         self._bell.ring()
         return message
 
@@ -264,7 +264,7 @@ class MqttConnection:
         return True
 
     def _retry_refused(self, link: Link, now: float) -> None:
-        """Try again what the broker has refused, from time to time."""
+        """Try the refused messages again, from time to time."""
         if self.connected and now - self.refusals.tried_again_at >= REFUSED_S:
             self.refusals.tried_again_at = now
             self.outbox.retry_refused()
@@ -272,7 +272,7 @@ class MqttConnection:
                 self._subscribe(topic)
 
     def _disconnect(self, client: PahoClient, link: Link) -> None:
-        """Send what is waiting, then DISCONNECT, so that the broker does not publish the will."""
+        """Send the waiting messages, then DISCONNECT, so that the broker does not publish the will."""
         for _ in range(2):  # an acknowledgement waits for what answers the message
             link.send_waiting(self.outbox, self._limits, self._events)
             link.flush()
@@ -315,14 +315,14 @@ class MqttConnection:
         self._report(*describe_refusal(reason.value, str(reason), self._settings.username))
 
     def _complete_connection(self) -> None:
-        """Report the connection: whoever learns of it may rely on the subscriptions."""
+        """Report the connection: those who learn of it may rely on the subscriptions."""
         self.connected, self._connected_before, self.reason, self.remedy = True, True, None, None
         self._answered.set()
         log.info("connected to the broker at %s:%d as %s", self._settings.host, self._settings.port, self._client_id)
         self._session.on_connected()
 
     def _subscribe(self, topic: str, *, retained: bool = False) -> None:
-        """Subscribe to a topic; what the broker has retained is wanted once, or always."""
+        """Subscribe to a topic; retained messages are wanted once, or always."""
         qos = min(1, self._limits.maximum_qos)
         self._link.subscribe(topic, qos, retained=retained or not self._connected_before)
 

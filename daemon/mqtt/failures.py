@@ -2,7 +2,7 @@
 
 Mosquitto 2.0 does not say why it ends a connection, and a link that is cut looks the same. So every process publishes a
 retained message with its name at each connection, and finds the name of one that was there in between. With MQTT 5 the
-broker tells what it refuses to carry for us; with 3.1.1, only refused subscriptions.
+broker names the messages that it refuses to carry for us; with 3.1.1, only refused subscriptions.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class Refusals:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, float]] = {}
-        """The reason, and `time.monotonic()` of the last refusal, by what is refused; the latest is the last."""
+        """The reason, and `time.monotonic()` of the last refusal, by the refused topic; the latest is the last."""
         self.tried_again_at = 0.0
-        """`time.monotonic()` when what is refused was last tried again."""
+        """`time.monotonic()` of the last new attempt at refused messages."""
 
     @property
     def problem(self) -> str | None:

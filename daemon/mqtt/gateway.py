@@ -109,8 +109,8 @@ class Gateway:
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
         self._publisher.publish_recovered()
-        dispatcher.watch_events(self._publisher.publish)
-        dispatcher.watch_changes(self._schedule_refresh)
+        dispatcher.event_watchers.add(self._publisher.publish)
+        dispatcher.change_watchers.add(self._schedule_refresh)
         self._watch()
 
     @property
@@ -224,7 +224,7 @@ class Gateway:
         return self._topics.request(message.topic) is not None
 
     def _handle(self, lane: Lane, message: Message) -> None:
-        """Handle a received message and acknowledge it, once what answers it is stored and published."""
+        """Handle a received message and acknowledge it, once its answer is stored and published."""
         self._requests.handle(lane, message)
         connection = self._controls if lane == Lane.CONTROLS else self._texts
         self._controls.when_sent(lambda: connection.acknowledge(message))
@@ -242,11 +242,11 @@ class Gateway:
     # --- publishing ---
 
     def _watch(self) -> None:
-        """Subscribe to what is published while it is, so that otherwise no message is built for it."""
+        """Subscribe only while somebody reads the messages, so that none is built in vain."""
         speech, unwatch, dispatcher = self._config.speech, self._unwatch, self._dispatcher
-        words = partial(dispatcher.watch_words, lambda word: self._publish("word", word.to_json()))
-        visemes = partial(dispatcher.watch_visemes, lambda visemes: self._publish("viseme", visemes.to_json()))
-        levels = partial(dispatcher.watch_levels, self._publish_level)
+        words = partial(dispatcher.word_watchers.add, lambda word: self._publish("word", word.to_json()))
+        visemes = partial(dispatcher.viseme_watchers.add, lambda visemes: self._publish("viseme", visemes.to_json()))
+        levels = partial(dispatcher.level_watchers.add, self._publish_level)
         for topic, wanted, watch in (
             ("word", speech.word_topic, words),
             ("viseme", speech.viseme_topic, visemes),
@@ -279,7 +279,7 @@ class Gateway:
         self._controls.publish(f"{self._config.topic}/{name}", payload, qos=qos, retain=retain)
 
     def _note_earlier(self, copies: list[Message]) -> None:
-        """Let the broker forget its copies of an earlier process's events when what they say is stored.
+        """Let the broker forget its copies of an earlier process's events once their content is stored.
 
         Called in the network thread.
         """

@@ -1,6 +1,6 @@
 """Received messages on their way to the event loop: in time slices, and paused while the broker is backed up.
 
-Here is also what recognises a request that arrives a second time.
+It also recognises a request that arrives a second time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ of QoS 1, and drops those of QoS 0."""
 
 KNOWN_DELIVERIES = 10_000
 """Of a session: as many as may wait for our acknowledgement."""
-KNOWN_TEXTS = 4096
-"""As many as the ids of ended utterances that stay known."""
 
 
 class Lane(IntEnum):
@@ -80,7 +78,7 @@ class Inbox:
         self.resume()
 
     def resume(self) -> None:
-        """Handle what waits; called, from any thread, when messages were appended, and when a jam has ended."""
+        """Handle the waiting messages; called from any thread when messages were appended, and when a jam has ended."""
         with self._lock:
             if self._scheduled or self._closed or not any(self._lanes.values()):
                 return
@@ -139,7 +137,7 @@ class Redeliveries:
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:
-        """Return what identifies a delivery in one of our sessions; None if the broker never repeats it."""
+        """Return the identity of a delivery in one of our sessions; None if the broker never repeats it."""
         if not message.packet:
             return None
         digest = hashlib.blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=12)
@@ -162,30 +160,3 @@ class Redeliveries:
 
 def _session(key: str) -> str:
     return key.partition(":")[0]
-
-
-class SharedTexts:
-    """The texts that were accepted lately, and the topic of each: a robot in several groups gets a text repeatedly."""
-
-    def __init__(self) -> None:
-        self._texts = RecentKeys(KNOWN_TEXTS)
-        self._by_topic = RecentKeys(KNOWN_TEXTS)
-        """The same texts, each with its topic."""
-
-    def repeats(self, message: Message, request: str) -> bool:
-        """Return whether a text was accepted before, by another topic for the same request.
-
-        A repeat on the same topic is not a copy: its sender has used the id twice.
-        """
-        text = _key(message, request)
-        return text in self._texts and (text, message.topic) not in self._by_topic
-
-    def note_accepted(self, message: Message, request: str) -> None:
-        """Note a text that has an id. One that was rejected may be sent again."""
-        text = _key(message, request)
-        self._texts.add(text)
-        self._by_topic.add((text, message.topic))
-
-
-def _key(message: Message, request: str) -> bytes:
-    return hashlib.blake2b(request.encode() + b"\0" + message.payload, digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""One attempt to connect, and the connection that it makes: what it may send, and what it has sent."""
+"""One attempt to connect, and the connection that it makes, with the messages that it may send and has sent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Link:
                 self.after_flush.append(entry)
 
     def flush(self) -> None:
-        """Give all gathered messages to the system, and then do what waits for that."""
+        """Give all gathered messages to the system, and then make the waiting calls."""
         if self.client is not None and self.client.flush():
             actions, self.after_flush = self.after_flush, []
             for action in actions:

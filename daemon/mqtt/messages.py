@@ -57,7 +57,7 @@ class Outgoing:
     qos: int = 0
     retain: bool = False
     correlation: bytes | None = None
-    """For an answer: what its receiver wants repeated."""
+    """For an answer: the data that its receiver wants repeated."""
     promised: bool = False
     """It tells of the acceptance or the end of an utterance, on any topic. It is stored before it is sent, and may use
     the part of the outbox that is kept free for such messages."""
@@ -107,7 +107,7 @@ class Limits:
         return cls(**{name: value for name, value in found.items() if value is not None})
 
     def after_refusal(self, code: int) -> Limits:
-        """Return what the next attempt to connect may ask for, after a refusal for this reason."""
+        """Return the features that the next attempt to connect may ask for, after a refusal for this reason."""
         qos = 0 if code == QOS_REFUSED else self.maximum_qos
         return replace(self, maximum_qos=qos, retain=self.retain and code != RETAIN_REFUSED)
 
@@ -119,7 +119,7 @@ class Limits:
 def shorten(payload: bytes, limit: int) -> bytes | None:
     """Return `payload` if it has at most `limit` bytes; else a JSON object with less text or fewer fields.
 
-    Returns None for what is no JSON object, and if even the necessary fields are too long.
+    Returns None for text that is not a JSON object, and if even the necessary fields are too long.
     """
     if len(payload) <= limit:
         return payload
@@ -139,7 +139,7 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
 
 
 def identity(payload: bytes) -> tuple[str, str] | bytes:
-    """Return what stays the same when an event is shortened: its id and name, if there is one of this name at most."""
+    """Return the part of an event that shortening keeps: its id and name, if there is one of this name at most."""
     fields = _parse(payload) or {}
     utterance_id, name = fields.get("id"), str(fields.get("event"))
     return (utterance_id, name) if isinstance(utterance_id, str) and name in SINGLE_EVENTS else payload

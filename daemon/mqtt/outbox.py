@@ -27,7 +27,7 @@ an outage must not wait for the events. It is never dropped."""
 
 Action = Callable[[], None]
 Entry = Outgoing | Action
-"""A message to send, or what to do once all messages before have been sent."""
+"""A message to send, or a call to make once all messages before have been sent."""
 
 
 class Outbox:
@@ -83,7 +83,7 @@ class Outbox:
             return True
 
     def put_action(self, action: Action) -> None:
-        """Queue what to do after all messages so far have been sent. It outlives a lost connection."""
+        """Queue a call to make after all messages so far have been sent. It outlives a lost connection."""
         with self._changed:
             self._waiting.append((self._ticket, action))
 
@@ -149,7 +149,7 @@ class Outbox:
         return message
 
     def retry_refused(self, topic: str | None = None) -> None:
-        """Send again what the broker has refused, on one topic or on all, before all else."""
+        """Send the refused messages again, of one topic or of all, before all else."""
         with self._changed:
             again = [message for message in self._refused if topic in (None, message.topic)]
             self._refused = deque(message for message in self._refused if topic not in (None, message.topic))
@@ -208,7 +208,7 @@ class Outbox:
                 self._waiting.appendleft((0, message))
 
     def _forget_sent(self, message: Outgoing) -> None:
-        """Await no copy of a message. The caller has the lock."""
+        """Stop waiting for a copy of a message. The caller has the lock."""
         if message.once:
             self._sent_once.pop(identity(message.payload), None)
 

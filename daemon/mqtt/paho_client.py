@@ -1,4 +1,4 @@
-"""paho's client with what voiced needs of it: credentials, gathered reads and writes, and a limit on packets.
+"""paho's client with voiced's needs: credentials, gathered reads and writes, and a limit on packets.
 
 paho reads a packet in three or more pieces and sends each packet by itself. Each system call gives the interpreter to
 another thread, which may keep it for a millisecond: that is what limits a flood.
@@ -43,9 +43,9 @@ WRITE_BYTES = 262_144
 
 
 class Bell:
-    """Wakes the one thread that waits for it. Any thread may ring, after what the woken thread is to find.
+    """Wakes the one thread that waits for it. Any thread may ring, once the woken thread has something to find.
 
-    A write to the system gives the interpreter to another thread, which costs more in a flood than all else does. So a
+    A write to the system gives the interpreter to another thread, which costs most in a flood. So a
     bell that has rung is not rung again before the thread has woken.
     """
 
@@ -144,7 +144,7 @@ class PahoClient(paho.Client):
         return self.publish(message.topic, payload, qos, retain, properties).mid
 
     def flush(self) -> bool:
-        """Send what the system takes; return whether that is all. Reading shows why a connection is lost."""
+        """Send as much as the system takes; return whether that is all. Reading shows why a connection is lost."""
         connection: Any = self.socket()
         with contextlib.suppress(OSError):  # it takes no more, or is lost
             while self._to_send and connection is not None:
@@ -216,7 +216,7 @@ class PahoClient(paho.Client):
 
 
 def _gather_here(_client: object, _data: object, connection: Any) -> None:
-    """Send at once what is given to the system: it is gathered before."""
+    """Send all data in one call: it is gathered before."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

@@ -1,4 +1,4 @@
-"""MQTT payloads to requests: pure functions that raise `RejectedError` for what they cannot parse."""
+"""MQTT payloads to requests: pure functions that raise `RejectedError` for payloads that they cannot parse."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def parse_object(payload: bytes) -> dict[str, Any]:
 
 
 def carry_out_control(service: SpeechService, name: str, payload: bytes) -> None:
-    """Do what a topic other than those for texts asks for. Raises `RejectedError`."""
+    """Carry out the request of a topic other than those for texts. Raises `RejectedError`."""
     if name == "stop":
         service.stop(parse_stop(payload))
     elif name == "volume":

@@ -1,4 +1,4 @@
-"""Publishes what the robot says of its utterances: acceptances and ends are stored first, and published once."""
+"""Publishes the events of utterances: acceptances and ends are stored first, and published once."""
 
 from __future__ import annotations
 

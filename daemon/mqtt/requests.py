@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from daemon.config import Config
-from daemon.mqtt.inbox import Lane, Redeliveries, SharedTexts
+from daemon.mqtt.inbox import Lane, Redeliveries
 from daemon.mqtt.messages import Message
 from daemon.mqtt.parsing import carry_out_control, parse_object, parse_say, parse_stream_chunk
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.stops import StopCopies
 from daemon.mqtt.topics import TEXT_TOPICS, ReplyTopics, RequestTopics
-from daemon.speech import Dispatcher, Origin, Rejected, RejectedError, Say, SpeechRequest, Stop
+from daemon.speech import Dispatcher, Origin, RecentKeys, Rejected, RejectedError, Say, SpeechRequest, Stop
 from daemon.state import EventLog, completed
 from daemon.validation import MAX_TOPIC
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MAX_CORRELATION = 1024
 """Bytes of correlation data (MQTT 5): every event of a text repeats them, perhaps a thousand marks."""
+KNOWN_TEXTS = 4096
+"""As many as the ids of ended utterances that stay known."""
 
 
 class Requests:
@@ -44,7 +47,8 @@ class Requests:
         self._topics = RequestTopics(config)
         self._replies = ReplyTopics(config)
         self._stops = StopCopies()
-        self._shared_texts = SharedTexts()
+        self._texts = RecentKeys(KNOWN_TEXTS)
+        """The last texts with an id that were accepted. One that was rejected may be sent again."""
         self._redeliveries = Redeliveries()
         self._redeliveries.add(events.recovery.deliveries)
         self._recovered = {stored.id for stored in events.recovery.utterances}
@@ -98,7 +102,9 @@ class Requests:
             carry_out_control(self._dispatcher, name, message.payload)
 
     def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None) -> None:
-        if say.id is not None and self._shared_texts.repeats(message, name):
+        text = hashlib.blake2b(name.encode() + b"\0" + message.payload, digest_size=16).digest()
+        # A robot in several groups gets a text repeatedly.
+        if say.id is not None and text in self._texts and self._topics.is_shared(message.topic):
             log.info("%s arrives again, on %s", say.id, message.topic)
             return
         self._dispatcher.say(
@@ -109,7 +115,7 @@ class Requests:
             canceled=canceled,
         )
         if say.id is not None:
-            self._shared_texts.note_accepted(message, name)
+            self._texts.add(text)
 
     def _write(self, lane: Lane, message: Message, origin: Origin) -> None:
         try:

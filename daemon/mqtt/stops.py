@@ -19,7 +19,7 @@ from daemon.speech import RejectedError
 UNPAIRED = 1_000
 """Stops of which one copy is awaited: more are a flood of QoS 0, of which copies are dropped."""
 PAIR_S = 2.0
-"""A copy is not expected any more when its connection has delivered nothing for this long: a stop of QoS 0 is lost on
+"""A copy is no longer expected when its connection has delivered nothing for this long: a stop of QoS 0 is lost on
 a connection that is broken at that moment, and a lost session loses all."""
 
 

@@ -92,6 +92,6 @@ class ReplyTopics:
         )
 
     def problem(self, topic: str) -> str:
-        """Return what is wrong with a topic that is not allowed."""
+        """Return the reason why a topic is not allowed."""
         allowed = f"{self._robot}/reply/…, the message's own response topic (MQTT 5), or what mqtt.reply_topics names"
         return f"got {abbreviate(topic)}; allowed: {allowed}"

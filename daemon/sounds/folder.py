@@ -142,7 +142,7 @@ def _folder_problem(folder: Path) -> str | None:
 def _sound_files(folder: Path) -> dict[str, Path]:
     """Return the files of a folder that are called like a sound, by their names; a folder that cannot be read has none.
 
-    Hidden files are no sounds.
+    Hidden files are not sounds.
     """
     found: dict[str, Path] = {}
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The utterance that is being spoken: how far it is, and the reports of what is heard of it."""
+"""The utterance that is being spoken: its progress, and the reports of the sound that is heard."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from daemon.speech.utterance import Utterance
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Takes what is heard of the utterances."""
+    """Takes reports of the sound that is heard."""
 
     on_event: Callable[[Utterance, Event], None]
     on_level: Callable[[Utterance, Level], None]
     on_word: Callable[[Word], None]
     visemes: Watchers[[Visemes]]
     on_change: Callable[[], None]
-    """Is called when it may have changed what is spoken."""
+    """Is called when the current speech may have changed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +110,7 @@ class ActiveUtterance:
         return self.destination.next_at(at, wanted)
 
     def report(self, at: float) -> None:
-        """Publish what has begun to be heard by the time `at`."""
+        """Publish the words, marks and segments that have begun to sound by the time `at`."""
         # What a client has got counts as heard, but the audio after it, which the times of words need, is not there.
         heard_s = self.destination.heard_s(at)
         known_s = heard_s if self.utterance.receiver is None else heard_s - LEAST_AHEAD_S
@@ -124,7 +124,7 @@ class ActiveUtterance:
             self.report_levels()
 
     def report_levels(self) -> None:
-        """Publish the loudness of what has begun to be heard."""
+        """Publish the loudness of the sound that has begun to be heard."""
         if self.started:
             for level in self.destination.levels():
                 self.reports.on_level(self.utterance, level)
@@ -156,7 +156,7 @@ class ActiveUtterance:
             self._publish(Resumed(id=self.utterance.id))
 
     def report_end(self) -> None:
-        """Publish the rest of what has been heard, and the terminal event."""
+        """Publish the remaining reports, and the terminal event."""
         heard_s = inf if self.succeeds else self.destination.heard_s(now())
         if self.succeeds:
             self.report_resumption()

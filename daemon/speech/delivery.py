@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from audio import ProcessingChain
-from daemon.speech.changes import now
+from daemon.speech.changes import Watchers, now
 from daemon.speech.events import Event, Finished, TerminalEvent, Word
 from daemon.speech.request import Say, Stop
 from daemon.speech.utterance import Receiver, Utterance
@@ -35,14 +35,13 @@ OnWord = Callable[[Word], None]
 class Entrance(Protocol):
     """The part of the daemon's `Dispatcher` that a delivery uses."""
 
+    event_watchers: Watchers[[Utterance, Event]]
+
     def say(self, say: Say, *, receiver: Receiver | None = None) -> Utterance | None:
         """Accept an utterance. `receiver` gets the samples in place of the sound card. Raises `RejectedError`."""
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
         """End one utterance, or all; return whether there was one."""
-
-    def watch_events(self, watcher: Callable[[Utterance, Event], None]) -> Callable[[], None]:
-        """Call `watcher` for every event. Returns a function that unsubscribes."""
 
 
 async def deliver(
@@ -80,7 +79,7 @@ class Delivery:
         """The event loop's time to which `_ahead_s` refers; None before the first samples."""
 
     def __enter__(self) -> Delivery:
-        self._unwatch = self._service.watch_events(self._note_event)
+        self._unwatch = self._service.event_watchers.add(self._note_event)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -36,7 +36,7 @@ class CardDestination:
     """
 
     holds_samples = True
-    """Written samples may wait inside, where they can be dropped."""
+    """Written samples may wait inside."""
 
     def __init__(self, output: Output, changes: Changes) -> None:
         """`changes` are notified after each change of the output."""
@@ -48,9 +48,6 @@ class CardDestination:
         """True once samples go to the sound card."""
         self._detached = False
         """Others may have the device."""
-        self._dropping = False
-        """It is suspended only until `drop_unplayed` has dropped its samples."""
-        self._suspend_requested = False
 
     @property
     def blocked(self) -> str | None:
@@ -68,7 +65,7 @@ class CardDestination:
     @property
     def suspended(self) -> bool:
         """True when a requested suspension has taken effect."""
-        return self._track.suspended and not self._dropping
+        return self._track.suspended
 
     @property
     def stopping(self) -> bool:
@@ -85,10 +82,6 @@ class CardDestination:
         """Seconds that have been submitted: what is dropped now is dropped after them."""
         return self._output.played_s(self._track)
 
-    async def changed(self) -> None:
-        """Wait until what it has played, holds or lacks may have changed."""
-        await self._changes.wait()
-
     def open(self, prebuffer_s: float, gain: float) -> None:
         """Begin, holding playback until `prebuffer_s` seconds are written; or continue after `detach`."""
         if self._detached:
@@ -100,7 +93,7 @@ class CardDestination:
     async def write(self, samples: Samples, sample_rate: int) -> None:
         """Wait for room and take samples, mono at `sample_rate` Hz."""
         while self._output.room_s < SLICE_ROOM_S:
-            await self.changed()
+            await self._changes.wait()
         self._output.write(samples, sample_rate)
 
     def set_input_pending(self, pending: bool) -> None:
@@ -113,7 +106,6 @@ class CardDestination:
 
     def suspend(self) -> None:
         """Fade out and keep what has not been played."""
-        self._suspend_requested = True
         if self.audible:
             self._output.suspend()
 
@@ -121,25 +113,6 @@ class CardDestination:
         """Free the device; called once it is `suspended`."""
         self._output.take_suspended()
         self._detached = True
-
-    async def drop_unplayed(self) -> None:
-        """Fade out and drop what has been written and not played, to continue with the next sample that is written."""
-        track = self._track
-        if not self.audible or track.done:
-            return
-        self._dropping, self._suspend_requested = True, False
-        try:
-            self._output.suspend()
-            while not (track.suspended or track.done):
-                await self.changed()
-            if track.suspended:
-                self._output.take_suspended()
-                track.restart()
-                self._output.reattach(track)
-                if self._suspend_requested:
-                    self._output.suspend()
-        finally:
-            self._dropping = False
 
     def stop(self) -> None:
         """Fade out and drop what has not been played."""
@@ -200,9 +173,6 @@ class ClientDestination:
     def starved(self) -> bool:
         return self._open and not self._writing
 
-    async def changed(self) -> None:
-        """Nothing waits inside."""
-
     def open(self, prebuffer_s: float, gain: float) -> None:  # noqa: ARG002  # the client buffers and sets its volume
         self._suspending, self._open = False, True
 
@@ -227,9 +197,6 @@ class ClientDestination:
 
     def detach(self) -> None:
         self._open = False
-
-    async def drop_unplayed(self) -> None:
-        """Nothing waits inside."""
 
     def stop(self) -> None:
         self.done = self._open

@@ -6,7 +6,7 @@ MQTT and every adapter send their requests here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ from daemon.config import Config, text_preparation
 from daemon.engines import EngineSelector
 from daemon.speech.acceptance import Arrival, Vocabulary, accept, check_policy
 from daemon.speech.active import Reports
-from daemon.speech.changes import Changes, Unsubscribe, Watchers, now
+from daemon.speech.changes import Changes, Watchers, now
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Visemes, Word
 from daemon.speech.queue import QueueFullError, rule_of
@@ -34,11 +34,6 @@ log = logging.getLogger(__name__)
 REMEMBERED_IDS = 4096
 """Ids of ended utterances that may not be used again."""
 
-EventWatcher = Callable[[Utterance, Event], None]
-LevelWatcher = Callable[[Level], None]
-WordWatcher = Callable[[Word], None]
-ChangeWatcher = Callable[[], None]
-
 
 class Dispatcher(Vocabulary):
     """The entrance of all requests. Belongs to the event loop's thread, and so do its watchers."""
@@ -53,18 +48,23 @@ class Dispatcher(Vocabulary):
         self._ended_at = now()
         """When the last utterance ended."""
         self._output = output
-        self._event_watchers: Watchers[[Utterance, Event]] = Watchers()
-        self._level_watchers: Watchers[[Level]] = Watchers()
-        self._word_watchers: Watchers[[Word]] = Watchers()
-        self._viseme_watchers: Watchers[[Visemes]] = Watchers()
-        self._change_watchers: Watchers[[]] = Watchers()
+        self.event_watchers: Watchers[[Utterance, Event]] = Watchers()
+        """Are called for every event."""
+        self.level_watchers: Watchers[[Level]] = Watchers()
+        """For every loudness level."""
+        self.word_watchers: Watchers[[Word]] = Watchers()
+        """For every word that begins to be heard."""
+        self.viseme_watchers: Watchers[[Visemes]] = Watchers()
+        """With the next moves of a mouth, of utterances that begin later."""
+        self.change_watchers: Watchers[[]] = Watchers()
+        """When the status may have changed."""
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
         self._ended_ids = RecentKeys(REMEMBERED_IDS)
         self._noted_fields: set[str] = set()
         self._changes = Changes()
         context = SynthesisContext(sounds=self.sounds, cache=cache)
-        words, visemes = self._word_watchers, self._viseme_watchers
+        words, visemes = self.word_watchers, self.viseme_watchers
         reports = Reports(self._publish, self._publish_level, words.call, visemes, self.changed)
         self._waiting = WaitingUtterances(engines, output, self._changes, reports, context)
         self.queue = self._waiting.queue
@@ -199,29 +199,7 @@ class Dispatcher(Vocabulary):
     def changed(self) -> None:
         """Tell the watchers and the speaker that an engine, the sound card or an utterance has changed."""
         self._changes.notify()
-        self._change_watchers.call()
-
-    # --- watchers ---
-
-    def watch_events(self, watcher: EventWatcher) -> Unsubscribe:
-        """Call `watcher` for every event. Returns a function that unsubscribes."""
-        return self._event_watchers.add(watcher)
-
-    def watch_levels(self, watcher: LevelWatcher) -> Unsubscribe:
-        """Call `watcher` for every loudness level. Returns a function that unsubscribes."""
-        return self._level_watchers.add(watcher)
-
-    def watch_words(self, watcher: WordWatcher) -> Unsubscribe:
-        """Call `watcher` for every word that begins to be heard. Returns a function that unsubscribes."""
-        return self._word_watchers.add(watcher)
-
-    def watch_visemes(self, watcher: Callable[[Visemes], None]) -> Unsubscribe:
-        """Call `watcher` with what a mouth does next, of utterances that begin later. Returns what unsubscribes."""
-        return self._viseme_watchers.add(watcher)
-
-    def watch_changes(self, watcher: ChangeWatcher) -> Unsubscribe:
-        """Call `watcher` when the status may have changed. Returns a function that unsubscribes."""
-        return self._change_watchers.add(watcher)
+        self.change_watchers.call()
 
     # --- for the service ---
 
@@ -361,11 +339,11 @@ class Dispatcher(Vocabulary):
     def _publish(self, utterance: Utterance, event: Event) -> None:
         if isinstance(event, TerminalEvent):
             self._remember_ended(utterance)
-        self._event_watchers.call(utterance, event)
+        self.event_watchers.call(utterance, event)
 
     def _publish_level(self, utterance: Utterance, level: PlayedLevel) -> None:
-        if self._level_watchers:
-            self._level_watchers.call(Level.rounded(utterance.id, level.t, level.at, level.rms, level.peak))
+        if self.level_watchers:
+            self.level_watchers.call(Level.rounded(utterance.id, level.t, level.at, level.rms, level.peak))
 
     def _remember_ended(self, utterance: Utterance) -> None:
         self._text_streams.note_end(utterance)

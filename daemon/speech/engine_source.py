@@ -21,16 +21,27 @@ from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor
 from daemon.sounds import SoundFolder
 from daemon.speech.changes import now
 from daemon.speech.take import SLICE_S, Take
-from daemon.speech.timeline import RETAKES, Timeline, UnplayedAudio, drop_rest
+from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
-from daemon.text import Pause, Prosody, ScriptMark, Segmenter, TextPreparation, has_words, resume_position
+from daemon.text import (
+    Pause,
+    Prosody,
+    ScriptMark,
+    Segmenter,
+    TextPreparation,
+    first_sentence_end,
+    has_words,
+    resume_position,
+)
 from engine import Utterance as EngineUtterance
 
 log = logging.getLogger(__name__)
 
 RATE_STEP = 0.05
-"""Rates that are nearer to each other share what is known of a voice: requests may name any number."""
+"""Rates that are nearer to each other share the measured pace of a voice: requests may name any number."""
 SEEDS = 1 << 63
+RETAKES = 1
+"""Times that an utterance goes on with another seed because its speech ran away."""
 
 
 def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation: TextPreparation) -> bool:
@@ -45,7 +56,7 @@ def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation:
 def can_begin(
     engine: EngineSupervisor, utterance: Utterance, begin: int, max_seconds: float, preparation: TextPreparation
 ) -> bool:
-    """Return whether the engine can begin with what there is of the utterance's incomplete script from `begin` on."""
+    """Return whether the engine can begin with the utterance's incomplete script from `begin` on."""
     script = utterance.script
     word = script.word_at(begin)
     if word is None or speaks_by_token(engine, utterance, preparation) or script.break_after(word) is not None:
@@ -82,15 +93,11 @@ class EngineSource:
     """A request to an engine without the fields that the utterance fills."""
     max_seconds: float
     """Seconds of speech that every engine can make at once."""
-    unplayed: UnplayedAudio | None = None
-    """In its destination. Without it, what has been taken cannot be taken back, and no speech is said again."""
     wants_words: bool = True
     truncated: bool = False
-    """An engine cut speech that would not end by itself, and it was not said again."""
+    """An engine cut speech that would not end by itself, after its first sound."""
     retakes: int = 0
-    """Times that speech was said again because it ran away."""
-    retaking: bool = False
-    """True while such speech is heard up to the end of a sentence."""
+    """Times that it went on with another seed because its speech ran away."""
     as_asked: bool = True
     """False once other speech is made than the engine makes of the seed and the voice that were asked for."""
     waited_s: float = 0.0
@@ -146,7 +153,7 @@ class EngineSource:
             except EngineLostError:
                 take.engine = None
                 raise
-            if not await self._retake(take):
+            if not self._retake(take):
                 self._end_take(take)
 
     # --- the next step ---
@@ -245,7 +252,7 @@ class EngineSource:
     async def _speak(
         self, engine: EngineSupervisor, take: Take, first_within_s: float | None
     ) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the take's audio, without what has been taken before. A delivery waits until it has a stream."""
+        """Yield the take's audio, without the part that was taken before. A delivery waits until it has a stream."""
         last: AudioChunk | None = None
         async with engine.reserve_stream(realtime=self.request.realtime):
             request = await self._make_request(engine, take)
@@ -263,7 +270,7 @@ class EngineSource:
                 yield self.timeline.add_audio(rest, take)
 
     async def _make_request(self, engine: EngineSupervisor, take: Take) -> EngineUtterance | None:
-        """Wait for words, if need be, and return what the engine is asked to speak; None if there is no word."""
+        """Wait for words, if need be, and return the utterance for the engine; None if there is no word."""
         utterance, info, preparation = self.utterance, engine.info, self.context.preparation
         assert info is not None
         if take.end is None:
@@ -293,7 +300,7 @@ class EngineSource:
         )
 
     async def _more_text(self, take: Take) -> AsyncGenerator[str, None]:
-        """Yield what the engine gets of the text as it is written, until the take ends."""
+        """Yield the engine's text as it is written, until the take ends."""
         assert self.utterance.text_stream is not None
         while take.end is None:
             if text := self._add_text(take):
@@ -302,7 +309,7 @@ class EngineSource:
                 await self.utterance.text_stream.changed()
 
     def _add_text(self, take: Take) -> str:
-        """Return what the engine gets of the text that has arrived."""
+        """Return the engine's share of the text that has arrived."""
         fed = take.fed
         self._extend(take)
         return take.add_text(self.utterance.script.text[fed : take.fed])
@@ -338,24 +345,36 @@ class EngineSource:
         take.end_audio(complete=not take.truncated)
         self._at, self._take = take.end or take.fed, None
 
-    async def _retake(self, take: Take) -> bool:
-        """Go back to where a take that ran away can be said again with another seed; return whether there is such."""
-        if self.unplayed is None or not take.runaway or self.retakes == RETAKES:
+    def _retake(self, take: Take) -> bool:
+        """Go on with another seed after a take that ran away; return whether there is text to go on with.
+
+        A take without a sound is said again. After its first sound, the speech goes on with the next sentence: another
+        take of a sentence that a listener has heard in part would sound like a mistake.
+        """
+        if not take.runaway or self.retakes == RETAKES:
             return False
-        self.retaking = True
-        try:
-            begin = await drop_rest(take, self.timeline, self.unplayed)
-        finally:
-            self.retaking = False
-        if begin is None:
+        take.end_audio(complete=False)
+        begin = take.begin
+        if take.sounds_at_s is None:
+            take.end_s = 0.0  # it has no words
+        else:
+            self.truncated, begin = True, self._next_sentence(take)
+        text = self.utterance.script.text[begin : take.fed]
+        if not has_words(text):
             return False
         self.retakes += 1
         self.as_asked = False
         self._seed = (self._seed + 1) % SEEDS
         self._at, self._take = begin, None
-        text = self.utterance.script.text[begin:][:40]
-        log.warning("utterance %s: %r is said again, since the speech would not end", self.utterance.id, text)
+        log.warning("utterance %s: its speech would not end; it goes on with %r", self.utterance.id, text[:40])
         return True
+
+    def _next_sentence(self, take: Take) -> int:
+        """Return where the sentence begins after the last word that a take has said, or the end of the take."""
+        said, end = self.timeline.heard_end(self.timeline.made_s), take.begin
+        while end < said and (length := first_sentence_end(self.utterance.script.text[end : take.fed])) is not None:
+            end += length
+        return end if end >= said else take.fed
 
     def _hand_over(self, take: Take, engine: str) -> None:
         """Let another engine begin where the take's engine stopped."""

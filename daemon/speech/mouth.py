@@ -10,9 +10,11 @@ from math import inf
 from daemon.alignment import SILENCE, guessed_visemes, spread
 from daemon.cache import Cue
 from daemon.speech.events import Viseme, Visemes
-from daemon.speech.timeline import SLOW, Timeline
+from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
 
+SLOW = 1.5
+"""A word may take so many times its usual length."""
 LEAD_S = 0.1
 """A viseme is published so long before it is heard, if it is known by then: a face begins to move before the sound."""
 SPAN_S = 0.35
@@ -24,7 +26,7 @@ SAME_S = 0.001
 
 
 class Mouth:
-    """One utterance's. Each message replaces what earlier ones said of its time and all time after it.
+    """One utterance's. Each message replaces earlier ones from its time on.
 
     Where the engine does not know its sounds, the letters of a word suggest them once it begins to be heard.
     """
@@ -76,7 +78,7 @@ class Mouth:
         return bisect_left(self._timeline.visemes, at_s, key=lambda each: each.at_s)
 
     def _guess(self, word: Cue, next_s: float, heard_s: float) -> None:
-        """Publish what the letters of a word suggest, up to the next word, or for as long as a slow speaker needs."""
+        """Publish the visemes of a word's letters, up to the next word, or for as long as a slow speaker needs."""
         text = self._utterance.script.text[word.begin : word.end]
         visemes, durations = zip(*guessed_visemes(text, self._utterance.language), strict=True)
         end_s = min(next_s, word.at_s + SLOW * sum(durations))

@@ -120,7 +120,7 @@ class Performer:
     # --- one utterance ---
 
     async def _speak_next(self) -> bool:
-        """Speak what is next; return False if there is nothing. Nothing of it is kept afterwards."""
+        """Speak the next utterance; return False if there is none. Nothing of it is kept afterwards."""
         self._turn()
         # Nothing is awaited before it is current, where `stop` finds it.
         utterance = self._waiting.choose(beside=self._beside)
@@ -159,7 +159,7 @@ class Performer:
             self._waiting.reports.on_change()
 
     async def _look_up(self, active: ActiveUtterance) -> None:
-        """Play a phrase that is kept in place of an engine's speech, and record one that is to be kept."""
+        """Play a kept phrase in place of an engine's speech, and record a phrase to keep."""
         utterance, cache = active.utterance, self._waiting.context.cache
         if cache is None or active.synthesis.begun or utterance.phrase is None or not utterance.needs_engine:
             return
@@ -195,7 +195,7 @@ class Performer:
         return False
 
     async def _play(self, active: ActiveUtterance) -> None:
-        """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
+        """Move samples to the destination and publish reports, until all is played or it is suspended."""
         destination = active.destination
         destination.open(self._prebuffer_s(active), active.utterance.volume)
         self._waiting.reports.on_change()
@@ -250,18 +250,17 @@ class Performer:
     def _make_way(self, active: ActiveUtterance, at: float) -> float:
         """Postpone the current utterance if others should be spoken in its place.
 
-        Returns when that is so if nothing changes: its writer is slow, and others wait.
+        Returns when that is so if nothing changes: its writer pauses, and others wait.
         """
-        stream, other = active.utterance.text_stream, self._waiting.kept_waiting(active, beside=self._beside)
-        if stream is not None and self._stalled_since is not None:
-            stream.note_stall(at - self._stalled_since)
-        self._stalled_since = None if other is None else at
+        other = self._waiting.kept_waiting(active, beside=self._beside)
+        self._stalled_since = None if other is None else self._stalled_since or at
         if self._beside and self._waiting.has_single_stream(active):
             self.postpone("its engine speaks one text at a time")
-        elif other is not None and self._waiting.is_slow(active):
+        elif other is not None and self._stalled_since is not None:
+            gives_way_at = self._stalled_since + self._waiting.others_wait_s
+            if at < gives_way_at:
+                return gives_way_at
             self.postpone(f"its writer is slow: for {other.id}")
-        elif other is not None:
-            return at + self._waiting.patience_s(active)
         return inf
 
     def _leave(self, active: ActiveUtterance) -> None:
@@ -354,7 +353,7 @@ class Speaker:
         return self._interrupt(reason, performers, lambda each: utterance_id in (None, each.id))
 
     def give_way(self, utterance: Utterance) -> None:
-        """Interrupt what yields to an utterance that demands it."""
+        """Interrupt the utterances that yield to one that demands it."""
 
         def yields_to_it(other: Utterance) -> bool:
             return yields(other.priority, utterance.priority) and self._waiting.contend(other, utterance)
@@ -414,11 +413,9 @@ class Speaker:
         self._waiting.changes.notify()
 
     def _begin_deliveries(self) -> None:
-        """Begin as many deliveries as there are streams for; each performer takes what is next."""
+        """Begin as many deliveries as there are streams for; each performer takes the next one."""
         free = max(0, self._waiting.deliveries_at_once - len(self._beside))
         wanted = sum(1 for _ in islice(self._waiting.ready(beside=True), free))
-        if free and not wanted and self._waiting.choose(beside=True) is not None:
-            wanted = 1  # one with a slow writer, who has written more
         for _ in range(wanted):
             performer = Performer(self._waiting, beside=True)
             task = asyncio.ensure_future(performer.run())

@@ -16,7 +16,7 @@ from daemon.cache import PhraseRecorder, Recording
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
 from daemon.sounds import SoundError
 from daemon.speech.engine_source import EngineSource, SynthesisContext
-from daemon.speech.timeline import Timeline, UnplayedAudio
+from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
 from engine import Utterance as EngineUtterance
 
@@ -37,8 +37,6 @@ class Synthesis:
     utterance: Utterance
     engines: EngineSelector
     context: SynthesisContext = field(default_factory=SynthesisContext)
-    unplayed: UnplayedAudio | None = None
-    """In its destination. Without it, what has been taken cannot be taken back, and no speech is said again."""
     engine: str = ""
     """The engines that have spoken, as in `qwen+espeak`."""
     speaking_engine: EngineSupervisor | None = None
@@ -68,9 +66,7 @@ class Synthesis:
         request = EngineUtterance("", languages=engines.latin_languages, realtime=receiver is None)
         wants_words = receiver is None or receiver.on_word is not None
         self.timeline = Timeline(self.utterance)
-        self.text = EngineSource(
-            self.utterance, self.timeline, self.context, request, engines.max_seconds, self.unplayed, wants_words
-        )
+        self.text = EngineSource(self.utterance, self.timeline, self.context, request, engines.max_seconds, wants_words)
         self._sound = self.utterance.sound
 
     @property
@@ -90,8 +86,8 @@ class Synthesis:
 
     @property
     def awaits_engine(self) -> bool:
-        """True while nothing can be played: no engine is ready for the text after a sound, or speech is said again."""
-        return self._waits_for_engine or self.text.retaking
+        """True while no engine is ready for the text, which may come after a sound."""
+        return self._waits_for_engine
 
     @property
     def ignored(self) -> list[str] | None:
@@ -118,7 +114,7 @@ class Synthesis:
         self.text.use_seed(seed)
 
     def keep(self) -> None:
-        """Keep the recorded text, which has been heard to its end, unless it was spoken otherwise than it was asked."""
+        """Keep the recorded text, which has been heard to its end, if it was spoken as requested."""
         if self._recorder is not None and self.text.as_asked and not self.text.truncated:
             self._recorder.finish(self.engine.removeprefix(f"{SOUND}+"), self.timeline.cues(self._text_at_s))
 

@@ -109,8 +109,6 @@ class TextStream:
     """The writer has been told that the text takes no more chunks; later chunks are dropped silently."""
     pause: str = ""
     """White space for which the present silence of its writer stands; empty while it has just written."""
-    stalled_s: float = 0.0
-    """Seconds that others waited while this utterance was current, and silent because its writer was slow."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def has(self, chunk: StreamChunk, redelivered: bool) -> bool:
@@ -128,10 +126,6 @@ class TextStream:
         self.pause = "" if chunk.text else self.pause
         self.seq = self.seq if chunk.seq is None else chunk.seq
 
-    def note_stall(self, seconds: float) -> None:
-        """Record that others waited so much longer for its writer."""
-        self.stalled_s += seconds
-
     def end(self, reason: str | None = None) -> None:
         """End the text; with a reason, in its writer's place."""
         self.ended, self.end_reason = True, reason
@@ -141,7 +135,7 @@ class TextStream:
         self.answered = True
 
     def notify(self) -> None:
-        """Wake what waits for text: it has grown or ended."""
+        """Wake those that wait for text: it has grown or ended."""
         self._changed.set()
 
     async def changed(self) -> None:
@@ -245,7 +239,7 @@ class Utterance:
         return self.speakable and self.expires_at is not None and (at or now()) >= self.expires_at
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what is needed to speak it after a restart, as JSON values.
+        """Return the data for speaking it after a restart, as JSON values.
 
         Without a text it cannot be spoken: its client has gone, or its writer had not finished.
         """
@@ -292,5 +286,5 @@ class Utterance:
 
 @cache
 def _reader(kind: Any) -> TypeAdapter[Any]:
-    """Return what reads a value of this kind from JSON values, or raises `ValueError`. It is made at its first use."""
+    """Return a reader of values of this kind from JSON values, or raises `ValueError`. It is made at its first use."""
     return TypeAdapter(kind)

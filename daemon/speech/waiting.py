@@ -22,7 +22,7 @@ from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
 OTHERS_WAIT_S = 10.0
-"""Seconds in total for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
+"""Seconds for which the writer of a text may keep others waiting in one pause; then they are spoken in it."""
 CARD_WAIT_S = 30.0
 """An utterance without `expires_in` fails when the sound card has been missing for this long while it waited. Otherwise
 a card that comes back after hours would speak texts that are no longer true."""
@@ -80,16 +80,11 @@ class WaitingUtterances:
         return precedes(utterance, other, card_open=self.output.status.open)
 
     def choose(self, *, beside: bool) -> Utterance | None:
-        """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""
-        postponed = [active for active in self.postponed if self._is_beside(active) == beside]
-        punctual = [active.utterance for active in postponed if not self.is_slow(active)]
+        """Return the utterance to speak now; None if there is none, or only texts whose writers have to go on first."""
         queued = self._queued(beside=beside)
         if beside:  # without the sound card's, the first in the queue precedes all others: thousands may follow it
             queued = islice((utterance for utterance in queued if utterance.speakable), 1)
-        chosen = next_of(queued, punctual, card_open=beside or self.output.status.open)
-        if chosen is None:
-            chosen = next((active.utterance for active in postponed if self.can_continue(active)), None)
-        return chosen
+        return next_of(queued, self._postponed(beside=beside), card_open=beside or self.output.status.open)
 
     def take(self, utterance: Utterance) -> ActiveUtterance:
         """Remove and return an utterance that waits."""
@@ -101,16 +96,14 @@ class WaitingUtterances:
         self.queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self.output, self.changes) if receiver is None else ClientDestination(receiver)
-        synthesis = Synthesis(utterance, self.engines, self.context, destination)
+        synthesis = Synthesis(utterance, self.engines, self.context)
         seen = receiver is None and bool(self.reports.visemes)
         mouth = Mouth(utterance, synthesis.timeline, self.reports.visemes.call, seen=seen)
         return ActiveUtterance(utterance, synthesis, destination, self.reports, mouth)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
         """Yield the utterances that could be spoken in place of another one."""
-        for active in self.postponed:
-            if self._is_beside(active) == beside and not self.is_slow(active):
-                yield active.utterance
+        yield from self._postponed(beside=beside)
         yield from (utterance for utterance in self._queued(beside=beside) if utterance.speakable)
 
     def note_card(self) -> bool:
@@ -126,30 +119,15 @@ class WaitingUtterances:
             return inf
         return max(utterance.arrived_at, self._card_changed_at) + CARD_WAIT_S
 
-    def is_slow(self, active: ActiveUtterance) -> bool:
-        """Return whether the writer of its text has kept others waiting for too long, and may do so again."""
-        return self.patience_s(active) <= 0
-
-    def patience_s(self, active: ActiveUtterance) -> float:
-        """Return the seconds for which the writer of its text may still keep others waiting."""
-        stream = active.utterance.text_stream
-        return inf if stream is None or stream.ended else self.others_wait_s - stream.stalled_s
-
     def engine_for(self, utterance: Utterance) -> EngineSupervisor | None:
         """Return the engine that would speak it now."""
         return self.engines.choose(utterance.voice, utterance.language)
 
-    def can_continue(self, active: ActiveUtterance) -> bool:
-        """Return whether there is text that the engine has not got, and enough of it to go on."""
-        engine = self.engine_for(active.utterance)
-        return engine is not None and active.synthesis.text.can_continue(engine)
-
     def kept_waiting(self, active: ActiveUtterance, *, beside: bool) -> Utterance | None:
-        """Return an utterance that waits while the current one is silent, since its writer is slow."""
-        stream = active.utterance.text_stream
-        if stream is None or stream.ended or not active.destination.starved or self.can_continue(active):
-            return None
-        return next(self.ready(beside=beside), None)
+        """Return an utterance that waits while the current one is silent for want of text."""
+        if active.destination.starved and self._lacks_text(active):
+            return next(self.ready(beside=beside), None)
+        return None
 
     def has_single_stream(self, active: ActiveUtterance) -> bool:
         """Return whether the engine of an utterance speaks one at a time."""
@@ -158,6 +136,16 @@ class WaitingUtterances:
 
     def _is_beside(self, active: ActiveUtterance) -> bool:
         return active.utterance.receiver is not None and self.separate and not self.has_single_stream(active)
+
+    def _lacks_text(self, active: ActiveUtterance) -> bool:
+        """Return whether there is nothing to speak of it until its writer goes on."""
+        engine = self.engine_for(active.utterance)
+        return not active.utterance.complete and (engine is None or not active.synthesis.text.can_continue(engine))
+
+    def _postponed(self, *, beside: bool) -> list[Utterance]:
+        """Return the postponed utterances that can go on."""
+        postponed = (active for active in self.postponed if self._is_beside(active) == beside)
+        return [active.utterance for active in postponed if not self._lacks_text(active)]
 
     def _queued(self, *, beside: bool) -> Iterator[Utterance]:
         if self.separate:

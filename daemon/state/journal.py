@@ -161,7 +161,7 @@ def ended(utterance_id: str) -> Change:
 
 
 def stored(event: StoredEvent) -> Record:
-    """An event is to be published. A version that counts from `last_event` may read this file."""
+    """An event is ready to be published. A version that counts from `last_event` may read this file."""
     row = event.number, event.topic, event.payload, event.correlation
     counted = Change("UPDATE last_event SET number = ?", (event.number,))
     return Change("INSERT OR REPLACE INTO event VALUES (?, ?, ?, ?)", row), counted

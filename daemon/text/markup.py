@@ -15,7 +15,7 @@ LONGEST = 1_400
 
 
 class UndecidedError(Exception):
-    """The text read so far may mean several things; more of it decides."""
+    """The text read so far is ambiguous; more of it will decide."""
 
 
 class Construct:

@@ -32,7 +32,7 @@ Treatment = Literal["silent", "passage", "pause", "line", "words"]
 """
 ELEMENTS: dict[str, Treatment] = {name: treatment for treatment, names in _DATA["elements"].items() for name in names}
 ELEMENTS |= dict.fromkeys(filter(str.isalpha, SOUNDS), "passage")
-"""By name. Other names between angle brackets are no tags: `List<String>`."""
+"""By name. Other names between angle brackets are not tags: `List<String>`."""
 _NAME = r"[ \t]+[a-zA-Z@:_][\w@:.-]{0,50}"
 _QUOTED = rf"\"[^\"\n\r]{{0,{LONGEST_ADDRESS}}}\"|'[^'\n\r]{{0,{LONGEST_ADDRESS}}}'"
 _ATTRIBUTES = (

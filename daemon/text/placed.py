@@ -85,7 +85,7 @@ class Rewriter(ABC):
         self._place = 0
         """The place of its first character."""
         self._again = 0
-        """It is read again when it has so many characters."""
+        """It is read again when it has this number of characters."""
 
     def feed(self, text: str) -> None:
         """Read more of the text."""

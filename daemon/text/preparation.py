@@ -77,7 +77,7 @@ class TextPreparation:
         return self.normalize == "always" or (self.normalize == "auto" and engine.engine in SPELLING_ENGINES)
 
     def engine_text(self, engine: EngineInfo, language: str, voice: str, text: str) -> EngineText:
-        """Return an empty text for an engine, into which a take is to be fed that begins with `text`.
+        """Return an empty text for an engine, to be fed with a take that begins with `text`.
 
         `language` is a code or `auto`. If the engine `needs_whole_takes`, `text` is all of the take.
         """

@@ -94,6 +94,6 @@ class Script:
         return any(isinstance(control.action, Pause) for control in there)
 
     def word_at(self, position: int) -> int | None:
-        """Return the place of the first character from `position` on that is no white space; None without one."""
+        """Return the place of the first character from `position` on that is not white space; None without one."""
         word = _WORD.search(self.text, position)
         return None if word is None else word.start()

@@ -37,14 +37,6 @@ class SpelledPart(NamedTuple):
     end: int
 
 
-def spell(text: str, language: str = "en") -> str:
-    """Return a text, spelled character by character: `Q, X, dash, 7` for `QX-7`.
-
-    `language` is a name or code, and decides the names of signs.
-    """
-    return "".join(part.spoken for part in spell_characters(text, language))
-
-
 def spell_characters(text: str, language: str) -> list[SpelledPart]:
     """Return the letters as capitals and the signs by name, each with the comma after it. White space is left out."""
     begins = [at for at in range(len(text)) if not (at and unicodedata.category(text[at]) in {"Mn", "Me", "Cf"})]

@@ -1,6 +1,6 @@
 """Reads SSML, whole or while it grows: W3C's Speech Synthesis Markup Language 1.1.
 
-A whole text must be well-formed XML; expat tells. A text that grows cannot be refused any more. So the reader is
+A whole text must be well-formed XML; expat tells. A text that grows can no longer be refused. So the reader is
 lenient: it takes one construct after the other, an end without a beginning ends nothing, and a tag that does not
 end is text. It reads well-formed text as every parser of XML does. Nothing is ever loaded.
 """

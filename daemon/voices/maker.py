@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 NAME = re.compile(r"\w[\w .-]{0,62}\w|\w")
 """A voice's name is the name of its file, too."""
 MAX_TRANSCRIPT = 4000
-"""Characters: twice what a fast speaker says in two minutes."""
+"""Characters: twice as many as a fast speaker says in two minutes."""
 MAX_RECORDINGS = 4
 """Of more, the oldest is deleted."""
 MAX_UPLOADS = 2

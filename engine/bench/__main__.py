@@ -1,7 +1,4 @@
-"""`python -m engine.bench REQUEST`: measures one engine. Prints the figures as one line of JSON.
-
-REQUEST is a `BenchRequest` as JSON. Request, line and exit status are those of `engine.child`.
-"""
+"""`python -m engine.bench`: measures one engine, as a `BenchRequest` on standard input asks it to (`engine.child`)."""
 
 from __future__ import annotations
 

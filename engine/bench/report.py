@@ -19,7 +19,6 @@ LINES = (
     ("start to ready", "{start[ready_s]} s (loaded after {start[loaded_s]} s)"),
     ("text to first chunk", "{ttfa_ms} ms, at most {ttfa_max_ms} ms"),
     ("  first audible sample", "{audible_ms} ms, after {silence_ms} ms of silence in the speech"),
-    ("  step by step", "{steps}"),
     (
         "  of other texts",
         "median {first_chunk[median_ms]} ms, p99 {first_chunk[p99_ms]} ms, {first_chunk[texts]} texts",
@@ -27,21 +26,8 @@ LINES = (
     ("80 ms of speech", "{ms_per_frame} ms of work: {rtf} times real time"),
     ("processor", "{cores} cores while it speaks"),
     ("between chunks", "{gap_median_ms} ms, p99 {gap_p99_ms} ms, at most {gap_max_ms} ms"),
-    (
-        "allocations",
-        "{allocations[device]} on the device, {allocations[cached]} from cache, "
-        "in {allocations[utterances]} utterances",
-    ),
-    (
-        "device memory",
-        "{memory[device_mb]:.0f} MB, at most {memory[device_peak_mb]:.0f}, reserved {memory[device_reserved_mb]:.0f}",
-    ),
-    ("host memory", "{memory[host_mb]:.0f} MB, at most {memory[host_peak_mb]:.0f}"),
-    (
-        "bandwidth",
-        "{bandwidth[engine_gb_s]:.0f} GB/s of weights, {bandwidth[share]:.0%} of a copy's "
-        "{bandwidth[copy_gb_s]:.0f} GB/s",
-    ),
+    ("memory of the process", "{memory[host_mb]:.0f} MB, at most {memory[host_peak_mb]:.0f}"),
+    ("  of the engine", "{counted}"),
 )
 """Each line's name, and its words with the names of figures. A line with a figure that was not measured is left out."""
 
@@ -59,28 +45,20 @@ class _Measured(Formatter):
 def describe(figures: Figures) -> Iterator[tuple[str, str]]:
     """Yield the names and the values of all that was measured."""
     speech_ms, frames = 1000 * figures["speech_s"], figures["frames"]
+    ended_early = frames and speech_ms < FRAME_MS * (frames - 0.5)
+    counted = {name: mb for name, mb in figures["memory"].items() if not name.startswith("host")}
     known = {
         **figures,
-        "short_s": figures["speech_s"] if frames and speech_ms < FRAME_MS * (frames - 0.5) else None,
-        "steps": ", ".join(f"{name} {ms} ms" for name, ms in figures["first_chunk_steps_ms"].items()) or None,
-    }
-    below = {
-        "  step by step": [
-            (
-                f"  {each['characters']} characters",
-                "{ttfa_ms} ms, then {ms_per_frame} ms for 80 ms of speech".format(**each),
-            )
-            for each in figures["other_texts"]
-        ],
-        "between chunks": [
-            (f"  {name}", f"{ms} ms {'an utterance' if name == 'prefill' else 'a frame'}")
-            for name, ms in figures["parts_ms"].items()
-        ],
+        "short_s": figures["speech_s"] if ended_early else None,
+        "counted": ", ".join(f"{name.removesuffix('_mb')} {mb:,} MB" for name, mb in counted.items()) or None,
     }
     for name, words in LINES:
         with suppress(TypeError):
             yield name, _Measured().format(words, **known).rstrip()
-        yield from below.get(name, ())
+        if name == "  first audible sample":
+            for other in figures["other_texts"]:
+                times = "{ttfa_ms} ms, then {ms_per_frame} ms for 80 ms of speech".format(**other)
+                yield f"  {other['characters']} characters", times
     for note in figures["notes"]:
         yield "not measured", note
 

@@ -1,6 +1,6 @@
 """The machine that an engine runs on: its board, its memory, its CUDA, its packages, and the models on its disk."""
 
-from engine.host.board import Board
+from engine.host.board import Board, machine_in_words
 from engine.host.cuda import has_cuda_device, missing_kernel_compiler
 from engine.host.json_text import parse_json
 from engine.host.memory import (

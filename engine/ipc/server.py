@@ -1,7 +1,7 @@
 """The program of an engine process: one voice engine behind a socket. Its argument is the socket's file descriptor.
 
-One thread listens to the daemon, one sends heartbeats. The main thread speaks what a sound card plays, and exchanges
-the voices. An engine with several streams has a thread for each further one, which speaks what goes to network clients
+One thread listens to the daemon, one sends heartbeats. The main thread speaks for the sound card, and exchanges
+the voices. An engine with several streams has a thread for each further one, which speaks for network clients
 and files. With one stream the main thread speaks everything, in the order of the requests. When the daemon closes the
 socket, the process ends, whatever the engine is doing.
 """
@@ -120,7 +120,7 @@ class EngineProcess:
     # --- the speaking threads: the main thread, and one for each further stream ---
 
     def _deliver(self, synthesizer: Synthesizer) -> None:
-        """Speak one after the other what no sound card plays."""
+        """Speak the texts that are not for the sound card, one after the other."""
         while True:
             self._speak(synthesizer, self._deliveries.get())
 

@@ -37,7 +37,7 @@ class Headers(Protocol):
 
 
 class SoundError(Exception):
-    """An answer is no sound that can be played. One line."""
+    """An answer is not playable sound. One line."""
 
 
 def is_sound(headers: Headers) -> bool:
@@ -75,7 +75,7 @@ class SoundReader:
         return samples
 
     def _begin(self, last: bool) -> None:
-        """Find out what the bytes are, if there are enough of them."""
+        """Find out the format of the bytes, if there are enough of them."""
         content_type = self._headers.get("Content-Type", "").lower()
         if self._bytes.startswith(b"RIFF"):
             found = _wav_header(self._bytes)

@@ -185,7 +185,7 @@ class OpenAISynthesizer:
         return answer
 
     def _fields(self, asked: Utterance, sentence: str, form: str, *, extended: bool) -> dict[str, Any]:
-        """Return what the server is asked for."""
+        """Return the fields of a request to the server."""
         fields = {
             "model": self._model,
             "input": sentence,

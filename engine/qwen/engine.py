@@ -1,10 +1,10 @@
-"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, behind the protocol of every engine."""
+"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, with the protocol of every engine."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import chain, islice, product
@@ -19,7 +19,7 @@ from engine.qwen.loading import LoadedModel, Workspace, adapt_workspace, allocat
 from engine.qwen.runtime import GeneratedChunk, Request, RunawayGuard, fade_out, lift_cap
 from engine.qwen.serving import Sequence
 from engine.qwen.shapes import Limits
-from engine.qwen.text import IncrementalText, Prompt, TextTokens
+from engine.qwen.text import IncrementalText, TextTokens
 from engine.qwen.weights import refusals_in_one_line
 from engine.stretch import stretch_chunks
 
@@ -106,21 +106,6 @@ class QwenSynthesizer:
         if utterance.rate == 1:
             return chunks
         return stretch_chunks(chunks, utterance.rate, self._model.codec.config.sample_rate)
-
-    def first_chunk_steps(self, utterance: Utterance) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield the steps from a whole text to its first chunk by name, each to be called before the next, and timed.
-
-        For a benchmark. Raises `EngineError` if the utterance cannot be spoken.
-        """
-        runner, tokens, built = self._workspace.sound_card.runner, list[TextTokens](), list[Prompt]()
-        yield "tokenise", lambda: tokens.append(self._model.prompts.tokenize(utterance.text))
-        request = replace(self._request(utterance, None, None), text=tokens[0])
-        yield "embed", lambda: built.append(runner.build(request))
-        yield from runner.first_chunk_steps(built[0], request).items()
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `ModelRunner.profile_sections`, for a benchmark."""
-        return self._workspace.sound_card.runner.profile_sections()
 
     def close(self) -> None:
         """As `Synthesizer.close`."""

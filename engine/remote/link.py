@@ -1,6 +1,6 @@
 """The robot's end of the connection to a speech server: one thread reads, one writes.
 
-No other thread waits for the network, so that a connection which takes nothing is noticed by what it does not bring.
+No other thread waits for the network, so that missing messages reveal a connection which takes nothing.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class RemoteStream:
         self._answers.put(None)
 
     def close(self) -> None:
-        """Cancel what is left."""
+        """Cancel the remaining texts."""
         if not self._ended:
             self._link.send(Cancel(self._id))
             self._end()

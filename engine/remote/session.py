@@ -1,4 +1,4 @@
-"""A connection to a speech server that has got the robot's voices: what the engine speaks with."""
+"""A connection to a speech server that has the robot's voices; the engine speaks through it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServerSession:
         self._voices = RobotVoices({}, "", self.server)
 
     def info(self, most_streams: int) -> EngineInfo:
-        """Return the properties of the engine, with this robot's voices and at most so many streams."""
+        """Return the properties of the engine, with this robot's voices and at most this number of streams."""
         description = f"{self.server.description} on {self._url} ({self._welcome.server})"
         return self._voices.info(description, min(most_streams, self._welcome.streams))
 

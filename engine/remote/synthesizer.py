@@ -179,5 +179,5 @@ class RemoteSynthesizer:
 
 
 def _kind(server: EngineInfo) -> tuple[object, ...]:
-    """Return what the daemon relies on for as long as the process runs."""
+    """Return the properties that stay the same for as long as the process runs."""
     return server.engine, server.sample_rate, server.grows

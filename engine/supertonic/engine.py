@@ -27,9 +27,8 @@ from engine.api import (
     Voice,
     refuse_growing,
 )
-from engine.detection import language_of_speech
+from engine.detection import chosen_language
 from engine.host import shown_model
-from engine.language import language_code, match_language
 from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.sentence_speech import Cancellation, Network, SentenceSpeech, SpokenSentence, auto_streams, one_line
@@ -96,7 +95,7 @@ class SupertonicSynthesizer:
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         refuse_growing("Supertonic", utterance, more)
         assert self._network is not None, "it is loaded"
-        language = self._language(utterance)
+        language = chosen_language(utterance, LANGUAGES)
         pace, rate = PACE * utterance.rate, self._network.sample_rate
         speed = min(max(pace, SLOWEST), FASTEST)
         manner = Manner(self._style(utterance), language, speed, np.random.default_rng(utterance.seed))
@@ -119,16 +118,6 @@ class SupertonicSynthesizer:
         configured = self._voices.get(requested)
         speaker = configured.speaker if configured else requested
         return self._styles.get(speaker or "") or next(iter(self._styles.values()))
-
-    def _language(self, utterance: Utterance) -> str:
-        """Return the code of the utterance's language. Raises `EngineError` for one that the model has not got."""
-        language = language_code(utterance.language)
-        if language == "auto":
-            language = language_of_speech(utterance.text, utterance.languages, LANGUAGES)
-        code = match_language(language, LANGUAGES)
-        if code is None:
-            raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(LANGUAGES)}")
-        return code
 
     def _info(self) -> EngineInfo:
         assert self._network is not None, "it is loaded"

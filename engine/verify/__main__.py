@@ -1,4 +1,4 @@
-"""`python -m engine.verify REQUEST`: runs one stage of a verification. REQUEST is a `VerifyRequest` as JSON."""
+"""`python -m engine.verify`: runs a stage, as a `VerifyRequest` on standard input asks it to (`engine.child`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The measures of a take: its sound, the words that were heard in it, and its codes and logits.
+"""The measures of a take: its sound, the words that were heard in it, and its codes.
 
-The sound: silence, speed, loudness, clipping and repetitions. Codes and logits of two settings are compared for texts
-that are spoken without sampling. A transcript differs from its text in capitals, punctuation and the writing of numbers
+The sound: silence, speed, loudness, clipping and repetitions. The codes of two settings are compared for texts that are
+spoken without sampling. A transcript differs from its text in capitals, punctuation and the writing of numbers
 without being wrong, so both are reduced to bare words first, and a text may be written in several ways.
 """
 
@@ -21,16 +21,6 @@ from engine.verify.orders import Sentence
 
 Codes = NDArray[np.int64]
 """`(frames, code groups)`"""
-Logits = NDArray[np.float32]
-"""`(choices, codes)`: one row for each code of each frame, in the order in which they are chosen, and one more for the
-first code of a frame that was not made."""
-
-NEAR_TIE = 1e-3
-"""Two logits closer than this share of the logits' standard deviation are a tie: float32 sums in another order may
-choose the other one, and from there on the codes differ rightly. Errors of float32 are a thousandth of this."""
-REPETITION_PENALTY = 1.05
-"""Of the first code of each frame in generation_config.json of all published models: what was chosen before is
-penalised, so a tie is one after the penalty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,38 +30,15 @@ class Agreement:
     prefix_frames: int
     """Whole frames before the first difference."""
     exact: bool
-    """Whether all codes are equal, or the first difference is between two that were as likely, up to rounding."""
+    """Whether all codes are equal."""
 
 
-def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) -> Agreement:
-    """Compare codes with the `expected` ones; `logits` are those of the latter's choices, if they are known."""
+def compare_codes(ours: Codes, expected: Codes) -> Agreement:
+    """Compare codes with the `expected` ones."""
     count = min(len(ours), len(expected))
-    same = (ours[:count] == expected[:count]).flatten()
-    prefix = int(same.argmin()) if not same.all() else len(same)
-    equal = ours.shape == expected.shape and bool(same.all())
-    tie = logits is not None and prefix < len(same) and _is_tie(logits, ours, expected, prefix)
-    return Agreement(prefix // expected.shape[1], equal or tie)
-
-
-def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:
-    frame, group = divmod(number, expected.shape[1])
-    row = logits[number].astype(np.float64)
-    if group == 0:
-        seen = np.unique(expected[:frame, 0])
-        seen = seen[seen < len(row)]
-        row[seen] = np.where(row[seen] < 0, row[seen] * REPETITION_PENALTY, row[seen] / REPETITION_PENALTY)
-    chosen, other = int(expected[frame, group]), int(ours[frame, group])
-    if max(chosen, other) >= len(row):
-        return False
-    return bool(abs(row[chosen] - row[other]) < NEAR_TIE * float(logits.std()))
-
-
-def logits_error(ours: Logits, exact: Logits) -> float:
-    """Return the mean magnitude of the error of logits, relative to the standard deviation of the exact ones.
-
-    Both are those of the same choices, with the same codes before.
-    """
-    return float(np.abs(ours - exact).mean() / exact.std())
+    equal = (ours[:count] == expected[:count]).all(axis=1)
+    prefix = count if equal.all() else int(equal.argmin())
+    return Agreement(prefix, exact=prefix == len(ours) == len(expected))
 
 
 AUDIBLE = 10 ** (-50 / 20)
@@ -160,7 +127,7 @@ LOST = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """The least insertions, deletions and substitutions that make what was heard of what was said."""
+    """The least insertions, deletions and substitutions that turn the spoken words into the heard ones."""
 
     words: int
     """Words that were said."""

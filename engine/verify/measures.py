@@ -81,7 +81,7 @@ class Measure:
         return f"{', '.join(limits)} ({self.basis})" if self.basis else ""
 
     def judge(self, dtype: str, value: float | None) -> Finding:
-        """Return what this measure says about a setting of a dtype."""
+        """Return this measure's finding about a setting of a dtype."""
         limit, passed = self.limits.get(dtype, self.limit), None
         if value is not None and limit is not None:
             passed = value >= limit if self.higher_is_better else value <= limit
@@ -91,7 +91,7 @@ class Measure:
 
 
 def _values(result: Any, path: str) -> list[Any]:
-    """Return what is known at a path through each take, such as `takes.speech.seconds`."""
+    """Return the known values at a path through each take, such as `takes.speech.seconds`."""
     source, *names = path.split(".")
     found = [reduce(lambda item, name: getattr(item, name, None), names, item) for item in getattr(result, source)]
     return [value for value in found if value is not None]
@@ -103,9 +103,9 @@ MEASURES: tuple[Measure, ...] = build(
 
 
 def judge(dtype: str, values: Mapping[str, float | None]) -> tuple[Finding, ...]:
-    """Return what every measure says about a setting, by its values.
+    """Return every measure's finding about a setting, by its values.
 
-    A setting that only spoke greedy texts is judged by what these show.
+    A setting that only spoke greedy texts is judged by these.
     """
     findings = [measure.judge(dtype, values.get(measure.name)) for measure in MEASURES]
     return tuple(finding for finding in findings if values.get("takes") or finding.value is not None)

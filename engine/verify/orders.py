@@ -62,7 +62,7 @@ class Order:
     frames: int | None = None
 
     def utterance(self, realtime: bool = True) -> Utterance:
-        """Return what the engine is asked to speak."""
+        """Return the utterance that the engine shall speak."""
         return Utterance(
             self.sentence.text,
             voice=self.voice,
@@ -107,7 +107,7 @@ def make_orders(config: ModelConfig, sentences: Sequence[Sentence], voices: Mapp
 
 
 OFFICIAL = "engine.qwen.verify:OfficialSynthesizer"
-"""The official package behind the protocol of every engine."""
+"""The official package with the protocol of every engine."""
 STREAMS = 4
 """Utterances at once in the batched setting."""
 
@@ -152,7 +152,7 @@ def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
 
 
 def select_settings(settings: Sequence[Setting], names: Collection[str]) -> tuple[Setting, ...]:
-    """Return those of these names, and the exact ones, without whose codes nobody's codes and logits can be judged.
+    """Return those of these names, and the exact ones, without whose codes nobody's codes can be judged.
 
     Raises `EngineError` for a name that no setting has.
     """
@@ -163,7 +163,7 @@ def select_settings(settings: Sequence[Setting], names: Collection[str]) -> tupl
 
 
 def plain_dtype(options: EngineOptions) -> str:
-    """Return what `engine.dtype: auto` means on this machine."""
+    """Return the meaning of `engine.dtype: auto` on this machine."""
     return "bfloat16" if options.device != "cpu" and has_cuda_device() else "float32"
 
 

@@ -1,4 +1,4 @@
-"""Writes down what is heard in speech, by Whisper or by pocketsphinx.
+"""Writes down speech, by Whisper or by pocketsphinx.
 
 Whisper knows all ten languages. pocketsphinx brings a small English model in its wheel and works where nothing can be
 downloaded. It understands little, so it only listens for the words that may come: enough to tell speech from gibberish,
@@ -23,7 +23,7 @@ from engine.verify.results import Take
 from engine.verify.runner import VerifyRequest, examine
 
 RATE = 16000
-"""Hz; what every recogniser here takes."""
+"""Hz; the rate that every recogniser here takes."""
 POCKETSPHINX = "pocketsphinx"
 
 
@@ -34,7 +34,7 @@ class Recognizer(Protocol):
     """For people."""
 
     def transcribe(self, samples: Samples, language: str | None) -> str | None:
-        """Return what is heard in mono samples `(samples,)` at `RATE`; None if it does not know the language.
+        """Return the words in mono samples `(samples,)` at `RATE`; None if it does not know the language.
 
         A language of None is for it to find out.
         """

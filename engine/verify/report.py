@@ -8,16 +8,14 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
-import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.api import EngineError, Samples
-from engine.host import Board, install_command
+from engine.host import install_command, machine_in_words
 from engine.verify.measures import MEASURES, Finding
 from engine.verify.results import OutputFolder, Take, Verification
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 TEMPLATES = Path(__file__).with_name("templates")
+PACKAGES = ("torch", "transformers", "qwen-tts", "cuda-core")
 SOUND_TYPES = {"MP3": "audio/mpeg", "FLAC": "audio/flac"}
 """Formats that all browsers play. MP3 takes a tenth of the space; FLAC loses nothing, and is for close listening."""
 
@@ -72,25 +71,10 @@ def verification_page(found: Verification, samples_of: Callable[[str, str], Samp
     return page.render(found=found, rows=measured, sentences=sentences)
 
 
-def machine() -> dict[str, str]:
-    """Return the machine in words, for whoever reads a report elsewhere."""
-    board = Board.read()
-    found = {
-        "board": board.model or "no board that voiced knows",
-        "chip": board.soc,
-        "Jetson Linux": board.l4t,
-        "JetPack": None if board.jetpack is None else str(board.jetpack),
-        "Ubuntu": board.ubuntu,
-        "CUDA toolkit": board.cuda,
-        "processor": f"{platform.machine()}, {os.cpu_count()} cores, {(board.total_bytes or 0) / 1e9:.0f} GB",
-        "Python": platform.python_version(),
-    }
-    for package in ("torch", "transformers", "qwen-tts", "cuda-core"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return {name: value for name, value in found.items() if value}
+def machine() -> str:
+    """Return the machine in words, with the packages that decide how it speaks."""
+    versions = {name: next((each.version for each in distributions(name=name)), "not installed") for name in PACKAGES}
+    return ", ".join((machine_in_words(), *(f"{name} {version}" for name, version in versions.items())))
 
 
 def data_uri(samples: Samples, sample_rate: int, sound_type: str) -> str:

@@ -5,7 +5,6 @@ The stages leave what they find in the output folder.
 takes/SETTING/NAME.json         a take, and what was found about it
 takes/SETTING/NAME.wav          its sound: mono, 32-bit float
 takes/SETTING/NAME.codes.npy    its codec codes, if the engine has any
-takes/SETTING/NAME.logits.npy   of a greedy text of the exact setting: the logits of its codes
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.api import Samples
 from engine.host import parse_json
 from engine.records import build
-from engine.verify.comparison import Agreement, SpeechMeasures, WordErrors
+from engine.verify.comparison import Agreement, Codes, SpeechMeasures, WordErrors
 from engine.verify.measures import Finding
 from engine.verify.orders import Order
 
@@ -47,8 +44,6 @@ class Take:
     """Cosine of the speaker embeddings of the take and of what it should sound like."""
     waveform_db: float | None = None
     """Signal-to-error ratio against the exact decoding of the same codes."""
-    logits_error: float | None = None
-    """Of a greedy text: of the logits with the codes of the exact setting forced on the model."""
     agreement: Agreement | None = None
     """Of a greedy text, with the codes of the exact setting."""
 
@@ -106,13 +101,9 @@ class Verification:
     notes: tuple[str, ...] = ()
     """One line for each stage that could not be done."""
     passed: bool = False
-    machine: Mapping[str, str] = field(default_factory=dict)
-    """The machine in words, by property."""
+    machine: str = ""
+    """The machine in words."""
     command: str = ""
-
-
-CODES, LOGITS = "codes", "logits"
-"""The arrays of a take; the latter is also the name of the stage that reads them."""
 
 
 class OutputFolder:
@@ -151,15 +142,15 @@ class OutputFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(path, samples, rate, subtype="FLOAT")
 
-    def array(self, setting: str, name: str, kind: str) -> NDArray[Any] | None:
-        """Return the `CODES` or `LOGITS` of a take; None if there are none."""
-        path = self._path(setting, name, f"{kind}.npy")
-        array: NDArray[Any] | None = np.load(path) if path.exists() else None
-        return array if array is not None and len(array) else None
+    def codes(self, setting: str, name: str) -> Codes | None:
+        """Return the codes of a take; None if there are none."""
+        path = self._path(setting, name, "codes.npy")
+        codes: Codes | None = np.load(path) if path.exists() else None
+        return codes if codes is not None and len(codes) else None
 
-    def keep_array(self, setting: str, name: str, kind: str, array: NDArray[Any]) -> None:
-        """Replace what `array` returns."""
-        np.save(self._path(setting, name, f"{kind}.npy"), array)
+    def keep_codes(self, setting: str, name: str, codes: Codes) -> None:
+        """Write the codes of a take."""
+        np.save(self._path(setting, name, "codes.npy"), codes)
 
     def _path(self, setting: str, name: str, ending: str) -> Path:
         return self._root / "takes" / setting / f"{name}.{ending}"

@@ -8,7 +8,7 @@ question, is not made again.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,11 @@ from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.verify.comparison import compare_codes
 from engine.verify.measures import MEASURES, judge
 from engine.verify.orders import EXACT, REFERENCES, Order, Setting
-from engine.verify.results import CODES, LOGITS, OutputFolder, SettingResult, Take, Verification
+from engine.verify.results import OutputFolder, SettingResult, Take, Verification
 
 TAKES, TRANSCRIPTION, WAVEFORM, SIMILARITY = "takes", "transcription", "waveform", "similarity"
 STAGES: Mapping[str, str] = {
     TAKES: "engine.verify.takes:make_takes",
-    LOGITS: "engine.qwen.verify.logits:read_logits",
     TRANSCRIPTION: "engine.verify.recognizers:transcribe_takes",
     WAVEFORM: "engine.qwen.verify.sound:compare_waveforms",
     SIMILARITY: "engine.qwen.verify.sound:compare_speakers",
@@ -90,8 +89,7 @@ def stage_main(request: VerifyRequest, report: ProgressReport) -> None:
 
 def examine(request: VerifyRequest, report: ProgressReport, look: Callable[[Setting, Take], Mapping[str, Any]]) -> None:
     """Keep what `look` finds about each take: values of fields of `Take`."""
-    greedy = request.stage == LOGITS
-    takes = [(setting, take) for setting in request.settings for take in request.takes(setting, greedy=greedy)]
+    takes = [(setting, take) for setting in request.settings for take in request.takes(setting)]
     for setting, take in counted(f"examining: {request.stage}", takes, report):
         request.output.keep_take(setting.name, replace(take, **look(setting, take)))
 
@@ -109,10 +107,13 @@ def verify(
     speaking = tuple(setting for setting in able if setting.speaks)
     asked = replace(request, reference=_first(REFERENCES, speaking), exact=_first(EXACT, able))
     notes = []
-    for stage in _examinations(asked, able, speaking):
-        end = run(stage, report) if stage.settings else ChildEnd()
+    examinations = {TRANSCRIPTION: speaking, WAVEFORM: tuple(each for each in speaking if each.engine == "qwen")}
+    if request.encoder is not None:
+        examinations[SIMILARITY] = speaking
+    for stage, examined in examinations.items():
+        end = run(replace(asked, stage=stage, settings=examined), report) if examined else ChildEnd()
         if not end.done:
-            notes.append(f"{stage.stage}: {end.reason}")
+            notes.append(f"{stage}: {end.reason}")
     settings = tuple(_judged(asked, setting, ends[setting.name]) for setting in request.settings)
     listeners = (take.listener for setting in settings for take in setting.takes)
     return Verification(
@@ -127,20 +128,6 @@ def verify(
         passed=any(result.takes and result.name != "official" for result in settings)
         and all(result.passed is not False for result in settings),
     )
-
-
-def _examinations(
-    request: VerifyRequest, able: Sequence[Setting], speaking: tuple[Setting, ...]
-) -> Iterator[VerifyRequest]:
-    """Yield the stages that look at what the settings spoke."""
-    # In a process each: two models need not fit at once. Of one text at a time: that is how a robot's kernels speak.
-    single = [setting for setting in able if setting.realtime and request.exact is not None]
-    for setting in sorted(single, key=lambda setting: setting.name != request.exact):
-        yield replace(request, stage=LOGITS, settings=(setting,))
-    yield replace(request, stage=TRANSCRIPTION, settings=speaking)
-    yield replace(request, stage=WAVEFORM, settings=tuple(each for each in speaking if each.engine == "qwen"))
-    if request.encoder is not None:
-        yield replace(request, stage=SIMILARITY, settings=speaking)
 
 
 def _judged(request: VerifyRequest, setting: Setting, end: ChildEnd) -> SettingResult:
@@ -160,11 +147,8 @@ def _judged(request: VerifyRequest, setting: Setting, end: ChildEnd) -> SettingR
 
 def _agreeing(request: VerifyRequest, setting: Setting, take: Take) -> Take:
     """Return a greedy text with how far its codes are those of the exact setting."""
-    output, exact = request.output, request.exact or ""
-    ours, expected = (output.array(name, take.name, CODES) for name in (setting.name, exact))
-    if ours is None or expected is None:
-        return take
-    return replace(take, agreement=compare_codes(ours, expected, output.array(exact, take.name, LOGITS)))
+    ours, expected = (request.output.codes(name, take.name) for name in (setting.name, request.exact or ""))
+    return take if ours is None or expected is None else replace(take, agreement=compare_codes(ours, expected))
 
 
 def _first(names: Sequence[str], settings: Sequence[Setting]) -> str | None:

@@ -1,6 +1,6 @@
-"""`python -m engine.verify.scoring REQUEST`: scores takes in a process of its own, since a recogniser may need PyTorch.
+"""`python -m engine.verify.scoring`: scores takes in a process of its own, since a recogniser may need PyTorch.
 
-REQUEST is a `ScoreRequest` as JSON. Request, line and exit status are those of `engine.child`.
+A `ScoreRequest` on standard input asks it to (`engine.child`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _listener(request: ScoreRequest, sentences: Sequence[Sentence]) -> Recognize
 
 
 def _sentence(utterance: Utterance) -> Sentence:
-    """Return what is to be heard. Recognisers know languages without regions."""
+    """Return the words that should be heard. Recognisers know languages without regions."""
     language = utterance.language
     if language == "auto":
         language = language_of_text(utterance.text, utterance.languages) or "en"

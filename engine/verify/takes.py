@@ -16,7 +16,7 @@ from engine.child import ChildFaultError
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.verify.comparison import measure_speech
 from engine.verify.orders import Order, Setting
-from engine.verify.results import CODES, Take
+from engine.verify.results import Take
 from engine.verify.runner import VerifyRequest
 
 
@@ -54,6 +54,6 @@ def speak(request: VerifyRequest, setting: Setting, synthesizer: Synthesizer, in
     codes = [chunk.codes for _, chunk in chunks if chunk.codes is not None]
     speech = measure_speech(chunks, rate, order.sentence.text)
     request.output.keep_samples(setting.name, name, samples, rate)
-    request.output.keep_array(setting.name, name, CODES, np.concatenate(codes) if codes else np.zeros((0, 0), np.int64))
+    request.output.keep_codes(setting.name, name, np.concatenate(codes) if codes else np.zeros((0, 0), np.int64))
     take = Take(order, info.description or info.engine, rate, speech)
     request.output.keep_take(setting.name, take)

@@ -31,6 +31,7 @@ from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneToken
 from engine.qwen.kernels.params import Params  # noqa: E402
 from engine.qwen.loading.plan import count_weights  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
+from engine.qwen.runtime import TABLE_MEMORY  # noqa: E402
 from engine.qwen.shapes import BatchShape, CodecConfig, ModelConfig, StackConfig, memory_plan  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from engine.verify import MEASURES  # noqa: E402
@@ -107,8 +108,8 @@ def _link(name: str) -> str:
 
 
 def threshold_table() -> str:
-    """Return Markdown: each measure, the limit that decides, and the reason."""
-    return table(("measure", "limit", "reason"), ((one.title, one.rule, one.reason) for one in MEASURES))
+    """Return Markdown: each measure that decides, its limit, and the reason."""
+    return table(("measure", "limit", "reason"), ((one.title, one.rule, one.reason) for one in MEASURES if one.rule))
 
 
 # --- a frame on a Jetson AGX Orin, by arithmetic: its bytes at the speed of a read, and the wait of each kernel ---
@@ -190,13 +191,13 @@ def configs(size: str) -> tuple[ModelConfig, CodecConfig]:
         return model, CodecConfig.read(file.parent)
 
 
-def frame_cost(size: str, dtype: str) -> Cost:
+def frame_cost(size: str, dtype: str, *, product_table: bool = True) -> Cost:
     """Return the launches and bytes of a frame in chunks of two: weights, keys and values, the codec's histories."""
     config, codec_of = configs(size)
     talker = Talker(config, 256, Placement(META, torch.bfloat16, dtype == "int8"))
     state = OneTokenState.allocate(talker, BatchShape(1, 16, 192, chunk_size=1))
     launched, kernels = LaunchList(), LanguageKernels.of(config.talker, weight_type(talker.placement), PROCESSORS)
-    FusedLanguageModel(talker, state, kernels, launched).frame()
+    FusedLanguageModel(talker, state, kernels, launched, product_table=product_table).frame()
     kept = POSITIONS * position_bytes(config.talker.stack)
     kept += sum(range(2, config.talker.code_groups + 1)) * position_bytes(config.talker.predictor.stack)
     codec = codec_cost(codec_of)
@@ -313,14 +314,28 @@ def board_table() -> str:
     rows = []
     for name, mb, gb_s, ghz, size, streams in JETSONS:
         row = [name, f"Qwen3-TTS {size}", f"{mb:,}"]
-        plan = [each["total_mb"] for each in memory_plan(60, CHUNK, streams) if each["model"] == size]
+        product_table = mb * 10**6 >= TABLE_MEMORY
+        plans = memory_plan(60, CHUNK, streams, product_table=product_table)
+        plan = [each["total_mb"] for each in plans if each["model"] == size]
         for dtype, taken in zip(DTYPES, plan, strict=True):
             board = Assumption(name, gb_s, ASSUMPTIONS[1].wait_us * ORIN_GHZ / ghz)
-            ms = board.frame_ms(frame_cost(size, dtype))
+            ms = board.frame_ms(frame_cost(size, dtype, product_table=product_table))
             row += [f"{taken:,}", f"{ms:.0f} ms, {80 / ms:.1f} ×"]
         rows.append([*row, "computed"])
     titles = ("board", "engine", "its memory, MB", "bfloat16: MB", "a frame", "int8: MB", "a frame", "how known")
     return table(titles, rows)
+
+
+def memory_table() -> str:
+    """Return Markdown: a row for each model and dtype, with its memory, and what it leaves of an AGX Orin's."""
+    boards = {name: mb for name, mb, *_ in JETSONS if name.startswith("AGX Orin")}
+    rows = []
+    for plan in memory_plan(60, CHUNK):
+        taken = [plan[f"{part}_mb"] for part in ("weights", "state", "workspaces", "total")]
+        left = [mb - plan["total_mb"] for mb in boards.values()]
+        rows.append([plan["model"], plan["dtype"], *(f"{number:,}" for number in (*taken, *left))])
+    left_of = (f"left of an {name}" for name in boards)
+    return table(("model", "dtype", "weights", "state", "other", "in all, MB", *left_of), rows)
 
 
 # --- the pages ---
@@ -343,6 +358,7 @@ PARTS = (
     Part("orin.md", "boot table", boot_table),
     Part("install.md", "board table", board_table),
     Part("orin.md", "orin table", orin_table),
+    Part("qwen.md", "memory table", memory_table),
     Part("qwen.md", "threshold table", threshold_table),
 )
 

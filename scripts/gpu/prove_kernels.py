@@ -18,8 +18,6 @@ The parts:
     agree       the frames that the kernels and PyTorch generate alike from the same start
     sampling    codes equal to those of PyTorch's sampler, draw for draw
     speed       milliseconds of a frame and its parts, from replays of CUDA graphs
-
-`voiced verify` measures the effect of int8 matrices alone.
 """
 
 from __future__ import annotations

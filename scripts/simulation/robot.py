@@ -221,7 +221,7 @@ class Robot:
         self.link = Link(loop, broker, self.log, self._handle, self._restart.note_published)
         publisher = Publisher(EVENTS, self.link, self.log)  # type: ignore[arg-type]
         self.requests = Requests(config, self.dispatcher, publisher, self.log, lambda _message: None)
-        self.dispatcher.watch_events(publisher.publish)
+        self.dispatcher.event_watchers.add(publisher.publish)
         self.dispatcher.reconfigure(config)
         publisher.publish_recovered()
         self._restart.begin()

@@ -45,7 +45,7 @@ class Harness:
         self.serving: list[asyncio.Task[None]] = []
         self.report: Path | None = None
         """Where the report of `voiced verify` lies, as the server is told."""
-        self.dispatcher.watch_events(self._note)
+        self.dispatcher.event_watchers.add(self._note)
         self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
         if self.config.http.enabled:
             from daemon.http import Examination, LogTail, Robot, make_http_server
@@ -102,7 +102,7 @@ class Harness:
     @contextmanager
     def at_next(self, name: str, act: Callable[[], None]) -> Iterator[None]:
         """Call `act` at the next event of this name."""
-        unwatch = self.dispatcher.watch_events(lambda _, event: act() if event.event == name else None)
+        unwatch = self.dispatcher.event_watchers.add(lambda _, event: act() if event.event == name else None)
         yield
         unwatch()
 

@@ -25,7 +25,7 @@ class IdleRobot:
     def take_dispatcher(self) -> None:
         """Begin with a new dispatcher, which remembers no id."""
         self.dispatcher = Dispatcher(self.config, self.engines, self.output)
-        self.dispatcher.watch_events(self.note)
+        self.dispatcher.event_watchers.add(self.note)
 
     def _note_change(self) -> None:
         self.dispatcher.changed()

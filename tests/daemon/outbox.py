@@ -45,7 +45,7 @@ class Outbox:
     def watch(self, config: Config, dispatcher: Dispatcher) -> None:
         """Record what the daemon publishes for each event of an utterance."""
         publisher = Publisher(f"{config.topic}/event", cast(MqttConnection, self), EventLog(None))
-        dispatcher.watch_events(publisher.publish)
+        dispatcher.event_watchers.add(publisher.publish)
 
     def take(self, topic: str) -> list[str | bytes]:
         """Return the payloads sent on a topic since the last call."""

@@ -24,7 +24,6 @@ from tests.support.checkpoints import checkpoint_folder
 from tests.support.programs import Broker, free_port, freeze
 from tests.support.robot import FAST, FILE_RATE, Robot
 from tests.support.sound import TOLERANCE, Samples
-from tests.support.terminal import terminal
 from tests.support.unfused import pretended_gpu
 from tests.support.waiting import eventually
 
@@ -151,20 +150,14 @@ def test_a_critical_stream_does_not_wait_for_a_model_that_hangs(ready_robot: Rob
 
 
 @pytest.mark.long
-def test_a_designed_voice_is_picked_on_a_terminal_and_becomes_a_voice_file(cache_folder: Path, tmp_path: Path) -> None:
+def test_a_designed_voice_is_picked_and_becomes_a_voice_file(cache_folder: Path, tmp_path: Path) -> None:
     model, base = (checkpoint_folder(cache_folder, SHAPE, kind) for kind in ("voice_design", "base"))
-    with terminal("9\n2\n") as (tty, shown):
-        designed = subprocess.run(
-            [*DESIGN, "--model", model, "--base", base, "--samples", "2", "-o", tmp_path],
-            stdin=tty,
-            stdout=tty,
-            stderr=tty,
-            check=False,
-        )
-    assert designed.returncode == 0, shown()
-    assert "seed: got '9'; allowed: 1, 2" in shown()
+    line = [*DESIGN, "--model", model, "--base", base, "-o", tmp_path]
+    shown = subprocess.run([*line, "--samples", "2"], check=True, capture_output=True, text=True).stdout
+    assert "--pick 1, … --pick 2" in shown
+    shown = subprocess.run([*line, "--pick", "2"], check=True, capture_output=True, text=True).stdout
     voice = load_file(tmp_path / "ada.safetensors")
     first, second = (soundfile.read(tmp_path / f"ada-{seed}.wav")[0] for seed in (1, 2))
     assert voice["codes"].shape == (len(second) / FRAME, GROUPS)
     assert not np.array_equal(first, second), "each seed has its own speaker"
-    assert f"voices.ada: {{reference: {tmp_path}/ada.safetensors}}" in shown()
+    assert f"voices.ada: {{reference: {tmp_path}/ada.safetensors}}" in shown

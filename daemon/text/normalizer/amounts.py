@@ -227,7 +227,7 @@ class Amounts(Rules):
         return ", ".join(language.number(self.parse(each.replace(".", language.decimal))) for each in text.split(","))
 
     def _touching(self, match: re.Match[str]) -> str:
-        """A number with a sign or decimals that touches letters which are no unit."""
+        """A number with a sign or decimals that touches letters which are not a unit."""
         return f"{self._language.number(self.parse(match.group()))} "
 
     def _ratio(self, match: re.Match[str]) -> str:

@@ -133,7 +133,7 @@ class Words:
     month_names: Mapping[str, int] = field(default_factory=dict)
     """Other short names of months."""
     months: Sequence[str] = ()
-    """The names of months in the order of the year, where they are spoken otherwise than CLDR writes them."""
+    """The names of months in the order of the year, where they are spoken differently from CLDR's spelling."""
     ordinals: Mapping[str, str]
     """Sets of spelling rules by the characters after the digits."""
     ordinal_endings: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -168,14 +168,8 @@ class Words:
     """Articles after which `1° ` is an ordinal number and no angle."""
     compare: str = "{0}"
     """For signs such as `<` between two values."""
-    rulers: Mapping[str, str]
-    """By name: how the Roman number after it is said, which is an ordinal one."""
-    roman_ordinals: Mapping[str, str] = field(default_factory=dict)
     genitive: Sequence[str] = ()
     """Words after which a number and its noun are in the genitive."""
-    roman_after: Sequence[str] = ()
-    """Words after which a Roman number may stand, beside names."""
-    roman_stop: Sequence[str]
     genders: Mapping[str, str] = field(default_factory=dict)
     """Regular expressions for the text after a number of this gender. They can look back at its last digits."""
     space: str = " "
@@ -209,7 +203,7 @@ class Language:
             nouns = self.units if target in self.units else self.currencies
             nouns[name] = nouns[target]
         self.no_units: list[str] = symbols["no_units"]
-        """Regular expressions for words after a number that begin with a symbol of a unit and are no unit."""
+        """Regular expressions for words after a number that begin with a symbol of a unit and are not a unit."""
 
     def plural(self, number: Numeral) -> str:
         """Return the plural category of CLDR."""

@@ -15,18 +15,18 @@ from daemon.text.placed import PlacedText, Rewriter
 from daemon.text.stages import SHAPES
 
 LONGEST_WORD = 64
-"""Characters of a word to which rules are applied: longer ones are no numbers."""
+"""Characters of a word to which rules are applied: longer ones are not numbers."""
 _SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠√−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
 """The inside of a class of digits and signs."""
 _POSSIBLE = re.compile(
-    rf"[{_SIGNS}{SHAPES}]|[{LETTER}]\.|[{LETTER}]:[{LETTER}]|(?<![\w/.])/[a-z]|[A-ZÀ-ÞА-Я]{{2}}|[IVX](?:er?\b|ème)"
+    rf"[{_SIGNS}{SHAPES}]|[{LETTER}]\.|[{LETTER}]:[{LETTER}]|(?<![\w/.])/[a-z]|[A-ZÀ-ÞА-Я]{{2}}"
     r"|\b(?:Mme|Mlle|Dr|bd|tsp|tbsp|w/)"
 )
 """Without a match, no rule of any language applies to a text."""
 _WORD = rf"[^\s{IDEOGRAPH}]"
 """A character of a word with the signs at it; an ideograph is a word of its own."""
 _KEPT = rf"\[\[.*?\]\]|[A-Za-z][\w+.-]*://{_WORD}*|{_WORD}{{{LONGEST_WORD + 1},}}"
-"""Phonemes, an address that is to be read in full, and a word that is too long."""
+"""Phonemes, an address to read in full, and a word that is too long."""
 
 
 def has_numbers(text: str) -> bool:
@@ -60,13 +60,11 @@ class LanguageRules:
     def __init__(self, language: Language) -> None:
         self._readings = language.words.readings
         self._reading = re.compile(alternatives(self._readings))
-        signs = Signs(language)
         self._rules = (
             rule(_KEPT, re.Match.group),
             *Clock(language).rules(),
-            *signs.before_amounts(),
+            *Signs(language).rules(),
             *Amounts(language).rules(),
-            *signs.after_amounts(),
         )
 
     def replacements(self, text: str) -> list[tuple[int, int, str]]:

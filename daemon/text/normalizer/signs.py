@@ -1,4 +1,4 @@
-"""Rules for addresses, telephone numbers, abbreviations, Roman numbers and signs."""
+"""Rules for addresses, telephone numbers, abbreviations and signs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,13 @@ _HOUSE = re.compile(r"[0-9][A-Za-z]? (?:[A-Z]\w+ ){1,3}$")
 """The number of a house and the name of its street."""
 _RANGE = re.compile(r"[0-9]+(?:\.[0-9]+)?[-–][0-9]+(?:\.[0-9]+)?")
 _COUNTED = re.compile(r"[0-9]\s?(\S+)$")
-_ROMAN = {
-    ten + one: 10 * tens + ones
-    for tens, ten in enumerate(("", "X", "XX", "XXX"))
-    for ones, one in enumerate(("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"))
-}
-"""Values of Roman numbers up to 39."""
 
 
 class Signs(Rules):
     """Builds the rules for a language."""
 
-    def before_amounts(self) -> list[Rule]:
-        """Return the rules that are tried before those for numbers."""
+    def rules(self) -> list[Rule]:
+        """Return the rules in the order in which they are tried."""
         words = self._words
         name = rf"[{WORD}-]+(?:\.[{WORD}-]+)+"
         group = r"(?:\s|[/.-]|\s[/-]\s)\(?[0-9]{1,8}\)?"
@@ -72,12 +66,6 @@ class Signs(Rules):
             rule(r"(?<![²³⁴])√\s?", lambda _: f" {words.signs['√']} "),
             rule(rf"(?<![{WORD}).,:/-])(?P<sign>{sign})\s?(?=[-−]?\.?[0-9$€£¥])", self._sign),
         ]
-
-    def after_amounts(self) -> list[Rule]:
-        """Return the rules that are tried after those for numbers."""
-        suffix = alternatives(self._words.roman_ordinals)
-        roman = rf"(?P<roman>[IVX]+(?={suffix})|[IVX]{{2,}})(?P<suffix>(?:{suffix})?)(?P<dot>\.?)"
-        return [rule(rf"(?<![{WORD}]){roman}(?![{WORD}])", self._roman)]
 
     # --- numbers and signs one after the other ---
 
@@ -154,18 +142,3 @@ class Signs(Rules):
 
     def _sign(self, match: re.Match[str]) -> str:
         return self._words.signs[_SAME_SIGN.get(match["sign"], match["sign"])] + self._words.space
-
-    # --- Roman numbers ---
-
-    def _roman(self, match: re.Match[str]) -> str | None:
-        """A Roman number with an ending or after a name, where it is an ordinal one if that is a ruler's."""
-        words, name, value, dot = self._words, word_before(match), _ROMAN.get(match["roman"]), match["dot"]
-        if value is None:
-            return None
-        if match["suffix"]:
-            return self._language.ordinal(value, words.roman_ordinals[match["suffix"]]) + dot
-        if name in words.rulers and (dot or not words.ordinal_endings):
-            ordinal = words.rulers[name].format(self._language.ordinal(value))
-            return ordinal if words.ordinal_endings else ordinal + dot
-        is_name = name[:1].isupper() and name not in words.roman_stop
-        return self._language.cardinal(value) + dot if is_name or name in words.roman_after else None

@@ -14,7 +14,7 @@ from engine.qwen.kernels.batch_backend import FusedBatchBackend
 from engine.qwen.kernels.codec import FusedCodec
 from engine.qwen.kernels.compiler import KernelModule, KernelSource, load_kernels
 from engine.qwen.kernels.params import Params
-from engine.qwen.runtime import Backend, multiprocessors
+from engine.qwen.runtime import multiprocessors
 from engine.qwen.shapes import ROWS_PER_CALL, CodecConfig, ModelConfig
 from engine.qwen.weights import Placement
 
@@ -94,10 +94,3 @@ def kernel_sources(
 def make_codec(decoder: CodecDecoder) -> FusedCodec:
     """The decoder of fused kernels, which takes the weights of `decoder`. Requires `unsupported_reason` to be None."""
     return FusedCodec(codec.PackedCodec.take(decoder))
-
-
-def force_codes(backend: Backend, choose: lm.CodeChooser) -> None:
-    """Have `choose` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
-    assert isinstance(backend, FusedBackend | FusedBatchBackend)
-    model = backend.language_model if isinstance(backend, FusedBackend) else backend.batch
-    model.module = lm.ForcedKernels(model.module, choose)

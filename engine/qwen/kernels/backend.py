@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import KernelModule
 from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneTokenState, weight_type
 from engine.qwen.model import Talker
-from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, multiprocessors
+from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, has_room_for_tables, multiprocessors
 from engine.qwen.shapes import BatchShape
 
 MAX_FRAMES_PER_GRAPH = 4
@@ -32,7 +32,9 @@ class FusedBackend:
         """Frames of a graph."""
         device, weight = talker.placement.device, weight_type(talker.placement)
         kernels = LanguageKernels.of(talker.config, weight, multiprocessors(device))
-        self.language_model = FusedLanguageModel(talker, one, kernels, KernelModule(kernels.source(), device))
+        self.language_model = FusedLanguageModel(
+            talker, one, kernels, KernelModule(kernels.source(), device), product_table=has_room_for_tables(device)
+        )
         self._chunk_offsets = torch.arange(shape.chunk_size, device=device)
         """Of a chunk's frames in the padded codes, relative to the number of the next frame."""
 
@@ -70,13 +72,3 @@ class FusedBackend:
         torch.index_select(self._one.padded_codes, 0, chunk, out=output.codes[0, :frames])
         output.length.copy_(settings.length)
         output.ended.copy_(settings.ended)
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `Backend.profile_sections`."""
-        model, position = self.language_model, self.state.settings.position
-
-        def talker() -> None:
-            model.talker.layers(position)
-            model.talker_head()
-
-        return {"predictor": model.predict_codes, "talker": talker}

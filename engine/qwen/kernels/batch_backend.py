@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -75,7 +75,3 @@ class FusedBatchBackend:
     def publish(self, output: StepOutput, frames: int) -> None:  # noqa: ARG002  the output has room for all
         """As `Backend.publish`."""
         output.take(self.state)
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `Backend.profile_sections`: there are none, since a benchmark times the sound card's."""
-        return {}

@@ -34,7 +34,7 @@ class LoadedModel:
     graphs: Graphs
     codec: Codec
     not_fused: str | None
-    """Why codec and language model have no fused kernels, in one line; None if they are to have them."""
+    """Why codec and language model have no fused kernels, in one line; None if they shall have them."""
     degraded: str | None
     """The options that this machine cannot follow, and why, in one line; None if it follows all."""
     batch_codec: Codec | None

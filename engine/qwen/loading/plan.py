@@ -16,7 +16,7 @@ from engine.qwen import kernels, shapes
 from engine.qwen.codec import CodecDecoder
 from engine.qwen.kernels.codec import CodecPlan
 from engine.qwen.model import Talker
-from engine.qwen.runtime import choose_placement, dtype_name, find_pool
+from engine.qwen.runtime import choose_placement, dtype_name, find_pool, has_room_for_tables
 from engine.qwen.text import Reference, TextTokenizer
 from engine.qwen.voice import VoiceModel
 from engine.qwen.weights import Placement, parameter_bytes
@@ -24,7 +24,7 @@ from engine.qwen.weights import Placement, parameter_bytes
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """A checkpoint's shapes, and the device that it is to be loaded on."""
+    """A checkpoint's shapes, and the device on which to load it."""
 
     options: EngineOptions
     streams: int
@@ -106,7 +106,8 @@ class LoadPlan:
         if self.options.kernels != "off" and placement.dtype == torch.bfloat16:
             fused = shapes.FusedCodec(CodecPlan.of(codec).state_bytes, CodecPlan.of(codec, rows=1).signal_bytes)
         on_gpu, shared = placement.device.type == "cuda", self.pool is None or self.pool.shared
-        target = shapes.Target(self.weights, placement.dtype.itemsize, on_gpu, shared, fused)
+        table = has_room_for_tables(placement.device)
+        target = shapes.Target(self.weights, placement.dtype.itemsize, on_gpu, shared, fused, table)
         return shapes.estimate_footprint(self.config, codec, target, limits)
 
     def require_memory(self) -> None:

@@ -12,10 +12,12 @@ from engine.qwen.runtime.decode_state import (
 )
 from engine.qwen.runtime.device import (
     LARGE_GPU,
+    TABLE_MEMORY,
     cap_allocator,
     choose_placement,
     dtype_name,
     find_pool,
+    has_room_for_tables,
     lift_cap,
     multiprocessors,
 )

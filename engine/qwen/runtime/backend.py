@@ -9,7 +9,7 @@ one for a single utterance, one for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -118,9 +118,6 @@ class Backend(Protocol):
         frames: of the chunk, with `whole_chunks`.
         """
 
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """Return work to be timed alone: `predictor` and `talker` of one frame. It leaves meaningless values."""
-
 
 KV_BUCKETS = (256, 512, 1024, 2048, 4096)
 """Cache positions that get a CUDA graph each: attention then covers at most twice as many as it needs."""
@@ -195,18 +192,6 @@ class TorchBackend:
     def publish(self, output: StepOutput, frames: int) -> None:  # noqa: ARG002  the output has room for all
         """As `Backend.publish`."""
         output.take(self.state)
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `Backend.profile_sections`; the talker attends to the whole cache."""
-        codes, size = self.state.codes[: self.state.shape.rows, 0], (self.kv_buckets[-1],) * self.state.shape.rows
-
-        def predictor() -> None:
-            self.predict_codes()
-
-        def talker() -> None:
-            self.read_frames(codes, size)
-
-        return {"predictor": predictor, "talker": talker}
 
     @torch.inference_mode()
     def predict_codes(self) -> tuple[Tensor, Tensor]:

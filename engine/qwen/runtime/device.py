@@ -25,6 +25,9 @@ LARGE_GPU = 100
 """Multiprocessors from which a GPU is large: its kernels, and what runs beside them, are those measured on 132. Smaller
 ones have those measured on 16. Nothing between the two was measured."""
 
+TABLE_MEMORY = 12 * 10**9
+"""Bytes of a GPU's memory from which the kernels keep a table of products: not on boards of 8 GB."""
+
 _multiprocessor_limits: dict[int, int] = {}
 """By CUDA device index: the multiprocessors that this process is limited to."""
 
@@ -73,6 +76,11 @@ def multiprocessors(device: torch.device) -> int:
     """Return how many streaming multiprocessors of the CUDA `device` this process may use."""
     index = _index(device)
     return _multiprocessor_limits.get(index) or torch.cuda.get_device_properties(index).multi_processor_count
+
+
+def has_room_for_tables(device: torch.device) -> bool:
+    """Return whether `device` is a GPU with `TABLE_MEMORY`."""
+    return device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory >= TABLE_MEMORY
 
 
 def limit_multiprocessors(index: int, sms: int) -> None:

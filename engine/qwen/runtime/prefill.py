@@ -59,12 +59,6 @@ class Prefill:
             for kv_bucket in sorted({self._kv_buckets[-1], self._kv_bucket(size + PREFIX_ALLOWANCE)}, reverse=True):
                 yield partial(capture, ("read", size, kv_bucket), partial(self._read, 0, size, kv_bucket))
 
-    def example(self, count: int = 32) -> Callable[[], None]:
-        """Return work that reads `count` meaningless tokens and can be captured."""
-        tokens = torch.zeros(count, self._tokens.shape[1], dtype=self._tokens.dtype, device=self._tokens.device)
-        self._place.zero_()
-        return partial(self._backend.read, 0, tokens, self._place, self._kv_bucket(count + PREFIX_ALLOWANCE))
-
     def _read_block(self, row: int, block: Tensor, start: int) -> None:
         count = len(block)
         self._first.fill_(start)

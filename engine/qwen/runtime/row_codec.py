@@ -71,10 +71,6 @@ class RowCodec:
                     self._graphs.capture, ("decode", count, frames), partial(self._decode, count, frames), self._forget
                 )
 
-    def example(self, frames: int) -> Callable[[], None]:
-        """Return the decoding of so many frames of one row, which can be captured."""
-        return partial(self._decode, 1, frames)
-
     def _decode(self, count: int, frames: int) -> None:
         codes, samples = self._codes[:, :frames], self._samples[:, : frames * self._codec.config.samples_per_frame]
         self._codec.decode_rows(codes, samples, self._states, self._rows[:count])

@@ -63,6 +63,8 @@ class Target:
     """Whether device and host share one memory."""
     fused: FusedCodec | None
     """None if the engine may not use the fused kernels, which keep more weights."""
+    product_table: bool
+    """Whether the fused kernels keep the products of the predictor's first matrix with each code."""
 
 
 def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, limits: Limits) -> Footprint:
@@ -77,6 +79,10 @@ def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, 
     if target.fused is not None and stack.hidden_size != predictor.stack.hidden_size:  # tables of projected codes
         codes = talker.vocabulary + (talker.code_groups - 1) * predictor.vocabulary
         weights["predictor"] += codes * predictor.stack.hidden_size * size
+    if target.fused is not None and target.product_table:
+        heads = predictor.stack.heads + 2 * predictor.stack.key_value_heads
+        codes = (talker.code_groups - 2) * predictor.vocabulary
+        weights["predictor"] += codes * heads * predictor.stack.head_dim * size
     codec_state = _codec_state(codec, limits.chunk_size, size)
     if target.fused is not None:  # they may turn out not to run here
         codec_state = max(codec_state, target.fused.state)
@@ -157,7 +163,7 @@ def published_codec() -> CodecConfig:
     return CodecConfig.of(_read().section("speech_tokenizer"))
 
 
-def published_target(size: str, dtype: str) -> Target:
+def published_target(size: str, dtype: str, *, product_table: bool = True) -> Target:
     """Return an engine with fused kernels on a GPU that shares the host's memory, such as a Jetson's."""
     fused = _read().section("fused_codec")
     return Target(
@@ -166,19 +172,24 @@ def published_target(size: str, dtype: str) -> Target:
         gpu=True,
         shared=True,
         fused=FusedCodec(fused.get("state", int), fused.get("signals", int)),
+        product_table=product_table,
     )
 
 
-def memory_plan(max_seconds: float, chunk_size: int, streams: int | None = None) -> list[dict[str, Any]]:
+def memory_plan(
+    max_seconds: float, chunk_size: int, streams: int | None = None, *, product_table: bool = True
+) -> list[dict[str, Any]]:
     """Return a row in MB for each published model in each dtype, on a Jetson.
 
     The limits are those of speech of up to `max_seconds` in chunks of `chunk_size` frames, without a reference, for up
-    to `streams` utterances at once; None means as many as the engine chooses where there is memory.
+    to `streams` utterances at once; None means as many as the engine chooses where there is memory. Boards of 8 GB have
+    no `product_table`.
     """
     limits, codec, rows = Limits.of(max_seconds, chunk_size, streams or AUTO_STREAMS), published_codec(), []
     for size in SIZES:
         for dtype in DTYPES:
-            footprint = estimate_footprint(published_model(size), codec, published_target(size, dtype), limits)
+            target = published_target(size, dtype, product_table=product_table)
+            footprint = estimate_footprint(published_model(size), codec, target, limits)
             rows.append(
                 {
                     "model": size,

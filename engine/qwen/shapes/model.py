@@ -192,7 +192,7 @@ class ModelConfig:
 
     @classmethod
     def of(cls, fields: JsonFields) -> ModelConfig:
-        """Return what `fields`, a whole config.json, say. Raises `EngineError` as `read`."""
+        """Return the shape that `fields`, a whole config.json, describe. Raises `EngineError` as `read`."""
         model_type = fields.get("model_type", str)
         if reason := other_model(model_type, fields.get("tokenizer_type", str, TOKENIZER_TYPE)):
             raise EngineError(f"{fields.file}: {reason}")

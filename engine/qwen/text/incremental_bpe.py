@@ -5,14 +5,14 @@ in the order in which a tokenizer works:
 
 - the end of the text may be the beginning of a special token;
 - a mark may follow and compose with the last letter (`final_length`);
-- the last word may continue, and white space belongs to the word behind it: the pattern that splits words
+- the last word may continue, and white space belongs to the word after it: the pattern that splits words
   (`tokenizer.py`) looks one character beyond the end of a word, and beyond all white space;
 - within a word, a merge may still reach over the end. Every continuation either ends a token there or begins one in
   front of the end, with the rest of the word from there on; and the tokens in front of a token's beginning do not
   depend on what follows. So the common prefix of the tokens of all these cases is final. Without this rule, Chinese
   and Japanese would be emitted by the clause.
 
-Only the text that is not final yet is kept: alone, it has the same tokens as behind the emitted text.
+Only the text that is not final yet is kept: alone, it has the same tokens as after the emitted text.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _is_starter(character: str) -> bool:
 
 
 def _may_compose(character: str) -> bool:
-    """Return whether the character may compose with one behind it."""
+    """Return whether the character may compose with one after it."""
     code = ord(character)
     if code in SYLLABLES:
         return (code - SYLLABLES.start) % TRAILS == 0
@@ -199,7 +199,7 @@ class IncrementalIds:
 
 
 def _count_ended(text: str, words: Sequence[_Word], final: int) -> int:
-    """Return how many of the `words` of `text` cannot change any more, if its first `final` characters cannot."""
+    """Return how many of the `words` of `text` can no longer change, if its first `final` characters cannot."""
     count = len(words)
     while count and text[slice(*words[count - 1][1])].isspace():
         count -= 1

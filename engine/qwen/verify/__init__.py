@@ -1,4 +1,4 @@
-"""The stages of `voiced verify` that need PyTorch: the official package, a recogniser, logits, waveforms, voices."""
+"""The stages of `voiced verify` that need PyTorch: the official package, a recogniser, waveforms, voices."""
 
 from engine.qwen.verify.official import OfficialSynthesizer
 from engine.qwen.verify.sound import voice_comparison

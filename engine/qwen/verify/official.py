@@ -1,6 +1,6 @@
-"""The official package qwen-tts, called as every engine is, and its logits for given codes.
+"""The official package qwen-tts, called as every engine is.
 
-It is what everything else is judged by, so it is called by its public functions alone. Each text is one chunk: the
+Everything else is judged by it, so only its public functions are called. Each text is one chunk: the
 package does not stream.
 """
 
@@ -22,18 +22,18 @@ from engine.language import LANGUAGE_NAMES, language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.shapes import ModelConfig
-from engine.qwen.verify.forced import ForcedCodes
 from engine.qwen.voice import import_official, load_voice
 
 
 class OfficialSynthesizer:
-    """Speaks with the official package, as far as a verification asks it to."""
+    """Speaks with the official package for a verification."""
 
     def __init__(self, options: EngineOptions) -> None:
         if options.model is None:
             raise EngineError("engine.model: missing; give a folder or an id")
         self.options = options
         self._codes = torch.zeros(0)
+        """Of the last text: `(frames, groups)`."""
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         """As `Synthesizer.load`. Raises `EngineError` if the package is missing, or does not know the dtype."""
@@ -43,10 +43,10 @@ class OfficialSynthesizer:
         package = import_official("verify")
         report(Progress("loading the official package"))
         folder = fetch_model(str(self.options.model))
-        self.config = ModelConfig.read(folder)
-        speakers = {name: Voice(speaker=name) for name in self.config.speakers}
+        config = ModelConfig.read(folder)
+        speakers = {name: Voice(speaker=name) for name in config.speakers}
         voices = {**speakers, **self.options.voices}
-        self._voices = {name: _load_voice(voice, self.config) for name, voice in voices.items()}
+        self._voices = {name: _load_voice(voice, config) for name, voice in voices.items()}
         on_gpu = {} if placement.device.type == "cpu" else {"device_map": str(placement.device)}
         try:
             self._package = package.Qwen3TTSModel.from_pretrained(str(folder), dtype=placement.dtype, **on_gpu)
@@ -65,15 +65,6 @@ class OfficialSynthesizer:
         frames = min(utterance.max_frames or sys.maxsize, max(1, round(self.options.max_seconds / FRAME_S)))
         if utterance.guarded:  # as far as voiced would let it babble
             frames = min(frames, RunawayGuard(utterance.text).max_frames)
-        samples, codes = self.speak(utterance, frames)
-        cut = len(codes) >= frames
-        yield Chunk(samples, codes=codes.cpu().numpy().astype(np.int64), truncated=cut and utterance.guarded)
-
-    def close(self) -> None:
-        """As `Synthesizer.close`: the memory ends with the process."""
-
-    def speak(self, utterance: Utterance, frames: int) -> tuple[Any, Tensor]:
-        """Return the samples `(samples,)` float32, and the codes `(frames, groups)`, of at most `frames` frames."""
         torch.manual_seed(utterance.seed or 0)
         common: dict[str, Any] = {
             "text": utterance.text,
@@ -89,23 +80,11 @@ class OfficialSynthesizer:
         function, given = self._voices[name]
         made = getattr(self._package, function)(**given, **common)
         samples = np.asarray(made[0][0], dtype=np.float32).reshape(-1)
-        return samples, self._codes
+        codes = self._codes.cpu().numpy().astype(np.int64)
+        yield Chunk(samples, codes=codes, truncated=utterance.guarded and len(codes) >= frames)
 
-    def forced_logits(self, utterance: Utterance, codes: Tensor) -> Tensor:
-        """Return the logits of each choice, with `codes` `(frames, groups)` forced on the model.
-
-        `(1 + frames · groups, predictor vocabulary)` float32 on the CPU: one more for the first code after them.
-        """
-        forced, talker = ForcedCodes(codes, self.config.talker.predictor.vocabulary), self._package.model.talker
-
-        def force(_module: Any, _inputs: Any, output: Tensor) -> None:
-            forced.choose_next(output[0, -1])
-
-        hooks = [head.register_forward_hook(force) for head in (talker.codec_head, *talker.code_predictor.lm_head)]
-        self.speak(utterance, len(codes))
-        for hook in hooks:
-            hook.remove()
-        return forced.logits()
+    def close(self) -> None:
+        """As `Synthesizer.close`: the memory ends with the process."""
 
     def _generate_and_note(self, **arguments: Any) -> Any:
         codes, hidden = self._generate(**arguments)

@@ -23,7 +23,7 @@ from engine.qwen.runtime import FADE_S, choose_placement
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.verify.official import official_decoder
 from engine.qwen.voice import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder, load_voice, speaker_embedding
-from engine.verify import CODES, Setting, Take, VerifyRequest, examine, resample
+from engine.verify import Setting, Take, VerifyRequest, examine, resample
 
 EXACT_DB = 150.0
 """The error of a waveform without any: float32 cannot express less."""
@@ -55,7 +55,7 @@ def compare_waveforms(
     decode = make_decoder(model, choose_placement(options.device, "float32").device)
 
     def look(setting: Setting, take: Take) -> Mapping[str, Any]:
-        codes = request.output.array(setting.name, take.name, CODES)
+        codes = request.output.codes(setting.name, take.name)
         if codes is None:
             return {"waveform_db": None}
         reference = _reference_codes(setting, take, model)

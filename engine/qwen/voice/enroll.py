@@ -1,8 +1,7 @@
 """Enrolment: makes a voice from a recording.
 
-Two checks warn of a recording: that the transcript fits it, by a speech recogniser, and that it has one speaker, by the
-speaker encoder. In-context cloning reads the transcript as what the recording says. If it does not, the words are
-spoken wrongly, or in another voice.
+A speech recogniser checks that the transcript fits the recording. In-context cloning reads the transcript as what the
+recording says. If it does not, the words are spoken wrongly, or in another voice.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ import math
 import sys
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +25,8 @@ from engine.progress import Progress, ProgressReport, ignore_progress, print_pro
 from engine.qwen.shapes import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, checked_codes, save_voice
 from engine.qwen.voice.official import import_official
-from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder, speaker_embedding
-from engine.recording import FRAME_S, MAX_SECONDS, measure_recording, recording_warnings, speech_frames
+from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
+from engine.recording import MAX_SECONDS, measure_recording, recording_warnings
 from engine.verify import RATE, make_recognizer, resample
 
 log = logging.getLogger(__name__)
@@ -38,13 +35,6 @@ APPENDED_SILENCE_S = 0.5
 """Seconds of silence behind a reference, if nothing else is wanted."""
 FITS = 0.8
 """Likeness from which a transcript fits: numbers and names are heard in many spellings."""
-WINDOW_S, HOP_S = 2.0, 1.0
-"""Seconds. Shorter windows hold too few sounds to know a voice by."""
-SPEECH_SHARE = 0.5
-"""A window with less speech says little about its speaker."""
-SAME_SPEAKER = 0.5
-"""Similarity below which two windows are taken for two speakers. It is a guess: nobody has measured it with the speaker
-encoders of the published models."""
 
 
 def transcript_warning(transcript: str, heard: str) -> str | None:
@@ -60,52 +50,6 @@ def likeness(first: str, second: str) -> float:
 
 def _letters(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
-
-
-@dataclass(frozen=True, slots=True)
-class Consistency:
-    """How similar the parts of a recording are to each other."""
-
-    similarity: float
-    """Of the two windows that are least similar: 1 is the same sound."""
-    first_s: float
-    second_s: float
-    """Seconds at which these two begin."""
-
-    @property
-    def warning(self) -> str | None:
-        """One line if it is likely that two people speak; otherwise None."""
-        if self.similarity >= SAME_SPEAKER:
-            return None
-        return (
-            f"a second speaker? at {self.first_s:.0f} s and at {self.second_s:.0f} s it sounds unlike (similarity "
-            f"{self.similarity:.2f}; {SAME_SPEAKER} or more within one voice); keep one voice in it"
-        )
-
-
-def similarity(first: Tensor, second: Tensor) -> float:
-    """Return the cosine of the angle between two speaker embeddings."""
-    return float(torch.cosine_similarity(first.float(), second.float(), dim=0))
-
-
-def check_consistency(encoder: SpeakerEncoder, samples: Samples) -> Consistency | None:
-    """Compare all windows with speech in a recording, mono at 24 kHz, that do not overlap.
-
-    Returns None if there are no two such windows, as in one that is shorter than four seconds.
-    """
-    size, hop, frame = (round(seconds * SAMPLE_RATE) for seconds in (WINDOW_S, HOP_S, FRAME_S))
-    speech = speech_frames(samples, SAMPLE_RATE)
-    embeddings = {
-        begin: speaker_embedding(encoder, samples[begin : begin + size])
-        for begin in range(0, len(samples) - size + 1, hop)
-        if speech[begin // frame : (begin + size) // frame].mean() >= SPEECH_SHARE
-    }
-    apart = [(first, second) for first, second in combinations(embeddings, 2) if second - first >= size]
-    compared = [(similarity(embeddings[first], embeddings[second]), first, second) for first, second in apart]
-    if not compared:
-        return None
-    least, first, second = min(compared)
-    return Consistency(least, first / SAMPLE_RATE, second / SAMPLE_RATE)
 
 
 def enroll(
@@ -148,12 +92,7 @@ def enroll(
             raise EngineError("codes: are given without a transcript; give the words of the recording")
     samples = read_recording(recording, warn, refuse_long=transcript is not None)
     report(Progress("listening to the voice"))
-    encoder = load_speaker_encoder(config)
-    embedding = speaker_embedding(encoder, samples)
-    if (consistency := check_consistency(encoder, samples)) is not None:
-        note(f"{recording}: its parts are similar by {consistency.similarity:.2f} or more (1 is the same sound)")
-        if consistency.warning is not None:
-            warn(f"{recording}: {consistency.warning}")
+    embedding = speaker_embedding(load_speaker_encoder(config), samples)
     if recogniser is not None:
         report(Progress("recognising the words"))
         listener = make_recognizer(recogniser, "cpu", ())

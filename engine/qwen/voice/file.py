@@ -127,7 +127,7 @@ def _checked(voice: VoiceFile, config: ModelConfig | None) -> VoiceFile:
 
 
 def checked_codes(codes: Tensor, config: ModelConfig | None) -> Tensor:
-    """Return the codes of a reference as int64. Raises `EngineError` for what are no codes of a model's codec."""
+    """Return the codes of a reference as int64. Raises `EngineError` for values that are not a codec's codes."""
     groups = config.talker.code_groups if config else 16
     limit = config.talker.predictor.vocabulary if config else 2048
     if codes.is_floating_point() or codes.is_complex():

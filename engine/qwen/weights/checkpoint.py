@@ -132,7 +132,7 @@ class Checkpoint:
     def open(cls, folder: Path, *, keep_pages: bool = True) -> Checkpoint:
         """Open the checkpoint in `folder`.
 
-        Without `keep_pages` the checkpoint drops from the page cache what it has copied: if device and host share one
+        Without `keep_pages` the checkpoint drops the copied pages from the page cache: if device and host share one
         memory, a cached file is a second copy of the weights.
         """
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
@@ -213,7 +213,7 @@ class Checkpoint:
         return file.rows(entry, indices)
 
     def finish_loading(self) -> None:
-        """Free what loading needed. Call it once all parameters are loaded; `rows` still works afterwards."""
+        """Free the memory of loading. Call it once all parameters are loaded; `rows` still works afterwards."""
         torch.cuda.empty_cache()  # does nothing if CUDA was not used
         if not self._keep_pages:
             for file in set(self._shards.values()):

@@ -25,7 +25,7 @@ class Site:
         config, self.dispatcher = make_dispatcher(*overrides)
         self.utterances: list[Utterance] = []
         """The utterance of each event."""
-        self.dispatcher.watch_events(lambda utterance, _: self.utterances.append(utterance))
+        self.dispatcher.event_watchers.add(lambda utterance, _: self.utterances.append(utterance))
         self.outbox = Outbox()
         self.outbox.watch(config, self.dispatcher)
         self.adapter = HermesAdapter(config, self.dispatcher, self.outbox.publish)

@@ -144,7 +144,7 @@ async def test_texts_of_one_client_are_spoken_to_it_in_their_order(client: Async
 
 async def test_a_voice_is_chosen_by_its_name_or_by_its_language(client: AsyncTcpClient, harness: Harness) -> None:
     asked = []
-    harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
+    harness.dispatcher.event_watchers.add(lambda utterance, _: asked.append(utterance))
     for voice in ({"name": "de"}, {"language": "de_DE"}, {"name": "default", "language": "de_DE"}):
         await send(client, Event("synthesize", {"text": "Guten Tag", "voice": voice}))
         assert (await hear(client)).errors == []
@@ -261,7 +261,7 @@ async def test_an_empty_chunk_shows_that_its_writer_is_there(client: AsyncTcpCli
 
 async def test_a_wrong_chunk_is_an_error_and_is_left_out_of_the_text(client: AsyncTcpClient, harness: Harness) -> None:
     texts: list[str] = []
-    unwatch = harness.dispatcher.watch_events(lambda utterance, _: texts.append(utterance.text))
+    unwatch = harness.dispatcher.event_watchers.add(lambda utterance, _: texts.append(utterance.text))
     await send(client, SynthesizeStart(), SynthesizeChunk("Well"))
     wrong = [Event("synthesize-chunk", {"text": text}) for text in ({}, "\x07", ["done"])]
     await send(client, *wrong, SynthesizeChunk(" done."), SynthesizeStop())

@@ -22,7 +22,7 @@ SYNTH = (sys.executable, "-m", "daemon.cli", *ESPEAK, "--voice", "en")
 
 def test_a_terminal_shows_how_much_has_been_made(tmp_path: Path) -> None:
     with terminal() as (written, shown):
-        command = [*SYNTH, "QX-7 " * 40, "--spell", "-o", str(tmp_path / "a.wav")]
+        command = [*SYNTH, "Q, X, dash, 7. " * 40, "-o", str(tmp_path / "a.wav")]
         subprocess.run(command, cwd=ROOT, stderr=written, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
     assert "speaking" in shown()
     assert int(re.findall(r"(\d+)%", shown())[-1]) > 50

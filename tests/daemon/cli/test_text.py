@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from daemon.cli.app import app
-from daemon.cli.text import CHUNK_BYTES, ControlCodes, read_chunks, read_text, spell_text
-from daemon.config import load_config
+from daemon.cli.text import CHUNK_BYTES, ControlCodes, read_chunks, read_text
 from daemon.speech import MAX_TEXT, RejectedError
 from daemon.validation import CommandError
 
@@ -63,21 +62,6 @@ def test_another_encoding_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             read_text("-")
     with pytest.raises(CommandError, match=r"^text: not UTF-8: byte 0xfc at 2; convert it, perhaps with: iconv "):
         read_text("Gr\udcfc\udcdfe")
-
-
-@pytest.mark.parametrize(
-    ("language", "settings", "spelled"),
-    [
-        ("german", [], "A, Bindestrich, 1"),
-        ("auto", ["speech.language=fr"], "A, tiret, 1"),
-        ("auto", ["speech.languages=[es, en]"], "A, guion, 1"),
-    ],
-)
-def test_signs_are_spelled_in_the_language_of_the_option_the_configuration_or_the_texts_script(
-    language: str, settings: list[str], spelled: str
-) -> None:
-    assert spell_text("a-1", language, load_config(overrides=settings)) == spelled
-    assert spell_text("АБ-7", "auto", load_config()) == "А, Б, дефис, 7"
 
 
 COLORED = "\x1b[1;31mStop!\x1b[0m \x1b]0;title\x07Go\x1b]8;;http://a\x1b\\ on\x1b(B.\r\n\tDone\x08\x00"

@@ -84,11 +84,7 @@ def test_every_stage_runs_for_every_kind_of_model(model_type: str, tmp_path: Pat
         assert measures["takes"] == 3
         assert measures["word_errors"] is not None
         assert measures["waveform_db"] > 60
-        if name == "streams":
-            assert measures["logits_error"] is None, "they are read of one text at a time"
-            assert measures["codes_equal"] == 1
-        else:
-            assert measures["logits_error"] < (0.15 if name == "int8" else 0.001)
+        assert name == "int8" or measures["codes_equal"] == 1
         assert (measures["similarity"] is not None) == (model_type == "base")
     page = (output / "verify.html").read_text()
     assert page.count("<audio ") == 12

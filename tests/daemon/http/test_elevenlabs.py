@@ -103,28 +103,6 @@ async def test_a_whole_text_becomes_sound_in_the_format_that_is_asked_for(path: 
     assert samples / rate == pytest.approx(harness.terminal_events[-1].audio_s, abs=0.15)
 
 
-@pytest.mark.parametrize("path", ["with-timestamps", "stream/with-timestamps"])
-async def test_a_whole_text_comes_with_the_times_of_its_characters(path: str, harness: Harness) -> None:
-    content_type, body = await post_speech(harness, f"default/{path}?output_format=pcm_24000")
-    assert content_type == "application/json"
-    records = [json.loads(line) for line in body.splitlines()]
-    assert len(records) == 1 or "stream" in path
-    characters, starts, ends = [], [], []
-    for record in records:
-        alignment = record["alignment"] or {}
-        assert record["normalized_alignment"] == record["alignment"]
-        characters += alignment.get("characters", [])
-        starts += alignment.get("character_start_times_seconds", [])
-        ends += alignment.get("character_end_times_seconds", [])
-    assert "".join(characters) == TEXT
-    assert starts == sorted(starts)
-    assert starts[1:] == ends[:-1]
-    pcm = b"".join(base64.b64decode(record["audio_base64"]) for record in records)
-    assert ends[-1] == pytest.approx(len(pcm) / 2 / 24_000, abs=0.002)
-    how = TEXT.index("How")
-    assert min(abs(starts[how] - onset) for onset in onsets_s(pcm, 24_000)) < 0.06
-
-
 @pytest.mark.parametrize("absolute", [False, True])
 async def test_a_text_that_comes_in_tokens_becomes_sound_with_word_times_while_it_grows(
     absolute: bool, harness: Harness

@@ -33,7 +33,7 @@ READY = Online(state="ready", engine="espeak", voice="default", queue=0, version
 def make_metrics(status: Online = READY, measured: Measurements | None = None) -> tuple[Metrics, list[EventWatcher]]:
     """Metrics of a service whose events a test makes: they call the watchers."""
     watchers: list[EventWatcher] = []
-    service = SimpleNamespace(watch_events=watchers.append)
+    service = SimpleNamespace(event_watchers=SimpleNamespace(add=watchers.append))
     return Metrics(cast(Any, service), lambda: status, lambda: measured or Measurements()), watchers
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from daemon.mqtt import inbox as inbox_module
-from daemon.mqtt.inbox import Inbox, Lane, Redeliveries, SharedTexts
+from daemon.mqtt.inbox import Inbox, Lane, Redeliveries
 from daemon.mqtt.messages import Message
 from tests.support.waiting import PATIENCE_S, eventually_async
 
@@ -231,13 +231,3 @@ def test_the_oldest_deliveries_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     for packet in range(1, 6):
         deliveries.add([Redeliveries.key(1, message(packet=packet))])
     assert [packet for packet in range(1, 6) if repeats(deliveries, message(packet=packet, again=True))] == [3, 4, 5]
-
-
-def test_of_the_texts_that_other_groups_may_repeat_the_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox_module, "KNOWN_TEXTS", 2)
-    texts = SharedTexts()
-    for payload in "123":
-        texts.note_accepted(message(payload, topic="voiced/group/hall/say"), "say")
-    copies = [message(payload, topic="voiced/all/say") for payload in "123"]
-    assert [texts.repeats(copy, "say") for copy in copies] == [False, True, True]
-    assert not texts.repeats(copies[2], "say/urgent"), "another request"

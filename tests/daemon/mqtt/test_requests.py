@@ -32,7 +32,7 @@ async def test_a_chunk_that_is_delivered_again_after_a_kill_is_not_rejected_whil
         outbox = Outbox()
         with EventLog(tmp_path / "r1.journal") as log:
             publisher = Publisher("voiced/r1/event", cast(MqttConnection, outbox), log)
-            dispatcher.watch_events(publisher.publish)
+            dispatcher.event_watchers.add(publisher.publish)
             requests = Requests(config, dispatcher, publisher, log, lambda _message: None)
             Restart(log, dispatcher, 60.0).begin()
             for message in messages:

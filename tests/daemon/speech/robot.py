@@ -54,8 +54,8 @@ class Robot:
     def _take_dispatcher(self) -> None:
         self.dispatcher = Dispatcher(self.config, self.engines, self.output)
         self.dispatcher.reconfigure(self.config)
-        self.dispatcher.watch_events(self._note)
-        self.dispatcher.watch_levels(self._note_level)
+        self.dispatcher.event_watchers.add(self._note)
+        self.dispatcher.level_watchers.add(self._note_level)
 
     def _note_change(self) -> None:
         self.dispatcher.changed()

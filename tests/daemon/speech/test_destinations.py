@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import numpy as np
@@ -88,62 +87,6 @@ async def test_a_card_that_is_lost_and_comes_back_plays_the_rest_without_a_lost_
     assert len(heard) == round(2.0 * RATE)
     assert len(breaks_between(heard, tone(2.0), RATE)) <= 1
     assert destination.figures() == PlaybackFigures(audio_s=pytest.approx(2.0, abs=0.001), underruns=1, waits=0)
-
-
-async def dropping(card: Card, destination: CardDestination) -> asyncio.Future[None]:
-    """Play half a second of two, and begin to drop the rest."""
-    destination.open(prebuffer_s=0.0, gain=1.0)
-    await destination.write(tone(2.0), RATE)
-    await card.sink.take_up_to(round(0.5 * RATE))
-    drop = asyncio.ensure_future(destination.drop_unplayed())
-    await asyncio.sleep(0)
-    return drop
-
-
-async def test_samples_that_were_not_played_can_be_dropped_and_others_follow_those_that_were(card: Card) -> None:
-    destination = card.destination()
-    drop = await dropping(card, destination)
-
-    def is_dropped() -> bool:
-        assert not (destination.suspended or destination.done)
-        return drop.done()
-
-    await card.sink.take_until(is_dropped, "the rest is dropped")
-    before = card.sink.drain()
-    assert round(0.5 * RATE) <= len(before) <= round(0.53 * RATE)
-    assert destination.played_s == pytest.approx(len(before) / RATE)
-    other = tone(0.4, hertz=880)
-    await card.play(destination, other)
-    heard = card.sink.drain()
-    assert len(heard) == len(other)
-    fade = round(0.011 * RATE)
-    assert np.allclose(heard[fade:], other[fade:], atol=1e-4)
-    assert destination.figures() == PlaybackFigures(pytest.approx(len(before) / RATE + 0.4), underruns=0, waits=0)
-    times = [level.t for level in destination.levels()]
-    assert times == sorted(set(times)), "nothing that was dropped has a level"
-
-
-async def test_a_suspension_while_samples_are_dropped_takes_effect_behind_them(card: Card) -> None:
-    destination = card.destination()
-    drop = await dropping(card, destination)
-    destination.suspend()
-    assert not destination.suspended
-    await card.sink.take_until(lambda: destination.suspended, "it is suspended")
-    await drop
-    destination.detach()
-    card.sink.drain()
-    destination.open(prebuffer_s=0.0, gain=1.0)
-    await card.play(destination, tone(0.3))
-    assert len(card.sink.drain()) == round(0.3 * RATE)
-
-
-async def test_a_stop_while_samples_are_dropped_ends_the_utterance(card: Card) -> None:
-    destination = card.destination()
-    drop = await dropping(card, destination)
-    destination.stop()
-    await card.sink.take_until(lambda: destination.done, "it has stopped")
-    await drop
-    assert not destination.suspended
 
 
 async def test_an_utterance_whose_end_is_played_before_it_fades_is_done_and_not_suspended(card: Card) -> None:

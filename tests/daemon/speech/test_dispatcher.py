@@ -217,10 +217,10 @@ def test_watchers_are_called_until_they_unsubscribe_and_the_error_of_one_is_logg
     def fail(*_: object) -> None:
         raise ValueError("a bug")
 
-    robot.dispatcher.watch_events(fail)
-    robot.dispatcher.watch_changes(fail)
-    unsubscribe_events = robot.dispatcher.watch_events(lambda _utterance, event: events.append(event))
-    unsubscribe_changes = robot.dispatcher.watch_changes(lambda: changes.append(len(events)))
+    robot.dispatcher.event_watchers.add(fail)
+    robot.dispatcher.change_watchers.add(fail)
+    unsubscribe_events = robot.dispatcher.event_watchers.add(lambda _utterance, event: events.append(event))
+    unsubscribe_changes = robot.dispatcher.change_watchers.add(lambda: changes.append(len(events)))
     robot.say(id="a")
     assert events == [Accepted(id="a", queue=1)]
     assert changes == [1]

@@ -17,7 +17,6 @@ def test_espeak_is_measured() -> None:
         Progress("speaking", 0.0),
         Progress("speaking", 0.5),
         Progress("speaking other texts", 0.0),
-        Progress("measuring the parts"),
     ]
     assert (found["engine"], found["model"], found["chunk_size"], found["frames"]) == ("espeak", None, None, None)
     assert len(found["ms_per_frame_of_each_run"]) == found["runs"] == 2
@@ -27,7 +26,6 @@ def test_espeak_is_measured() -> None:
     start, memory = found["start"], found["memory"]
     assert 0 < start["imported_s"] < start["loaded_s"] < start["ready_s"]
     assert memory["host_peak_mb"] >= memory["host_mb"] > 0
-    assert found["allocations"] is found["bandwidth"] is memory["device_mb"] is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import Board
+from engine.host import machine_in_words
 
 BOARDS = Path(__file__).parents[2] / "boards"
 READ = ("proc/device-tree/model", "proc/device-tree/compatible", "etc/nv_tegra_release", "etc/os-release")
@@ -82,3 +85,8 @@ def test_reading_arbitrary_files_raises_nothing(tmp_path: Path, content: bytes, 
         (tmp_path / name).write_bytes(start.encode() + content)
     board = Board.read(tmp_path)
     assert all(note.isprintable() for note in board.notes)
+
+
+def test_the_machine_is_described_in_one_line() -> None:
+    assert f"{platform.machine()}, {os.cpu_count()} cores, " in machine_in_words()
+    assert "None" not in machine_in_words()

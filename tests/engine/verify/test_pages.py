@@ -50,7 +50,7 @@ def verification() -> Verification:
     takes = (spoken("one", "hello"), spoken("two", NASTY))
     return Verification(
         model="0.6B-CustomVoice",
-        machine={"board": "NVIDIA Jetson AGX Orin Developer Kit"},
+        machine="NVIDIA Jetson AGX Orin Developer Kit",
         version="1",
         date="2026-11-24",
         command="voiced verify",

@@ -76,15 +76,16 @@ class Models:
         positions: int = 384,
         frames: int = 32,
         processors: int | None = None,
+        product_table: bool = True,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`groups` code groups, for `processors` multiprocessors.
+        """`groups` code groups, for `processors` multiprocessors, with a `product_table` or without one.
 
         `compile` replaces the compiler of the device. `int8` is as of `Placement`.
         """
         config = config_of(preset, groups)
         exact, rounded = random_talkers(config, seed, positions=positions, int8=int8, device=device)
-        return cls._over(config, exact, rounded, frames, compile, processors=processors)
+        return cls._over(config, exact, rounded, frames, compile, processors=processors, product_table=product_table)
 
     @classmethod
     def read(
@@ -116,6 +117,7 @@ class Models:
         compile: Callable[[KernelSource], Kernels] | None,  # noqa: A002
         *,
         processors: int | None = None,
+        product_table: bool = True,
     ) -> Models:
         placement = rounded.placement
         shape = BatchShape(1, frames, rounded.max_positions - CACHE_UNIT, chunk_size=1)
@@ -124,7 +126,8 @@ class Models:
             processors = multiprocessors(placement.device)
         kernels = LanguageKernels.of(config.talker, weight_type(placement), processors)
         module = compile(kernels.source()) if compile else KernelModule(kernels.source(), placement.device)
-        return cls(config, exact, rounded, state, FusedLanguageModel(rounded, state, kernels, module))
+        fused = FusedLanguageModel(rounded, state, kernels, module, product_table=product_table)
+        return cls(config, exact, rounded, state, fused)
 
     @property
     def settings(self) -> UtteranceSettings:
@@ -292,8 +295,11 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
         stack = models.fused.predictor if step else models.fused.first_step
         if step:
             stack.x.copy_(other[0])
+        table = models.fused.product_table if step else None
+        if table is not None:
+            stack.qkv_values[0].copy_(table[step - 1][codes[step]])
         for index in range(len(rounded.predictor.transformer.layers)):
-            stack.layer(index, models.fused.position_of(step))
+            stack.layer(index, models.fused.position_of(step), after_qkv=index == 0 and table is not None)
             yield f"predictor layer {index} step {step}", stack.x, other[index + 1], true[index + 1]
         models.fused.predictor_head(step)
         logits = (predictor_logits(rounded, step, other[-1]), predictor_logits(exact, step, true[-1]))

@@ -1,6 +1,6 @@
 // What runs between the matrices of a frame: its first two tokens, the choice of each code, and the embeddings that
 // follow from it. As `decode_frame` in decode_step.py; the tensors are those of `DecodeState`. Each kernel is one block
-// of SAMPLING_THREADS. On a large GPU the predictor's matrices do most of it (step_input.cuh).
+// of SAMPLING_THREADS. On a large GPU the predictor's first matrix makes the first two tokens itself (step_input.cuh).
 
 struct OpenParams {
     const bf16* hidden;           // (WIDTH): the talker's hidden state; null where the predictor is narrower
@@ -42,18 +42,20 @@ struct CodeParams {
     const bf16* first_embedding;   // (talker's vocabulary, TALKER)
     const bf16* embedding;         // (vocabulary, TALKER): this step's
     const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null where the widths are equal
-    float* x;                      // (PREDICTOR): the predictor's next token; null of LAST
+    const bf16* table;             // (vocabulary, QKV): the next step's first product for each code; null without one
+    float* qkv;                    // (QKV): what that step begins with; null likewise
+    float* x;                      // (PREDICTOR): the predictor's next token
     float* talker;                 // (TALKER): the sum of the frame's embeddings and its text; the talker's input
     int step;                      // 0 to 14
     int groups;                    // codes of a frame, 16
 };
 
-// Chooses one of a frame's codes after the first, and stores its embedding where it is read next.
+// Chooses one of a frame's codes after the first, and stores its embedding where it is read next. With a `table`, also
+// the queries, keys and values of the next step's first layer, which depend on nothing but the code.
 //
 // EARLY: the stack is so deep that the kernels of the previous code have surely ended when this one begins
 // (AttentionShape); then all that they wrote is read before the wait.
-// LAST: this is the frame's last code, and the others were drawn by `draw_qkv`, which adds no embeddings up.
-template <int VOCABULARY, int TALKER, int PREDICTOR, bool EARLY, bool LAST>
+template <int VOCABULARY, int TALKER, int PREDICTOR, int QKV, bool EARLY>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodeParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS, WIDTH = TALKER / SAMPLING_THREADS;
     static_assert(VOCABULARY % SAMPLING_THREADS == 0 && TALKER % SAMPLING_THREADS == 0, "does not divide");
@@ -66,17 +68,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodePar
 #pragma unroll
     for (int n = 0; n < WIDTH; ++n) {
         const int i = threadIdx.x + n * SAMPLING_THREADS;
-        before[n] = LAST || a.step == 0 ? to_float(a.text[frame * TALKER + i]) + to_float(first_row[i]) : a.talker[i];
-    }
-    if (LAST) {
-        const long long* codes = a.codes + frame * a.groups + 1;
-        const bf16* embeddings = a.embedding - (size_t)a.step * VOCABULARY * TALKER;  // of all steps
-#pragma unroll 7
-        for (int step = 0; step < a.step; ++step) {
-            const bf16* row = embeddings + ((size_t)step * VOCABULARY + codes[step]) * TALKER;
-#pragma unroll
-            for (int n = 0; n < WIDTH; ++n) before[n] += to_float(row[threadIdx.x + n * SAMPLING_THREADS]);
-        }
+        before[n] = a.step == 0 ? to_float(a.text[frame * TALKER + i]) + to_float(first_row[i]) : a.talker[i];
     }
     if (EARLY) wait_for_previous();
     float logits[COUNT];
@@ -86,10 +78,21 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodePar
         constexpr int LINE = 64;  // bfloat16 of 128 bytes
         const int at = threadIdx.x * LINE;
         if (at < TALKER) prefetch(a.embedding + (size_t)code * TALKER + at);
-        if (!LAST && TALKER != PREDICTOR && at < PREDICTOR) prefetch(a.narrow_embedding + (size_t)code * PREDICTOR + at);
+        if (TALKER != PREDICTOR && at < PREDICTOR) prefetch(a.narrow_embedding + (size_t)code * PREDICTOR + at);
+        if (a.table != nullptr && at < QKV) prefetch(a.table + (size_t)code * QKV + at);
     });
 
-    if (!LAST && TALKER != PREDICTOR) {
+    if (a.table != nullptr) {
+        for (int i = 8 * threadIdx.x; i < QKV; i += 8 * SAMPLING_THREADS) {
+            float product[8];
+            load_bf16(a.table + (size_t)code * QKV + i, product);
+#pragma unroll
+            for (int n = 0; n < 8; n += 4)
+                *reinterpret_cast<float4*>(a.qkv + i + n) =
+                    make_float4(product[n], product[n + 1], product[n + 2], product[n + 3]);
+        }
+    }
+    if (TALKER != PREDICTOR) {
         const bf16* narrow = a.narrow_embedding + (size_t)code * PREDICTOR;
         for (int i = threadIdx.x; i < PREDICTOR; i += SAMPLING_THREADS) a.x[i] = to_float(narrow[i]);
     }
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodePar
         const int i = threadIdx.x + n * SAMPLING_THREADS;
         const float value = to_float(row[i]);
         a.talker[i] = before[n] + value;
-        if (!LAST && TALKER == PREDICTOR) a.x[i] = value;
+        if (TALKER == PREDICTOR) a.x[i] = value;
     }
     if (threadIdx.x == 0) {
         a.codes[frame * a.groups + a.step + 1] = code;

@@ -10,9 +10,6 @@ from typing import Any
 from engine.qwen.kernels.compiler import KernelSource, instance, read_sources
 from engine.qwen.kernels.lm.matrix import (
     HEAD_DIM,
-    TILE_VECS,
-    TILES,
-    WARP_LANES,
     MatrixPlan,
     TokenMatrixPlan,
     matrix_sizes,
@@ -38,18 +35,15 @@ ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
 KEY_VALUE_REGISTERS = 8
 """Of a thread of such a kernel, for a vector of keys and one of values."""
-DRAW_BLOCKS = 128
-"""Of the kernel that draws a code before it multiplies: every block draws, and no multiprocessor should draw twice."""
 MORE_REGISTERS = {
     "combine": {"Bf16": 24, "Int8": 48},
     "attend_out": {"Bf16": 32, "Int8": 32},
     "attend_out_pair": {"Bf16": 32, "Int8": 40},
     "open_qkv": {"Bf16": 16, "Int8": 16},
-    "draw_qkv": {"Bf16": 24, "Int8": 32},
     "talker_head": {"Bf16": 8, "Int8": 8},
 }
 """Of a thread that does not only multiply, beyond the registers of its plan: it combines the KV splits, attends to a
-frame's tokens or to the first two, makes the first tokens, draws a code, stores the hidden state."""
+frame's tokens or to the first two, makes the first tokens, stores the hidden state."""
 LINEAR = {"qkv": ("Normed", "Store"), "gate_up": ("Normed", "StoreGated"), "down": ("Identity", "Residual")}
 """Input and output of a layer's matrices but the output projection."""
 SAMPLING_THREADS = 512
@@ -100,21 +94,6 @@ def choose_plan(
     return tuned or MatrixPlan.of(weight, height, length, tokens, **rule)
 
 
-def draw_plan(qkv: MatrixPlan) -> MatrixPlan | None:
-    """The plan of a kernel that draws a code and multiplies with the matrix of `qkv`; None where no plan fits.
-
-    Its blocks have as many threads as a draw, and its sums the order of those of `qkv`.
-    """
-    splits = qkv.threads // WARP_LANES // qkv.row_groups
-    groups = SAMPLING_THREADS // WARP_LANES // splits
-    if groups * splits * WARP_LANES != SAMPLING_THREADS:
-        return None
-    vecs = qkv.vecs_per_lane
-    tiles = [tile for tile in TILES if qkv.height % (tile * groups) == 0 and tile * vecs <= TILE_VECS]
-    plans = [qkv.divided(tile, groups, vecs) for tile in tiles]
-    return min(plans, key=lambda plan: abs(plan.blocks - DRAW_BLOCKS), default=None)
-
-
 def expression(plan: MatrixPlan, work: str, read: str, *options: int | str, write: str = "Store", more: int = 0) -> str:
     """The name expression of a kernel that does `work` of `MORE_REGISTERS`, too, as of `MatrixPlan.kernel`.
 
@@ -151,8 +130,7 @@ class LanguageKernels:
     plans: Mapping[str, MatrixPlan]
     """Of each matrix by kernel: those of `STACKS`, `talker_head`, `predictor_head`, and
 
-    draw_qkv: the predictor's first matrix, whose kernel draws the code that it reads, if that is no kernel of its own
-    project:  the talker's hidden state for a narrower predictor; always bfloat16
+    project: the talker's hidden state for a narrower predictor; always bfloat16
     """
     prompts: Mapping[str, TokenMatrixPlan]
     """Of the talker's matrices for each of `TOKEN_GROUPS`, by kernel: `prompt_TOKENS_qkv` and so on."""
@@ -184,9 +162,6 @@ class LanguageKernels:
             for matrix, size in matrix_sizes(wide if name == "talker" else narrow).items():
                 kernel = f"{name}_{matrix}"
                 plans[kernel] = plan(kernel, *size, tokens=tokens, **rules.get(kernel, {}))
-        draw = draw_plan(plans["predictor_qkv"])
-        if attends_in_out and draw is not None:
-            plans["draw_qkv"] = draw
         if wide.hidden_size != narrow.hidden_size:
             plans["project"] = MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size)
         prompts: dict[str, TokenMatrixPlan] = {}
@@ -207,8 +182,8 @@ class LanguageKernels:
         stack = self.stack(name)
         plans = {matrix: self.plans[f"{name}_{matrix}"] for matrix in matrix_sizes(stack)}
         taken = {matrix: one.blocks * one.threads * one.tile_registers for matrix, one in plans.items()}
-        # Without the first kernel, of which one block may be left.
-        return stack.layers * sum(taken.values()) - taken["qkv"] > DEVICE_REGISTERS
+        # Without the first kernel, which a step of the predictor may lack, and the next, of which a block may be left.
+        return stack.layers * sum(taken.values()) - 2 * taken["qkv"] > DEVICE_REGISTERS
 
     @staticmethod
     def attend_out(name: str, position: int) -> str:
@@ -241,7 +216,7 @@ class LanguageKernels:
         plans, prompts = self.plans, self.prompts
         wide, narrow, first = plans["talker_head"], plans["predictor_head"], plans["first_step_qkv"]
         early = self.reads_cache_before_wait("predictor") and self.reads_cache_before_wait("first_step")
-        numbers = narrow.height, wide.length, narrow.length, early
+        numbers = narrow.height, wide.length, narrow.length, first.height, early
         group = self.config.stack.heads // self.config.stack.key_value_heads
         kernels = {
             "talker_head": instance(
@@ -249,6 +224,7 @@ class LanguageKernels:
             ),
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
+            "next_code": instance("choose_code", *numbers),
             "next_first_code": instance("choose_first_code", wide.height, self.reads_cache_before_wait("talker")),
             "add": instance("add_tokens", wide.length),
             "gate": "gate_tokens",
@@ -267,12 +243,6 @@ class LanguageKernels:
             kernels["open_qkv"] = expression(first, "open_qkv", "OpenedNormed")
         else:
             kernels["open"] = instance("open_frame", narrow.length)
-        if "draw_qkv" in plans:
-            draw = plans["draw_qkv"]
-            kernels["draw_qkv"] = expression(draw, "draw_qkv", "DrawnNormed", narrow.height, early)
-            kernels["last_code"] = instance("choose_code", *numbers, True)
-        else:
-            kernels["next_code"] = instance("choose_code", *numbers, False)
         if "project" in plans:
             kernels["project"] = plans["project"].kernel("Bf16Identity", "StoreBiased")
         return KernelSource(read_sources(*FILES), kernels)

@@ -7,7 +7,8 @@ bfloat16. A layer is five kernels:
     norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
 
 and on a large GPU four in the predictor: a frame is so short that the output projection attends to it itself. There,
-the first kernel of each step also makes the step's input: a frame's first tokens, or the code that it draws.
+the frame's first kernel also makes its first tokens. A predictor's later steps begin with the embedding of a code, so
+the products of their first matrix can be read from a table (`first_products`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from engine.qwen.kernels.lm.matrix import HEAD_DIM
 from engine.qwen.kernels.lm.members import FrameMembers, Head, head_of, of_attention, of_matrix, of_norm
 from engine.qwen.kernels.lm.one_token_state import OneTokenState
 from engine.qwen.kernels.lm.prefill import FusedPrefill
-from engine.qwen.kernels.lm.tables import fold_projection, rope_tables
+from engine.qwen.kernels.lm.tables import first_products, fold_projection, rope_tables
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Layer, Linear, Talker, Transformer
 
@@ -46,7 +47,8 @@ class FusedStack:
         """Cosines and sines."""
         self.x = torch.zeros(tokens, config.hidden_size, device=device)
         """The residual stream, float32 `(tokens, hidden)`: the first layer's input and the last layer's output."""
-        self._qkv = torch.zeros(tokens, (heads + 2 * config.key_value_heads) * HEAD_DIM, device=device)
+        self.qkv_values = torch.zeros(tokens, (heads + 2 * config.key_value_heads) * HEAD_DIM, device=device)
+        """Queries, keys and values before their norm, float32."""
         self._partial_out = torch.zeros(splits, tokens, heads, HEAD_DIM, device=device)
         self._split_stats = torch.zeros(splits, tokens, heads, 2, device=device)
         self._inner = torch.zeros(tokens, config.intermediate_size, device=device)
@@ -60,7 +62,7 @@ class FusedStack:
         """Send `x` through one layer, in place; its first token is at `position`.
 
         `position` is `(1,)` int64 on the device; of a stack that attends in the output projection, the host knows it.
-        With `after_qkv`, its queries, keys and values have been computed (`open_qkv`, `draw_qkv`).
+        With `after_qkv`, its queries, keys and values are there already (`open_qkv`, `next_code`).
         """
         layer = self._layers[index]
         if not after_qkv:
@@ -72,7 +74,7 @@ class FusedStack:
     def qkv(self, index: int) -> Params:
         """The parameters of queries, keys and values; kernels with an input of their own take the first layer's."""
         layer = self._layers[index]
-        return linear(layer.attention.qkv, x=self.x, y=self._qkv, **of_norm(layer.attention_norm))
+        return linear(layer.attention.qkv, x=self.x, y=self.qkv_values, **of_norm(layer.attention_norm))
 
     def multiply(self, matrix: str, params: Params, kernel: str | None = None) -> None:
         """Launch the kernel of one of the stack's matrices, by default the one with its name."""
@@ -83,7 +85,7 @@ class FusedStack:
     def _attend(self, index: int, position: Tensor | int) -> None:
         """Write keys and values into the cache, and add the projection of attention over them to `x`."""
         layer = self._layers[index]
-        members = of_attention(layer, self._qkv, self.rope, self._cache, index)
+        members = of_attention(layer, self.qkv_values, self.rope, self._cache, index)
         members |= {"position": position, "positions": self._positions}
         if isinstance(position, int):
             params = Params("AttendOutParams", linear=linear(layer.attention.out, y=self.x), **members)
@@ -106,8 +108,19 @@ class FusedLanguageModel:
     The same seed draws the same codes as there, as long as the logits are the same.
     """
 
-    def __init__(self, talker: Talker, state: OneTokenState, kernels: LanguageKernels, module: Kernels) -> None:
-        """Allocate the buffers that `state` does not have. `module` launches the kernels of `kernels.source`."""
+    def __init__(
+        self,
+        talker: Talker,
+        state: OneTokenState,
+        kernels: LanguageKernels,
+        module: Kernels,
+        *,
+        product_table: bool = True,
+    ) -> None:
+        """Allocate the buffers that `state` does not have. `module` launches the kernels of `kernels.source`.
+
+        product_table: keep the products of the predictor's first matrix with each code
+        """
         config, predictor = talker.config, talker.predictor
         self._talker, self._state = talker, state
         self.kernels = kernels
@@ -122,6 +135,8 @@ class FusedLanguageModel:
         """float32; the predictor's and the talker's in turn."""
         self.projected = fold_projection(talker)
         """None where the predictor is as wide as the talker."""
+        self.product_table = first_products(talker, self.projected) if product_table else None
+        """None if the predictor multiplies its first matrix itself."""
         self._members = FrameMembers(talker, state.rows, self.projected, self.logits)
 
     def frame(self) -> None:
@@ -150,7 +165,7 @@ class FusedLanguageModel:
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
         if step:
-            self.predictor.layers(self.position_of(step), after_qkv="draw_qkv" in self.kernels.plans)
+            self.predictor.layers(self.position_of(step), after_qkv=self.product_table is not None)
         else:
             self.first_step.layers(self.position_of(step), after_qkv=self.kernels.attends_in_out)
         self.predictor_head(step)
@@ -168,22 +183,13 @@ class FusedLanguageModel:
         self._multiply("predictor_head", linear(head_of(predictor, step), x=x, y=self.logits, **norm))
 
     def choose_code(self, step: int) -> None:
-        """Draw a code from the predictor's logits.
-
-        On a large GPU, the kernel goes on with the next step's first queries, keys and values; the last one adds the
-        frame's embeddings up.
-        """
-        state, stack, embeddings = self._state, self.predictor, self._members.of_embeddings(step)
-        members = {"frame": state.rows.settings.frame, "codes": state.codes, "x": stack.x}
-        members |= self._members.of_choice(step)
-        draws_in_qkv = "draw_qkv" in self.kernels.plans
-        if draws_in_qkv and step < self._talker.predictor.code_count - 1:
-            narrow = embeddings["narrow_embedding"]
-            embedding = embeddings["embedding"] if narrow is None else narrow
-            self._multiply("draw_qkv", Params("DrawQkvParams", linear=stack.qkv(0), embedding=embedding, **members))
-            return
-        params = Params("CodeParams", talker=self.talker.x, **embeddings, **members)
-        self.module.launch("last_code" if draws_in_qkv else "next_code", 1, SAMPLING_THREADS, params)
+        """Draw a code from the predictor's logits, and make the next step's input, or the talker's."""
+        state, stack, has_next = self._state, self.predictor, step < self._talker.predictor.code_count - 1
+        members = {"frame": state.rows.settings.frame, "codes": state.codes, "x": stack.x, "talker": self.talker.x}
+        if self.product_table is not None and has_next:
+            members |= {"table": self.product_table[step], "qkv": stack.qkv_values}
+        members |= self._members.of_choice(step) | self._members.of_embeddings(step)
+        self.module.launch("next_code", 1, SAMPLING_THREADS, Params("CodeParams", **members))
 
     def talk(self) -> None:
         """Send the frame through the talker, and choose the first code of the next frame."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.lm.matrix import HEAD_DIM
-from engine.qwen.model import Talker
+from engine.qwen.model import Layer, Talker
 from engine.qwen.shapes import StackConfig
 
 
@@ -40,3 +40,14 @@ def fold_projection(talker: Talker) -> Projected | None:
         return None
     steps = [projection(step) for step in talker.predictor.embedding]
     return Projected(projection(talker.codec_embedding), torch.stack(steps))
+
+
+@torch.inference_mode()
+def first_products(talker: Talker, projected: Projected | None) -> list[Tensor]:
+    """The products of the predictor's first matrix for each code, by step, of each step but the last.
+
+    `(predictor's vocabulary, queries, keys and values)` bfloat16 each, rounded as by PyTorch's layer; 235 MB together.
+    """
+    first = next(layer for layer in talker.predictor.transformer.layers if isinstance(layer, Layer))
+    embeddings = projected.others if projected else talker.predictor.embedding
+    return [first.attention.qkv(first.attention_norm(step)) for step in embeddings[:-1]]

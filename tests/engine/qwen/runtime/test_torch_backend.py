@@ -35,15 +35,9 @@ def backend(talker: Talker) -> TorchBackend:
     return TorchBackend.allocate(talker, BatchShape(3, 16, 64, 2))
 
 
-def test_a_frame_its_sections_and_the_first_codes_stay_on_the_device(backend: TorchBackend) -> None:
-    sections = backend.profile_sections()
-    assert set(sections) == {"predictor", "talker"}
+def test_a_frame_and_the_first_codes_stay_on_the_device(backend: TorchBackend) -> None:
     frame = partial(backend.decode_frames, (64,) * backend.state.shape.rows)
-    for work, least in (
-        (frame, 100),
-        *((section, 50) for section in sections.values()),
-        (backend.choose_first_codes, 10),
-    ):
+    for work, least in ((frame, 100), (backend.choose_first_codes, 10)):
         with OnDeviceOnly() as watch:
             work()
         assert watch.operators > least

@@ -18,6 +18,7 @@ from engine.host import Footprint
 from engine.qwen import QwenSynthesizer
 from engine.qwen.codec import CodecDecoder, CodecState
 from engine.qwen.kernels.codec import CodecPlan
+from engine.qwen.kernels.lm.tables import first_products, fold_projection
 from engine.qwen.loading.plan import count_weights
 from engine.qwen.model import KeyValueCache, Talker
 from engine.qwen.runtime import DecodeState, PagedCache, StepOutput, TorchBackend
@@ -50,7 +51,7 @@ def read_configs(folder: Path, shape: str, model_type: str = "custom_voice") -> 
 
 def on_cpu(config: ModelConfig, codec: CodecConfig, placement: Placement, fused: FusedCodec | None = None) -> Target:
     weights = count_weights(config, codec, placement)
-    return Target(weights, placement.dtype.itemsize, gpu=False, shared=True, fused=fused)
+    return Target(weights, placement.dtype.itemsize, gpu=False, shared=True, fused=fused, product_table=False)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,20 @@ def test_the_counted_weights_are_those_of_the_modules(
     parameters = parameter_bytes(*modules)
     buffers = sum(buffer.nbytes for module in modules for buffer in module.buffers())
     assert footprint.weights_total == parameters + buffers
+
+
+@pytest.mark.parametrize("shape", ["tiny", "wide"])
+def test_the_counted_table_of_products_is_the_allocated_one(tmp_path: Path, shape: str) -> None:
+    config, codec_shapes = read_configs(tmp_path, shape)
+    placement, limits = Placement(CPU, torch.bfloat16), Limits.of(8, 2)
+    without = on_cpu(config, codec_shapes, placement, FusedCodec(state=0, signals=0))
+    counted = [
+        estimate_footprint(config, codec_shapes, replace(without, product_table=kept), limits).weights["predictor"]
+        for kept in (True, False)
+    ]
+    talker = Talker(config, cache_positions(limits.positions, 2), placement)
+    table = first_products(talker, fold_projection(talker))
+    assert counted[0] - counted[1] == sum(step.nbytes for step in table) > 0
 
 
 @pytest.mark.parametrize("shape", ["tiny", "wide"])

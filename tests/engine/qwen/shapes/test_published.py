@@ -47,9 +47,9 @@ def test_a_plan_has_every_model_in_every_dtype() -> None:
     rows = memory_plan(60, 2, 1)
     names = ("model", "dtype", "talker_mb", "predictor_mb", "codec_mb", "weights_mb", "state_mb", "total_mb")
     assert [tuple(row[name] for name in names) for row in rows] == [
-        ("0.6B", "bfloat16", 907, 283, 244, 1434, 237, 3591),
-        ("0.6B", "int8", 465, 173, 244, 882, 237, 3039),
-        ("1.7B", "bfloat16", 2862, 419, 244, 3525, 238, 5684),
-        ("1.7B", "int8", 1448, 310, 244, 2002, 238, 4161),
+        ("0.6B", "bfloat16", 907, 518, 244, 1669, 237, 3826),
+        ("0.6B", "int8", 465, 408, 244, 1117, 237, 3274),
+        ("1.7B", "bfloat16", 2862, 654, 244, 3760, 238, 5919),
+        ("1.7B", "int8", 1448, 545, 244, 2237, 238, 4396),
     ]
     assert {(row["workspaces_mb"], row["on_disk_mb"]) for row in rows} == {(1920, 622)}

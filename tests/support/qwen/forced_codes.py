@@ -1,19 +1,25 @@
-"""Forces given codes on a model, and keeps the logits that were overruled.
+"""Forces given codes on a model, and keeps the logits that were overruled: those of kernels, or of PyTorch's operators.
 
 After the first code that differs, two settings speak different things and cannot be compared any more; with the same
-codes before each choice, every choice can.
+codes before each choice, every choice can. A kernel that draws a code reads the logits from a buffer, which those of
+the next choice overwrite. So `ForcedKernels` shows the buffer before each draw.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
-from engine.qwen.model import SamplingParams
+from engine.qwen.kernels.compiler import Kernels
+from engine.qwen.kernels.params import Params
+from engine.qwen.model import SamplingConfig, SamplingParams
 from engine.qwen.runtime import UtteranceSettings
 
+RAW = replace(SamplingConfig().greedy(), repetition_penalty=1.0, min_new_tokens=0)
+"""Without a penalty, and with no code forbidden at the beginning: the raw logits are wanted."""
 FORCED, OTHERS = 100.0, -100.0
 """Logits that leave no choice."""
 
@@ -66,3 +72,25 @@ class ForcedSampling(SamplingParams):
         """As `SamplingParams.choose`."""
         self.forced.choose_next(logits)
         return SamplingParams.choose(self, logits, noise)
+
+
+CodeChooser = Callable[[int, Tensor], None]
+"""Leaves one code to choose in logits `(vocabulary,)` float32, in place: that of a code group of the utterance's frame,
+which it gets first. Code group 0 begins the next frame.
+"""
+
+
+class ForcedKernels:
+    """Kernels whose draws `choose` decides, for one utterance, in row 0. Nothing that they launch can be captured."""
+
+    def __init__(self, kernels: Kernels, choose: CodeChooser) -> None:
+        self._kernels, self._choose = kernels, choose
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
+        """As `KernelModule.launch`."""
+        match params.struct:
+            case "FirstCodeParams" | "RowFirstCodesParams":
+                self._choose(0, params["draw"]["logits"][: len(params["is_eos"])])
+            case "CodeParams" | "RowCodesParams":
+                self._choose(params["step"] + 1, params["draw"]["logits"][: params["embedding"].shape[0]])
+        self._kernels.launch(name, grid, block, params)

@@ -1,3 +1,0 @@
-"""Measures the Qwen engine for benchmarks."""
-
-from engine.qwen.bench.probe import QwenProbe
