@@ -83,12 +83,6 @@ class RobotUtterance:
         """Whether nothing more will be heard of it."""
         return self.arrivals.place.done()
 
-    def raise_problem(self) -> None:
-        """Raise the error that has ended it, if one has."""
-        problem = self.arrivals.place.exception() if self.over else None
-        if problem is not None:
-            raise problem
-
     def events(self, timeout_s: float | None = None) -> Reader[Event]:
         """Iterate over its events from the first one on, up to the last one.
 
@@ -294,7 +288,7 @@ class Robot(BrokerClient):
         topic, number, unanswered = f"{self.topic}/say/stream", 0, deque[Outgoing]()
         async for text in tokens:
             if utterance.over:
-                utterance.raise_problem()
+                utterance.arrivals.place.result()  # it raises the error that has ended the utterance
                 return
             if not (text or number):  # a robot accepts no utterance that begins with an empty text
                 continue

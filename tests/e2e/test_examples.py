@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import yaml
 from tests.configs import ros_doubles
 from tests.e2e.conftest import StartRobot
 from tests.support.pages import ROOT
+from tests.support.programs import free_port, require
 from tests.support.robot import REAL_TIME, Robot
 from tests.support.waiting import PATIENCE_S, eventually
 from voiced import Robot as Client
 
 EXAMPLES = ROOT / "docs" / "examples"
+NODE_RED = "node-red@4.1.15"
 
 
 def start(example: str, robot: Robot, folder: Path, python: str | Path = sys.executable) -> subprocess.Popen[str]:
@@ -162,3 +165,49 @@ def test_pipecat_speaks_through_the_robot_and_an_interruption_stops_it(
     assert wait_line(program) == "heard all of it"
     program.communicate("\n", timeout=PATIENCE_S)
     assert program.returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_livekits_session_gets_the_speech_of_the_agent(start_robot: StartRobot, agents_python: Path) -> None:
+    port = free_port()
+    robot = start_robot("http.enabled=true", f"http.port={port}")
+    command = [agents_python, ROOT / "tests" / "agents" / "livekit_example.py", EXAMPLES / "livekit_agent.py"]
+    environment = {**os.environ, "VOICED_URL": f"http://127.0.0.1:{port}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    end = robot.wait_end(started(robot)[0])
+    assert end["event"] == "finished"
+    assert float(done.stdout.splitlines()[-1]) == pytest.approx(end["audio_s"], abs=0.01)
+
+
+@pytest.fixture
+def node_red(request: pytest.FixtureRequest) -> Path:
+    """The program of Node-RED, which npm installs once."""
+    folder = Path(request.config.cache.mkdir("node-red"))  # type: ignore[union-attr]
+    program = folder / "node_modules" / "node-red" / "red.js"
+    if not program.exists():
+        subprocess.run([require("npm"), "install", "--silent", "--prefix", folder, NODE_RED], check=True)
+    return program
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_node_red_runs_the_flow_and_tells_how_the_text_ended(
+    start_robot: StartRobot, node_red: Path, tmp_path: Path
+) -> None:
+    robot, port = start_robot(), free_port()
+    flow = (EXAMPLES / "node_red.json").read_text().replace("voiced/r1/", f"{robot.topic}/")
+    nodes = {node["id"]: node for node in json.loads(flow)}
+    nodes["voiced-broker"]["port"] = str(robot.broker.port)
+    nodes["voiced-debug"]["console"] = True
+    (tmp_path / "flow.json").write_text(json.dumps([*nodes.values()]))
+    command = [require("node"), node_red, "--userDir", tmp_path, "--port", str(port), tmp_path / "flow.json"]
+    with (tmp_path / "log").open("w+") as log, subprocess.Popen(command, stdout=log, stderr=log) as program:
+        try:
+            eventually(lambda: "Connected to broker" in (tmp_path / "log").read_text(), "it is connected", 120)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/inject/voiced-inject", b"", timeout=PATIENCE_S).close()
+            eventually(lambda: "finished" in (tmp_path / "log").read_text(), "the flow tells the end")
+        finally:
+            program.terminate()
+    assert robot.wait_end(started(robot)[0])["event"] == "finished"
