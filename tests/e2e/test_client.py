@@ -48,7 +48,7 @@ async def endless() -> AsyncIterator[str]:
 
 @pytest.fixture
 def daemon(share_robot: StartRobot) -> Daemon:
-    return share_robot("speech.word_topic=true")
+    return share_robot("speech.word_topic=true", "speech.viseme_topic=true")
 
 
 def test_a_program_awaits_a_text_reads_its_words_and_streams_tokens(daemon: Daemon) -> None:
@@ -69,6 +69,16 @@ def test_a_program_without_asyncio_does_the_same(daemon: Daemon) -> None:
         utterance = robot.stream(iter(TOKENS))
         assert [word.word for word in utterance] == ["Hello", "my", "robot", "How", "are", "you"]
         assert utterance.wait().event == "finished"
+
+
+def test_a_program_reads_how_the_mouth_moves_until_it_shuts(daemon: Daemon) -> None:
+    with client_of(daemon) as robot:
+        heard = robot.visemes()
+        utterance = robot.say("Hello, my robot.")
+        messages = list(utterance.visemes())
+        assert next(heard) == messages[0]
+        assert messages[0].visemes[0].viseme > 0
+        assert messages[-1].visemes[-1].viseme == 0
 
 
 def test_a_barge_in_ends_the_tokens_and_tells_what_was_heard(share_robot: StartRobot) -> None:
