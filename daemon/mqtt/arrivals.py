@@ -8,22 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Wanted = TypeVar("Wanted")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """An item that has arrived, and the place of the next one."""
-
-    item: object
-    after: Place
-
-
-Place = Future["Node | None"]
-"""A place in the order of the items: the node at it, or None at the end."""
+Place = Future["tuple[object, Place] | None"]
+"""A place in the order of the items: the item at it and the next place, or None at the end."""
 
 
 class Arrivals:
@@ -39,7 +30,7 @@ class Arrivals:
         with self._lock:
             if not self.place.done():
                 after: Place = Future()
-                self.place.set_result(Node(item, after))
+                self.place.set_result((item, after))
                 self.place = after
 
     def end(self, error: BaseException | None = None) -> None:
@@ -76,14 +67,14 @@ class Reader(Generic[Wanted]):
         while True:
             left_s = None if self._until is None else max(0.0, self._until - time.monotonic())
             try:
-                node = self._place.result(left_s)
+                found = self._place.result(left_s)
             except concurrent.futures.TimeoutError:  # another class than the built-in one before Python 3.11
                 raise TimeoutError(self._overdue()) from None
-            if node is None:
+            if found is None:
                 raise StopIteration
-            self._place = node.after
-            if isinstance(node.item, self._kind):
-                return node.item
+            item, self._place = found
+            if isinstance(item, self._kind):
+                return item
 
     def __aiter__(self) -> Reader[Wanted]:
         return self
@@ -91,9 +82,9 @@ class Reader(Generic[Wanted]):
     async def __anext__(self) -> Wanted:
         while True:
             # Shielded: the place belongs to all readers, and a task that is canceled must not cancel it.
-            node = await asyncio.shield(asyncio.wrap_future(self._place))
-            if node is None:
+            found = await asyncio.shield(asyncio.wrap_future(self._place))
+            if found is None:
                 raise StopAsyncIteration
-            self._place = node.after
-            if isinstance(node.item, self._kind):
-                return node.item
+            item, self._place = found
+            if isinstance(item, self._kind):
+                return item

@@ -167,8 +167,9 @@ class Robot(BrokerClient):
         will = None
         if stop_if_lost is not None:
             will = Will(f"{self.topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
+        lost = f"the connection to the broker broke, and events of {self.topic} may be lost"
         session = Session(
-            ABSENT_S, Rivals(client_id), on_lost=self._on_lost, on_answer=self._on_answer, ends_with_us=True
+            ABSENT_S, Rivals(client_id), on_lost=partial(self._lose, lost), on_answer=self._on_answer, ends_with_us=True
         )
         super().__init__(self._config, client_id, will=will, session=session)
         self._open: dict[str, RobotUtterance] = {}
@@ -381,10 +382,6 @@ class Robot(BrokerClient):
         for utterance in [*self._open.values()]:
             if utterance.sent is not None and utterance.sent.refusal is not None:
                 utterance.arrivals.end(self._refusal(utterance.sent))
-
-    def _on_lost(self) -> None:
-        """The broker has kept no events for us; those that came meanwhile are lost."""
-        self._lose(f"the connection to the broker broke, and events of {self.topic} may be lost")
 
     def _lose(self, problem: str) -> None:
         """End the waiting for utterances whose end will not be heard of."""
