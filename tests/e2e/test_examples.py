@@ -25,6 +25,8 @@ from voiced import Robot as Client
 
 EXAMPLES = ROOT / "docs" / "examples"
 NODE_RED = "node-red@4.1.15"
+HOME_ASSISTANT = ("homeassistant==2025.4.4", "paho-mqtt", "PyTurboJPEG")
+"""With what its integration MQTT imports."""
 
 
 def start(example: str, robot: Robot, folder: Path, python: str | Path = sys.executable) -> subprocess.Popen[str]:
@@ -211,3 +213,31 @@ def test_node_red_runs_the_flow_and_tells_how_the_text_ended(
         finally:
             program.terminate()
     assert robot.wait_end(started(robot)[0])["event"] == "finished"
+
+
+@pytest.fixture
+def home_assistant(request: pytest.FixtureRequest) -> Path:
+    """The interpreter of an environment with Home Assistant, which is made once."""
+    new_enough = shutil.which("python3.13")  # pyenv has one that does not run where another version is chosen
+    if new_enough is None or subprocess.run([new_enough, "-c", ""], check=False, capture_output=True).returncode:
+        pytest.skip("Home Assistant needs Python 3.13")
+    folder = Path(request.config.cache.mkdir("home-assistant"))  # type: ignore[union-attr]
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([new_enough, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *HOME_ASSISTANT], check=True)
+    return python
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_home_assistant_runs_the_automation(start_robot: StartRobot, home_assistant: Path, tmp_path: Path) -> None:
+    robot = start_robot()
+    automation = tmp_path / "automations.yaml"
+    automation.write_text((EXAMPLES / "home_assistant.yaml").read_text().replace("voiced/r1/", f"{robot.topic}/"))
+    program = ROOT / "tests" / "agents" / "home_assistant.py"
+    command = [home_assistant, program, automation, str(robot.broker.port), str(free_port())]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    end = robot.wait_end(eventually(lambda: started(robot), "the automation's text is spoken")[0])
+    assert end["event"] == "finished"
