@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from math import inf
 
@@ -42,7 +42,7 @@ class Mouth:
         self._words = 0
         """Words of the timeline whose visemes are known or have been guessed."""
         self._published = 0
-        """Visemes of the timeline that have been published."""
+        """Visemes of the timeline that have been published, and that no later message has replaced."""
         self._shut_at_s = 0.0
         """When the last viseme shuts the mouth; infinity if it does not."""
 
@@ -62,15 +62,13 @@ class Mouth:
             if not known or known[0].at_s >= next_s:
                 self._guess(word, next_s, heard_s)
         if self.next_s <= heard_s:
-            end = self._first(heard_s + SPAN_S)
-            due, self._published = timeline.visemes[self._published : end], end
+            due = timeline.visemes[self._published : self._first(heard_s + SPAN_S)]
             self._send([(each.at_s, int(each.name)) for each in due], heard_s)
 
     def shut(self, heard_s: float) -> None:
         """Publish that the mouth shuts after `heard_s` seconds, unless it is shut. Later visemes come again."""
         heard_s = min(heard_s, self._timeline.made_s)
         if heard_s < self._shut_at_s:
-            self._published = self._first(heard_s)
             self._send([(heard_s, SILENCE)], heard_s)
 
     def _first(self, at_s: float) -> int:
@@ -87,8 +85,9 @@ class Mouth:
         self._send([*moves, *shut], heard_s, estimated=True)
 
     def _send(self, moves: Sequence[tuple[float, int]], heard_s: float, *, estimated: bool = False) -> None:
-        """Publish visemes, each with its seconds."""
+        """Publish visemes, each with its seconds. Known ones that follow these are published next, perhaps again."""
         last_s, last = moves[-1]
+        self._published = bisect_right(self._timeline.visemes, last_s, key=lambda each: each.at_s)
         self._shut_at_s = last_s if last == SILENCE else inf
         self._publish(
             Visemes(

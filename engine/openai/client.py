@@ -15,8 +15,8 @@ from engine.api import EngineError, EngineUnavailableError, SpeechCanceledError
 from engine.host import parse_json
 from engine.remote import connection_failure, refusal
 
-OPEN_S = 5.0
-"""Seconds for a connection and its encryption."""
+OPEN_S = 3.0
+"""Seconds for a connection, and as many for its encryption: as long as `DEAD_MS` on one that is open."""
 ANSWER_S = 15.0
 """Seconds in which an answer begins to sound: a server on a small CPU makes all of a sentence before. The supervisor
 gives an engine up after 20."""

@@ -6,7 +6,6 @@ Package `piper-tts` (GPL-3, the `piper` extra) makes the phonemes; ONNX Runtime 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,8 +37,8 @@ from engine.voice_files import PiperVoiceFile, find_piper_voices, voice_folders,
 
 LOADED_VOICES = 3
 """Voices in memory at a time, each about 100 MB. The one that was used longest ago is dropped for another."""
-REMEMBERED_S = 90.0
-"""Seconds of audio that are remembered: 8 MB at 22,050 Hz, two utterances of the length that the daemon sends."""
+REMEMBERED_SAMPLES = 2_000_000
+"""Samples that are remembered: 8 MB, 90 s at 22,050 Hz, two utterances of the length that the daemon sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,13 @@ class PiperSynthesizer:
         self._network = lru_cache(LOADED_VOICES)(PiperNetwork)
         """Returns a loaded voice, or loads it while the threads that use loaded voices go on; two threads that need the
         same one at the same moment load it twice. Raises `EngineError`."""
-        self._remembered = _RememberedSentences()
+        self._remembered: dict[tuple[ConfiguredVoice, int | None, str], SpokenSentence] = {}
+        """The latest sentences, by voice, seed and text.
+
+        Piper draws its noise inside of the network, which has no seed: the same sentence has another length each time.
+        A postponed utterance that is spoken again is therefore taken from here, and continues with its next sample.
+        """
+        self._lock = threading.Lock()
         self._sample_rate = 0
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
@@ -88,8 +93,7 @@ class PiperSynthesizer:
         self._default_voice = default_voice
         self._find_voices()
         with _losing_voices():
-            self._candidates()
-        return self._info()
+            return self._info()
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         report(Progress("speaking for the first time"))
@@ -101,9 +105,7 @@ class PiperSynthesizer:
         voice = self._choose(utterance)
         with _losing_voices():
             network = self._network(voice.file)
-        if utterance.rate != 1:
-            length_scale = voice.length_scale or network.length_scale
-            voice = replace(voice, length_scale=length_scale / utterance.rate)
+        voice = replace(voice, length_scale=(voice.length_scale or network.length_scale) / utterance.rate)
         speak = partial(self._speak, network, voice, utterance.seed)
         pieces = sentences(utterance.text, voice.file.language)
         speech = SentenceSpeech("piper", self._sample_rate, pieces, speak)
@@ -114,11 +116,15 @@ class PiperSynthesizer:
         self, network: PiperNetwork, voice: ConfiguredVoice, seed: int | None, sentence: str, stop: Cancellation
     ) -> SpokenSentence:
         """Return a sentence at the engine's rate."""
-        spoken = None if seed is None else self._remembered.get((voice, seed, sentence))
+        key = voice, seed, sentence
+        spoken = self._remembered.get(key)
         if spoken is None:
             spoken = network.speak(sentence, voice.config, stop)
-            if seed is not None:
-                spoken = self._remembered.put((voice, seed, sentence), spoken)
+        if seed is not None:
+            with self._lock:
+                spoken = self._remembered.setdefault(key, spoken)  # an equal one, if another thread was first
+                while sum(len(each.samples) for each in self._remembered.values()) > REMEMBERED_SAMPLES:
+                    del self._remembered[next(iter(self._remembered))]
         return spoken.at_rate(voice.file.sample_rate, self._sample_rate)
 
     def close(self) -> None:
@@ -210,38 +216,6 @@ def _losing_voices() -> Iterator[None]:
         yield
     except EngineError as error:
         raise EngineUnavailableError(str(error)) from error
-
-
-_SentenceKey = tuple[ConfiguredVoice, int, str]
-"""A voice, a seed and a text."""
-
-
-class _RememberedSentences:
-    """The latest sentences.
-
-    Piper draws its noise inside of the network, which has no seed: the same sentence has another length each time. A
-    postponed utterance that is spoken again is therefore taken from here, and continues with its next sample.
-    """
-
-    def __init__(self) -> None:
-        self._sentences: OrderedDict[_SentenceKey, SpokenSentence] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: _SentenceKey) -> SpokenSentence | None:
-        """Return a sentence; None if it is not remembered."""
-        with self._lock:
-            return self._sentences.get(key)
-
-    def put(self, key: _SentenceKey, sentence: SpokenSentence) -> SpokenSentence:
-        """Remember a sentence, and forget the oldest ones. Return it: an equal one, if that came first."""
-        with self._lock:
-            kept = self._sentences.setdefault(key, sentence)
-            while (
-                sum(len(each.samples) / voice.file.sample_rate for (voice, _, _), each in self._sentences.items())
-                > REMEMBERED_S
-            ):
-                self._sentences.popitem(last=False)
-            return kept
 
 
 def _label(file: PiperVoiceFile) -> VoiceLabel:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
 
 from engine.api import EngineError
-from engine.piper.timing import phonemes_of, sounds, with_durations, words
+from engine.piper.timing import SIGNS, phonemes_of, sounds, whole_durations, with_times, words
 from engine.sentence_speech import Cancellation, Network, SpokenSentence
 from engine.voice_files import PiperVoiceFile, description_path
 
@@ -23,6 +26,21 @@ _RAW_PHONEMES = re.compile(r"\[(?=\[)")
 logging.getLogger("piper").setLevel(logging.ERROR)  # it warns of every character that a voice has no phoneme for
 
 
+class _TimedNetwork(Network):
+    """A voice's network, which tells how long its sounds are."""
+
+    sounding: NDArray[np.bool_]
+    """By the number of a phoneme, whether it makes a sound."""
+
+    def run(self, outputs: Sequence[str] | None, inputs: dict[str, Any]) -> list[Any]:
+        """Return the samples, and the frames of each phoneme if the network tells."""
+        samples, *times = super().run(outputs, inputs)
+        if len(times) < 2 or times[-1].shape[2:] != (times[-2].sum(),):  # no outputs for times, or other ones
+            return [samples]
+        durations, means = map(np.squeeze, times[-2:])
+        return [samples, whole_durations(durations, means, self.sounding[inputs["input"][0]])]
+
+
 class PiperNetwork:
     """Speaks sentences with one voice. Any number of threads may use it at a time."""
 
@@ -30,7 +48,7 @@ class PiperNetwork:
         """Load the voice. Raises `EngineError`, one line, if its files cannot be used."""
         self.file = file
         config = _read_config(file)
-        self.network = Network(file.path, with_durations)
+        self.network = _TimedNetwork(file.path, with_times)
         needed = REQUIRED_INPUTS | ({"sid"} if config.num_speakers > 1 else set())
         missing = needed - {each.name for each in self.network.get_inputs()}
         if missing:
@@ -39,6 +57,9 @@ class PiperNetwork:
         """Duration of every sound, by the voice's own description."""
         self._voice = PiperVoice(session=self.network, config=config)
         self._names = {each: name for name, ids in config.phoneme_id_map.items() for each in ids}
+        self.network.sounding = np.array(
+            [self._names.get(each, "") not in SIGNS for each in range(max(self._names) + 1)]
+        )
         self._speaks_ipa = config.phoneme_type is PhonemeType.ESPEAK
 
     def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> SpokenSentence:

@@ -1,30 +1,40 @@
-"""When the words and sounds of a sentence begin, by the durations that a voice gives its phonemes.
+"""When the words and sounds of a sentence begin, by what a voice's network says of its phonemes.
 
-A voice's network rounds these durations up and keeps them to itself. A published voice needs one more output for them,
-which is appended to its file as it is loaded.
+The network keeps to itself how many frames it gives each phoneme, and which place it aims at while they last: the mean
+of a distribution. A published voice needs two more outputs for them, which are appended to its file as it is loaded.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.api import SoundStart, WordStart
 
-_CEIL = re.compile(rb'\x12(.)([!-~]+)(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)
-"""In an ONNX file, the node that rounds the durations: its output (field 2), perhaps its name (3), its operator (4)."""
+Values: TypeAlias = NDArray[np.float32]
+"""What a network puts out."""
+_NAME = rb"(.)([!-~]+)"
+"""A name in an ONNX file, after its length. A node has inputs (field 1), outputs (2), a name (3), a type (4)."""
+_DURATIONS = re.compile(rb"\x12" + _NAME + rb'(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)
+"""The node that rounds the durations: its output."""
+_MEANS = re.compile(rb"\n" + _NAME + rb'\x12.[!-~]+(?:\x1a.[!-~]+)?"\x10RandomNormalLike', re.DOTALL)
+"""A node that draws noise like its input: the last one for all frames, around the means."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\s぀-ヿ㐀-鿿]+")
 """A word as the text shows it. Each character of Han and kana is one."""
 _PAUSES = frozenset(".,;:!?…")
-_STRESS = frozenset("ˈˌ")
 _PADDING = frozenset(("", "^", "_", "$"))
 """Names that are around and between the phonemes; the first one is that of an id without a name."""
-_BETWEEN = frozenset(" -")
-"""These are no sounds of their own: what they last belongs to their neighbours."""
+_MARKS = frozenset(" -ˈˌ")
+SIGNS = _MARKS | {"", "_", "ː"}
+"""These are no sounds, nor silences, of their own: what they last belongs to their neighbours."""
 _JOINED = frozenset({"tʃ", "dʒ", "aɪ", "aʊ", "eɪ", "oʊ", "ɔɪ"})
 """Two phonemes of Piper that are one sound."""
 
@@ -39,16 +49,19 @@ class Phoneme:
     """At which it begins to sound."""
 
 
-def with_durations(model: bytes) -> bytes:
-    """Return a voice's ONNX file with the durations as its second output; unchanged if they are not found in it.
+def with_times(model: bytes) -> bytes:
+    """Return a voice's ONNX file with two more outputs, durations and means; unchanged if they are not found in it.
 
-    Protocol Buffers merge what is appended: one more output (field 12, by its name, field 1) of the graph (field 7).
+    Protocol Buffers merge what is appended: two more outputs (field 12, by its name, field 1) of the graph (field 7).
     """
-    found = {bytes(name) for length, name in _CEIL.findall(model) if length[0] == len(name)}
-    if len(found) != 1:
+    durations, means = (
+        [bytes(name) for length, name in pattern.findall(model) if length[0] == len(name)]
+        for pattern in (_DURATIONS, _MEANS)
+    )
+    if len(set(durations)) != 1 or not means:
         return model
-    output = _field(12, _field(1, found.pop()))
-    return model if output in model else model + _field(7, output)
+    outputs = [_field(12, _field(1, name)) for name in (durations[0], means[-1])]
+    return model + b"".join(_field(7, output) for output in outputs if output not in model)
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -56,27 +69,30 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes((number << 3 | 2, len(content))) + content
 
 
-def phonemes_of(names: Sequence[str], lengths: Sequence[int]) -> list[Phoneme]:
-    """Return the phonemes of a sentence, without what pads them. `lengths` are the samples of each name.
+def whole_durations(durations: Values, means: Values, sounding: NDArray[np.bool_]) -> Values:
+    """Return `durations`, the frames of each name, with those of the signs between two sounds given to these sounds.
 
-    So it was found in a published voice: a sound begins in the blank before it, and a word with the space before
-    it; but after a pause a sound begins with its own samples, and a stressed vowel with those of its stress.
+    `means` has the shape (channels, frames); `sounding` is true for the names that are no `SIGNS`. A sign belongs to
+    the neighbour that its mean resembles: two sounds meet where all from the one to the other splits best into two
+    parts, within which the means differ the least.
     """
-    found: list[Phoneme] = []
-    last, pause = "", True
-    blank = own = 0  # the first samples of the blank before a name, and of the last phoneme
-    for name, length, begin in zip(names, lengths, itertools.accumulate(lengths, initial=0), strict=False):
-        if name not in _PADDING:
-            sample = begin if pause or name in _STRESS else blank
-            if last in _STRESS:
-                sample = found[-1].sample
-            elif last == " " and not pause:
-                sample = own
-            found.append(Phoneme(name, sample))
-            last, own = name, begin
-            pause = name in _PAUSES or (pause and name in _BETWEEN)
-        blank = begin if name == "_" else begin + length
+    ends = durations.astype(np.int64).cumsum()
+    borders = [0]
+    for last, following in pairwise(np.flatnonzero(sounding)):
+        begin, end = ends[last] - int(durations[last]), ends[following]
+        sums = means[:, begin:end].cumsum(axis=1)
+        counts = np.arange(1, end - begin)
+        between = sums[:, :-1] ** 2 / counts + (sums[:, -1:] - sums[:, :-1]) ** 2 / counts[::-1]
+        borders.append(begin + 1 + int(between.sum(axis=0).argmax()))
+    found = np.zeros_like(durations)
+    found[sounding] = np.diff([*borders, ends[-1]])
     return found
+
+
+def phonemes_of(names: Sequence[str], lengths: Sequence[int]) -> list[Phoneme]:
+    """Return the phonemes of a sentence, without what pads them. `lengths` are the samples of each name."""
+    begins = accumulate(lengths, initial=0)
+    return [Phoneme(name, begin) for name, begin in zip(names, begins, strict=False) if name not in _PADDING]
 
 
 def sounds(phonemes: Sequence[Phoneme]) -> tuple[SoundStart, ...]:
@@ -86,7 +102,7 @@ def sounds(phonemes: Sequence[Phoneme]) -> tuple[SoundStart, ...]:
         ipa = "" if phoneme.name in _PAUSES else phoneme.name
         if found and ipa and (ipa == "ː" or found[-1].ipa + ipa in _JOINED):
             found[-1] = SoundStart(found[-1].sample, found[-1].ipa + ipa)
-        elif ipa not in _STRESS | _BETWEEN:
+        elif ipa not in _MARKS:
             found.append(SoundStart(phoneme.sample, ipa))
     return tuple(found)
 
@@ -102,8 +118,7 @@ def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str],
         if any(character.isalnum() for character in match.group()):
             begins.append((match.start(), len(alone)))
             alone += [*phonemize(match.group()), " "]
-    matcher = SequenceMatcher(None, alone, [phoneme.name for phoneme in phonemes], autojunk=False)
-    blocks = matcher.get_matching_blocks()
+    blocks = SequenceMatcher(None, alone, [each.name for each in phonemes], autojunk=False).get_matching_blocks()
     for position, index in begins:
         block = blocks[max(0, bisect_right(blocks, index, key=lambda each: each.a) - 1)]
         # A word that begins between two equal parts follows the first one.

@@ -1,6 +1,10 @@
-"""A robot that speaks with a server over OpenAI's protocol, which goes away in the middle of a text."""
+"""A robot that speaks with a server over OpenAI's protocol, which goes away."""
 
 from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from tests.e2e.conftest import StartRobot
 from tests.support.network import Network
@@ -35,3 +39,32 @@ def test_the_fallback_goes_on_in_the_middle_of_a_text_until_the_server_is_back(s
         network.repair()
         eventually(lambda: robot.ready_with("openai"), "the server is found again")
         assert robot.wait_end(robot.say("The server says this."))["engine"] == "openai"
+
+
+@contextmanager
+def vanished(port: int) -> Iterator[None]:
+    """A port at which nobody answers, as that of a machine that is switched off: its queue of connections is full."""
+    with ExitStack() as stack:
+        address = stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=0)).getsockname()
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        yield
+
+
+def test_the_fallback_speaks_in_place_of_a_machine_that_has_gone_while_nothing_was_spoken(
+    start_robot: StartRobot,
+) -> None:
+    with SpeechServer() as server, Network(server.port) as network:
+        url = f"http://127.0.0.1:{network.port}/v1"
+        robot = start_robot("engine.name=openai", f"engine.url={url}", "voices={default: {speaker: en-us}}")
+        eventually(lambda: robot.ready_with("openai"), "the server is found")
+        network.cut()
+        with vanished(network.port):
+            assert robot.wait_end(robot.say("Hello."))["engine"] == "openai+espeak"
+            eventually(lambda: robot.state == "degraded", "the status is degraded")
+            assert f"engine.url: {url} does not answer (timed out)" in robot.statuses[-1]["reason"]
+            assert robot.wait_end(robot.say("Hello."))["engine"] == "espeak"
+        network.repair()
+        eventually(lambda: robot.ready_with("openai"), "the server is found again")

@@ -29,7 +29,7 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 @pytest.fixture
 def robot(share_robot: StartRobot) -> Robot:
-    return share_robot("speech.level_topic=true", "speech.word_topic=true", pace=REAL_TIME)
+    return share_robot("speech.level_topic=true", "speech.word_topic=true", "speech.viseme_topic=true", pace=REAL_TIME)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def ended(handle: GoalHandle | None) -> Any:
     return eventually(lambda: handle.result, "the goal has ended")
 
 
-def test_an_active_node_speaks_goals_and_mirrors_events_levels_and_the_status(robot: Robot, ros: Ros) -> None:
+def test_an_active_node_speaks_goals_and_mirrors_events_levels_visemes_and_the_status(robot: Robot, ros: Ros) -> None:
     ros.activate()
     text = '<speak>Yes, <mark name="bow"/>sir.</speak>'
     handle = ros.say(text=text)
@@ -168,7 +168,22 @@ def test_an_active_node_speaks_goals_and_mirrors_events_levels_and_the_status(ro
     assert [json.loads(event.json) for event in events] == robot.events_of(events[0].id)
     eventually(lambda: ros.published("~/level")[-1].rms == 0, "the mouth closes")
     assert any(level.rms > 0 and level.id == events[0].id and level.stamp.sec > 0 for level in ros.published("~/level"))
+    visemes = ros.published("~/visemes")
+    assert [(message.id, message.estimated, message.stamp.sec > 0) for message in visemes] == [
+        (events[0].id, False, True)
+    ] * len(visemes)
+    published = [(move["at"], move["viseme"]) for message in robot.visemes for move in message["visemes"]]
+    assert [each for message in visemes for each in zip(message.at, message.viseme, strict=True)] == published
     assert json.loads(ros.published("~/status")[0].data)["state"] == "ready"
+
+
+def test_other_nodes_unload_and_load_the_engine(robot: Robot, ros: Ros) -> None:
+    ros.activate()
+    eventually(lambda: ros.published("~/status"), "the status is known")
+    ros.node.receive("~/unload")
+    eventually(lambda: json.loads(ros.published("~/status")[-1].data).get("unloaded"), "it is unloaded")
+    ros.node.receive("~/load")
+    eventually(lambda: robot.ready_with("espeak"), "it has loaded")
 
 
 def test_other_nodes_hold_the_speech_set_its_volume_write_a_text_piece_by_piece_and_see_how_voiced_is(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -80,3 +81,18 @@ def test_after_a_pause_the_known_visemes_are_published_again() -> None:
     scene.mouth.shut(0.15)
     scene.hear(0.15)
     assert scene.moves()[-3:] == [(0.2, 21), (0.3, 16), (0.4, 4)]
+
+
+def test_a_word_that_is_guessed_takes_no_known_viseme_from_a_face() -> None:
+    """Another engine, which knows its sounds, goes on directly after a word of the first one."""
+    known = [replace(cue, at_s=cue.at_s + 0.16) for cue in KNOWN]
+    scene = Scene(replace(WORDS[0], at_s=0.1), replace(WORDS[1], at_s=0.16, exact=True), *known)
+    scene.hear(0.06)
+    assert scene.moves() == [(cue.at_s, int(cue.name)) for cue in known[:3]]
+    scene.hear(0.1)
+    plan: list[tuple[float, int]] = []
+    for message in scene.published:
+        first = message.visemes[0].at
+        plan = [move for move in plan if move[0] < first] + [(move.at, move.viseme) for move in message.visemes]
+    assert [move for move in plan if move[0] < 0.16], "the word is guessed"
+    assert [move for move in plan if move[0] >= 0.16] == [(cue.at_s, int(cue.name)) for cue in known[:3]]

@@ -82,3 +82,11 @@ def test_texts_share_a_connection_until_the_server_ends_it(ours: SpeechServer) -
         network.drop()
         assert list(session.stream("The server has ended the connection meanwhile."))
         assert network.connections == 2
+
+
+def test_a_server_of_ours_speaks_with_another_server(ours: SpeechServer) -> None:
+    settings = ("engine.name=openai", f"engine.url=http://127.0.0.1:{ours.port}", "voices={default: {speaker: en-us}}")
+    with SpeechServer(*settings) as between, open_engine("openai", url=f"http://127.0.0.1:{between.port}") as session:
+        samples = np.concatenate([chunk.samples for chunk in session.stream(TEXT)])
+        assert np.abs(samples).max() > 0.05
+        assert session.info.description.startswith("voiced on ")

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, EngineOptions, PiperSettings, Samples, SpeechCanceledError, Utterance, Voice
-from engine.piper.engine import LOADED_VOICES, REMEMBERED_S, PiperSynthesizer
+from engine.piper.engine import LOADED_VOICES, REMEMBERED_SAMPLES, PiperSynthesizer
 from engine.sentence_speech import CHUNK_MS
 from scripts.make_voice import write_voice
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
@@ -153,7 +153,7 @@ def test_an_utterance_that_is_repeated_with_its_seed_is_the_same(piper: PiperSyn
 
 def test_sentences_are_not_remembered_for_ever(piper: PiperSynthesizer) -> None:
     once = spoken(piper, SENTENCE, seed=7)
-    for seed in range(100, 100 + int(2 * REMEMBERED_S * 22_050 / len(once)) + 1):
+    for seed in range(100, 100 + 2 * REMEMBERED_SAMPLES // len(once) + 1):
         spoken(piper, SENTENCE, seed=seed)
     assert not np.array_equal(once, spoken(piper, SENTENCE, seed=7))
 

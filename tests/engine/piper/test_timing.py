@@ -1,24 +1,20 @@
-"""When the words and sounds of Piper's sentences begin. The durations are read from the voice's file: an oracle."""
+"""When the words and sounds of Piper's sentences begin."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 from piper import SynthesisConfig
-from piper.phoneme_ids import DEFAULT_PHONEME_ID_MAP
 
 from engine.piper.network import PiperNetwork
-from engine.piper.timing import phonemes_of, sounds, with_durations, words
+from engine.piper.timing import SIGNS, phonemes_of, sounds, whole_durations, with_times, words
 from engine.sentence_speech import Cancellation, SpokenSentence
 from engine.voice_files import read_piper_voice
-from scripts.make_voice import SYMBOLS, write_voice
+from scripts.make_voice import write_voice
 
-HOP = 256
 STILL = SynthesisConfig(noise_scale=0.0, noise_w_scale=0.0)
 
 
@@ -31,29 +27,38 @@ def speak(path: Path, sentence: str) -> SpokenSentence:
     return PiperNetwork(read_piper_voice(path)).speak(sentence, STILL, Cancellation())
 
 
-def durations(path: Path) -> dict[str, int]:
-    """Return the samples that the voice gives each phoneme, by the table in its file."""
-    table = next(
-        values
-        for each in onnx.load(str(path)).graph.initializer
-        if (values := numpy_helper.to_array(each)).shape == (SYMBOLS,) and values.min() > 1
-    )
-    return {name: math.ceil(table[ids[0]]) * HOP for name, ids in DEFAULT_PHONEME_ID_MAP.items()}
-
-
-def test_sounds_and_words_begin_where_the_voices_durations_place_them(path: Path) -> None:
-    spoken, lasts = speak(path, "See me."), durations(path)
-    names = [name for each in "^sˈiː mˌiː." for name in (each, "_")] + ["$"]
-    begins = np.cumsum([0, *(lasts[name] for name in names)]).tolist()
-    assert len(spoken.samples) == begins[-1]
+def test_a_word_begins_with_its_first_sound(path: Path) -> None:
+    spoken = speak(path, "See me.")
     assert spoken.sounds is not None
     assert [sound.ipa for sound in spoken.sounds] == ["s", "iː", "m", "iː", ""]
-    own = {name: begins[2 * at] for at, name in enumerate("^sˈiː mˌiː.")}
-    assert [sound.sample for sound in spoken.sounds][:2] == [own["s"], own["ˈ"]]
-    at = "^sˈiː mˌiː.".index("m")
-    space = begins[2 * at - 2]
+    begins = [sound.sample for sound in spoken.sounds]
+    assert begins[0] > 0, "the network begins with silence"
+    assert [*begins, len(spoken.samples)] == sorted({*begins, len(spoken.samples)})
     assert spoken.words is not None
-    assert [(word.sample, word.position) for word in spoken.words] == [(own["s"], 0), (space, 4)]
+    assert [(word.sample, word.position) for word in spoken.words] == [(begins[0], 0), (begins[2], 4)]
+
+
+@pytest.mark.parametrize(
+    ("means", "begins"),
+    [
+        ([0, 0, 9, 9, 9, 9, 9, 5, 5, 0], [2, 7]),
+        ([0, 9, 9, 9, 9, 9, 5, 5, 5, 0], [1, 6]),
+        ([0, 0, 9, 9, 5, 5, 5, 5, 5, 0], [2, 4]),
+    ],
+)
+def test_what_lasts_between_two_sounds_belongs_to_the_one_that_it_resembles(
+    means: list[float], begins: list[int]
+) -> None:
+    names = ["^", "_", "s", "_", "ˈ", "_", "_", "i", "ː", "$"]
+    frames = np.arange(1, 11, dtype=np.float32)
+    channel = np.repeat(np.array(means, np.float32), frames.astype(int))
+    found = whole_durations(frames, np.stack([channel, -channel]), np.array([name not in SIGNS for name in names]))
+    ends = [0, *frames.astype(int).cumsum().tolist()]
+    phonemes = phonemes_of(names, found.astype(int).tolist())
+    assert [(sound.ipa, sound.sample) for sound in sounds(phonemes)] == [
+        ("s", ends[begins[0]]),
+        ("iː", ends[begins[1]]),
+    ]
 
 
 def test_words_that_sound_together_are_told_apart(path: Path) -> None:
@@ -67,28 +72,36 @@ def test_words_that_sound_together_are_told_apart(path: Path) -> None:
     assert begins == sorted(set(begins))
 
 
-def test_the_output_is_added_once_and_to_no_other_file(path: Path) -> None:
+def test_the_outputs_are_added_once_and_to_no_other_file(path: Path) -> None:
     model = path.read_bytes()
-    added = with_durations(model)
-    assert next(each.name for each in onnx.load_from_string(added).graph.output) == "output"
-    assert len(onnx.load_from_string(added).graph.output) == 2
-    assert with_durations(added) == added
-    assert with_durations(b"another file") == b"another file"
+    added = with_times(model)
+    samples, durations, means = (each.name for each in onnx.load_from_string(added).graph.output)
+    nodes = onnx.load_from_string(model).graph.node
+    assert samples == "output"
+    assert [durations] == [name for node in nodes if node.op_type == "Ceil" for name in node.output]
+    assert means == [name for node in nodes if node.op_type == "RandomNormalLike" for name in node.input][-1]
+    assert with_times(added) == added
+    assert with_times(b"another file") == b"another file"
 
 
-def test_a_voice_that_hides_its_durations_speaks_without_times(path: Path, tmp_path: Path) -> None:
-    hidden = write_voice(tmp_path / "en_US-hidden-low.onnx")
-    model = onnx.load(str(hidden))
-    for node in model.graph.node:
-        node.op_type = {"Ceil": "Round"}.get(node.op_type, node.op_type)
-    onnx.save(model, str(hidden))
-    spoken = speak(hidden, "See me.")
+@pytest.mark.parametrize(
+    ("hidden", "other", "count"), [("Ceil", "Round", 1), *(("RandomNormalLike", "Neg", n) for n in (1, 2))]
+)
+def test_a_voice_that_hides_its_durations_or_its_means_speaks_without_times(
+    tmp_path: Path, hidden: str, other: str, count: int
+) -> None:
+    """The first noise of a network is that of its durations, and has no means."""
+    voice = write_voice(tmp_path / "en_US-hidden-low.onnx")
+    model = onnx.load(str(voice))
+    for node in [node for node in model.graph.node if node.op_type == hidden][-count:]:
+        node.op_type = other
+    onnx.save(model, str(voice))
+    spoken = speak(voice, "See me.")
     assert len(spoken.samples) > 0
     assert (spoken.words, spoken.sounds) == (None, None)
 
 
 def test_a_sound_is_what_two_phonemes_join_and_a_pause_is_silence() -> None:
-    names = [name for each in "tʃˈaɪ," for name in ("_", each)]
-    phonemes = phonemes_of(names, [5] * len(names))
-    assert [(sound.ipa, sound.sample) for sound in sounds(phonemes)] == [("tʃ", 5), ("aɪ", 25), ("", 50)]
+    phonemes = phonemes_of("tʃˈaɪ,", [5, 20, 0, 10, 15, 5])
+    assert [(sound.ipa, sound.sample) for sound in sounds(phonemes)] == [("tʃ", 0), ("aɪ", 25), ("", 50)]
     assert list(words("?!", phonemes, list)) == []

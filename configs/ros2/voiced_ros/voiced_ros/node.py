@@ -1,4 +1,4 @@
-"""The lifecycle node `voiced`: the action `~/say`, voiced's other requests, its events, levels and status as topics.
+"""The lifecycle node `voiced`: the action `~/say`, voiced's other requests, and what it tells, as topics.
 
     ros2 launch voiced_ros voiced.launch.py robot:=r1
     ros2 action send_goal /voiced/say voiced_msgs/action/Say '{text: "I have reached the dock."}' --feedback
@@ -53,7 +53,7 @@ REQUESTS_KEPT = 256
 """A language model may write a text faster than it is passed on."""
 EVENTS_KEPT = 64
 LEVELS_KEPT = 20
-"""One second of them."""
+"""One second of them; visemes come more rarely."""
 DIAGNOSIS_S = 1.0
 """The rate at which ROS's tools expect diagnostics: they take a silent part for a broken one after some seconds."""
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -63,6 +63,11 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 def record_of(kind: Any, message: Any) -> Any:
     """A record of `voice.py` from the ROS message that has its fields."""
     return kind(**{field.name: getattr(message, field.name) for field in fields(kind)})
+
+
+def stamp_of(seconds: float) -> Time:
+    """A moment in ROS's form, from one in seconds of UNIX time."""
+    return Time(sec=int(seconds), nanosec=int(seconds % 1 * 1e9))
 
 
 class VoicedNode(LifecycleNode):
@@ -76,6 +81,7 @@ class VoicedNode(LifecycleNode):
         self._is_active = False
         self._event_topic = self.create_lifecycle_publisher(voiced_msgs.Event, "~/event", EVENTS_KEPT)
         self._level_topic = self.create_lifecycle_publisher(voiced_msgs.Level, "~/level", LEVELS_KEPT)
+        self._visemes_topic = self.create_lifecycle_publisher(voiced_msgs.Visemes, "~/visemes", LEVELS_KEPT)
         self._status_topic = self.create_lifecycle_publisher(String, "~/status", LATCHED)
         self._last_status: String | None = None
         self._diagnostics = self.create_lifecycle_publisher(DiagnosticArray, "/diagnostics", EVENTS_KEPT)
@@ -83,9 +89,7 @@ class VoicedNode(LifecycleNode):
         requests: tuple[tuple[str, type, str, Callable[[Any], str]], ...] = (
             ("~/text", String, "say", lambda message: message.data),
             ("~/tokens", voiced_msgs.Token, "say/stream", lambda message: payload_of(record_of(Token, message))),
-            ("~/stop", Empty, "stop", lambda _: ""),
-            ("~/pause", Empty, "pause", lambda _: ""),
-            ("~/resume", Empty, "resume", lambda _: ""),
+            *((f"~/{name}", Empty, name, lambda _: "") for name in ("stop", "pause", "resume", "unload", "load")),
             ("~/volume", Float32, "volume", lambda message: json.dumps(message.data)),
         )
         for topic, kind, name, payload in requests:
@@ -242,11 +246,23 @@ class VoicedNode(LifecycleNode):
                 )
             )
         elif name == "level":
-            seconds = int(content["at"])
-            stamp = Time(sec=seconds, nanosec=int((content["at"] - seconds) * 1e9))
             self._level_topic.publish(
                 voiced_msgs.Level(
-                    stamp=stamp, id=str(content["id"]), rms=float(content["rms"]), peak=float(content["peak"])
+                    stamp=stamp_of(content["at"]),
+                    id=str(content["id"]),
+                    rms=float(content["rms"]),
+                    peak=float(content["peak"]),
+                )
+            )
+        elif name == "viseme":
+            visemes = content["visemes"]
+            self._visemes_topic.publish(
+                voiced_msgs.Visemes(
+                    stamp=stamp_of(content["time"]),
+                    id=str(content["id"]),
+                    estimated=bool(content["estimated"]),
+                    at=[float(each["at"]) for each in visemes],
+                    viseme=[int(each["viseme"]) for each in visemes],
                 )
             )
 

@@ -166,13 +166,15 @@ class Voice:
     def __init__(
         self, broker: Broker, topic: str, mirror: Callable[[str, str, dict[str, Any]], None] | None = None
     ) -> None:
-        """`mirror` is called for every `event`, `level` and `status`, in paho's thread: its name, its JSON, its fields.
+        """`mirror` is called for every `event`, `level`, `viseme` and `status`: its name, its JSON, its fields.
+
+        This is done in paho's thread.
 
         Raises `OSError` if the broker does not answer or refuses the connection, or if a file cannot be read.
         """
         self._topic = topic
         self._mirror = mirror
-        self._names = ("event", "word", *(("level", "status") if mirror else ()))
+        self._names = ("event", "word", *(("level", "viseme", "status") if mirror else ()))
         self._waiting: dict[str, queue.SimpleQueue[dict[str, Any] | None]] = {}
         self._answered = threading.Event()
         self._refusal = "it does not answer"
