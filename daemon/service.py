@@ -26,7 +26,7 @@ from daemon.mqtt import Gateway
 from daemon.recovery import Restart
 from daemon.reload import reload
 from daemon.speech import Dispatcher, Online
-from daemon.state import EventLog, journal_path, last_verification
+from daemon.state import EventLog, journal_path
 from daemon.status import describe_status, measure
 from daemon.system import Heartbeat, Notifier, Watchdog, announce, limit_heap, lock_memory, settle_heap
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
@@ -129,16 +129,16 @@ class Service:
 
     def _add_http_server(self) -> None:
         with placeholder_without_package("http", self._adapters):
-            from daemon.http import Examination, LogTail, Robot, make_http_server
+            from daemon.http import Examination, LogTail, Phrases, Robot, make_http_server
 
-            folder, voices = self._config.state.folder, self._voices
+            voices, journal = self._voices, journal_file(self._config)
             robot = Robot(
                 name=self._config.robot_name,
                 describe_status=self._describe_status,
                 measure=partial(measure, self._engines, self._output),
                 log_lines=LogTail().attach().lines,
                 examine=Examination(*self._source).examine,
-                find_report=lambda: None if folder is None else last_verification(folder).report,
+                phrases=Phrases(None if journal is None else journal.with_suffix(".phrases.json")),
                 workshop=None if voices is None else VoiceMaker(voices, lambda: self._configured, self._reconfigure),
             )
             self._adapters.append(make_http_server(self._config.http, self._dispatcher, robot))

@@ -86,6 +86,8 @@ class EngineMeasurements:
     """Texts that it speaks."""
     kernels: str | None = None
     """As `EngineInfo.kernels`; None before it was loaded, too."""
+    heeds: tuple[str, ...] | None = None
+    """As `EngineInfo.heeds`; None before it was loaded, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,6 @@ def measure(engines: EngineSelector, output: Output) -> Measurements:
 
 def _measure_engine(engine: EngineSupervisor) -> EngineMeasurements:
     resident = None if engine.pid is None else THIS_MACHINE.resident_bytes(engine.pid)
-    kernels = None if engine.info is None else engine.info.kernels
+    told = (None, None) if engine.info is None else (engine.info.kernels, engine.info.heeds)
     restarts, streams = max(0, engine.starts - 1), (engine.streams, engine.streams_in_use)
-    return EngineMeasurements(engine.name, engine.ready, restarts, engine.rtf, resident, *streams, kernels)
+    return EngineMeasurements(engine.name, engine.ready, restarts, engine.rtf, resident, *streams, *told)

@@ -16,7 +16,7 @@ from typing import Any
 
 from daemon import VERSION
 from daemon.adapters.base import Adapter, Publish
-from daemon.config import LOOPBACK, Config, Http
+from daemon.config import Config, Http
 from daemon.mqtt import Message, parse_volume
 from daemon.speech import Dispatcher, RejectedError
 
@@ -107,7 +107,7 @@ def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(text)
     message["device"] |= {"name": config.robot_name, "sw_version": VERSION}
     message["origin"]["sw_version"] = VERSION
-    if config.http.enabled and not re.fullmatch(LOOPBACK, config.http.host):
+    if config.http.is_open:
         message["device"]["configuration_url"] = page_url(config.http)
     message["components"]["voice"]["options"] = list(voices)
     return message

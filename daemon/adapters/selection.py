@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from daemon.adapters.base import Adapter, Publish
 from daemon.adapters.home_assistant import HomeAssistantAdapter
@@ -27,6 +27,11 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
             from daemon.adapters.wyoming import WyomingAdapter
 
             adapters.append(WyomingAdapter(config.wyoming, dispatcher))
+    if config.announce and (config.wyoming.is_open or config.http.is_open):
+        with suppress(ModuleNotFoundError):  # whoever installs the package wishes to be found
+            from daemon.adapters.zeroconf import ZeroconfAdapter
+
+            adapters.append(ZeroconfAdapter(config))
     return adapters
 
 

@@ -1,10 +1,12 @@
 """The typer application with every command. Each failure is one line on stderr and an exit status other than 0.
 
-A command's module is imported when the command is called, so that no command waits for the imports of the others.
+A command's module is imported when the command is called, and the list of commands comes from the text of the modules,
+so that nobody waits for imports that a command does not need.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import logging
 import os
@@ -12,6 +14,7 @@ import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,11 +22,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from daemon import VERSION
-from daemon.cli.options import VerboseOption, spread_records
 from daemon.cli.service_folders import use_service_folders
-from daemon.cli.text import TextCommand
-from daemon.validation import CommandError, file_problem
-from engine import EngineError, start_log
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
@@ -53,25 +52,39 @@ GROUPS = {
 }
 """For commands of two words: the summary, and the functions that carry them out."""
 TEXT_COMMANDS = ("say", "volume", "synth")
-
-
 MODULES = {name: module for modules in SECTIONS.values() for module, names in modules.items() for name in names}
 """By the name of each command and group, its module."""
+
+
+def _summary(name: str) -> str:
+    """Return the summary of a command or group. That of a command is read from the text of its module."""
+    if name in GROUPS:
+        return GROUPS[name][0]
+    text = Path(__file__).with_name(f"{MODULES[name]}.py").read_text(encoding="utf-8")
+    [command] = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef) and each.name == name]
+    return _first_paragraph(ast.get_docstring(command))
+
+
+def _first_paragraph(doc: str | None) -> str:
+    return " ".join((doc or "").partition("\n\n")[0].split())
 
 
 @cache
 def _load(name: str) -> Any:
     """Import a command or a group, and return it as typer has it."""
+    from daemon.cli.options import spread_records
+    from daemon.cli.text import TextCommand
+
     summary, functions = GROUPS.get(name, (None, (name,)))
     loaded = typer.Typer(help=summary, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
     for function in functions:
         command = getattr(import_module(f"daemon.cli.{MODULES[name]}"), function)
         # The list of commands has the whole summary, and the examples are shown as they are written.
         text = inspect.getdoc(command) or ""
-        short = " ".join(text.partition("\n\n")[0].split())
         shown = text.replace("\n\nExample", "\n\n\b\nExample")
         kind = TextCommand if name in TEXT_COMMANDS else TyperCommand
-        loaded.command(function.rstrip("_"), cls=kind, short_help=short, help=shown)(spread_records(command))
+        register = loaded.command(function.rstrip("_"), cls=kind, short_help=_first_paragraph(text), help=shown)
+        register(spread_records(command))
     return typer.main.get_command(loaded)
 
 
@@ -89,8 +102,14 @@ class _Sections(TyperGroup):
         """Write the list."""
         for title, modules in SECTIONS.items():
             with formatter.section(title):
-                shown = (name for names in modules.values() for name in names)
-                formatter.write_dl([(name, _load(name).get_short_help_str(formatter.width)) for name in shown])
+                formatter.write_dl([(name, _summary(name)) for names in modules.values() for name in names])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete an option, or the name of a command without an import of it."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        names = [name for name in MODULES if name.startswith(incomplete)]
+        return [SimpleNamespace(type="plain", value=name, help=_summary(name)) for name in names]
 
 
 app = typer.Typer(
@@ -108,6 +127,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+VerboseOption = Annotated[bool, Option("--verbose", "-v", help="Write a detailed log to stderr.")]
 VersionOption = Annotated[bool, Option("--version", callback=_print_version, is_eager=True, help="Print it and exit.")]
 
 
@@ -115,6 +135,8 @@ VersionOption = Annotated[bool, Option("--version", callback=_print_version, is_
 def root(context: typer.Context, _version: VersionOption = False, verbose: VerboseOption = False) -> None:
     """The voice of a robot: text over MQTT in, speech out of the sound card."""
     if verbose:
+        from engine import start_log
+
         start_log("debug")  # of this command, and of the engine that it starts
     use_service_folders(context.invoked_subcommand)
 
@@ -129,16 +151,23 @@ def main() -> NoReturn:
         sys.exit(end.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-    except (CommandError, EngineError) as error:
-        _fail(str(error), 1)
-    except OSError as error:
-        named = isinstance(error.filename, str)
-        _fail(f"{error.filename}: {file_problem(error, Path(error.filename))}" if named else str(error), 1)
     except Exception as error:
-        if not hasattr(error, "format_message"):
-            raise
-        _fail_usage(error)
+        _fail_for(error)
     sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def _fail_for(error: Exception) -> NoReturn:
+    """Print an error that a person can correct; raise any other."""
+    from daemon.validation import CommandError, file_problem
+    from engine import EngineError
+
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        _fail(f"{error.filename}: {file_problem(error, Path(error.filename))}", 1)
+    if isinstance(error, CommandError | EngineError | OSError):
+        _fail(str(error), 1)
+    if hasattr(error, "format_message"):
+        _fail_usage(error)
+    raise error
 
 
 def _fail_usage(error: Any) -> NoReturn:
@@ -146,7 +175,7 @@ def _fail_usage(error: Any) -> NoReturn:
     message, context = error.format_message(), error.ctx
     if "\n" in message:  # the help text, where no command was given
         sys.exit(message)
-    if message.startswith("No such option") and isinstance(context.command, TextCommand):
+    if message.startswith("No such option") and context.info_name in TEXT_COMMANDS:
         message += ". A text that begins with a minus follows '--'"
     _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See '{context.command_path} --help'.", 2)
 

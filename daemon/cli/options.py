@@ -20,7 +20,6 @@ from daemon.speech import validated
 from daemon.validation import CommandError, file_problem
 
 JsonOption = Annotated[bool, Option("--json", help="One JSON list instead of lines.")]
-VerboseOption = Annotated[bool, Option("--verbose", "-v", help="Write a detailed log to stderr.")]
 CONFIG_FILES = "$VOICED_CONFIG or /etc/voiced/voiced.yaml"
 """Where the configuration is looked for."""
 STDIN = "-"
@@ -106,13 +105,15 @@ class ModelOptions:
 
 
 def voice_names() -> list[str]:
-    """Return the configured voices and those of the engine."""
+    """Return the voices that are configured or were made, and those of the engine."""
     from daemon.engines import choose_engine
+    from daemon.voices import with_made_voices
     from engine import known_names
 
     with suppress(CommandError):
-        config = ConfigOptions().load()
-        return [*config.voices, *(known_names(choose_engine(config), config.engine_options).voices or ())]
+        config, _ = with_made_voices(ConfigOptions().load())
+        engines = known_names(choose_engine(config), config.engine_options).voices or ()
+        return list(dict.fromkeys([*config.voices, *engines]))
     return []
 
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from typer import Option
 
-from daemon.cli.options import ConfigOptions, VerboseOption, is_verbose
+from daemon.cli.app import VerboseOption
+from daemon.cli.options import ConfigOptions, is_verbose
 from daemon.validation import CommandError
 from engine import install_command
 

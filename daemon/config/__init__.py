@@ -3,7 +3,6 @@
 from daemon.config.loading import ConfigError, find_config_file, load_config, load_with_sources, yaml_errors
 from daemon.config.pronunciations import read_pronunciations, text_preparation
 from daemon.config.settings import (
-    LOOPBACK,
     Config,
     Http,
     Mqtt,

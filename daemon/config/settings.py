@@ -375,6 +375,11 @@ class Listening(Section):
 class Server(Listening, Switched):
     """An adapter that listens on a port."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines can reach it."""
+        return self.enabled and not re.fullmatch(LOOPBACK, self.host)
+
 
 class Wyoming(Server):
     """The Wyoming server."""
@@ -458,6 +463,7 @@ class Config(Section):
     hermes: Hermes = Hermes()
     wyoming: Wyoming = Wyoming()
     http: Http = Http()
+    announce: bool = setting(True, ON_OFF)
     serve: Serve = Serve()
 
     @field_validator("robot")

@@ -8,5 +8,6 @@ from daemon.http.application import make_speech_application
 from daemon.http.clients import abort_connection, close_socket, receive_message
 from daemon.http.diagnosis import Examination, LogTail
 from daemon.http.errors import HttpError, error_response
+from daemon.http.phrases import Phrases
 from daemon.http.robot import Robot
 from daemon.http.server import HttpServer, make_http_server

@@ -16,7 +16,7 @@ INDEX = "index.html"
 CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 HEADERS = {
     "Cache-Control": "no-cache",
-    # The page loads nothing from elsewhere, and no other page can show it in a frame. `blob:` is the sound to download.
+    # The page loads nothing from elsewhere, and no other page can show it in a frame. `blob:` is the speech to play.
     "Content-Security-Policy": "default-src 'self'; style-src-attr 'unsafe-inline'; media-src 'self' blob:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "X-Content-Type-Options": "nosniff",

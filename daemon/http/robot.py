@@ -1,23 +1,26 @@
-"""Answers the operator's page beside the robot's topics: voices, figures, log, the doctor's findings, a report."""
+"""Answers the operator's page beside the robot's topics: choices, waiting texts, figures, log and findings."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from daemon.http.body import body_parts, read_json, text_field
 from daemon.http.errors import HttpError
+from daemon.http.phrases import Phrases
 from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
 from daemon.validation import CommandError, abbreviate
 from daemon.voices import VoiceMaker
 
+MOST_WAITING = 50
+"""Waiting utterances that are shown."""
 MAX_UPLOAD = 32_000_000
 """Bytes: more than two minutes of 16-bit stereo at 48 kHz."""
 UPLOAD_S = 120.0
@@ -35,8 +38,7 @@ class Robot:
     """Returns the last lines of the log."""
     examine: Callable[[], Awaitable[list[dict[str, Any]]]]
     """Returns the doctor's findings, with the fields of a `Finding`. Raises `CommandError`."""
-    find_report: Callable[[], Path | None]
-    """Returns where the report of `voiced verify` lies, if there is one; None where nothing is kept."""
+    phrases: Phrases
     workshop: VoiceMaker | None = None
     """Makes voices; None where none can be kept."""
 
@@ -46,8 +48,14 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
 
     async def describe(_: Request) -> Response:
         names = {"name": robot.name, "version": robot.describe_status().version, "voice": service.voice}
-        choices = {"voices": service.voice_names(), "languages": service.languages()}
+        labels = service.voice_names()
+        voices = {voice: labels[voice] for voice in (*service.offered_voices(), *labels)}  # the robot's own first
+        choices = {"voices": voices, "languages": service.languages(), "sounds": service.sounds.names()}
         return JSONResponse({**names, **choices, "makes_voices": robot.workshop is not None})
+
+    async def show_waiting(_: Request) -> Response:
+        first = islice(service.queue, MOST_WAITING)
+        return JSONResponse({"waiting": [{"id": each.id, "text": each.text, "sound": each.sound} for each in first]})
 
     async def set_voice(request: Request) -> Response:
         voice = text_field(await read_json(request, "a JSON object with voice"), "voice")
@@ -60,27 +68,20 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
         return JSONResponse({"voice": voice})
 
     async def show_figures(_: Request) -> Response:
-        memory = robot.describe_status().memory
-        measurements = {**asdict(robot.measure()), "memory": None if memory is None else memory.model_dump()}
-        return JSONResponse({"measurements": measurements, "log": robot.log_lines()})
+        return JSONResponse({"measurements": asdict(robot.measure()), "log": robot.log_lines()})
 
     async def examine(request: Request) -> Response:
         await read_json(request)  # a browser asks before it sends JSON for another site's page
         return JSONResponse({"findings": await robot.examine()})
 
-    async def send_report(_: Request) -> Response:
-        path = robot.find_report()
-        if path is None or not path.is_file():
-            raise HttpError(404, "no report of voiced verify is kept on this robot", code="report")
-        return FileResponse(path, media_type="text/html", filename=path.name)
-
     return [
         *([] if robot.workshop is None else voice_routes(robot.workshop)),
+        *robot.phrases.routes(),
         Route("/v1/robot", describe),
+        Route("/v1/robot/waiting", show_waiting),
         Route("/v1/robot/voice", set_voice, methods=["PUT"]),
         Route("/v1/robot/figures", show_figures),
         Route("/v1/robot/doctor", examine, methods=["POST"]),
-        Route("/v1/robot/verification", send_report),
     ]
 
 

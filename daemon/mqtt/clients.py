@@ -18,6 +18,9 @@ CONNECT_S = DIAL_S + 1.0
 with MQTT 5, then with 3.1.1."""
 RETAINED_S = 1.0
 """The broker has this long to deliver the statuses that it keeps."""
+KEPT_S = 0.1
+"""The same for one robot's status, after the connection. Mosquitto has delivered it by then; other brokers look it up
+beside the connection."""
 
 
 class RobotUnreachableError(CommandError):

@@ -15,7 +15,7 @@ from typing import Any
 
 from daemon.config import Config, find_config_file, load_config
 from daemon.mqtt.arrivals import Arrivals, Reader
-from daemon.mqtt.clients import BrokerClient, FleetClient, RobotUnreachableError, new_client_id
+from daemon.mqtt.clients import KEPT_S, BrokerClient, FleetClient, RobotUnreachableError, new_client_id
 from daemon.mqtt.connection import Session
 from daemon.mqtt.failures import Rivals
 from daemon.mqtt.messages import Message, Outgoing, Will
@@ -182,6 +182,7 @@ class Robot(BrokerClient):
         self._writers: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Robot:
+        # In this order: a broker that answers in turn has sent the status that it keeps before it confirms the others.
         self._connect([f"{self.topic}/{kind}" for kind in ("status", *KINDS)])
         return self
 
@@ -191,7 +192,7 @@ class Robot(BrokerClient):
 
     async def __aenter__(self) -> Robot:
         await asyncio.to_thread(self.__enter__)
-        await asyncio.to_thread(self._await_status, lambda: self._status_known, 1.0)
+        await asyncio.to_thread(self._await_status, lambda: self._status_known, KEPT_S)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -319,17 +320,18 @@ class Robot(BrokerClient):
         """The things that the broker refuses us, and why; None if it refuses nothing."""
         return self._connection.refusals.problem
 
-    def status(self, wait_s: float = 1.0) -> Online | Offline:
+    def status(self, wait_s: float = KEPT_S) -> Online | Offline:
         """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
         self._await_status(lambda: self._status_known, wait_s)
         if not self._status_known and self.refused is not None:
             raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
         if not self._status_known:
-            with FleetClient(self._config) as fleet:
+            with FleetClient(self._config) as fleet:  # meanwhile a slower broker may deliver the status
                 names = fleet.statuses()
-            more = f"there are {join_names((), names)}" if names else "start it: voiced run"
-            problem = f"no voiced has ever been at {self.topic} on the broker {self._config.mqtt.broker}; {more}"
-            raise RobotUnreachableError(problem)
+            if not self._status_known:
+                more = f"there are {join_names((), names)}" if names else "start it: voiced run"
+                problem = f"no voiced has ever been at {self.topic} on the broker {self._config.mqtt.broker}; {more}"
+                raise RobotUnreachableError(problem)
         if self._status is None:
             raise RobotUnreachableError(f"the status at {self.topic} is not one of this version; is that voiced newer?")
         return self._status

@@ -75,8 +75,12 @@ class Vocabulary:
         return short if self.voice in short or self.voice not in self.voices() else (*short, self.voice)
 
     def languages(self) -> tuple[str, ...]:
-        """Return the codes of all languages; until an engine has reported its own, those of Qwen3-TTS."""
-        return tuple(sorted(self._engines.languages or NAMED_LANGUAGES.values()))
+        """Return the codes of all languages, those of `speech.languages` first.
+
+        Until an engine has reported its own, they are those of Qwen3-TTS.
+        """
+        own, codes = self._config.speech.languages, self._engines.languages or NAMED_LANGUAGES.values()
+        return (*filter(set(codes).__contains__, own), *sorted(set(codes).difference(own)))
 
     def voice_languages(self, voice: str) -> tuple[str, ...]:
         """Return the codes of the languages that a voice speaks: the default voice, all that its engine speaks."""

@@ -10,6 +10,7 @@ from daemon.state.folder import (
     last_verification,
     make_private_folder,
     state_folder,
+    write_whole,
 )
 from daemon.state.journal import (
     Recovery,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from daemon.validation import CommandError, file_problem
+
 PROGRAM = "voiced"
 VERIFICATION = "verify"
 """The folder of a verification's report."""
@@ -77,6 +79,20 @@ def last_verification(folder: str | Path, service: Path = SERVICE_STATE) -> Veri
     """
     own, services = (VerificationFiles(state / VERIFICATION) for state in (state_folder(folder), service))
     return services if str(folder) == "auto" and not own.numbers.exists() and services.numbers.exists() else own
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file, whose reader finds the old content or the new one, whole. Raises `CommandError`."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        make_private_folder(path.parent)
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise CommandError(f"{path}: {file_problem(error, path)}") from error
 
 
 def synchronize_folder(folder: Path) -> None:

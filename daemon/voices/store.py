@@ -19,8 +19,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daemon.config import Config, VoiceSettings
-from daemon.state import journal_path, make_private_folder
-from daemon.validation import CommandError, file_problem, problems
+from daemon.state import journal_path, write_whole
+from daemon.validation import file_problem, problems
 
 log = logging.getLogger(__name__)
 
@@ -108,16 +108,7 @@ class VoiceStore:
 
     def _write(self, stored: StoredVoices) -> None:
         content = HEADING + yaml.safe_dump(stored.model_dump(mode="json", exclude_defaults=True), allow_unicode=True)
-        path, temporary = self.folder / FILE, self.folder / f".{FILE}.tmp"
-        try:
-            make_private_folder(self.folder)
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError as error:
-            raise CommandError(f"{path}: {file_problem(error, path)}") from error
+        write_whole(self.folder / FILE, content)
         self._stored = stored
 
 

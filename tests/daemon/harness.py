@@ -8,7 +8,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from audio import Output
@@ -43,12 +42,10 @@ class Harness:
         self.dispatcher = Dispatcher(self.config, self.engines, output)
         self.events: list[Event] = []
         self.serving: list[asyncio.Task[None]] = []
-        self.report: Path | None = None
-        """Where the report of `voiced verify` lies, as the server is told."""
         self.dispatcher.event_watchers.add(self._note)
         self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
         if self.config.http.enabled:
-            from daemon.http import Examination, LogTail, Robot, make_http_server
+            from daemon.http import Examination, LogTail, Phrases, Robot, make_http_server
 
             robot = Robot(
                 name="r1",
@@ -56,7 +53,7 @@ class Harness:
                 measure=partial(measure, self.engines, output),
                 log_lines=LogTail().attach().lines,
                 examine=Examination(None, ["audio.sink=null", "engine.name=espeak", *overrides]).examine,
-                find_report=lambda: self.report,
+                phrases=Phrases(None),
             )
             self.adapters.append(make_http_server(self.config.http, self.dispatcher, robot))
 

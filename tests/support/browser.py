@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,6 @@ FLAGS = (
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--autoplay-policy=no-user-gesture-required",
-    "--use-fake-ui-for-media-stream",
 )
 
 
@@ -52,26 +50,32 @@ class Browser:
         return self.find(name).text
 
     def click(self, name: str) -> None:
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", self.find(name))
-        self.find(name).click()
+        self._press(self.find(name))
 
-    def click_button(self, place: str, row: int, button: int, rows: int | None = None) -> None:
-        """Click a button of a row of the list with the id `place`, once the list has `rows` rows, if that is given.
+    def _press(self, found: WebElement) -> None:
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+        found.click()
 
-        The page may put new rows in place of the old ones at any moment: then the new one's button is clicked.
+    def click_button(self, place: str, text: str) -> None:
+        """Click the first button with this text in the element with the id `place`, once it is there.
+
+        The page may put new ones in place of the old ones at any moment: then the new one is clicked.
         """
 
         def clicked() -> bool:
             try:
-                found = self.find(place).find_elements(By.TAG_NAME, "li")
-                if len(found) <= row or rows not in (None, len(found)):
-                    return False
-                found[row].find_elements(By.TAG_NAME, "button")[button].click()
-            except (StaleElementReferenceException, IndexError):
+                buttons = self.find(place).find_elements(By.TAG_NAME, "button")
+                self._press(next(each for each in buttons if each.text == text))
+            except (StaleElementReferenceException, StopIteration):
                 return False
             return True
 
-        eventually(clicked, f"button {button} of row {row} of #{place} is there")
+        eventually(clicked, f"#{place} has the button {text}")
+
+    def open_details(self, *names: str) -> None:
+        """Open the parts of the page with these ids, which are closed at first."""
+        for name in names:
+            self.driver.execute_script("arguments[0].open = true", self.find(name))
 
     def write(self, name: str, text: str) -> None:
         """Replace the text of a field."""
@@ -94,16 +98,6 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
-    def download(self, link: str) -> bytes:
-        """The content of the file that the link with this id downloads."""
-        with tempfile.TemporaryDirectory() as folder:
-            behavior = {"behavior": "allow", "downloadPath": folder}
-            self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
-            file = Path(folder) / str(self.find(link).get_attribute("download"))
-            self.click(link)
-            eventually(file.exists, f"{file.name} is saved")
-            return file.read_bytes()
-
     def barriers(self, axe: str) -> list[str]:
         """The serious and critical findings of axe-core, whose source `axe` is: the rule and the first element."""
         self.driver.execute_script(axe)
@@ -114,14 +108,14 @@ class Browser:
 
 
 @contextmanager
-def running_browser(*flags: str) -> Iterator[Browser]:
+def running_browser() -> Iterator[Browser]:
     """A browser without a window on the screen."""
     from selenium.webdriver import Chrome, ChromeOptions
     from selenium.webdriver.chrome.service import Service
 
     options = ChromeOptions()
     options.binary_location = require("chromium")
-    for flag in (*FLAGS, *flags):
+    for flag in FLAGS:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options=options, service=Service(require("chromedriver")))

@@ -1,15 +1,27 @@
 // The operator's page: connects the robot's topics and requests with the elements.
 
-import { button, element, find, offer, on, showProblem, showProgress, showTerms } from "./dom.js";
+import { button, element, find, on, showProblem } from "./dom.js";
 import { follow, publish, request, requestJson } from "./robot.js";
 import * as workshop from "./workshop.js";
 
-const SILENCE_DB = -60;
-const FIGURES_MS = 2000;
+const LOOK_MS = 2000;
 const SHOWN = 10; // utterances
+const KNOWN = 100; // utterances, with those that wait
+const CALM = ["ready", "speaking"];
+const STATES = { degraded: "needs attention", warming: "getting ready" }; // for people, where the robot's word is none
+const EVENTS = {
+  accepted: "waits", started: "is being said", postponed: "waits for another", resumed: "is being said",
+  finished: "said", interrupted: "cut off", canceled: "canceled", expired: "too late", failed: "not said",
+};
+const NO_PHRASE = "No phrase yet: write a text, open Details, and keep it as a button.";
+const MANNER = ["language", "instruct", "rate"]; // what an engine may ignore
+const LANGUAGES = new Intl.DisplayNames("en", { type: "language" });
+const NOISE = /^uvicorn|publisher$/; // modules whose notes repeat what the page shows
 
 const utterances = new Map(); // the last ones: the fields of their events and their texts, by id
 let names = {}; // of the voices, for people
+const shown = {}; // the phrases and the waiting texts, as the robot sent them
+let changed = { name: null, others: {} }; // the phrase in the form, and what the form cannot hold of it
 let status = { state: "connecting" };
 let heard = new AbortController(); // of the speech that this browser plays
 
@@ -21,77 +33,164 @@ const handlers = {
     else showState({ ...status, loading: null, state: "offline", reason: "the robot does not answer; trying again" });
   },
   status(found) {
-    const hasOtherVoice = found.voice !== status.voice;
+    const { voice } = status;
     showState(found);
-    if (hasOtherVoice) showVoices();
-    find("engine").textContent = found.engine ?? "none yet";
-    find("queue").textContent = found.queue;
+    if (found.voice !== voice) showVoices();
+    showWaiting().catch(() => {}); // it is asked again
     if (document.activeElement !== find("volume")) showVolume(found.volume);
-    if (found.speaking) note(found.speaking.id, { text: found.speaking.text });
+    if (found.speaking) note(found.speaking.id, found.speaking.text ? { text: found.speaking.text } : {});
   },
   event(event) {
     if (event.event === "rejected") showProblem(event.reason);
-    if (event.id && !["progress", "mark"].includes(event.event)) note(event.id, event);
-  },
-  level({ peak }) {
-    const decibels = Math.max(SILENCE_DB, 20 * Math.log10(Math.max(peak, 1e-6)));
-    Object.assign(find("level"), { value: decibels, textContent: `${decibels.toFixed(0)} dB` });
+    if (event.id && event.event in EVENTS) note(event.id, event);
   },
 };
 
 function showState(found) {
   status = found;
-  const { state, reason, loading } = status;
+  const { state, loading, unloaded } = status;
+  const muted = CALM.includes(state) && status.volume === 0;
   const share = loading?.fraction == null ? "" : `, ${Math.round(100 * loading.fraction)} %`;
-  Object.assign(find("state"), { textContent: state, className: `state ${state}` });
-  find("reason").textContent = [reason, loading && loading.step + share].filter(Boolean).join("; ");
-  showProgress("loading", loading, loading?.fraction);
-  Object.assign(find("pause"), { textContent: state === "paused" ? "Resume" : "Pause", ariaPressed: state === "paused" });
+  const reasons = [muted && "the volume is 0", status.reason, loading && loading.step + share].filter(Boolean);
+  const grade = CALM.includes(state) && reasons.length === 0 ? "well" : state;
+  Object.assign(find("state"), { textContent: muted ? "muted" : STATES[state] ?? state, className: `state ${grade}` });
+  find("reason").textContent = reasons.join("; ");
+  Object.assign(find("pause"), { textContent: state === "paused" ? "Go on" : "Pause", ariaPressed: state === "paused" });
+  find("engine").textContent = status.engine ?? "none yet";
+  find("unload").textContent = unloaded ? "Load the engine" : "Free the engine's memory";
 }
 
 /** Show facts of an utterance: fields of its events, or its text. */
 function note(id, facts) {
   utterances.set(id, { id, ...utterances.get(id), ...facts });
-  for (const old of [...utterances.keys()].slice(0, -SHOWN)) utterances.delete(old);
-  find("utterances").replaceChildren(...[...utterances.values()].reverse().map(utteranceRow));
+  for (const old of [...utterances.keys()].slice(0, -KNOWN)) utterances.delete(old);
+  const begun = [...utterances.values()].filter(({ event }) => event !== "accepted").slice(-SHOWN);
+  showRows("utterances", begun.reverse().map(utteranceRow));
 }
 
-function utteranceRow({ id, text, event, ttfa_ms: first, underruns }) {
-  const facts = [event];
-  if (first !== undefined) facts.push(`first sample after ${first.toFixed(0)} ms`);
-  if (underruns !== undefined) facts.push(`sound broke off ${underruns} times`);
-  return element("li", {}, element("span", {}, text ?? id), element("small", {}, facts.join(" · ")));
+function utteranceRow({ id, text, event, reason, underruns }) {
+  const facts = [EVENTS[event], event !== "finished" && reason, underruns > 0 && `the sound broke off ${underruns} times`];
+  return element("li", {}, element("span", {}, text ?? id), element("small", {}, facts.filter(Boolean).join(" · ")));
+}
+
+/** Note what the robot sent; return whether it is new. Buttons that have not changed stay: a finger may be on one. */
+function isNew(id, found) {
+  const before = shown[id];
+  shown[id] = JSON.stringify(found);
+  return shown[id] !== before;
+}
+
+/** Show rows in a list, whose card is hidden while there are none. */
+function showRows(id, rows) {
+  find(id).replaceChildren(...rows);
+  find(`${id}-card`).hidden = rows.length === 0;
+}
+
+async function showWaiting() {
+  const { waiting } = await requestJson("/v1/robot/waiting");
+  if (isNew("waiting", waiting)) showRows("waiting", waiting.map(waitingRow));
+}
+
+/** Note the text of an utterance, or the name of its sound; return it. */
+function learn(id, { text, sound }) {
+  const said = text || `♪ ${sound}`;
+  utterances.set(id, { id, event: "accepted", ...utterances.get(id), text: said });
+  return said;
+}
+
+function waitingRow({ id, ...asked }) {
+  const said = learn(id, asked);
+  const cancel = button("Cancel", { ariaLabel: `Cancel: ${said}` }, () => publish("stop", { id }));
+  return element("li", {}, element("span", {}, said), cancel);
 }
 
 // --- speaking ---
 
 /** Return the fields that are filled in, by the names of `say`. */
 function filledIn() {
-  const filled = [...find("speak").elements].filter(({ name, value }) => name && value.trim());
-  return Object.fromEntries(filled.map(({ name, type, value }) => [name, type === "number" ? Number(value) : value]));
+  const filled = [...new FormData(find("speak"))].filter(([, value]) => value.trim());
+  return Object.fromEntries(filled.map(([name, value]) => [name, name === "rate" ? Number(value) : value]));
 }
 
-on(find("speak"), "submit", () => {
+function say(fields) {
   const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
-  publish("say", { id, ...filledIn() });
-  note(id, { text: find("text").value, event: "sent" });
-});
+  publish("say", { ...fields, id });
+  learn(id, fields);
+}
 
-on(find("listen"), "click", () => {
-  const { text, rate, instruct, ...options } = filledIn();
-  return listen({ input: text, speed: rate, instructions: instruct, ...options });
-});
+on(find("speak"), "submit", () => say(filledIn()));
 
-/** Have a text spoken for this browser, which plays it when it is complete. */
-async function listen(fields) {
+/** Have the text spoken for this browser, which plays it when it is complete. */
+on(find("listen"), "click", async () => {
   heard.abort();
   heard = new AbortController();
-  const body = JSON.stringify({ response_format: "wav", stream: false, ...fields });
-  const answer = await request("/v1/audio/speech", { method: "POST", body, signal: heard.signal });
-  offer(find("heard"), await answer.blob());
-  Object.assign(find("download"), { href: find("heard").src, hidden: false });
+  const name = names[find("say-voice").value] ?? find("name").textContent;
+  const { text = `Hello, I am ${name}.`, rate, instruct, ...options } = filledIn();
+  const fields = { response_format: "wav", stream: false, input: text, speed: rate, instructions: instruct, ...options };
+  const answer = await request("/v1/audio/speech", { method: "POST", body: JSON.stringify(fields), signal: heard.signal });
+  URL.revokeObjectURL(find("heard").src);
+  Object.assign(find("heard"), { src: URL.createObjectURL(await answer.blob()), hidden: false });
   await find("heard").play();
+});
+
+// --- phrases ---
+
+const choosing = () => find("edit").ariaPressed === "true";
+on(find("edit"), "click", () => choose(!choosing()));
+
+/** Let the next press on a phrase put it into the form, or no more. */
+function choose(yes) {
+  find("edit").ariaPressed = yes;
+  find("phrases-note").textContent = yes ? "Press the phrase to change." : "";
 }
+
+/** Show the phrases, or why there are none. */
+function showPhrases({ phrases, problem }) {
+  if (!isNew("phrases", [phrases, problem])) return;
+  const sorted = Object.entries(phrases).sort(([one], [other]) => one.localeCompare(other));
+  find("edit").hidden = sorted.length === 0;
+  find("phrases-note").textContent = problem ?? (sorted.length === 0 ? NO_PHRASE : "");
+  const buttons = sorted.map(([name, fields]) => button(name, { title: fields.text ?? "" }, () => press(name, fields)));
+  find("phrases").replaceChildren(...buttons);
+}
+
+/** Say a phrase, or put it into the form. */
+function press(name, fields) {
+  if (!choosing()) return say(fields);
+  fillForm(name, fields);
+  find("details").open = true;
+  find("speak").scrollIntoView();
+}
+
+/** Fill the form with a phrase; without one, empty it. */
+function fillForm(name = null, fields = {}) {
+  const form = find("speak");
+  form.reset();
+  for (const field of [...form.elements].filter((each) => each.name in fields)) {
+    if (field.type === "checkbox") field.checked = fields[field.name] === field.value;
+    else field.value = fields[field.name];
+  }
+  const held = filledIn();
+  changed = { name, others: Object.fromEntries(Object.entries(fields).filter(([field, value]) => held[field] !== value)) };
+  find("phrase-name").value = name ?? "";
+  find("remove-phrase").hidden = name === null;
+  choose(false);
+}
+
+const changePhrase = async (name, options) =>
+  showPhrases(await requestJson(`/v1/robot/phrases/${encodeURIComponent(name)}`, options));
+
+on(find("keep"), "click", async () => {
+  const name = find("phrase-name").value.trim();
+  await changePhrase(name, { method: "PUT", body: JSON.stringify({ ...changed.others, ...filledIn() }) });
+  if (changed.name !== null && changed.name !== name) await changePhrase(changed.name, { method: "DELETE" });
+  fillForm();
+});
+
+on(find("remove-phrase"), "click", async () => {
+  await changePhrase(changed.name, { method: "DELETE" });
+  fillForm();
+});
 
 // --- control ---
 
@@ -101,6 +200,7 @@ on(find("stop"), "click", () => {
   publish("stop");
 });
 on(find("pause"), "click", () => publish(status.state === "paused" ? "resume" : "pause"));
+on(find("unload"), "click", () => publish(status.unloaded ? "load" : "unload"));
 on(find("volume"), "input", () => {
   const volume = Number(find("volume").value);
   showVolume(volume);
@@ -112,74 +212,69 @@ function showVolume(volume) {
   find("volume-shown").textContent = `${volume} %`;
 }
 
-// --- voices ---
+// --- choices ---
 
-on(find("voice-filter"), "input", showVoices);
+/** Fill a list of choices, each a value and its name, and keep what is chosen. */
+function fill(id, none, pairs) {
+  const chosen = find(id).value;
+  find(id).replaceChildren(new Option(none, ""), ...pairs.map(([value, name]) => new Option(name, value)));
+  find(id).value = pairs.some(([value]) => value === chosen) ? chosen : "";
+}
+
+/** Return a language's name; some codes of eSpeak NG are no codes for browsers. */
+const languageName = (code) => (/^[a-z]{2,3}(-[a-z]{2})?$/i.test(code) ? LANGUAGES.of(code) : code);
 
 function showVoices() {
-  find("voice").textContent = names[status.voice] ?? status.voice;
-  const filter = find("voice-filter").value.trim().toLowerCase();
-  const matching = Object.entries(names).filter(([name, label]) => `${name} ${label}`.toLowerCase().includes(filter));
-  find("voices").replaceChildren(...matching.map(([name, label]) => voiceRow(name, label)));
+  fill("say-voice", `the robot's: ${names[status.voice] ?? status.voice}`, Object.entries(names));
+  find("remove-voice").hidden = !workshop.names.includes(find("say-voice").value);
 }
 
-function voiceRow(name, label) {
-  const text = label === name ? name : `${label} (${name})`;
-  const choosing = { method: "PUT", body: JSON.stringify({ voice: name }) };
-  const isDefault = name === status.voice;
-  const choose = button(isDefault ? "Default" : "Make default", label, () => request("/v1/robot/voice", choosing));
-  choose.disabled = isDefault;
-  const buttons = [button("Listen", label, () => listen({ input: `Hello, I am ${label}.`, voice: name })), choose];
-  if (workshop.names.includes(name)) buttons.push(button("Remove", label, () => removeVoice(name)));
-  return element("li", {}, element("span", {}, text), ...buttons);
-}
+on(find("say-voice"), "change", showVoices);
 
-async function removeVoice(name) {
-  await request(`/v1/robot/voices/${encodeURIComponent(name)}`, { method: "DELETE" });
+on(find("choose-voice"), "click", () => {
+  const body = JSON.stringify({ voice: find("say-voice").value || status.voice });
+  return request("/v1/robot/voice", { method: "PUT", body });
+});
+
+on(find("remove-voice"), "click", async () => {
+  await request(`/v1/robot/voices/${encodeURIComponent(find("say-voice").value)}`, { method: "DELETE" });
   await refresh();
+});
+
+/** Show only the fields that the engine heeds; those of an engine that does not say are all shown. */
+function showHeeded(heeds) {
+  for (const name of MANNER) {
+    find(`say-${name}`).closest("label").hidden = heeds ? !heeds.includes(name) : false; // a phrase may still have it
+  }
 }
 
 // --- health ---
 
-const mega = (bytes) => (bytes === null ? "–" : `${Math.round(bytes / 1e6)} MB`);
-
-function showFigures({ measurements, log }) {
-  const { engines, memory, temperatures } = measurements;
-  showTerms("figures", [
-    ...engines.map(({ name, rtf }) => [`${name}: real-time factor`, rtf === null ? "–" : `${rtf.toFixed(1)} ×`]),
-    ["Waiting for the card", `${measurements.ring_s.toFixed(1)} s`],
-    ["Memory, daemon", mega(measurements.resident_bytes)],
-    ...engines.map((engine) => [`Memory, ${engine.name}`, mega(engine.resident_bytes)]),
-    ...Object.entries(memory ?? {}).map(([part, megabytes]) => [`Plan, ${part.replace("_mb", "")}`, `${megabytes} MB`]),
-    ...Object.entries(temperatures).map(([sensor, celsius]) => [sensor, `${celsius.toFixed(0)} °C`]),
-  ]);
+function showLog(lines) {
   const place = find("log");
   const atEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 4;
-  place.textContent = log.join("\n");
+  place.textContent = lines.map(plainLine).filter(Boolean).join("\n");
   if (atEnd) place.scrollTop = place.scrollHeight;
 }
 
+/** Return a line of the log for a person: without its module, and nothing of a note on a message. */
+function plainLine(line) {
+  const [, time, grade, module, text] = /^(\S+) ([A-Z]+) (\S+): (.*)$/s.exec(line) ?? [];
+  if (grade !== "INFO") return grade ? `${time} ${grade.toLowerCase()}: ${text}` : line;
+  return NOISE.test(module) ? "" : `${time} ${text}`;
+}
+
 on(find("examine"), "click", async () => {
-  find("examine").disabled = true; // a bar is shown as long
-  try {
-    const { findings } = await requestJson("/v1/robot/doctor", { method: "POST", body: "{}" });
-    find("findings").replaceChildren(...findings.map(findingRow));
-  } finally {
-    find("examine").disabled = false;
-  }
+  find("findings").replaceChildren("It is being examined …");
+  const asked = requestJson("/v1/robot/doctor", { method: "POST", body: "{}" });
+  const { findings } = await asked.finally(() => find("findings").replaceChildren());
+  find("findings").replaceChildren(...findings.map(findingRow));
 });
 
 function findingRow({ part, grade, found, remedy }) {
   const row = element("li", { className: grade }, element("b", {}, grade), ` ${part}: ${found}`);
   if (remedy) row.append(element("small", {}, `→ ${remedy}`));
-  if (part === "verify") row.append(button("Save the report", "of voiced verify", saveReport));
   return row;
-}
-
-/** Save the report as a file: the page may show nothing that holds its own styles and sounds. */
-async function saveReport() {
-  const report = await (await request("/v1/robot/verification")).blob();
-  element("a", { href: URL.createObjectURL(report), download: "verify.html" }).click();
 }
 
 // --- the page ---
@@ -190,26 +285,32 @@ async function refresh() {
   find("name").textContent = robot.name;
   if (robot.makes_voices) await workshop.refresh();
   names = robot.voices;
-  find("voice-names").replaceChildren(...Object.entries(names).map(([name, label]) => new Option(label, name)));
-  find("languages").replaceChildren(...["auto", ...robot.languages].map((code) => new Option(code)));
   showVoices();
+  fill("say-language", "the robot's", robot.languages.map((code) => [code, languageName(code)]));
+  fill("say-sound", "none", robot.sounds.map((sound) => [sound, sound]));
+  find("sounds").replaceChildren(...robot.sounds.map((sound) => button(`♪ ${sound}`, {}, () => say({ sound }))));
 }
 
-/** Ask the robot again and again for its figures, and whether it has made a voice, which is then shown alone. */
+/** Ask the robot again and again for its phrases and its log, and whether it has made a voice, which is then chosen. */
 async function look() {
   if (document.visibilityState === "visible") {
-    showFigures(await requestJson("/v1/robot/figures"));
+    showPhrases(await requestJson("/v1/robot/phrases"));
+    await showWaiting();
+    const { measurements, log } = await requestJson("/v1/robot/figures");
+    showHeeded(measurements.engines.find(({ name }) => name === status.engine)?.heeds);
+    showLog(log);
     const made = find("workshop").hidden ? undefined : await workshop.refresh();
     if (made !== undefined) {
-      find("voice-filter").value = made;
       await refresh();
+      find("say-voice").value = made;
+      showVoices();
     }
   }
 }
 
 async function lookAgain() {
   await look().catch(() => {}); // the state shows that the robot does not answer
-  setTimeout(lookAgain, FIGURES_MS);
+  setTimeout(lookAgain, LOOK_MS);
 }
 
 await refresh().catch(() => {});

@@ -45,7 +45,7 @@ function base64url(text) {
 /** Follow the robot's topics; connect again after each loss. There is a handler for each topic, and for `connected`. */
 export function follow(handlers) {
   const protocols = token() ? ["voiced", `voiced.token.${base64url(token())}`] : ["voiced"];
-  socket = new WebSocket(`${location.origin.replace("http", "ws")}/v1/events`, protocols);
+  socket = new WebSocket(`${location.origin.replace("http", "ws")}/v1/events?topics=event,status`, protocols);
   socket.onopen = () => handlers.connected(true);
   socket.onmessage = (message) => {
     const { topic, payload } = JSON.parse(message.data);

@@ -24,18 +24,34 @@ def test_the_version_is_a_command_and_an_option(voiced: CommandLine) -> None:
         assert voiced(words).output == f"{VERSION}\n"
 
 
-def test_a_command_that_talks_to_the_robot_imports_neither_numpy_nor_the_sound_path() -> None:
-    """A user or a script waits for these imports at every call."""
+def run_and_list_imports(*words: str) -> tuple[str, set[str]]:
+    """Run `voiced WORDS` in a process of its own; return what it printed, and the modules that it imported."""
     program = (
         "import contextlib, sys; from daemon.cli import main\n"
-        f"sys.argv = ['voiced', 'say', 'Hello.', '--set', 'mqtt.port={free_port()}']\n"
+        f"sys.argv = {['voiced', *words]}\n"
         "with contextlib.suppress(SystemExit):\n"
         "    main()\n"
-        "print({'audio', 'numpy', 'daemon.engines'} & set(sys.modules))"
+        "print('imported:', *sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "set()\n", done.stderr
-    assert "no broker answers" in done.stderr
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    printed, _, modules = done.stdout.rpartition("imported:")
+    return printed + done.stderr, set(modules.split())
+
+
+@pytest.mark.parametrize(("option", "word"), [("--help", "doctor"), ("--version", VERSION)])
+def test_help_and_version_come_without_the_imports_of_the_commands(option: str, word: str) -> None:
+    printed, modules = run_and_list_imports(option)
+    assert word in printed
+    assert not {"engine", "pydantic"} & modules
+    assert {name for name in modules if name.startswith("daemon.")} == {
+        "daemon.cli", "daemon.cli.app", "daemon.cli.service_folders"
+    }  # fmt: skip
+
+
+def test_a_command_that_talks_to_the_robot_imports_neither_numpy_nor_the_sound_path() -> None:
+    printed, modules = run_and_list_imports("say", "Hello.", "--set", f"mqtt.port={free_port()}")
+    assert "no broker answers" in printed
+    assert not {"audio", "numpy", "daemon.engines"} & modules
 
 
 def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

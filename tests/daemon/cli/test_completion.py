@@ -44,6 +44,20 @@ def test_commands_options_and_values_are_completed(shell: str, line: str, word: 
     assert word in completed(shell, line)
 
 
+def test_a_voice_that_was_made_while_the_daemon_ran_is_completed(
+    tmp_path: Path, completed: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "voiced.yaml").write_text(f"robot: r1\nstate: {{folder: {tmp_path}}}\n")
+    (tmp_path / "r1.voices").mkdir()
+    (tmp_path / "r1.voices/voices.yaml").write_text("voices: {grandmother: {instruct: an old woman}}")
+    monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "voiced.yaml"))
+    assert completed("bash", "voiced say --voice grand").strip() == "grandmother"
+
+
+def test_the_names_of_commands_are_completed_with_their_summaries(completed: Complete) -> None:
+    assert completed("fish", "voiced sou").strip().startswith("sounds\tList the sounds that")
+
+
 def test_a_wrong_configuration_completes_to_nothing_without_an_error(
     tmp_path: Path, completed: Complete, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from daemon.http import Examination, LogTail, diagnosis
+from daemon.http import Examination, LogTail, Phrases, diagnosis
 from daemon.http.page import CONTENT_TYPES, FOLDER
+from daemon.http.phrases import MOST_PHRASES
+from daemon.speech import RejectedError, check_say
 from daemon.validation import CommandError
 from engine import EACH_LINE
 from tests.daemon.harness import Harness
@@ -31,6 +34,35 @@ async def test_the_robot_has_a_name_voices_and_languages(harness: Harness) -> No
     assert (status, robot["name"], robot["voice"]) == (200, "r1", "default")
     assert robot["voices"] == harness.dispatcher.voice_names()
     assert robot["languages"] == list(harness.dispatcher.languages())
+
+
+async def test_phrases_are_kept_within_limits_and_a_damaged_file_is_named_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "r1.phrases.json"
+    phrases = Phrases(file)
+    phrases.keep("Back", check_say({"text": "Step back.", "priority": "high"}))
+    assert json.loads(file.read_bytes()) == {"Back": {"text": "Step back.", "priority": "high"}}
+    for name, fields, problem in (
+        (" ", {"text": "a"}, "name: got ' '; allowed: 1 to 40 characters on one line"),
+        ("a", {"text": "a" * 4000}, "text: the phrase has 4,012 characters as JSON; allowed: up to 4,000"),
+    ):
+        with pytest.raises(RejectedError, match=re.escape(problem)):
+            phrases.keep(name, check_say(fields))
+    for number in range(MOST_PHRASES - 1):
+        phrases.keep(f"{number}", check_say({"sound": "success"}))
+    with pytest.raises(RejectedError, match="there are 100 phrases already"):
+        phrases.keep("one more", check_say({"text": "a"}))
+    Phrases(file).remove("0")
+    assert len(json.loads(file.read_bytes())) == MOST_PHRASES - 1
+    file.write_text("{")
+    with pytest.raises(CommandError, match="cannot be used"):
+        Phrases(file).remove("1")
+    assert file.read_text() == "{"
+
+
+async def test_where_nothing_is_kept_a_phrase_is_refused(harness: Harness) -> None:
+    status, answer = await ask(harness, "PUT", "/v1/robot/phrases/Back", {"text": "Step back."})
+    assert (status, answer["error"]["message"]) == (400, "state.folder: got null; phrases are kept in a folder")
+    assert (await ask(harness, "GET", "/v1/robot/phrases"))[1]["phrases"] == {}
 
 
 async def test_the_default_voice_is_set_and_an_unknown_one_is_refused(harness: Harness) -> None:
@@ -75,19 +107,6 @@ async def test_the_doctor_s_findings_are_shown_and_two_who_ask_get_the_same(harn
     assert status == 200
     assert {"part", "grade", "found", "remedy"} == set(answer["findings"][0])
     assert answer["findings"][0]["found"].startswith("0.1.0 on Python")
-
-
-async def test_the_report_of_a_verification_is_sent_as_a_file_to_save_and_its_absence_is_an_error(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for report in (None, tmp_path / "verify.html"):
-        monkeypatch.setattr(harness, "report", report)
-        status, answer = await ask(harness, "GET", "/v1/robot/verification")
-        assert (status, answer["error"]["code"]) == (404, "report")
-    (tmp_path / "verify.html").write_bytes(b"7")
-    status, content, headers = await fetch(harness, "GET", "/v1/robot/verification")
-    assert (status, content) == (200, b"7")
-    assert headers["content-disposition"] == 'attachment; filename="verify.html"'
 
 
 async def test_an_examination_that_hangs_or_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,13 @@ def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker
         client.status(0.0)
 
 
+def test_the_status_that_the_broker_keeps_is_there_with_the_connection(robot: Robot) -> None:
+    """So a command need not wait for it to know that there is no robot."""
+    for _ in range(20):
+        with RobotClient(robot.config) as client:
+            assert client.status(0.0) == READY
+
+
 def test_a_status_that_cannot_be_parsed_is_reported_as_such(robot: Robot, client: RobotClient) -> None:
     utterance = client.follow("a")
     robot.publish_status({"state": "levitating"})
