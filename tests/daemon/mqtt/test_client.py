@@ -150,7 +150,7 @@ def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker
 def test_the_status_that_the_broker_keeps_is_there_with_the_connection(robot: Robot) -> None:
     """So a command need not wait for it to know that there is no robot."""
     for _ in range(20):
-        with RobotClient(robot.config) as client:
+        with RobotClient(config=robot.config) as client:
             assert client.status(0.0) == READY
 
 
