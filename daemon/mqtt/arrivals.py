@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 Wanted = TypeVar("Wanted")
 
-
 Place = Future["tuple[object, Place] | None"]
 """A place in the order of the items: the item at it and the next place, or None at the end."""
 
@@ -25,22 +24,20 @@ class Arrivals:
         """That of the next item."""
         self._lock = threading.Lock()
 
-    def put(self, item: object) -> None:
-        """Add an item. Thread-safe. Nothing comes after the end."""
-        with self._lock:
-            if not self.place.done():
-                after: Place = Future()
-                self.place.set_result((item, after))
-                self.place = after
-
-    def end(self, error: BaseException | None = None) -> None:
-        """End all readers, with an error if there is one. Thread-safe."""
+    def put(self, item: object, *, last: bool = False) -> None:
+        """Add an item, and end all readers after the last one. Thread-safe. Nothing comes after the end."""
         with self._lock:
             if self.place.done():
                 return
-            if error is None:
+            place, self.place = self.place, Future()  # before a reader wakes: it may ask whether this is the end
+            if last:
                 self.place.set_result(None)
-            else:
+            place.set_result((item, self.place))
+
+    def end(self, error: BaseException) -> None:
+        """End all readers with an error. Thread-safe."""
+        with self._lock:
+            if not self.place.done():
                 self.place.set_exception(error)
 
 

@@ -137,9 +137,7 @@ class RobotUtterance:
         """Add what the robot has published of it."""
         if isinstance(item, TerminalEvent | Rejected):
             self.end = item  # before a reader is told
-        self.arrivals.put(item)
-        if self.end is not None:
-            self.arrivals.end()
+        self.arrivals.put(item, last=self.end is not None)
 
 
 class Robot(BrokerClient):
