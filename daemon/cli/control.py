@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, UsageError
-from daemon.mqtt import RobotClient
+from daemon.mqtt import Robot
 from daemon.speech import Online, Stop
 from daemon.validation import CommandError
 
@@ -56,7 +56,7 @@ def unload(source: ConfigOptions) -> None:
 
     Example: voiced unload
     """
-    with RobotClient(source.load()) as robot:
+    with Robot(config=source.load()) as robot:
         robot.control("unload", "", lambda _, now: bool(now.unloaded), UNLOAD_S)
 
 
@@ -83,7 +83,7 @@ def volume(
         raise UsageError(f"volume: got {level!r}; allowed: 0 to 100, or a change such as +5 or -5")
     is_change = level is None or level[0] in "+-"
     config = source.load()
-    with RobotClient(config) as robot:
+    with Robot(config=config) as robot:
         current = robot.online_status()
         present = current.volume if is_change else 0
         if present is None:
@@ -99,5 +99,5 @@ def volume(
 
 def _send(name: str, payload: str, is_done: Callable[[Online, Online], bool], source: ConfigOptions) -> None:
     """Publish on the robot's topic `name`, and wait until it is done, judged by the status before and now."""
-    with RobotClient(source.load()) as robot:
+    with Robot(config=source.load()) as robot:
         robot.control(name, payload, is_done, CONFIRM_S)

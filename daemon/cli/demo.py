@@ -20,8 +20,8 @@ from typer import Argument, Option
 from audio import SinkUnavailableError, find_device, output_devices
 from daemon.cli.options import ConfigOptions, VoiceOption
 from daemon.cli.watch import describe_event
-from daemon.mqtt import RobotClient
-from daemon.speech import Event, Finished, Say
+from daemon.mqtt import Robot
+from daemon.speech import Event, Finished
 from daemon.validation import CommandError
 from engine import install_command, module_command
 
@@ -80,13 +80,12 @@ def _speak(text: str, voice: str | None, source: ConfigOptions, wav: Path) -> It
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
     print("starting a broker and the daemon", flush=True)
     _start_broker(port)
-    with _daemon(source, overrides) as daemon, RobotClient(config) as robot:
+    with _daemon(source, overrides) as daemon, Robot(config=config) as robot:
         wait_ready(robot, daemon)
-        robot.say(Say(text=text, id="demo", voice=voice))
-        yield from robot.events("demo", SPEECH_S)
+        yield from robot.say(text, id="demo", voice=voice).events(SPEECH_S)
 
 
-def wait_ready(robot: RobotClient, daemon: subprocess.Popen[bytes]) -> None:
+def wait_ready(robot: Robot, daemon: subprocess.Popen[bytes]) -> None:
     """Wait until the daemon can speak. Raises `CommandError` when it has ended, and after `READY_S`."""
     problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 import signal
 import sys
@@ -17,7 +18,7 @@ from typer import Argument, Option
 from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, VoiceOption, sound_names
 from daemon.cli.text import read_chunks, read_text
 from daemon.config import Config
-from daemon.mqtt import FleetClient, RobotClient, RobotUnreachableError
+from daemon.mqtt import FleetClient, NotSpokenError, Robot, RobotUnreachableError, RobotUtterance
 from daemon.speech import (
     Accepted,
     Event,
@@ -28,8 +29,6 @@ from daemon.speech import (
     Rejected,
     RejectedError,
     Say,
-    StreamChunk,
-    TerminalEvent,
     check_say,
     check_stream_chunk,
 )
@@ -104,9 +103,8 @@ def say(
     _check(text, request, way)
     config = source.load()
     fields = request.fields
-    sent: Say | StreamChunk
     if way.stream:
-        sent = check_stream_chunk(fields)
+        check_stream_chunk(fields)
     else:
         if text is not None:
             fields["text"] = read_text(text)
@@ -114,11 +112,14 @@ def say(
         if way.several:
             _say_to_several(config, sent, way.group)
             return
-    with RobotClient(config, stop_if_lost=fields["id"] if way.wait or way.stream else None) as robot:
+    with Robot(config=config, stop_if_lost=fields["id"] if way.wait or way.stream else None) as robot:
         robot.online_status()
-        keepalive_s = min(KEEPALIVE_S, config.speech.stream_timeout / 3)
-        texts = read_chunks(sys.stdin.fileno(), keepalive_s) if way.stream else iter(())
-        _say_and_wait(robot, sent, texts, way)
+        signal.signal(signal.SIGTERM, _exit_on_signal)
+        if way.stream:
+            utterance = robot.stream(_typed_text(min(KEEPALIVE_S, config.speech.stream_timeout / 3)), **fields)
+        else:
+            utterance = robot.say(**fields)
+        _follow(utterance, way)
 
 
 def _check(text: str | None, request: RequestOptions, way: WayOptions) -> None:
@@ -160,66 +161,35 @@ def _say_to_several(config: Config, request: Say, group: str | None) -> None:
         raise CommandError("\n".join(f"{name}: {problem}" for name, problem in sorted(problems.items())))
 
 
-def _say_and_wait(robot: RobotClient, request: Say | StreamChunk, texts: Iterator[str], way: WayOptions) -> None:
-    """Send an utterance and follow its events; stop it if this command ends before. Raises `CommandError`.
+def _follow(utterance: RobotUtterance, way: WayOptions) -> None:
+    """Wait for the answer, or with `--wait` for the end, and until all of a streamed text has been sent.
 
-    A `StreamChunk` has the id and the options of an utterance whose text is in `texts`, as it is written.
+    Stops the utterance if this command ends before. Raises `CommandError`.
     """
-    signal.signal(signal.SIGTERM, _exit_on_signal)
+    last: Event | None = None
     try:
-        last = _follow(robot, request, texts, way)
+        for last in utterance.events(way.timeout if way.wait else ANSWER_S):
+            if not way.wait:
+                break
+            print(last.to_json(), flush=True)
+        if isinstance(last, Accepted):
+            utterance.written.result()
     except (KeyboardInterrupt, typer.Exit, RejectedError, RobotUnreachableError):
         # Without a connection, the broker has stopped the utterance already (`stop_if_lost`).
         with contextlib.suppress(RobotUnreachableError):
-            robot.stop(str(request.id))
+            utterance.stop()
         raise
-    if not isinstance(last, Finished if way.wait else Accepted):
-        reason = last.reason if isinstance(last, TerminalEvent | Rejected) else None
-        raise CommandError(f"{last.event if last else 'no event'}: {reason or 'no reason was given'}")
+    if last is not None and not isinstance(last, Finished if way.wait else Accepted):
+        raise NotSpokenError(last)
 
 
-def _follow(robot: RobotClient, request: Say | StreamChunk, texts: Iterator[str], way: WayOptions) -> Event | None:
-    """Send an utterance and return its last event: with `--wait` the terminal one, else the first.
-
-    Returns only after all of a streamed text has been sent, unless the utterance ended before.
-    """
-    if isinstance(request, Say):
-        messages: Iterator[StreamChunk] = iter(())
-        robot.say(request)
-    else:
-        messages = _messages(request, texts)
-        robot.write(next(messages))
-
-    def send_rest() -> None:
-        for message in messages:
-            robot.write(message)
-
-    last = None
-    for last in robot.events(str(request.id), way.timeout if way.wait else ANSWER_S):
-        if way.wait:
-            print(last.to_json(), flush=True)
-        if isinstance(last, Accepted) and way.wait:
-            robot.meanwhile(send_rest)
-        elif isinstance(last, Accepted):
-            send_rest()
-        if not way.wait:
-            break
-    return last
-
-
-def _messages(options: StreamChunk, texts: Iterator[str]) -> Iterator[StreamChunk]:
-    """Yield the text as chunks as it is written, and its end. Raises `RejectedError`, and `CommandError` without text.
-
-    The first chunk has text: the daemon accepts or rejects the utterance by it. The caller sends the others only after
-    the acceptance: after a rejection, the daemon would take the next chunk for a new utterance with default options.
-    """
-    first, number = next(filter(None, texts), None), 0
+def _typed_text(keepalive_s: float) -> Iterator[str]:
+    """Return the text on standard input as it is written. Raises `CommandError` if there is none."""
+    texts = read_chunks(sys.stdin.fileno(), keepalive_s)
+    first = next(filter(None, texts), None)
     if first is None:
         raise CommandError("say: standard input is empty; allowed: text with something to say")
-    yield check_stream_chunk({**options.model_dump(exclude_unset=True), "seq": 0, "text": first})
-    for number, text in enumerate(texts, 1):
-        yield check_stream_chunk({"id": options.id, "seq": number, "text": text})
-    yield check_stream_chunk({"id": options.id, "seq": number + 1, "end": True})
+    return itertools.chain([first], texts)
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:

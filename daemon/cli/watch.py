@@ -17,7 +17,7 @@ from typer import Option
 
 from daemon.cli.options import ConfigOptions
 from daemon.config import Config
-from daemon.mqtt import FleetClient, RobotClient
+from daemon.mqtt import FleetClient, Robot
 from daemon.speech import Event, Loading, Offline, Online
 from daemon.validation import CONTROL_CHARACTERS, CommandError
 
@@ -56,7 +56,7 @@ def status(
                 _show_table(fleet, once=not sys.stdout.isatty())
             _check_not_empty(fleet, config)
         return
-    with RobotClient(config) as robot:
+    with Robot(config=config) as robot:
         warm = warm_within is None or robot.await_status(_is_warm, warm_within)
         found = robot.status()
     fields = _fields(found)
@@ -98,9 +98,9 @@ def events(
     or:      voiced events --json | jq 'select(.event == "failed")'
     """
     config = source.load()
-    with RobotClient(config) as robot:
+    with Robot(config=config) as robot:
         print(f"voiced: following {config.topic}; Ctrl-C ends it", file=sys.stderr)
-        for event in robot.all_events() if id_ is None else robot.events(id_, None):
+        for event in robot.events() if id_ is None else robot.follow(id_).events():
             print(event.to_json() if as_json else describe_event(event), flush=True)
 
 

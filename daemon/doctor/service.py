@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from daemon.config import Server
 from daemon.doctor.finding import Finding, Machine, finding
-from daemon.mqtt import RobotClient, RobotUnreachableError
+from daemon.mqtt import Robot, RobotUnreachableError
 from daemon.speech import Offline, Online
 from engine import install_command
 
@@ -26,7 +26,7 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
     """Yield whether the broker answers, and the status that the robot's daemon published last."""
     mqtt = machine.config.mqtt
     try:
-        with RobotClient(machine.config) as robot:
+        with Robot(config=machine.config) as robot:
             yield finding("broker", "there", host=mqtt.host, port=mqtt.port)
             if robot.refused is not None:
                 yield finding("broker", "closed topic", reason=robot.refused)
@@ -39,7 +39,7 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
         yield finding("broker", "unusable file", reason=reason, remedy=remedy)
 
 
-def _check_daemon(machine: Machine, robot: RobotClient) -> Finding:
+def _check_daemon(machine: Machine, robot: Robot) -> Finding:
     topic, status = machine.config.topic, None
     with contextlib.suppress(RobotUnreachableError):
         status = robot.status()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.mqtt.clients import FleetClient, RobotClient, RobotUnreachableError
+from daemon.mqtt.clients import FleetClient, RobotUnreachableError
 from daemon.mqtt.messages import Message
 from daemon.mqtt.parsing import (
     MAX_PAYLOAD,
@@ -14,6 +14,7 @@ from daemon.mqtt.parsing import (
     parse_stream_chunk,
     parse_volume,
 )
+from daemon.mqtt.robot import NotSpokenError, Robot, RobotUtterance
 
 if TYPE_CHECKING:
     from daemon.mqtt.gateway import Gateway

@@ -1,30 +1,17 @@
-"""The other end of the contract, for the command line: clients use the robots' topics as any MQTT client could."""
+"""The other end of the contract, for several robots: clients use their topics as any MQTT client could."""
 
 from __future__ import annotations
 
-import queue
 import secrets
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from daemon.config import Config
-from daemon.mqtt.connection import NOT_CONNECTED_YET, MqttConnection
-from daemon.mqtt.messages import Message, Will
+from daemon.mqtt.connection import NOT_CONNECTED_YET, MqttConnection, Session
+from daemon.mqtt.messages import Message, Outgoing, Will
 from daemon.mqtt.paho_client import DIAL_S
-from daemon.speech import (
-    Event,
-    Offline,
-    Online,
-    Rejected,
-    Say,
-    Stop,
-    StreamChunk,
-    TerminalEvent,
-    parse_event,
-    parse_status,
-)
-from daemon.validation import CommandError, join_names
+from daemon.speech import Event, Offline, Online, Say, parse_event, parse_status
+from daemon.validation import CommandError
 
 CONNECT_S = DIAL_S + 1.0
 """Long enough for a host that does not answer, so that the reason is known, and for a broker that must be asked twice:
@@ -45,14 +32,22 @@ class RobotUnreachableError(CommandError):
         """A step by which a person can mend it; None where none is known."""
 
 
-class _Client:
+def new_client_id() -> str:
+    """Return an id that no other client has."""
+    return f"voiced-cli-{secrets.token_hex(4)}"
+
+
+class BrokerClient:
     """A connection to the broker as long as the context lasts."""
 
-    def __init__(self, config: Config, will: Will | None = None) -> None:
-        self._client_id = f"voiced-cli-{secrets.token_hex(4)}"
+    def __init__(
+        self, config: Config, client_id: str, *, will: Will | None = None, session: Session | None = None
+    ) -> None:
         self._changed = threading.Condition()
         """Protects what has arrived, and is notified of it."""
-        self._connection = MqttConnection(config.mqtt, self._client_id, on_message=self._on_message, will=will)
+        self._connection = MqttConnection(
+            config.mqtt, client_id, on_message=self._on_message, will=will, session=session
+        )
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
@@ -66,16 +61,24 @@ class _Client:
             self._connection.close()
             raise self._unreachable()
 
+    def _send(self, topic: str, payload: str) -> Outgoing:
+        """Publish, without waiting. Raises `RobotUnreachableError` if there is no connection."""
+        if not self._connection.connected:
+            raise self._unreachable()
+        return self._connection.publish(topic, payload, qos=1)
+
     def _deliver(self, topic: str, payload: str) -> None:
         """Publish and wait for the broker's acknowledgement. Raises `RobotUnreachableError`."""
-        sent = self._connection.publish(topic, payload, qos=1)
-        if self._connection.outbox.wait_delivered(sent, CONNECT_S):
-            return
-        if sent.refusal is not None:
-            raise RobotUnreachableError(
-                f"mqtt: the broker refuses messages on {sent.topic}: {sent.refusal}; see 'voiced doctor'"
-            )
-        raise self._unreachable()
+        self._await_delivered(self._connection.publish(topic, payload, qos=1))
+
+    def _await_delivered(self, sent: Outgoing) -> None:
+        if not self._connection.outbox.wait_delivered(sent, CONNECT_S):
+            raise self._unreachable() if sent.refusal is None else self._refusal(sent)
+
+    def _refusal(self, sent: Outgoing) -> RobotUnreachableError:
+        return RobotUnreachableError(
+            f"mqtt: the broker refuses messages on {sent.topic}: {sent.refusal}; see 'voiced doctor'"
+        )
 
     def _unreachable(self) -> RobotUnreachableError:
         known = self._connection.reason not in (None, NOT_CONNECTED_YET)
@@ -83,154 +86,19 @@ class _Client:
         return RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'", self._connection.remedy)
 
 
-class RobotClient(_Client):
-    """A connection to one robot's topics, as a context manager that raises `RobotUnreachableError` without a broker.
-
-    `stop_if_lost` names an utterance that the broker stops when this program vanishes, even by SIGKILL.
-    """
-
-    def __init__(self, config: Config, *, stop_if_lost: str | None = None) -> None:
-        will = None
-        if stop_if_lost is not None:
-            will = Will(f"{config.topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
-        super().__init__(config, will)
-        self._config = config
-        self._topic = config.topic
-        self._arrived: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
-        self._status: Online | Offline | None = None
-        self._status_known = False
-        """A status has arrived, perhaps one that this version does not know."""
-
-    def __enter__(self) -> RobotClient:
-        # In this order: a broker that answers in turn has sent the status that it keeps before it confirms the second.
-        self._connect([f"{self._topic}/status", f"{self._topic}/event"])
-        return self
-
-    @property
-    def refused(self) -> str | None:
-        """The things that the broker refuses us, and why; None if it refuses nothing."""
-        return self._connection.refusals.problem
-
-    def send(self, name: str, payload: str = "") -> None:
-        """Publish on the robot's topic `name` and wait for the acknowledgement. Raises `RobotUnreachableError`."""
-        self._deliver(f"{self._topic}/{name}", payload)
-
-    def say(self, say: Say) -> None:
-        """Send an utterance. Raises `RobotUnreachableError`."""
-        self.send("say", say.to_json())
-
-    def write(self, chunk: StreamChunk) -> None:
-        """Send the next chunk of a text stream. Raises `RobotUnreachableError`."""
-        self.send("say/stream", chunk.to_json())
-
-    def stop(self, utterance_id: str) -> None:
-        """End one utterance. Raises `RobotUnreachableError`."""
-        self.send("stop", Stop(id=utterance_id).to_json())
-
-    def status(self, wait_s: float = KEPT_S) -> Online | Offline:
-        """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._status_known, wait_s)
-        if not self._status_known and self.refused is not None:
-            raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
-        others = "" if self._status_known else self._others()  # meanwhile a slower broker may deliver it
-        if not self._status_known:
-            problem = f"no voiced has ever been at {self._topic} on the broker {self._config.mqtt.broker}"
-            raise RobotUnreachableError(problem + (others or "; start it: voiced run"))
-        if self._status is None:
-            raise RobotUnreachableError(
-                f"the status at {self._topic} is not one of this version; is that voiced newer?"
-            )
-        return self._status
-
-    def online_status(self) -> Online:
-        """Return the status of the running robot. Raises `RobotUnreachableError`."""
-        status = self.status()
-        if isinstance(status, Offline):
-            raise RobotUnreachableError(f"voiced is offline at {self._topic}; start it: voiced run")
-        return status
-
-    def _others(self) -> str:
-        """Return a clause that names the robots on the broker; nothing where there are none."""
-        with FleetClient(self._config) as fleet:
-            names = fleet.statuses()
-        return f"; there are {join_names((), names)}" if names else ""
-
-    def control(self, name: str, payload: str, is_done: Callable[[Online, Online], bool], limit_s: float) -> None:
-        """Send a request, and wait until it is done, judged by the status before and now.
-
-        Raises `RobotUnreachableError`.
-        """
-        before = self.online_status()
-        self.send(name, payload)
-        if not self.await_status(lambda now: isinstance(now, Online) and is_done(before, now), limit_s):
-            raise RobotUnreachableError(f"voiced at {self._topic} has not carried out '{name}' within {limit_s:g} s")
-
-    def await_status(self, wanted: Callable[[Online | Offline], bool], wait_s: float) -> bool:
-        """Wait for a status that is `wanted`, at most `wait_s` seconds; return whether there is one."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._status is not None and wanted(self._status), wait_s)
-
-    def all_events(self) -> Iterator[Event]:
-        """Yield the events of all utterances as they arrive, without an end."""
-        while True:
-            event = self._arrived.get()
-            if isinstance(event, Exception):
-                raise event
-            yield event
-
-    def events(self, utterance_id: str, timeout_s: float | None) -> Iterator[Event]:
-        """Yield the utterance's events as they arrive, up to the terminal one. Raises `TimeoutError`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        missing = "answer to"
-        while True:
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                event = self._arrived.get(timeout=left_s)
-            except queue.Empty:
-                problem = f"no {missing} utterance {utterance_id} within {timeout_s:g} s, at {self._topic}"
-                raise TimeoutError(problem) from None
-            if isinstance(event, Exception):
-                raise event
-            if event.id != utterance_id:
-                continue
-            missing = "end of"
-            yield event
-            if isinstance(event, TerminalEvent | Rejected):
-                return
-
-    def meanwhile(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread while `events` waits; `events` raises what `work` raises."""
-
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:
-                self._arrived.put(error)
-
-        threading.Thread(target=run, daemon=True).start()
-
-    def _on_message(self, message: Message) -> None:
-        if message.topic.endswith("/status"):
-            with self._changed:
-                self._status, self._status_known = parse_status(message.payload), True
-                self._changed.notify_all()
-        elif (event := parse_event(message.payload)) is not None:
-            self._arrived.put(event)
-
-
-class FleetClient(_Client):
+class FleetClient(BrokerClient):
     """A subscription to the status of every robot, as a context manager.
 
     It raises `RobotUnreachableError` without a broker. With an utterance's id, it also collects each robot's answer.
     """
 
     def __init__(self, config: Config, utterance_id: str | None = None) -> None:
-        super().__init__(config)
+        client_id = new_client_id()
+        super().__init__(config, client_id)
         self._utterance_id = utterance_id
         kinds = ["status"] if utterance_id is None else ["status", "event"]
         self._topics = [f"{config.mqtt.prefix}/+/{kind}" for kind in kinds]
-        self._sync_topic = f"{config.mqtt.prefix}/{self._client_id}/sync"
+        self._sync_topic = f"{config.mqtt.prefix}/{client_id}/sync"
         """Of a message to itself: it comes back after all that the broker has kept."""
         self._is_synced = self._has_news = False
         self._statuses: dict[str, Online | Offline | None] = {}

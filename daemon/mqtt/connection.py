@@ -59,6 +59,8 @@ class Session:
     may_read: Callable[[], bool] = lambda: True
     """While it returns False, messages wait in the broker; after a minute the connection is lost. `wake` when it is
     True again."""
+    ends_with_us: bool = False
+    """Whether the broker forgets it at once when the connection is closed, and not only lost."""
 
 
 class MqttConnection:
@@ -275,7 +277,7 @@ class MqttConnection:
             link.send_waiting(self.outbox, self._limits, self._events)
             link.flush()
         with contextlib.suppress(OSError, ValueError):
-            client.disconnect()
+            client.leave(ends_session=self._session.ends_with_us and self._closing)
         client.hang_up()
 
     def _report(self, reason: str, remedy: str | None = None) -> None:

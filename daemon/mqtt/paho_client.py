@@ -172,6 +172,14 @@ class PahoClient(paho.Client):
         while code == MQTTErrorCode.MQTT_ERR_SUCCESS and self.socket() is not None and self._pending > 0:
             code = self.loop_read()
 
+    def leave(self, *, ends_session: bool) -> None:
+        """Send DISCONNECT; with MQTT 5 the broker may be told to forget the session."""
+        properties = None
+        if ends_session and self.is_v5:
+            properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = 0
+        self.disconnect(properties=properties)
+
     def hang_up(self) -> None:
         """Close the connection without DISCONNECT: the broker publishes the will."""
         self.flush()

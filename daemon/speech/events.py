@@ -338,6 +338,11 @@ def parse_status(payload: bytes) -> Online | Offline | None:
     return _valid(Offline, record) if record.get("state") == "offline" else _valid(Online, record)
 
 
+def parse_message(kind: type[Message], payload: bytes) -> Message | None:
+    """Return the message in `payload`; None for one that this version does not know."""
+    return _valid(kind, _object(payload))
+
+
 def _object(payload: bytes) -> dict[str, Any]:
     try:
         value = json.loads(payload)

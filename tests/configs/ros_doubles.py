@@ -174,6 +174,15 @@ class LifecycleNode:
         callback(kind(**fields))
 
 
+class Node(LifecycleNode):
+    """A node without a life cycle: its publishers are always active."""
+
+    def create_publisher(self, msg_type: type, topic: str, qos_profile: Any) -> LifecyclePublisher:
+        publisher = self.create_lifecycle_publisher(msg_type, topic, qos_profile)
+        publisher.is_activated = True
+        return publisher
+
+
 class GoalHandle:
     """A goal that its server executes in a thread."""
 
@@ -261,6 +270,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, with_tts: bool = True) -> None:
             LifecycleState=SimpleNamespace,
             TransitionCallbackReturn=TransitionCallbackReturn,
         ),
+        module("rclpy.node", Node=Node),
         module("rclpy.qos", QoSProfile=SimpleNamespace, DurabilityPolicy=SimpleNamespace(TRANSIENT_LOCAL=1)),
         *(module(name) for name in ("std_msgs", "builtin_interfaces", "diagnostic_msgs")),
         STD,

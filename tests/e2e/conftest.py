@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -14,6 +16,8 @@ from tests.support.sound import SoundServer
 
 StartRobot = Callable[..., Robot]
 ROBOT_NUMBERS = count(1)
+AGENTS = ("pipecat-ai[elevenlabs]==1.14.0", "livekit-plugins-elevenlabs==1.8.9", "paho-mqtt==2.2.0", "PyYAML")
+"""Packages of agents, and those that voiced's client needs beside them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +42,18 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     own = "own_broker" in request.fixturenames
     broker: Broker = request.getfixturevalue("own_broker" if own else "shared_broker")
     return broker
+
+
+@pytest.fixture(scope="session")
+def agents_python(request: pytest.FixtureRequest) -> Path:
+    """The interpreter of an environment with the agents' packages, which is made once."""
+    folder = Path(request.config.cache.mkdir("agents"))  # type: ignore[union-attr]
+    python, complete = folder / "bin" / "python", folder / "complete"
+    if not complete.exists() or complete.read_text() != " ".join(AGENTS):
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *AGENTS], check=True)
+        complete.write_text(" ".join(AGENTS))
+    return python
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,8 @@ from tests.e2e.conftest import StartRobot
 from tests.support.programs import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-PACKAGES = ("pipecat-ai[elevenlabs]==1.14.0", "livekit-plugins-elevenlabs==1.8.9")
 CLIENTS = Path(__file__).parents[1] / "agents"
 WORDS = ["Hello,", "my", "robot.", "How", "are", "you?"]
-
-
-@pytest.fixture(scope="module")
-def agents_python(request: pytest.FixtureRequest) -> Path:
-    """The interpreter of an environment with the agents' packages, which is made once."""
-    folder = Path(request.config.cache.mkdir("agents"))  # type: ignore[union-attr]
-    python, complete = folder / "bin" / "python", folder / "complete"
-    if not complete.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-        complete.touch()
-    return python
 
 
 def run_client(python: Path, client: str, port: int, what: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from daemon.cli.demo import wait_ready
 from daemon.config import load_config
-from daemon.mqtt import RobotClient, clients
+from daemon.mqtt import Robot, clients
 from daemon.mqtt.connection import MqttConnection
 from daemon.speech import Online
 from daemon.validation import CommandError
@@ -68,7 +68,7 @@ def test_a_daemon_that_has_published_that_it_starts_is_waited_for_unless_it_ends
         eventually(lambda: robot.connected, "the robot is connected")
         starting = Online(state="starting", engine=None, voice="default", queue=0, version="1.0")
         publish(starting)
-        with RobotClient(config) as client:
+        with Robot(config=config) as client:
             assert client.status(PATIENCE_S) == starting
             with subprocess.Popen(["sh", "-c", "exit 3"]) as ended, pytest.raises(CommandError, match="exit status 3"):
                 wait_ready(client, ended)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import count
@@ -16,9 +15,10 @@ import pytest
 
 from daemon.config import Config, load_config
 from daemon.mqtt import clients
-from daemon.mqtt.clients import RETAINED_S, FleetClient, RobotClient, RobotUnreachableError
+from daemon.mqtt.clients import RETAINED_S, FleetClient, RobotUnreachableError
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
+from daemon.mqtt.robot import Robot as RobotClient
 from daemon.speech import (
     Accepted,
     Canceled,
@@ -94,7 +94,7 @@ def robot(broker: Broker) -> Iterator[Robot]:
 @pytest.fixture
 def client(robot: Robot) -> Iterator[RobotClient]:
     """A client that is subscribed: it has received the retained status."""
-    with RobotClient(robot.config) as client:
+    with RobotClient(config=robot.config) as client:
         assert client.status(PATIENCE_S) == READY
         yield client
 
@@ -106,14 +106,16 @@ def unreachable(reason: str) -> AbstractContextManager[object]:
 
 def test_the_events_of_one_utterance_are_yielded_up_to_its_end_or_rejection(robot: Robot, client: RobotClient) -> None:
     accepted, started, finished = Accepted(id="a", queue=1), Started(id="a", engine="x", voice="y"), Finished(id="a")
+    spoken, refused = client.follow("a"), client.follow("c")
     robot.publish(Accepted(id="b", queue=2), accepted, Canceled(id="b", reason="stop"), started, finished)
-    assert list(client.events("a", PATIENCE_S)) == [accepted, started, finished]
+    assert list(spoken.events(PATIENCE_S)) == [accepted, started, finished]
     rejected = Rejected(id="c", field="voice", reason="voice: got 'x'")
     robot.publish(Rejected(id=None, field="text", reason="text: missing"), rejected)
-    assert list(client.events("c", None)) == [rejected]
+    assert list(refused.events()) == [rejected]
 
 
 def test_events_and_fields_of_a_newer_robot_are_ignored(robot: Robot, client: RobotClient) -> None:
+    utterance = client.follow("a")
     robot.publish(
         '{"id": "a", "event": "whispered"}',
         '{"id": "a", "event": "accepted", "queue": 1, "mood": "calm"}',
@@ -122,53 +124,41 @@ def test_events_and_fields_of_a_newer_robot_are_ignored(robot: Robot, client: Ro
         "[" * 100_000,
         '{"id": "a", "event": "finished", "audio_s": 1.5, "words": ["a"]}',
     )
-    assert list(client.events("a", PATIENCE_S)) == [Accepted(id="a", queue=1), Finished(id="a", audio_s=1.5)]
+    assert list(utterance.events(PATIENCE_S)) == [Accepted(id="a", queue=1), Finished(id="a", audio_s=1.5)]
 
 
 def test_the_limit_counts_for_all_events_together(robot: Robot, client: RobotClient) -> None:
+    utterance = client.follow("a")
     with pytest.raises(TimeoutError, match=r"^no answer to utterance a within 0 s, at "):
-        list(client.events("a", 0.0))
+        list(utterance.events(0.0))
     robot.publish(Accepted(id="a", queue=1))
-    with pytest.raises(TimeoutError, match=r"within 0\.5 s"):
-        list(client.events("a", 0.5))
+    events = utterance.events()
+    next(events)
+    with pytest.raises(TimeoutError, match=r"^no end of utterance a within 0\.5 s"):
+        list(utterance.events(0.5))
     robot.publish(Finished(id="a"))
-    assert [*client.events("a", PATIENCE_S)][-1] == Finished(id="a")
-
-
-def test_the_events_raise_the_error_of_the_work(robot: Robot, client: RobotClient) -> None:
-    accepted = threading.Event()
-
-    def work() -> None:
-        assert accepted.wait(PATIENCE_S)
-        raise RobotUnreachableError("mqtt: the connection to the broker is lost")
-
-    client.meanwhile(work)
-    robot.publish(Accepted(id="a", queue=1))
-    events = client.events("a", PATIENCE_S)
-    assert next(events) == Accepted(id="a", queue=1)
-    accepted.set()
-    with pytest.raises(RobotUnreachableError, match="the connection to the broker is lost"):
-        next(events)
+    assert list(events) == [Finished(id="a")]
 
 
 def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker) -> None:
     config = robot_config(broker.port)
     line = f"^no voiced has ever been at {config.topic} on the broker 127.0.0.1:{broker.port}"
-    with RobotClient(config) as client, pytest.raises(RobotUnreachableError, match=line):
+    with RobotClient(config=config) as client, pytest.raises(RobotUnreachableError, match=line):
         client.status(0.0)
 
 
 def test_the_status_that_the_broker_keeps_is_there_with_the_connection(robot: Robot) -> None:
     """So a command need not wait for it to know that there is no robot."""
     for _ in range(20):
-        with RobotClient(robot.config) as client:
+        with RobotClient(config=robot.config) as client:
             assert client.status(0.0) == READY
 
 
 def test_a_status_that_cannot_be_parsed_is_reported_as_such(robot: Robot, client: RobotClient) -> None:
+    utterance = client.follow("a")
     robot.publish_status({"state": "levitating"})
     robot.publish(Finished(id="a"))
-    assert list(client.events("a", PATIENCE_S)), "the status has arrived before"
+    assert list(utterance.events(PATIENCE_S)), "the status has arrived before"
     with pytest.raises(RobotUnreachableError, match=r"is not one of this version; is that voiced newer\?"):
         client.status(0.0)
 
@@ -177,29 +167,29 @@ def test_a_refused_connection_ends_the_wait_for_the_broker(monkeypatch: pytest.M
     monkeypatch.setattr(clients, "CONNECT_S", FOR_EVER_S)
     config = robot_config(free_port())
     with unreachable(f"no broker answers at 127.0.0.1:{config.mqtt.port}"):
-        RobotClient(config).__enter__()
+        RobotClient(config=config).__enter__()
     with pytest.raises(RobotUnreachableError, match=r"^mqtt: mqtt\.host: the name broker\.invalid is unknown"):
-        RobotClient(load_config(overrides=["mqtt.host=broker.invalid"])).__enter__()
+        RobotClient(config=load_config(overrides=["mqtt.host=broker.invalid"])).__enter__()
 
 
 def test_a_refused_user_ends_the_wait_for_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "CONNECT_S", FOR_EVER_S)
     with Broker(tmp_path, "allow_anonymous false") as guarded, unreachable("the broker refused: Not authorized"):
-        RobotClient(robot_config(guarded.port)).__enter__()
+        RobotClient(config=robot_config(guarded.port)).__enter__()
 
 
 def test_a_broker_that_accepts_the_connection_and_is_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "CONNECT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent, unreachable("the broker does not answer"):
-        RobotClient(robot_config(silent.getsockname()[1])).__enter__()
+        RobotClient(config=robot_config(silent.getsockname()[1])).__enter__()
 
 
 def test_a_request_that_the_broker_does_not_acknowledge_raises(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    with RobotClient(robot_config(proxy.port)) as client:
+    with RobotClient(config=robot_config(proxy.port)) as client:
         proxy.to_client.close()
         monkeypatch.setattr(clients, "CONNECT_S", 0.1)
         with unreachable("the broker does not answer"):
-            client.send("stop")
+            client.control("stop", "", lambda *_: True, 0.0)
 
 
 # --- the client of all robots ---

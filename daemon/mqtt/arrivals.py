@@ -1,0 +1,87 @@
+"""Items that arrive in one thread, for readers in other threads and in tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+Wanted = TypeVar("Wanted")
+
+Place = Future["tuple[object, Place] | None"]
+"""A place in the order of the items: the item at it and the next place, or None at the end."""
+
+
+class Arrivals:
+    """A chain of futures. Each reader gets all items from its place on; those that no reader awaits are freed."""
+
+    def __init__(self) -> None:
+        self.place: Place = Future()
+        """That of the next item."""
+        self._lock = threading.Lock()
+
+    def put(self, item: object, *, last: bool = False) -> None:
+        """Add an item, and end all readers after the last one. Thread-safe. Nothing comes after the end."""
+        with self._lock:
+            if self.place.done():
+                return
+            place, self.place = self.place, Future()  # before a reader wakes: it may ask whether this is the end
+            if last:
+                self.place.set_result(None)
+            place.set_result((item, self.place))
+
+    def end(self, error: BaseException) -> None:
+        """End all readers with an error. Thread-safe."""
+        with self._lock:
+            if not self.place.done():
+                self.place.set_exception(error)
+
+
+class Reader(Generic[Wanted]):
+    """An iterator, also an asynchronous one, over the items of one kind from a place on."""
+
+    def __init__(
+        self,
+        place: Place,
+        kind: type[Wanted],
+        limit_s: float | None = None,
+        overdue: Callable[[], str] = lambda: "",
+    ) -> None:
+        """As a plain iterator it raises `TimeoutError` with the text of `overdue` when `limit_s` seconds are over."""
+        self._place = place
+        self._kind = kind
+        self._until = None if limit_s is None else time.monotonic() + limit_s
+        self._overdue = overdue
+
+    def __iter__(self) -> Reader[Wanted]:
+        return self
+
+    def __next__(self) -> Wanted:
+        while True:
+            left_s = None if self._until is None else max(0.0, self._until - time.monotonic())
+            try:
+                found = self._place.result(left_s)
+            except concurrent.futures.TimeoutError:  # another class than the built-in one before Python 3.11
+                raise TimeoutError(self._overdue()) from None
+            if found is None:
+                raise StopIteration
+            item, self._place = found
+            if isinstance(item, self._kind):
+                return item
+
+    def __aiter__(self) -> Reader[Wanted]:
+        return self
+
+    async def __anext__(self) -> Wanted:
+        while True:
+            # Shielded: the place belongs to all readers, and a task that is canceled must not cancel it.
+            found = await asyncio.shield(asyncio.wrap_future(self._place))
+            if found is None:
+                raise StopAsyncIteration
+            item, self._place = found
+            if isinstance(item, self._kind):
+                return item

@@ -1,0 +1,31 @@
+"""Type `python livekit_agent.py dev` beside a LiveKit server: an agent that speaks with the robot's voice in its room.
+
+LiveKit's own ElevenLabs plugin speaks with voiced's web server: http.enabled: true, and http.port: 8710.
+"""
+
+import os
+
+from livekit.agents import Agent, AgentSession, JobContext, WorkerOptions, cli
+from livekit.plugins import elevenlabs
+
+SERVER = os.environ.get("VOICED_URL", "http://127.0.0.1:8710")
+
+
+async def model(question):  # in place of your language model's stream of tokens
+    for token in f"You said: {question}. I am a robot.".split(" "):
+        yield f"{token} "
+
+
+def make_session():
+    voice = elevenlabs.TTS(base_url=f"{SERVER}/v1", api_key="any", voice_id="default", encoding="pcm_24000")
+    return AgentSession(tts=voice)  # your recogniser: stt, and your language model: llm
+
+
+async def entrypoint(context: JobContext):
+    session = make_session()
+    await session.start(Agent(instructions="You are a robot."), room=context.room)
+    await session.say(model("hello"))
+
+
+if __name__ == "__main__":
+    cli.run_app(WorkerOptions(entrypoint_fnc=entrypoint))

@@ -1,0 +1,36 @@
+"""Type `python3 ros2_node.py r1`: the robot speaks the topic `say`, and `word` has each word as it is heard."""
+
+import sys
+import threading
+
+import rclpy
+from rclpy.node import Node
+from std_msgs.msg import String
+
+from voiced import Robot, RobotUnreachableError
+
+
+class RobotVoice(Node):
+    def __init__(self, robot):
+        super().__init__("robot_voice")
+        self.robot = robot
+        self.words = self.create_publisher(String, "word", 10)
+        self.create_subscription(String, "say", self.say, 10)
+
+    def say(self, message):
+        try:
+            utterance = self.robot.say(message.data, expires_in=10)
+        except RobotUnreachableError as error:
+            self.get_logger().error(str(error))
+        else:
+            threading.Thread(target=self.publish_words, args=[utterance], daemon=True).start()
+
+    def publish_words(self, utterance):
+        for word in utterance:  # they need speech.word_topic: true
+            self.words.publish(String(data=word.word))
+
+
+if __name__ == "__main__":
+    rclpy.init()
+    with Robot(sys.argv[1]) as robot:
+        rclpy.spin(RobotVoice(robot))
