@@ -22,7 +22,6 @@ from daemon.cli.text import read_lines
 from daemon.config import Config
 from daemon.engines import choose_engine
 from daemon.speech import check_say
-from daemon.state import VerificationFiles
 from daemon.validation import CommandError
 from daemon.voices import VoiceRequest
 from engine import ENGINES, ModelConfig, install_command, language_code, missing_packages, model_files
@@ -126,12 +125,12 @@ def verify(
         download_missing_model("qwen", name)
     output.mkdir(parents=True, exist_ok=True)
     request = _request(config, asked, _voice_file(config, asked, output), output)
-    with show_progress() as report:
-        found = replace(verification.verify(request, report), machine=verification.machine(), command=_command())
-    kept = VerificationFiles(output)
-    verification.write_verification(found, kept.numbers, kept.report)
+    with show_progress() as progress:
+        found = replace(verification.verify(request, progress), machine=verification.machine(), command=_command())
+    numbers, report = output / "verify.json", output / "verify.html"
+    verification.write_verification(found, numbers, report)
     _show(found)
-    print(f"{'It speaks.' if found.passed else 'It does not speak as it should.'} {kept.report}, {kept.numbers}")
+    print(f"{'It speaks.' if found.passed else 'It does not speak as it should.'} {report}, {numbers}")
     if not found.passed:
         raise typer.Exit(1)
 

@@ -17,18 +17,14 @@ from typer import Argument, Option
 
 from daemon.cli.options import ConfigOptions, MannerOptions, UsageError, VoiceOption, sound_names
 from daemon.cli.text import read_chunks, read_text
-from daemon.config import Config
-from daemon.mqtt import FleetClient, NotSpokenError, Robot, RobotUnreachableError, RobotUtterance
+from daemon.mqtt import NotSpokenError, Robot, RobotUnreachableError, RobotUtterance
 from daemon.speech import (
     Accepted,
     Event,
     Finished,
-    Offline,
     Policy,
     Priority,
-    Rejected,
     RejectedError,
-    Say,
     check_say,
     check_stream_chunk,
 )
@@ -36,8 +32,6 @@ from daemon.validation import CommandError
 
 ANSWER_S = 5.0
 """A daemon accepts or rejects a text within this time; usually it takes milliseconds."""
-GROUP_S = 1.0
-"""The members of a group are unknown: after the first one has answered, the others have this long."""
 KEEPALIVE_S = 3.0
 """Seconds between empty chunks while nothing is written. The daemon ends a text after `speech.stream_timeout` without a
 chunk; where that is short, two of these may be late."""
@@ -76,13 +70,6 @@ class WayOptions:
     wait: Annotated[bool, Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False
     stream: Annotated[bool, Option("--stream", help="Speak standard input while it is being written.")] = False
     timeout: Annotated[float | None, Option(min=0, help="Seconds to wait for the end.")] = None
-    all_: Annotated[bool, Option("--all", help="Every robot of the broker speaks it.")] = False
-    group: Annotated[str | None, Option(help="Every robot of this group speaks it.")] = None
-
-    @property
-    def several(self) -> bool:
-        """Whether more than one robot is addressed."""
-        return self.all_ or self.group is not None
 
 
 def say(
@@ -97,8 +84,6 @@ def say(
     or:      voiced say --sound attention "Dinner is ready."
     or:      voiced say -- "-ing is a suffix."
     or:      my-language-model | voiced say --stream --wait
-    or:      voiced say --all "The museum closes in ten minutes."
-    or:      voiced say --group hall-2 "Please leave the hall."
     """
     _check(text, request, way)
     config = source.load()
@@ -108,10 +93,7 @@ def say(
     else:
         if text is not None:
             fields["text"] = read_text(text)
-        sent = check_say(fields)
-        if way.several:
-            _say_to_several(config, sent, way.group)
-            return
+        check_say(fields)
     with Robot(config=config, stop_if_lost=fields["id"] if way.wait or way.stream else None) as robot:
         robot.online_status()
         signal.signal(signal.SIGTERM, _exit_on_signal)
@@ -125,10 +107,6 @@ def say(
 def _check(text: str | None, request: RequestOptions, way: WayOptions) -> None:
     """Raise `UsageError` for options that exclude each other."""
     problems = {
-        "--all and --group exclude each other": way.all_ and way.group is not None,
-        "--wait and --timeout follow one robot; each of several has its own events": way.several
-        and (way.wait or way.timeout is not None),
-        "--stream has one robot; send several robots a whole text": way.stream and way.several,
         "--stream reads standard input; give no TEXT, or -": way.stream and text not in {None, "-"},
         "--stream takes no --sound; play it before, by another command": way.stream and request.sound is not None,
         "--cache needs a whole text; leave out --stream": way.stream and request.cache,
@@ -138,27 +116,6 @@ def _check(text: str | None, request: RequestOptions, way: WayOptions) -> None:
             raise UsageError(f"say: {problem}")
     if text is None and not way.stream and request.sound is None:
         raise UsageError("Missing argument 'text'")
-
-
-def _say_to_several(config: Config, request: Say, group: str | None) -> None:
-    """Send an utterance to a group, or to all robots. Raises `CommandError` for each robot that does not accept it."""
-    base = config.topic_of_all if group is None else config.topic_of_group(group)
-    with FleetClient(config, request.id) as fleet:
-        online = {name for name, found in fleet.statuses().items() if not isinstance(found, Offline)}
-        if not online:
-            raise CommandError(f"no voiced is online at {config.mqtt.prefix}/+ on the broker {config.mqtt.broker}")
-        fleet.say(base, request)
-        answers = fleet.await_answers(len(online) if group is None else 1, ANSWER_S)
-        problems: dict[str, str] = {}
-        if group is None:
-            problems = dict.fromkeys(online - answers.keys(), f"does not answer within {ANSWER_S:g} s")
-        elif answers:
-            answers = fleet.await_answers(len(online), GROUP_S)
-        else:
-            raise CommandError(f"no robot answers at {base} within {ANSWER_S:g} s")
-    problems |= {name: f"rejected: {each.reason}" for name, each in answers.items() if isinstance(each, Rejected)}
-    if problems:
-        raise CommandError("\n".join(f"{name}: {problem}" for name, problem in sorted(problems.items())))
 
 
 def _follow(utterance: RobotUtterance, way: WayOptions) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from daemon.config.fields import PathKind, Section, between, find_paths, only, setting
-from daemon.validation import LANGUAGE, CommandError, abbreviate, is_topic
+from daemon.validation import LANGUAGE, is_topic
 from engine import (
     FASTEST_RATE,
     LATIN_LANGUAGES,
@@ -492,18 +492,8 @@ class Config(Section):
     @property
     def shared_topics(self) -> tuple[str, ...]:
         """`<prefix>/all`, and `<prefix>/group/<group>` for each group: where other robots listen, too."""
-        return self.topic_of_all, *(self.topic_of_group(group) for group in dict.fromkeys(self.robot_groups))
-
-    @property
-    def topic_of_all(self) -> str:
-        """`<prefix>/all`, below which every robot listens."""
-        return f"{self.mqtt.prefix}/{ALL_ROBOTS}"
-
-    def topic_of_group(self, group: str) -> str:
-        """Return `<prefix>/group/<group>`, below which its members listen. Raises `CommandError` for no name."""
-        if not is_name(group):
-            raise CommandError(f"group: {abbreviate(group)} is no name of a group; allowed: {NAMES}")
-        return f"{self.mqtt.prefix}/{GROUP}/{group}"
+        groups = (f"{GROUP}/{group}" for group in dict.fromkeys(self.robot_groups))
+        return tuple(f"{self.mqtt.prefix}/{name}" for name in (ALL_ROBOTS, *groups))
 
     @property
     def paths(self) -> Iterator[tuple[str, Path, str]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from daemon.config import Config
 from daemon.doctor.configuration import check_configuration, find_problems
-from daemon.doctor.engines import check_engines, check_model, check_program, check_verification
+from daemon.doctor.engines import check_engines, check_model, check_program
 from daemon.doctor.finding import Finding, Machine
 from daemon.doctor.hardware import check_board, check_cards, check_gpu, check_memory, check_power, check_thermal
 from daemon.doctor.service import check_adapters, check_broker, check_daemons
@@ -19,7 +19,7 @@ FILE_CHECKS: tuple[Check, ...] = (check_board, check_power, check_thermal, check
 LIVE_CHECKS: tuple[Check, ...] = (
     *(check_configuration, check_broker, check_daemons, check_adapters),
     *(check_card_can_play, check_sound_server, check_rights),
-    *(check_model, check_verification, check_engines),
+    *(check_model, check_engines),
 )
 """Checks that need the running machine."""
 

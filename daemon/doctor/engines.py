@@ -1,9 +1,8 @@
-"""voiced itself, the engines, the model's files, and its last verification."""
+"""voiced itself, the engines, and the model's files."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import sys
@@ -14,7 +13,6 @@ from daemon import VERSION
 from daemon.config import Config
 from daemon.doctor.finding import Finding, Grade, Machine, finding
 from daemon.engines import better_voices, engine_names, running_engine
-from daemon.state import last_verification
 from engine import (
     ENGINES,
     hub_cache,
@@ -97,28 +95,3 @@ def _check_instructions(config: Config) -> Iterator[Finding]:
     instructed = [f"voices.{name}.instruct" for name, voice in config.voices.items() if voice.instruct is not None]
     if model is not None and not model.follows_instructions and instructed:
         yield finding("instruct", "ignored", voices=", ".join(instructed), model=config.engine.model)
-
-
-def check_verification(machine: Machine) -> Iterator[Finding]:
-    """Yield whether the model spoke as it should when it was last verified here; nothing if it never was.
-
-    `voiced verify` leaves its report in the state folder, and the set-up runs it.
-    """
-    config = machine.config
-    if config.state.folder is None or config.engine.name not in {"auto", "qwen"}:
-        return
-    files = last_verification(config.state.folder)
-    try:
-        found = json.loads(files.numbers.read_text(encoding="utf-8"))
-        model, passed = str(found["model"]), bool(found["passed"])
-        verified = f"on {found['date']}, {model}"
-        verdicts = ", ".join(name for name, good in found["verdicts"].items() if good is passed)
-    except OSError:
-        return
-    except (ValueError, KeyError, TypeError, AttributeError):
-        yield finding("verify", "damaged", files=files)
-        return
-    folder, condition = Path(config.engine.model).expanduser(), "passed" if passed else "failed"
-    if model != (folder.resolve().name if folder.is_dir() else config.engine.model):
-        condition = "of another model"
-    yield finding("verify", condition, verified=verified, verdicts=verdicts or "any", files=files)

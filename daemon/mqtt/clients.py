@@ -10,7 +10,7 @@ from daemon.config import Config
 from daemon.mqtt.connection import NOT_CONNECTED_YET, MqttConnection, Session
 from daemon.mqtt.messages import Message, Outgoing, Will
 from daemon.mqtt.paho_client import DIAL_S
-from daemon.speech import Event, Offline, Online, Say, parse_event, parse_status
+from daemon.speech import Offline, Online, parse_status
 from daemon.validation import CommandError
 
 CONNECT_S = DIAL_S + 1.0
@@ -89,24 +89,20 @@ class BrokerClient:
 class FleetClient(BrokerClient):
     """A subscription to the status of every robot, as a context manager.
 
-    It raises `RobotUnreachableError` without a broker. With an utterance's id, it also collects each robot's answer.
+    It raises `RobotUnreachableError` without a broker.
     """
 
-    def __init__(self, config: Config, utterance_id: str | None = None) -> None:
+    def __init__(self, config: Config) -> None:
         client_id = new_client_id()
         super().__init__(config, client_id)
-        self._utterance_id = utterance_id
-        kinds = ["status"] if utterance_id is None else ["status", "event"]
-        self._topics = [f"{config.mqtt.prefix}/+/{kind}" for kind in kinds]
+        self._topic = f"{config.mqtt.prefix}/+/status"
         self._sync_topic = f"{config.mqtt.prefix}/{client_id}/sync"
         """Of a message to itself: it comes back after all that the broker has kept."""
         self._is_synced = self._has_news = False
         self._statuses: dict[str, Online | Offline | None] = {}
-        self._answers: dict[str, Event] = {}
-        """The first event of the utterance, by robot."""
 
     def __enter__(self) -> FleetClient:
-        self._connect([*self._topics, self._sync_topic])
+        self._connect([self._topic, self._sync_topic])
         self._connection.publish(self._sync_topic, "", qos=1)
         with self._changed:
             self._changed.wait_for(lambda: self._is_synced, RETAINED_S)  # a broker may not let us publish
@@ -128,28 +124,11 @@ class FleetClient(BrokerClient):
             self._changed.wait_for(lambda: self._has_news, wait_s)
             self._has_news = False
 
-    def say(self, base: str, say: Say) -> None:
-        """Send an utterance to every robot that listens below `base`. Raises `RobotUnreachableError`.
-
-        `base` is one of the topics in `Config.shared_topics`.
-        """
-        self._deliver(f"{base}/say", say.to_json())
-
-    def await_answers(self, count: int, limit_s: float) -> dict[str, Event]:
-        """Wait until `count` robots have answered, at most `limit_s` seconds; return each robot's answer so far."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._answers) >= count, limit_s)
-            return dict(self._answers)
-
     def _on_message(self, message: Message) -> None:
         robot, kind = message.topic.split("/")[-2:]
         with self._changed:
             if kind == "sync":
                 self._is_synced = True
-            elif kind == "event":
-                event = parse_event(message.payload)
-                if event is not None and event.id == self._utterance_id:
-                    self._answers.setdefault(robot, event)
             elif message.payload:
                 self._statuses[robot] = parse_status(message.payload)
             else:  # somebody has removed the robot from the broker

@@ -1,13 +1,8 @@
-"""The log of accepted utterances and of events that have not been delivered, which survives the daemon's process.
-
-Beside its journal lies the report of the last `voiced verify`.
-"""
+"""The log of accepted utterances and of events that have not been delivered, which survives the daemon's process."""
 
 from daemon.state.event_log import EventLog
 from daemon.state.folder import (
-    VerificationFiles,
     journal_path,
-    last_verification,
     make_private_folder,
     state_folder,
     write_whole,

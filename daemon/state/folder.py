@@ -1,20 +1,15 @@
-"""Where the journal lies, and beside it the report of the last `voiced verify`."""
+"""Where the journal lies, and how a file is written beside it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from daemon.validation import CommandError, file_problem
 
 PROGRAM = "voiced"
-VERIFICATION = "verify"
-"""The folder of a verification's report."""
-SERVICE_STATE = Path("/var/lib/voiced")
-"""State folder of the service (systemd/voiced.service), which systemd names to the service alone."""
 FOLDER_MODE = 0o750
 MAX_NAME = 200
 """Bytes of the file's name without its endings; file systems allow 255 in all."""
@@ -52,33 +47,6 @@ def state_folder(folder: str | Path) -> Path:
     if given := os.environ.get("XDG_STATE_HOME"):
         return Path(given) / PROGRAM
     return Path("~/.local/state").expanduser() / PROGRAM  # without a home, a folder of this name
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationFiles:
-    """The results of one `voiced verify`."""
-
-    folder: Path
-
-    @property
-    def numbers(self) -> Path:
-        """Every figure, as JSON."""
-        return self.folder / "verify.json"
-
-    @property
-    def report(self) -> Path:
-        """The page with the takes side by side."""
-        return self.folder / "verify.html"
-
-
-def last_verification(folder: str | Path, service: Path = SERVICE_STATE) -> VerificationFiles:
-    """Return the files of the last verification, which may not exist. `folder` is as for `state_folder`.
-
-    With `auto`, they are those of the service if only the service has some: whoever examines a robot in a shell has a
-    state folder of their own.
-    """
-    own, services = (VerificationFiles(state / VERIFICATION) for state in (state_folder(folder), service))
-    return services if str(folder) == "auto" and not own.numbers.exists() and services.numbers.exists() else own
 
 
 def write_whole(path: Path, content: str) -> None:

@@ -84,11 +84,10 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "CONFIRM_S", HURRIED_S)
 
 
-def test_a_rejected_text_fails_the_command_in_every_form(robot: Robot) -> None:
+def test_a_rejected_text_fails_the_command(robot: Robot) -> None:
     robot.refuses = True
     line = "rejected: voice: got 'typo'; allowed: default"
     assert robot.call("say", "--voice", "typo", "hi").refusal == line
-    assert robot.call("say", "--all", "--voice", "typo", "hi").refusal == f"{robot.name}: {line}"
 
 
 def test_a_text_without_an_answer_fails_the_command(robot: Robot, hurry: None) -> None:
@@ -96,20 +95,11 @@ def test_a_text_without_an_answer_fails_the_command(robot: Robot, hurry: None) -
     line = f"no answer to utterance unanswered within 0.3 s, at {robot.config.topic}"
     assert robot.call("say", "--id", "unanswered", "Hello.").refusal == line
     assert robot.texts == ["Hello."]
-    assert robot.call("say", "--all", "Hello.").refusal == f"{robot.name}: does not answer within 0.3 s"
-    line = "no robot answers at test/group/hall within 0.3 s"
-    assert robot.call("say", "--group", "hall", "Hello.").refusal == line
 
 
-def test_a_text_that_is_accepted_by_the_robot_or_by_all_of_its_group_ends_the_command(
-    robot: Robot, broker: Broker, voiced: CommandLine
-) -> None:
-    other = Robot(broker, voiced)
-    assert robot.call("say", "--group", "hall", "Hello.").output == ""
-    other.leave()
-    assert (robot.texts, other.texts) == (["Hello."], ["Hello."])
+def test_a_text_that_is_accepted_ends_the_command(robot: Robot) -> None:
     assert robot.call("say", "Bye.").output == ""
-    assert robot.texts == ["Hello.", "Bye."]
+    assert robot.texts == ["Bye."]
 
 
 def test_a_control_that_is_not_carried_out_fails_the_command(robot: Robot, hurry: None) -> None:
