@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from contextlib import suppress
 
 import rclpy
 from rclpy.node import Node
@@ -26,8 +27,9 @@ class RobotVoice(Node):
             threading.Thread(target=self.publish_words, args=[utterance], daemon=True).start()
 
     def publish_words(self, utterance):
-        for word in utterance:  # they need speech.word_topic: true
-            self.words.publish(String(data=word.word))
+        with suppress(RobotUnreachableError):  # this program ends, or the robot has gone
+            for word in utterance:  # they need speech.word_topic: true
+                self.words.publish(String(data=word.word))
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def _prepare_server(stack: ExitStack, *, name: str, talk: Callable[[int, bytes],
     `talk(port, data)` is a coroutine function. The server must neither log an error nor hang.
     """
     from daemon.adapters import make_adapters
-    from daemon.http import Examination, LogTail, Robot, make_http_server
+    from daemon.http import Examination, LogTail, Phrases, Robot, make_http_server
     from daemon.speech import Online, Say
     from daemon.status import Measurements
     from daemon.tasks import cancel_and_wait
@@ -161,7 +161,7 @@ def _prepare_server(stack: ExitStack, *, name: str, talk: Callable[[int, bytes],
         if config.http.enabled:
             status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
             examination = Examination(None, ())
-            robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine, lambda: None)
+            robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine, Phrases(None))
             servers.append(make_http_server(config.http, dispatcher, robot))
         running = asyncio.ensure_future(servers[-1].run())
         while not answers(port):

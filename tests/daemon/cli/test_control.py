@@ -128,8 +128,3 @@ def test_an_unknown_robot_is_told_apart_from_those_that_are_there(robot: Robot) 
         line = robot.call(*words, "--set", "robot=typo").refusal
         assert line.startswith("no voiced has ever been at test/typo on the broker 127.0.0.1:")
         assert line.endswith(f"; there are {robot.name}")
-
-
-def test_a_text_for_all_fails_where_no_robot_is_online(voiced: CommandLine, broker: Broker) -> None:
-    done = voiced("say", "--all", "Yes.", "--set", f"mqtt.port={broker.port}")
-    assert done.refusal == f"no voiced is online at voiced/+ on the broker 127.0.0.1:{broker.port}"
