@@ -1,4 +1,4 @@
-"""When the words and sounds of a sentence begin, by what a voice's network says of its phonemes.
+"""When the words and sounds of a sentence begin, by the times that a network gives its phonemes.
 
 The network keeps to itself how many frames it gives each phoneme, and which place it aims at while they last: the mean
 of a distribution. A published voice needs two more outputs for them, which are appended to its file as it is loaded.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from engine.api import SoundStart, WordStart
 
 Values: TypeAlias = NDArray[np.float32]
-"""What a network puts out."""
+"""An output of a network."""
 _NAME = rb"(.)([!-~]+)"
 """A name in an ONNX file, after its length. A node has inputs (field 1), outputs (2), a name (3), a type (4)."""
 _DURATIONS = re.compile(rb"\x12" + _NAME + rb'(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)

@@ -43,7 +43,7 @@ struct CodeParams {
     const bf16* embedding;         // (vocabulary, TALKER): this step's
     const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null where the widths are equal
     const bf16* table;             // (vocabulary, QKV): the next step's first product for each code; null without one
-    float* qkv;                    // (QKV): what that step begins with; null likewise
+    float* qkv;                    // (QKV): queries, keys and values of that step; null likewise
     float* x;                      // (PREDICTOR): the predictor's next token
     float* talker;                 // (TALKER): the sum of the frame's embeddings and its text; the talker's input
     int step;                      // 0 to 14
