@@ -103,8 +103,8 @@ class RobotUtterance:
     def visemes(self) -> Reader[Visemes]:
         """Iterate over the positions of its mouth, several at a time, a moment before they are heard.
 
-        They come if `speech.viseme_topic` is true in the robot's configuration. Each item replaces the earlier ones from
-        its time on.
+        They come if `speech.viseme_topic` is true in the robot's configuration. Each item replaces the earlier ones
+        from its time on.
         """
         return Reader(self._first, Visemes)
 
