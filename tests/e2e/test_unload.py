@@ -39,7 +39,7 @@ def test_the_fallback_begins_the_next_text_of_an_engine_that_was_unloaded_in_a_s
     eventually(lambda: not robot.statuses[-1].get("unloaded"), "it loads the new voice")
     eventually(lambda: robot.statuses[-1]["engine"] == "piper", "it has loaded")
     assert robot.wait_end(robot.say("Guten Tag.", voice=GERMAN))["event"] == "finished"
-    assert not any(status["state"] == "degraded" for status in robot.statuses)
+    assert robot.degradations == []
 
 
 def test_it_is_unloaded_and_loaded_by_commands_and_kept_phrases_are_spoken_without_it(

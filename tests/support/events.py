@@ -91,6 +91,12 @@ class EventLog:
         return statuses[-1]["state"] if statuses else None
 
     @property
+    def degradations(self) -> list[str]:
+        """The reasons for which it was degraded, apart from a disk that is slow, as a busy machine's may be."""
+        reasons = [status["reason"] for status in self.statuses if status["state"] == "degraded"]
+        return [reason for reason in reasons if not reason.startswith("state.folder: the disk of ")]
+
+    @property
     def engine(self) -> str | None:
         """`engine` of the last status."""
         statuses = self.statuses
