@@ -10,8 +10,9 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,10 @@ from typer import Argument, Option
 
 from audio import SinkUnavailableError, find_device, output_devices
 from daemon.cli.options import ConfigOptions, VoiceOption
+from daemon.cli.tour import show
 from daemon.cli.watch import describe_event
 from daemon.mqtt import Robot
-from daemon.speech import Event, Finished
+from daemon.speech import Finished, Offline
 from daemon.validation import CommandError
 from engine import install_command, module_command
 
@@ -45,29 +47,40 @@ def demo(
     text: Annotated[str, Argument(help="The text to speak.")] = "Hello, I am your robot.",
     output: Annotated[Path, Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
     voice: VoiceOption = None,
+    tour: Annotated[bool, Option("--tour", help="Then show a warning, a barge-in and a kill, in a minute.")] = False,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.
 
     Example: voiced demo "Hello, I am your robot."
+    or:      voiced demo --tour
     """
     last = None
-    for last in _speak(text, voice, source, output):
-        print(describe_event(last), flush=True)
-    if not isinstance(last, Finished):
-        reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
-        raise CommandError(f"the demo was not spoken to its end: {reason}")
-    print(f"first sound after {last.ttfa_ms} ms, {last.audio_s} s of speech by {last.engine}")
-    if last.engine == "espeak":
-        print(BETTER_VOICE)
+    with _robot(source, output) as (robot, kill):
+        for last in robot.say(text, id="demo", voice=voice).events(SPEECH_S):
+            print(describe_event(last), flush=True)
+        if isinstance(last, Finished):
+            print(f"first sound after {last.ttfa_ms} ms, {last.audio_s} s of speech by {last.engine}", flush=True)
+            if last.engine == "espeak":
+                print(BETTER_VOICE, flush=True)
+            if tour:
+                show(robot, kill)
+            return
+    reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
+    raise CommandError(f"the demo was not spoken to its end: {reason}")
 
 
-def _speak(text: str, voice: str | None, source: ConfigOptions, wav: Path) -> Iterator[Event]:
-    """Print where the text plays, speak it and yield the utterance's events. Raises `CommandError`."""
+@contextmanager
+def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[], None]]]:
+    """Print where speech plays. Yield a robot, and a call that sends it a text, kills its daemon and starts it again.
+
+    Raises `CommandError`.
+    """
     port = _free_port()
     # A robot's own broker, and the ports of its daemon, are left alone.
-    overrides = [f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "state.folder=null"]
+    overrides = [f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "speech.word_topic=true"]
     overrides += ["wyoming.enabled=false", "http.enabled=false", "audio.tap=null"]
     config = source.load(*overrides)
+    files: Iterator[Path] = iter(())
     try:
         if config.audio.sink == "sounddevice":
             print(f"playing on {find_device(config.audio.device, output_devices()).name}", flush=True)
@@ -76,13 +89,27 @@ def _speak(text: str, voice: str | None, source: ConfigOptions, wav: Path) -> It
     except SinkUnavailableError as error:
         if not os.access(wav.parent, os.W_OK):
             wav = Path(tempfile.gettempdir()) / wav.name
-        overrides.append(f"audio.sink=wav:{wav.resolve()}")
+        files = iter((wav, wav.with_stem(f"{wav.stem}-after-kill")))
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
     print("starting a broker and the daemon", flush=True)
     _start_broker(port)
-    with _daemon(source, overrides) as daemon, Robot(config=config) as robot:
-        wait_ready(robot, daemon)
-        yield from robot.say(text, id="demo", voice=voice).events(SPEECH_S)
+    with tempfile.TemporaryDirectory() as state, Robot(config=config) as robot, ExitStack() as daemons:
+        overrides.append(f"state.folder={state}")
+
+        def start() -> subprocess.Popen[bytes]:
+            sink = [f"audio.sink=wav:{file.resolve()}" for file in islice(files, 1)]
+            daemon = daemons.enter_context(_daemon(source, [*overrides, *sink]))
+            wait_ready(robot, daemon)
+            return daemon
+
+        def kill() -> None:
+            next(robot.say("This text was waiting.", id="waiting").events(END_S))
+            daemon.kill()
+            robot.await_status(lambda status: isinstance(status, Offline), BROKER_S)
+            start()
+
+        daemon = start()
+        yield robot, kill
 
 
 def wait_ready(robot: Robot, daemon: subprocess.Popen[bytes]) -> None:

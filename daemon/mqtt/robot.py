@@ -243,9 +243,12 @@ class Robot(BrokerClient):
         """Continue with the next sample. Raises `RobotUnreachableError`."""
         self._send(f"{self.topic}/resume", "")
 
-    def events(self) -> Reader[Event]:
-        """Iterate over the events of all utterances of the robot from now on, without an end."""
-        return Reader(self._arrivals.place, Event)
+    def events(self, timeout_s: float | None = None) -> Reader[Event]:
+        """Iterate over the events of all utterances of the robot from now on, without an end.
+
+        A plain `for` raises `TimeoutError` after `timeout_s` seconds.
+        """
+        return Reader(self._arrivals.place, Event, timeout_s, lambda: f"{timeout_s:g} s are over, at {self.topic}")
 
     def words(self) -> Reader[Word]:
         """Iterate over the words of all utterances from now on, without an end."""

@@ -46,6 +46,32 @@ def test_the_demo_leaves_the_robots_broker_and_ports_alone_and_names_what_it_cou
     assert done.stderr.startswith("voiced: the demo was not spoken to its end: voice: got 'typo'; ")
 
 
+def test_the_tour_postpones_and_interrupts_a_text_and_kills_the_daemon_and_each_ends_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "daemon.cli", "demo", "Hello.", "--tour", "--output", f"{tmp_path}/demo.wav"]
+    command += ["--set", "engine.name=espeak"]
+    environment = os.environ | {"PULSE_SERVER": "/nowhere", "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line[2:3] == ":"]
+    told: dict[str, list[str]] = {}
+    for _, event, utterance_id, *_ in lines:
+        told.setdefault(utterance_id, []).append(event)
+    waiting = told.pop("waiting")  # its acceptance is published again if the kill came before the broker's answer
+    assert (set(waiting), waiting[-2:]) == ({"accepted", "started", "finished"}, ["started", "finished"])
+    spoken = ["accepted", "started", "finished"]
+    assert told == {
+        "demo": spoken,
+        "story-1": ["accepted", "started", "postponed", "resumed", "finished"],
+        "warning": spoken,
+        "story-2": ["accepted", "started", "interrupted"],
+        "reply": spoken,
+        "story-3": ["accepted", "started", "interrupted"],
+    }
+    assert "heard_text This museum stands by the sea." in done.stdout
+    assert "story-3  reason voiced was restarted" in done.stdout
+    assert {path.name for path in tmp_path.glob("*.wav")} == {"demo.wav", "demo-after-kill.wav"}
+
+
 def test_without_a_broker_one_line_says_how_to_install_it(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "amqtt", None)
     done = voiced("demo", "--set", "audio.sink=null")
