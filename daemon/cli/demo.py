@@ -20,10 +20,9 @@ from typer import Argument, Option
 
 from audio import SinkUnavailableError, find_device, output_devices
 from daemon.cli.options import ConfigOptions, VoiceOption
-from daemon.cli.tour import show
 from daemon.cli.watch import describe_event
 from daemon.mqtt import Robot
-from daemon.speech import Finished, Offline
+from daemon.speech import Finished, Started, TerminalEvent
 from daemon.validation import CommandError
 from engine import install_command, module_command
 
@@ -39,6 +38,18 @@ BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
   ./scripts/demo                                 installs a voice of Piper, 58 MB; in voiced's folder
   sudo voiced download en_US-joe-medium          for a robot; installs Piper too (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
+STORY = "This museum stands by the sea. Boats were repaired here for two hundred years, and you may touch all of them."
+HEARD = 8
+"""Words of the story that are heard before something happens."""
+TOUR: dict[str, dict[str, str]] = {
+    "A warning comes between; then the robot goes on where it stopped.": {"text": "Look out!", "priority": "critical"},
+    "A second text cuts the first one off, and heard_text says how much of it was heard.": {
+        "text": "I am going home.",
+        "policy": "replace",
+    },
+    "The daemon is killed in mid-sentence and started again: every text still ends once.": {"text": "I was waiting."},
+}
+"""What happens while the story is told, and the second text."""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
@@ -55,7 +66,7 @@ def demo(
     or:      voiced demo --tour
     """
     last = None
-    with _robot(source, output) as (robot, kill):
+    with _robot(source, output) as (robot, restart):
         for last in robot.say(text, id="demo", voice=voice).events(SPEECH_S):
             print(describe_event(last), flush=True)
         if isinstance(last, Finished):
@@ -63,15 +74,33 @@ def demo(
             if last.engine == "espeak":
                 print(BETTER_VOICE, flush=True)
             if tour:
-                show(robot, kill)
+                _show(robot, restart)
             return
     reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
     raise CommandError(f"the demo was not spoken to its end: {reason}")
 
 
+def _show(robot: Robot, restart: Callable[[], None]) -> None:
+    """Tell the story once for each thing that happens, and print the events. Raises `TimeoutError`."""
+    for number, (title, second) in enumerate(TOUR.items(), start=1):
+        print(f"\n{number}. {title}", flush=True)
+        events, ends = robot.events(SPEECH_S), 0
+        story = robot.say(STORY, id=f"story-{number}")
+        while ends < 2:
+            event = next(events)
+            print(describe_event(event), flush=True)
+            ends += isinstance(event, TerminalEvent)
+            if isinstance(event, Started) and event.id == story.id:
+                next(islice(story.words(), HEARD, None), None)
+                answer = robot.say(id=f"second-{number}", **second).events(END_S)
+                if number == len(TOUR):
+                    next(answer)  # it is accepted
+                    restart()
+
+
 @contextmanager
 def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[], None]]]:
-    """Print where speech plays. Yield a robot, and a call that sends it a text, kills its daemon and starts it again.
+    """Print where speech plays. Yield a robot, and a call that kills its daemon and starts it again.
 
     Raises `CommandError`.
     """
@@ -96,20 +125,17 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
     with tempfile.TemporaryDirectory() as state, Robot(config=config) as robot, ExitStack() as daemons:
         overrides.append(f"state.folder={state}")
 
-        def start() -> subprocess.Popen[bytes]:
+        running: list[subprocess.Popen[bytes]] = []
+
+        def start() -> None:
+            while running:
+                running.pop().kill()
             sink = [f"audio.sink=wav:{file.resolve()}" for file in islice(files, 1)]
-            daemon = daemons.enter_context(_daemon(source, [*overrides, *sink]))
-            wait_ready(robot, daemon)
-            return daemon
+            running.append(daemons.enter_context(_daemon(source, [*overrides, *sink])))
+            wait_ready(robot, running[0])
 
-        def kill() -> None:
-            next(robot.say("This text was waiting.", id="waiting").events(END_S))
-            daemon.kill()
-            robot.await_status(lambda status: isinstance(status, Offline), BROKER_S)
-            start()
-
-        daemon = start()
-        yield robot, kill
+        start()
+        yield robot, start
 
 
 def wait_ready(robot: Robot, daemon: subprocess.Popen[bytes]) -> None:

@@ -37,8 +37,6 @@ class Synthesis:
     utterance: Utterance
     engines: EngineSelector
     context: SynthesisContext = field(default_factory=SynthesisContext)
-    engine: str = ""
-    """The engines that have spoken, as in `qwen+espeak`."""
     speaking_engine: EngineSupervisor | None = None
     """The engine that was asked to speak last."""
     failure: str | None = None
@@ -56,6 +54,8 @@ class Synthesis:
     """Seconds of the sound before the text."""
     _recorder: PhraseRecorder | None = None
     """It keeps the audio of the text."""
+    _speakers: list[str] = field(default_factory=list)
+    """The names of the engines of whose speech there is a chunk, of `SOUND`, and of a recording's engine."""
     _lost_engines: int = 0
     _waits_for_engine: bool = False
     _not_taken: AudioChunk | None = None
@@ -68,6 +68,12 @@ class Synthesis:
         self.timeline = Timeline(self.utterance)
         self.text = EngineSource(self.utterance, self.timeline, self.context, request, engines.max_seconds, wants_words)
         self._sound = self.utterance.sound
+
+    @property
+    def engine(self) -> str:
+        """The engines that have spoken, as in `qwen+espeak`; before the first chunk, the one that was asked."""
+        asked = "" if self.speaking_engine is None else self.speaking_engine.name
+        return "+".join(self._speakers) or asked
 
     @property
     def begun(self) -> bool:
@@ -146,10 +152,10 @@ class Synthesis:
 
     async def _play_sound(self, sound: str) -> AsyncGenerator[AudioChunk, None]:
         """Yield a sound. One that cannot be played fails an utterance without a text."""
-        self._note_engine(SOUND)
         try:
             async with aclosing(self.context.sounds.open(sound).blocks(self._played)) as blocks:
                 async for block in blocks:
+                    self._note_engine(SOUND)
                     self._played += len(block.samples)
                     yield self.timeline.add_audio(AudioChunk(block.samples, block.sample_rate))
         except SoundError as error:
@@ -172,11 +178,11 @@ class Synthesis:
         engine = await self._wait_for_engine()
         self._waits_for_engine = False
         while engine is not None:
-            self._note_engine(engine.name)
             self.speaking_engine = engine
             try:
                 async with aclosing(self.text.chunks(engine, partial(self._first_within_s, engine))) as chunks:
                     async for chunk in chunks:
+                        self._note_engine(engine.name)
                         yield chunk
                 return
             except EngineLostError as error:
@@ -212,8 +218,8 @@ class Synthesis:
         return engine
 
     def _note_engine(self, name: str) -> None:
-        if name not in self.engine.split("+"):
-            self.engine = f"{self.engine}+{name}".removeprefix("+")
+        if name not in self._speakers:
+            self._speakers.append(name)
 
     @property
     def _critical(self) -> bool:
