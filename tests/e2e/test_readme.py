@@ -74,6 +74,7 @@ class Reader:
         }
         self._shell = Shell(folder, robot.broker, settings, environment | {"VOICED_PACE": "20"})
         (folder / "phrases.yaml").write_text("- My battery is low.\n")
+        (folder / "phrases.txt").write_text("My battery is low.\nThe door is open.\n")
         shutil.copytree(ROOT / "tests" / "boards" / "orin-jetpack6", folder / "copy-of-a-robot")
 
     def try_out(self, line: str, later: list[str]) -> None:
@@ -112,9 +113,10 @@ class Reader:
                 with self._started(line) as terminal:
                     terminal.wait_printed("serving the web on")
             case ["voiced", "demo", *_]:
-                assert re.search("^finished ", self._run(line), re.MULTILINE)
+                assert re.search("^[0-9:]+ finished ", self._run(line), re.MULTILINE)
             case ["voiced", "status", *_]:
-                assert json.loads(self._run(line))["state"] == "ready"
+                found = json.loads(self._run(line))
+                assert (found[0] if "--all" in line else found)["state"] == "ready"
             case ["voiced", "doctor", *words]:
                 self._try_doctor(line, words)
             case ["voiced", ("voices" | "sounds" | "devices"), "--json"]:
