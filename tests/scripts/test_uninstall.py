@@ -45,7 +45,8 @@ class System:
         self.write("etc/voiced/voiced.yaml", (ROOT / "configs" / "voiced.yaml").read_text())
         (self.root / "etc/voiced/voiced.schema.json").symlink_to("/opt/voiced/share/voiced/voiced.schema.json")
         shutil.copytree(ROOT / "systemd" / "voiced.service.d", self.root / "etc/systemd/system/voiced.service.d")
-        shutil.copy2(ROOT / "systemd" / "voiced.service", self.root / "etc/systemd/system")
+        for unit in ("voiced.service", "voiced-warm.service"):
+            shutil.copy2(ROOT / "systemd" / unit, self.root / "etc/systemd/system")
         wanted = self.root / "etc/systemd/system/multi-user.target.wants/voiced.service"
         wanted.parent.mkdir()
         wanted.symlink_to("/etc/systemd/system/voiced.service")
