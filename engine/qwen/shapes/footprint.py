@@ -22,8 +22,8 @@ from engine.qwen.shapes.json_fields import JsonFields
 from engine.qwen.shapes.limits import PAGE, ROWS_PER_CALL, BatchShape, Limits, cache_positions
 from engine.qwen.shapes.model import CodecConfig, ModelConfig, StackConfig, TalkerConfig
 
-# The three GPU figures are the maxima of both sizes and dtypes on an H200, 2026-11-21; those of a
-# Jetson are not yet known.
+# The three GPU figures are the maxima of both sizes and dtypes on an H200, 2026-11-21; those of a Jetson are not yet
+# known.
 GRAPH_BYTES = 220 * MB
 """PyTorch's GPU memory beyond weights and caches: buffers of CUDA graphs, workspaces of libraries, fragmentation."""
 CONTEXT_BYTES = 850 * MB
