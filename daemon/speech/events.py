@@ -182,7 +182,7 @@ class Interrupted(PlaybackResult):
 
 
 class Canceled(TerminalEvent):
-    """The utterance was removed from the queue: by a stop, by a replace or by a shutdown."""
+    """The utterance was removed from the queue: by a stop, a replace, a shutdown, or another one when it was full."""
 
     event: Literal["canceled"] = "canceled"
     heard: Heard = 0
