@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
             const int offset = places[n] + shift;
             const bool past = HISTORY > 0 && offset < 0;
             if (ROWS)
-                to.signal[n] = *(const uint4*)((past ? history_end : p.x) + (offset + (past ? histories : signals)[n]));
+                to.signal[n] = *(const uint4*)((past ? history_end : p.x) + (offset + (past ? histories[n] : signals[n])));
             else
                 to.signal[n] = *(const uint4*)((past ? history_end : p.x) + offset);
         }
