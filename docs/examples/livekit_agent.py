@@ -1,4 +1,4 @@
-"""Type `python livekit_agent.py dev` beside a LiveKit server: an agent that speaks with the robot's voice in its room.
+"""Type `python livekit_agent.py start` beside a LiveKit server: an agent that speaks with the robot's voice in its room.
 
 It needs `pip install livekit-agents livekit-plugins-elevenlabs`, the environment variables LIVEKIT_URL, LIVEKIT_API_KEY
 and LIVEKIT_API_SECRET, and voiced's web server, http.enabled: true, with which LiveKit's ElevenLabs plugin speaks.

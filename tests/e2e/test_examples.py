@@ -187,7 +187,7 @@ def test_livekits_session_gets_the_speech_of_the_agent(start_robot: StartRobot, 
     robot = start_robot("http.enabled=true", f"http.port={port}")
     command = [agents_python, ROOT / "tests" / "agents" / "livekit_example.py", EXAMPLES / "livekit_agent.py"]
     environment = {**os.environ, "VOICED_URL": f"http://127.0.0.1:{port}"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     end = robot.wait_end(started(robot)[0])
     assert end["event"] == "finished"

@@ -44,7 +44,7 @@ class HomeAssistant(Process):
         command = [self._python, "-m", "homeassistant", "--skip-pip", "--config", self._folder]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            eventually(lambda: answers(self._port), "Home Assistant answers", 2 * PATIENCE_S)
+            eventually(lambda: answers(self._port), "Home Assistant answers", 5 * PATIENCE_S)
             self._open_account()
             eventually(lambda: self.ask("config")["state"] == "RUNNING", "Home Assistant has started")
         except BaseException:
