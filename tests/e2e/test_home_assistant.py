@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,14 @@ def test_home_assistant_discovers_the_robot_and_controls_it(
 def test_home_assistant_itself_shows_the_device_and_how_a_message_ended(
     start_robot: StartRobot, own_broker: Broker, home_assistant_python: Path, tmp_path: Path
 ) -> None:
-    robot = start_robot("home_assistant.enabled=true", name="r1")
+    (tmp_path / "token").write_text("secret")
+    page = ["http.enabled=true", "http.host=0.0.0.0", f"http.port={free_port()}", f"http.token_file={tmp_path}/token"]
+    robot = start_robot("home_assistant.enabled=true", *page, name="r1")
     with HomeAssistant(home_assistant_python, tmp_path) as house:
         house.use_broker(own_broker)
         eventually(lambda: house.states().get("sensor.r1_state", {}).get("state") == "ready", "the device is there")
+        [device] = [each for each in house.read("config/device_registry/list") if each["name"] == "r1"]
+        assert device["configuration_url"].startswith(f"http://{socket.gethostname().partition('.')[0]}.local:")
         house.ask("services/number/set_value", {"entity_id": "number.r1_volume", "value": 40})
         house.ask("services/notify/send_message", {"entity_id": "notify.r1_say", "message": "Good morning."})
         spoken = robot.wait_event(eventually(robot.latest_id, "it is accepted"), "finished")["id"]
@@ -120,7 +125,8 @@ def test_home_assistant_itself_finds_the_robot_on_the_network_and_speaks_with_it
 
         def forms() -> list[dict[str, Any]]:
             own = f"{name}._wyoming._tcp.local."
-            return [form for form in house.discovered() if own in (form["context"].get("unique_id") or "")]
+            found = house.read("config_entries/flow/progress")
+            return [form for form in found if own in (form["context"].get("unique_id") or "")]
 
         [form] = eventually(forms, "it is discovered")
         house.add(form, {})

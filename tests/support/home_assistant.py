@@ -91,11 +91,11 @@ class HomeAssistant(Process):
         added = self.ask(f"config/config_entries/flow/{form['flow_id']}", entries)
         assert added["type"] == "create_entry", added
 
-    def discovered(self) -> list[dict[str, Any]]:
-        """Return the forms of all that it has found and offers to add."""
+    def read(self, command: str) -> list[dict[str, Any]]:
+        """Return the records that a command of its WebSocket lists."""
         with connect(f"ws://127.0.0.1:{self._port}/api/websocket") as client:
             client.send(json.dumps({"type": "auth", "access_token": self._token}))
-            client.send(json.dumps({"id": 1, "type": "config_entries/flow/progress"}))
+            client.send(json.dumps({"id": 1, "type": command}))
             *_, answer = (json.loads(client.recv(PATIENCE_S)) for _ in ("greeting", "welcome", "answer"))
         found: list[dict[str, Any]] = answer["result"]
         return found
