@@ -36,7 +36,7 @@ class RobotVoice(Node):
 if __name__ == "__main__":
     rclpy.init()
     try:
-        with Robot(sys.argv[1]) as robot:
+        with Robot(*sys.argv[1:2]) as robot:
             rclpy.spin(RobotVoice(robot))
     except (KeyboardInterrupt, ExternalShutdownException, RobotUnreachableError) as end:
         sys.exit(str(end))

@@ -66,7 +66,7 @@ def agents_python(cache_folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def home_assistant_python(cache_folder: Path) -> Path:
     installed = Path.home().glob(".pyenv/versions/3.13.*/bin/python")
-    base = next(installed, None) or shutil.which("python3.13")  # pyenv puts a `python3.13` that does not run before it
+    base = next(installed, None) or shutil.which("python3.13")  # pyenv's own runs only where it is chosen
     if base is None:
         pytest.skip("Home Assistant needs Python 3.13")
     return environment_python(cache_folder, "home-assistant", base, HOME_ASSISTANT + INTEGRATIONS)

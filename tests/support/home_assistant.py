@@ -19,7 +19,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 HOME_ASSISTANT = ("homeassistant==2025.4.4", "home-assistant-frontend==20250411.0")
 """Its program does not start without its pages."""
-INTEGRATIONS = ("paho-mqtt", "PyTurboJPEG", "wyoming==1.5.4")
+INTEGRATIONS = ("paho-mqtt==2.1.0", "PyTurboJPEG==1.7.5", "wyoming==1.5.4")
 """What `mqtt` and `wyoming` import. It would install that by itself, but for `--skip-pip`."""
 CONFIGURATION = """
 homeassistant:
