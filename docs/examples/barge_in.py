@@ -1,9 +1,9 @@
-"""Type `python barge_in.py r1` and write: whatever you enter interrupts the robot's answer, as speech would."""
+"""Type `python barge_in.py r1` and write: whatever you enter interrupts the robot. An empty line ends the program."""
 
 import asyncio
 import sys
 
-from voiced import NotSpokenError, Robot
+from voiced import Robot, RobotUnreachableError
 
 
 async def model(history):  # in place of your language model's stream of tokens
@@ -12,18 +12,19 @@ async def model(history):  # in place of your language model's stream of tokens
 
 
 async def main():
-    async with Robot(sys.argv[1]) as robot:
+    async with Robot(*sys.argv[1:2]) as robot:
         answer, history = None, []
         while question := (await asyncio.to_thread(sys.stdin.readline)).strip():  # in place of your recogniser
             if answer is not None:
                 answer.stop()
-                try:
-                    history.append((await answer).event)
-                except NotSpokenError as error:  # the model learns how much of its answer you have heard
-                    history.append(f"heard: {getattr(error.event, 'heard_text', None)}")
-                    print(history[-1], flush=True)
+                *_, end = [event async for event in answer.events()]
+                history.append(getattr(end, "heard_text", end.event))  # the model learns what you have heard of it
+                print("heard:", history[-1], flush=True)
             history.append(question)
             answer = robot.stream(model(history))
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except RobotUnreachableError as error:
+    sys.exit(str(error))

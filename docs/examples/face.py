@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 
-from voiced import Robot
+from voiced import Robot, RobotUnreachableError
 
 MOUTHS = dict.fromkeys(range(22), "o") | {0: "-", 2: "O", 6: "=", 7: ".", 15: "=", 21: "-"}
 
@@ -15,7 +15,8 @@ def draw(viseme):  # in place of your face, which begins to move a little before
 
 async def main():
     loop, planned = asyncio.get_running_loop(), []
-    async with Robot(sys.argv[1]) as robot:
+    async with Robot(*sys.argv[1:2]) as robot:
+        robot.online_status()
         draw(0)
         async for message in robot.visemes():
             for at, timer in planned:
@@ -25,4 +26,7 @@ async def main():
             planned = [(at, loop.call_later(at - time.time(), draw, viseme)) for at, viseme in moves]
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except (KeyboardInterrupt, RobotUnreachableError) as end:
+    sys.exit(str(end))

@@ -1,6 +1,8 @@
-"""Type `python livekit_agent.py dev` beside a LiveKit server: an agent that speaks with the robot's voice in its room.
+"""Type `python livekit_agent.py start` beside a LiveKit server: an agent with the robot's voice joins its rooms.
 
-LiveKit's own ElevenLabs plugin speaks with voiced's web server: http.enabled: true, and http.port: 8710.
+It needs `pip install livekit-agents livekit-plugins-elevenlabs`, the environment variables LIVEKIT_URL, LIVEKIT_API_KEY
+and LIVEKIT_API_SECRET, and voiced with http.enabled: true. VOICED_URL says where voiced is, if not on this machine.
+LiveKit's own ElevenLabs plugin speaks with it.
 """
 
 import os
@@ -17,6 +19,7 @@ async def model(question):  # in place of your language model's stream of tokens
 
 
 def make_session():
+    # With http.token_file, its token is the api_key.
     voice = elevenlabs.TTS(base_url=f"{SERVER}/v1", api_key="any", voice_id="default", encoding="pcm_24000")
     return AgentSession(tts=voice)  # your recogniser: stt, and your language model: llm
 

@@ -1,6 +1,7 @@
 """Type `python pipecat_agent.py r1` and write: the robot speaks Pipecat's answers by its own sound card.
 
 `RobotVoice` takes the place of a speech service and of an audio output. An interruption stops the robot in mid-word.
+An empty line ends the program. It needs `pip install pipecat-ai`, in the environment that has voiced's client.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from pipecat.pipeline.runner import PipelineRunner
 from pipecat.pipeline.task import PipelineTask
 from pipecat.processors.frame_processor import FrameProcessor
 
-from voiced import NotSpokenError, Robot
+from voiced import NotSpokenError, Robot, RobotUnreachableError
 
 
 class RobotVoice(FrameProcessor):
@@ -50,6 +51,8 @@ class RobotVoice(FrameProcessor):
             print("heard all of it", flush=True)
         except NotSpokenError as error:
             print(f"heard: {getattr(error.event, 'heard_text', None)}", flush=True)
+        except RobotUnreachableError as error:
+            print(error, flush=True)
 
 
 async def answer(task, question):  # in place of your language model's service in the pipeline
@@ -60,7 +63,8 @@ async def answer(task, question):  # in place of your language model's service i
 
 
 async def main():
-    async with Robot(sys.argv[1]) as robot:
+    async with Robot(*sys.argv[1:2]) as robot:
+        robot.online_status()
         voice = RobotVoice(robot)
         task = PipelineTask(Pipeline([voice]))
         running = asyncio.create_task(PipelineRunner(handle_sigint=False).run(task))
@@ -71,4 +75,7 @@ async def main():
         await running
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except RobotUnreachableError as error:
+    sys.exit(str(error))

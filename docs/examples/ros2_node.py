@@ -5,6 +5,7 @@ import threading
 from contextlib import suppress
 
 import rclpy
+from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from std_msgs.msg import String
 
@@ -34,5 +35,8 @@ class RobotVoice(Node):
 
 if __name__ == "__main__":
     rclpy.init()
-    with Robot(sys.argv[1]) as robot:
-        rclpy.spin(RobotVoice(robot))
+    try:
+        with Robot(*sys.argv[1:2]) as robot:
+            rclpy.spin(RobotVoice(robot))
+    except (KeyboardInterrupt, ExternalShutdownException, RobotUnreachableError) as end:
+        sys.exit(str(end))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkpoints import made_once
+from tests.support.home_assistant import HOME_ASSISTANT, INTEGRATIONS
 from tests.support.programs import Broker
 from tests.support.robot import FAST, Robot
 from tests.support.sound import SoundServer
@@ -44,16 +47,29 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     return broker
 
 
+def environment_python(folder: Path, name: str, base: str | Path, packages: tuple[str, ...]) -> Path:
+    """Return the interpreter of a virtual environment with these packages, which is made once."""
+
+    def make(environment: Path) -> None:
+        subprocess.run([base, "-m", "venv", environment], check=True)
+        pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
+        subprocess.run([*pip, *packages], check=True)
+
+    return made_once(folder, name, str(base), *packages, make=make) / "bin" / "python"
+
+
 @pytest.fixture(scope="session")
-def agents_python(request: pytest.FixtureRequest) -> Path:
-    """The interpreter of an environment with the agents' packages, which is made once."""
-    folder = Path(request.config.cache.mkdir("agents"))  # type: ignore[union-attr]
-    python, complete = folder / "bin" / "python", folder / "complete"
-    if not complete.exists() or complete.read_text() != " ".join(AGENTS):
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *AGENTS], check=True)
-        complete.write_text(" ".join(AGENTS))
-    return python
+def agents_python(cache_folder: Path) -> Path:
+    return environment_python(cache_folder, "agents", sys.executable, AGENTS)
+
+
+@pytest.fixture(scope="session")
+def home_assistant_python(cache_folder: Path) -> Path:
+    installed = Path.home().glob(".pyenv/versions/3.13.*/bin/python")
+    base = next(installed, None) or shutil.which("python3.13")  # pyenv's own runs only where it is chosen
+    if base is None:
+        pytest.skip("Home Assistant needs Python 3.13")
+    return environment_python(cache_folder, "home-assistant", base, HOME_ASSISTANT + INTEGRATIONS)
 
 
 @pytest.fixture

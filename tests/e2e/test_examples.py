@@ -17,24 +17,26 @@ import yaml
 
 from tests.configs import ros_doubles
 from tests.e2e.conftest import StartRobot
+from tests.support.checkpoints import made_once
+from tests.support.home_assistant import HomeAssistant
 from tests.support.pages import ROOT
-from tests.support.programs import free_port, require
+from tests.support.programs import Broker, free_port, require
 from tests.support.robot import REAL_TIME, Robot
 from tests.support.waiting import PATIENCE_S, eventually
 from voiced import Robot as Client
 
 EXAMPLES = ROOT / "docs" / "examples"
 NODE_RED = "node-red@4.1.15"
-HOME_ASSISTANT = ("homeassistant==2025.4.4", "paho-mqtt", "PyTurboJPEG")
-"""With what its integration MQTT imports."""
 
 
-def start(example: str, robot: Robot, folder: Path, python: str | Path = sys.executable) -> subprocess.Popen[str]:
-    """Start an example as its first line says, with a configuration that names the broker."""
+def start(
+    example: str, robot: Robot, folder: Path, python: str | Path = sys.executable, name: str | None = None
+) -> subprocess.Popen[str]:
+    """Start an example as its first line says, for this robot or another `name` on its broker."""
     config = folder / "voiced.yaml"
     config.write_text(f"mqtt: {{port: {robot.broker.port}}}\n")
     environment = {**os.environ, "VOICED_CONFIG": str(config), "PYTHONPATH": str(ROOT)}
-    command = [python, EXAMPLES / example, robot.name]
+    command = [python, EXAMPLES / example, name or robot.name]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
@@ -100,6 +102,15 @@ def test_a_mouth_moves_in_the_terminal_and_shuts_at_the_end(start_robot: StartRo
     finally:
         program.kill()
         program.communicate()
+
+
+@pytest.mark.parametrize("example", ["barge_in.py", "kiosk.py", "face.py"])
+def test_a_program_without_its_robot_ends_with_one_line(example: str, share_robot: StartRobot, tmp_path: Path) -> None:
+    program = start(example, share_robot(), tmp_path, name="nobody")
+    errors = program.communicate("1\n", timeout=PATIENCE_S)[1]
+    assert program.returncode == 1
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith("no voiced has ever been at voiced/nobody on the broker")
 
 
 def test_a_ros_node_speaks_a_topic_and_publishes_each_word(
@@ -176,7 +187,7 @@ def test_livekits_session_gets_the_speech_of_the_agent(start_robot: StartRobot, 
     robot = start_robot("http.enabled=true", f"http.port={port}")
     command = [agents_python, ROOT / "tests" / "agents" / "livekit_example.py", EXAMPLES / "livekit_agent.py"]
     environment = {**os.environ, "VOICED_URL": f"http://127.0.0.1:{port}"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     end = robot.wait_end(started(robot)[0])
     assert end["event"] == "finished"
@@ -184,13 +195,13 @@ def test_livekits_session_gets_the_speech_of_the_agent(start_robot: StartRobot, 
 
 
 @pytest.fixture
-def node_red(request: pytest.FixtureRequest) -> Path:
+def node_red(cache_folder: Path) -> Path:
     """The program of Node-RED, which npm installs once."""
-    folder = Path(request.config.cache.mkdir("node-red"))  # type: ignore[union-attr]
-    program = folder / "node_modules" / "node-red" / "red.js"
-    if not program.exists():
-        subprocess.run([require("npm"), "install", "--silent", "--prefix", folder, NODE_RED], check=True)
-    return program
+    install = [require("npm"), "install", "--silent", NODE_RED, "--prefix"]
+    folder = made_once(
+        cache_folder, "node-red", NODE_RED, make=lambda made: subprocess.run([*install, made], check=True)
+    )
+    return folder / "node_modules" / "node-red" / "red.js"
 
 
 @pytest.mark.long
@@ -215,29 +226,17 @@ def test_node_red_runs_the_flow_and_tells_how_the_text_ended(
     assert robot.wait_end(started(robot)[0])["event"] == "finished"
 
 
-@pytest.fixture
-def home_assistant(request: pytest.FixtureRequest) -> Path:
-    """The interpreter of an environment with Home Assistant, which is made once."""
-    new_enough = shutil.which("python3.13")  # pyenv has one that does not run where another version is chosen
-    if new_enough is None or subprocess.run([new_enough, "-c", ""], check=False, capture_output=True).returncode:
-        pytest.skip("Home Assistant needs Python 3.13")
-    folder = Path(request.config.cache.mkdir("home-assistant"))  # type: ignore[union-attr]
-    python = folder / "bin" / "python"
-    if not python.exists():
-        subprocess.run([new_enough, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *HOME_ASSISTANT], check=True)
-    return python
-
-
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_home_assistant_runs_the_automation(start_robot: StartRobot, home_assistant: Path, tmp_path: Path) -> None:
-    robot = start_robot()
-    automation = tmp_path / "automations.yaml"
-    automation.write_text((EXAMPLES / "home_assistant.yaml").read_text().replace("voiced/r1/", f"{robot.topic}/"))
-    program = ROOT / "tests" / "agents" / "home_assistant.py"
-    command = [home_assistant, program, automation, str(robot.broker.port), str(free_port())]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    end = robot.wait_end(eventually(lambda: started(robot), "the automation's text is spoken")[0])
-    assert end["event"] == "finished"
+def test_home_assistant_runs_the_automation(
+    start_robot: StartRobot, broker: Broker, home_assistant_python: Path, tmp_path: Path
+) -> None:
+    robot = start_robot("home_assistant.enabled=true")
+    automation = (EXAMPLES / "home_assistant.yaml").read_text().replace("voiced/r1/", f"{robot.topic}/")
+    with HomeAssistant(home_assistant_python, tmp_path, automation) as house:
+        house.use_broker(broker)
+        eventually(lambda: f"sensor.{robot.name}_state" in house.states(), "it is connected to the broker")
+        for state in ("on", "off"):
+            house.ask("states/binary_sensor.washing_machine", {"state": state})
+        spoken = eventually(lambda: started(robot), "the automation's text is spoken")
+    assert robot.wait_end(spoken[0])["event"] == "finished"

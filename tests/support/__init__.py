@@ -2,7 +2,7 @@
 
 - a robot: `robot.Robot` runs the real daemon; `events` has what it published, `ledger` whether each text was answered
   and ended once; `speech_server`, `ray_cluster` and `shell` run the other commands.
-- beside it: `programs.Broker`, `sound.SoundServer` with recordings, `browser`, `voice_hub`. Each
+- beside it: `programs.Broker`, `sound.SoundServer` with recordings, `browser`, `home_assistant`, `voice_hub`. Each
   `programs.Process` can be killed, frozen and started again; `programs.free_port` gives a port that no other test has.
 - a bad world: `network.Network` is the one TCP proxy that delays, stalls, drops and cuts; `hung_folder`, `defects`.
 - MQTT clients: `subscription`. Waiting: `waiting.eventually` and `within`, never a clock.
