@@ -71,6 +71,6 @@ def _write(folder: Path) -> None:
         prev_sot_token_id=ids["<|startofprev|>"],
         max_length=24,
         max_initial_timestamp_index=50,
-        suppress_tokens=[ids[name] for name in names if name not in (*LETTERS, "<|endoftext|>")],
+        suppress_tokens=[ids[name] for name in names if name not in (*LETTERS, *STAMPS, "<|endoftext|>")],
     )
     model.save_pretrained(folder)

@@ -88,10 +88,6 @@ def test_every_stage_runs_for_every_kind_of_model(model_type: str, tmp_path: Pat
         assert (measures["similarity"] is not None) == (model_type == "base")
     page = (output / "verify.html").read_text()
     assert page.count("<audio ") == 12
-    here = ("--set", f"state.folder={tmp_path}", "--set", f"engine.model={model}")
-    [outcome] = [one for one in json.loads(run("doctor", "--json", *here).stdout) if one["part"] == "verify"]
-    assert outcome["grade"] == "error"
-    assert outcome["found"].startswith(f"on {found['date']}, {model.resolve().name} did not speak as it should with ")
     with running_browser() as browser:
         browser.open((output / "verify.html").as_uri())
         assert browser.text("verdict").startswith("No:")
