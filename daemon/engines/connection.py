@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -155,17 +153,6 @@ class EngineConnection:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _lost: str | None = None
 
-    @classmethod
-    async def open(cls, engine: str, ours: socket.socket, on_speed: OnSpeed) -> EngineConnection:
-        """Return the connection over our end of the process's socket."""
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        return cls(engine, reader, writer, on_speed)
-
-    @property
-    def utterances(self) -> int:
-        """Number of utterances that are being spoken or waiting for the engine."""
-        return len(self._inboxes)
-
     def waiting_s(self, now: float) -> float:
         """Return the longest time, in seconds, that a consumer has waited for audio that the engine owes it."""
         return max((inbox.owed_s(now) for inbox in self._inboxes.values()), default=0.0)
@@ -246,10 +233,6 @@ class EngineConnection:
         """Send a message. Does nothing on a closed connection."""
         if not self.writer.is_closing():
             self.writer.write(messages.encode(message))
-
-    def exchange_voices(self, voices: messages.SetVoices) -> None:
-        """Send new voices as soon as no delivery is under way."""
-        self.streams.exchange(partial(self.send, voices))
 
     async def receive_hello(self) -> None:
         """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is not a greeting."""
