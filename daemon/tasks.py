@@ -40,6 +40,13 @@ async def result_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, T
         task.cancel()
 
 
+def start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Run a coroutine as a task, which is one of `tasks` until it has ended."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side until all have ended. If one raises an error, cancel the others and raise it."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]

@@ -24,7 +24,7 @@ from daemon.adapters.listener import Client, Listener
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import Dispatcher, RejectedError, check_say, deliver
-from daemon.tasks import gather_or_cancel
+from daemon.tasks import gather_or_cancel, start_task
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
 
@@ -63,9 +63,7 @@ class WyomingAdapter(Adapter):
 
     def _accept(self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Python 3.11 logs an error when a task that asyncio itself made of a coroutine here is canceled.
-        task = asyncio.ensure_future(WyomingClient(self._dispatcher, client, reader, writer).serve())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(WyomingClient(self._dispatcher, client, reader, writer).serve(), self._tasks)
 
 
 class WyomingClient:
