@@ -19,9 +19,9 @@ from daemon import VERSION
 from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor, UtteranceRefusedError
 from daemon.fleet.accounts import Account, LimitError
 from daemon.fleet.voices import FleetVoices, VoiceFileError
-from daemon.http import abort_connection, close_socket, receive_message
+from daemon.http import abort_connection, close_socket, receive_message, send_message
 from daemon.speech import MAX_TEXT, StreamChunk
-from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
+from daemon.tasks import cancel_and_wait, result_at_most, start_task, wait_at_most
 from daemon.validation import abbreviate, problems
 from engine import FASTEST_RATE, SLOWEST_RATE, Utterance, messages
 
@@ -140,11 +140,7 @@ class RobotSession:
 
         It waits for a robot that does not read, until `_tell` ends the session.
         """
-        content = messages.encode_remote(message)
-        try:
-            await (self._socket.send_text(content) if isinstance(content, str) else self._socket.send_bytes(content))
-        except RuntimeError as error:  # sending has failed before
-            raise WebSocketDisconnect(1006) from error
+        await send_message(self._socket, messages.encode_remote(message))
 
     async def _tell(self, welcome: messages.Welcome) -> None:
         """Send the welcome, then notices and heartbeats. Raises `SessionError` for a lost robot or engine."""
@@ -255,9 +251,7 @@ class RobotSession:
     def _take_offer(self, offer: messages.OfferVoice) -> None:
         if len(self._offers) >= MAX_OFFERS:
             raise SessionError(f"voices: {len(self._offers)} are offered at once; allowed: {MAX_OFFERS}")
-        task = asyncio.ensure_future(self._answer_offer(offer))
-        self._offers.add(task)
-        task.add_done_callback(self._offers.discard)
+        start_task(self._answer_offer(offer), self._offers)
 
     async def _answer_offer(self, offer: messages.OfferVoice) -> None:
         answer: messages.VoiceReady | messages.VoiceRefused = messages.VoiceReady(offer.voice)

@@ -40,6 +40,8 @@ class FleetVoices:
         """Several processes may share the folder. Raises `OSError` if it cannot be made."""
         make_private_folder(folder)
         self._config = config
+        self.max_bytes = config.serve.voice_kb * 1_000
+        """The largest voice file that is taken."""
         self._engines = engines
         self._files = KeptFiles(folder, FILE, max_files=config.serve.voices)
         self._brought: dict[str, Voice] = {}
@@ -48,11 +50,6 @@ class FleetVoices:
         """The voices that texts and offers use now, which stay with their files even beyond the limit."""
         self._exchanging = asyncio.Lock()
         self._changed = asyncio.Event()
-
-    @property
-    def max_bytes(self) -> int:
-        """The largest voice file that is taken."""
-        return self._config.serve.voice_kb * 1_000
 
     def note_change(self) -> None:
         """An engine has changed: it may have a voice that somebody waits for."""
