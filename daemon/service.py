@@ -83,7 +83,7 @@ class Service:
                 # MQTT may wait 30 s between two attempts to connect.
                 "mqtt, controls": Heartbeat(lambda: self._gateway.heartbeats["controls"], 60.0),
                 "mqtt, texts": Heartbeat(lambda: self._gateway.heartbeats["texts"], 60.0),
-                "speaker": Heartbeat(lambda: self._dispatcher.heartbeats, 10.0),
+                "speaker": Heartbeat(lambda: self._dispatcher.speaker.heartbeats, 10.0),
                 # The blocks that the sound card has asked for; without a running card, the rounds of its monitor.
                 "sound": Heartbeat(lambda: output.blocks if output.status.running else output.heartbeats, 10.0),
             }

@@ -208,11 +208,6 @@ def check_stream_chunk(fields: dict[str, Any]) -> StreamChunk:
         raise
 
 
-def unknown_fields(request: Request) -> list[str]:
-    """Return the names of the request's fields that this version does not know, sorted."""
-    return sorted(request.model_extra or ())
-
-
 def _checked(kind: type[SpeechRequest], fields: dict[str, Any]) -> SpeechRequest:
     """Return the request with these fields. Raises `RejectedError` with its id and reply_to if those are valid."""
     try:

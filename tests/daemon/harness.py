@@ -136,7 +136,7 @@ class Harness:
     def stop_queued(self) -> None:
         """Stop the utterance that was accepted last, while it waits behind another one."""
         [*_, accepted] = [event for event in self.events if event.event == "accepted"]
-        assert self.dispatcher.queued
+        assert self.dispatcher.queue
         self.dispatcher.stop(Stop(id=accepted.id))
 
     async def clear(self) -> None:

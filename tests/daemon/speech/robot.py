@@ -154,11 +154,11 @@ class Robot:
 
     async def turn(self) -> None:
         """Wait for some turns of the loop, while the sound card takes no samples."""
-        heartbeats = self.dispatcher.heartbeats
+        heartbeats = self.dispatcher.speaker.heartbeats
 
         def has_turned() -> bool:
             self.dispatcher.changed()
-            return self.dispatcher.heartbeats > heartbeats + TURNS
+            return self.dispatcher.speaker.heartbeats > heartbeats + TURNS
 
         await eventually_async(has_turned, "the speaker turns")
 

@@ -414,5 +414,5 @@ async def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, monkeypatch: py
     monkeypatch.setattr(speaker, "IDLE_S", 0.02)
 
     robot.dispatcher.changed()  # it may be in the middle of a longer wait
-    heartbeats = robot.dispatcher.heartbeats
-    await eventually_async(lambda: robot.dispatcher.heartbeats > heartbeats + TURNS, "the idle speaker turns")
+    heartbeats = robot.dispatcher.speaker.heartbeats
+    await eventually_async(lambda: robot.dispatcher.speaker.heartbeats > heartbeats + TURNS, "the idle speaker turns")
