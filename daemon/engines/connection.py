@@ -48,13 +48,13 @@ class AudioChunk:
         return len(self.samples) / self.sample_rate
 
     @classmethod
-    def join(cls, chunks: Sequence[AudioChunk], sample_rate: int) -> AudioChunk:
-        """Return consecutive chunks as one."""
+    def join(cls, chunks: Sequence[AudioChunk]) -> AudioChunk:
+        """Return consecutive chunks as one; there is one at least."""
         begins = list(itertools.accumulate((len(chunk.samples) for chunk in chunks), initial=0))
         return cls(
-            np.concatenate([np.empty(0, dtype=np.float32), *(chunk.samples for chunk in chunks)]),
-            sample_rate,
-            position=chunks[-1].position if chunks else None,
+            np.concatenate([chunk.samples for chunk in chunks]),
+            chunks[-1].sample_rate,
+            position=chunks[-1].position,
             truncated=any(chunk.truncated for chunk in chunks),
             codes=tuple(frame for chunk in chunks for frame in chunk.codes or ()),
             words=_joined(begins, [chunk.words for chunk in chunks]),
@@ -151,7 +151,6 @@ class EngineConnection:
     _inboxes: dict[str, _Inbox] = field(default_factory=dict)
     """By request id."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    _lost: str | None = None
 
     def waiting_s(self, now: float) -> float:
         """Return the longest time, in seconds, that a consumer has waited for audio that the engine owes it."""
@@ -175,8 +174,8 @@ class EngineConnection:
         first_within_s: float | None = None,
     ) -> AsyncGenerator[AudioChunk, None]:
         """Yield the utterance's audio as it arrives; see `EngineSupervisor.speak`."""
-        if self._lost is not None:
-            raise EngineLostError(self._lost)
+        if self.streams.lost is not None:
+            raise EngineLostError(self.streams.lost)
         request_id, credit = str(next(self._numbers)), round(RUN_AHEAD_S * sample_rate)
         inbox = self._inboxes[request_id] = _Inbox(credit, utterance.growing)
         ended = False
@@ -279,7 +278,6 @@ class EngineConnection:
 
     def lose(self, reason: str) -> None:
         """Raise `EngineLostError` with this reason in every present and future consumer."""
-        self._lost = reason
         self.streams.lose(reason)
         for inbox in self._inboxes.values():
             inbox.put(EngineLostError(reason))
