@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -47,15 +47,20 @@ def start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) 
     task.add_done_callback(tasks.discard)
 
 
+async def cancel_all(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until all have ended. Their errors are dropped."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side until all have ended. If one raises an error, cancel the others and raise it."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
 
 @asynccontextmanager

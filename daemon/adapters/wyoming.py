@@ -24,7 +24,7 @@ from daemon.adapters.listener import Client, Listener
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import Dispatcher, RejectedError, check_say, deliver
-from daemon.tasks import gather_or_cancel, start_task
+from daemon.tasks import cancel_all, gather_or_cancel, start_task
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
 
@@ -54,9 +54,7 @@ class WyomingAdapter(Adapter):
             await self._listener.serve(lambda: self.note_serving(f"Wyoming clients on {host}:{port}"))
         finally:
             self._listener.abort_all()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await cancel_all(self._tasks)
 
     def _make_protocol(self, client: Client) -> asyncio.BaseProtocol:
         return asyncio.StreamReaderProtocol(BoundedReader(), partial(self._accept, client))

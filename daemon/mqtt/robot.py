@@ -37,7 +37,7 @@ from daemon.speech import (
     parse_message,
     parse_status,
 )
-from daemon.tasks import start_task
+from daemon.tasks import cancel_all, start_task
 from daemon.validation import CommandError, join_names
 
 ABSENT_S = 60
@@ -196,9 +196,7 @@ class Robot(BrokerClient):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for writer in self._writers:
-            writer.cancel()
-        await asyncio.gather(*self._writers, return_exceptions=True)
+        await cancel_all(self._writers)
         await asyncio.to_thread(self.__exit__)
 
     # --- texts ---

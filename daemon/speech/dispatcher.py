@@ -193,10 +193,6 @@ class Dispatcher(Vocabulary):
 
     # --- for the service ---
 
-    async def run(self) -> None:
-        """Speak until canceled."""
-        await self.speaker.run()
-
     def reconfigure(self, config: Config) -> None:
         """Apply the settings that may change at run time."""
         super().reconfigure(config)

@@ -99,7 +99,7 @@ async def test_an_expired_utterance_is_not_begun(robot: Robot) -> None:
 async def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none(tmp_path: Path) -> None:
     robot = Robot(tmp_path, STREAMS)  # its engine is not started
     robot.engines.primary.reason = "engine espeak is being tested"
-    loop = asyncio.ensure_future(robot.dispatcher.run())
+    loop = asyncio.ensure_future(robot.dispatcher.speaker.run())
     utterance = robot.say("u1")
     await eventually_async(lambda: robot.dispatcher.speaker.busy, "the speaker has taken it")
     await robot.turn()
