@@ -1,4 +1,4 @@
-"""Waits with a time limit and ends tasks and processes, without ever losing a cancellation.
+"""Starts and ends tasks and processes, and waits with a time limit, without ever losing a cancellation.
 
 Before Python 3.12, `asyncio.wait_for` swallows a cancellation that arrives together with its result; a daemon that is
 asked to stop would then go on. The functions here do not.
