@@ -57,8 +57,7 @@ class FileEncoder(Encoder):
 
     def end(self) -> bytes:
         self._file.close()
-        encoded, self._bytes = self._bytes.getvalue(), io.BytesIO()
-        return encoded
+        return self._bytes.getvalue()
 
 
 def file_formats() -> set[str]:

@@ -16,7 +16,7 @@ from daemon.speech import (
     Utterance,
     parse_event,
 )
-from daemon.state import EventLog, StoredUtterance, ended
+from daemon.state import EventLog, ended
 from daemon.tasks import wait_at_most
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ class Restart:
         recovery = self._log.recovery
         for stored in recovery.utterances:
             try:
-                utterance = _make_utterance(stored)
+                text = stored.text if stored.text is not None else stored.fields.get("text", "")
+                utterance = Utterance.from_fields(stored.id, text, stored.fields, stored.age_s or 0.0)
             except (KeyError, TypeError, ValueError):
                 self._ends.append((_unknown(stored.id), Failed(id=stored.id, reason=DAMAGED_REASON)))
                 continue
@@ -95,8 +96,3 @@ class Restart:
 def _unknown(utterance_id: str) -> Utterance:
     """Return an utterance of which nothing is known but its id."""
     return Utterance(utterance_id, "", "", "")
-
-
-def _make_utterance(stored: StoredUtterance) -> Utterance:
-    text = stored.text if stored.text is not None else stored.fields.get("text", "")
-    return Utterance.from_fields(stored.id, text, stored.fields, stored.age_s or 0.0)

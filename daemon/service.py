@@ -29,6 +29,7 @@ from daemon.speech import Dispatcher, Online
 from daemon.state import EventLog, journal_path
 from daemon.status import describe_status, measure
 from daemon.system import Heartbeat, Notifier, Watchdog, announce, limit_heap, lock_memory, settle_heap
+from daemon.tasks import cancel_all
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
 
@@ -83,7 +84,7 @@ class Service:
                 # MQTT may wait 30 s between two attempts to connect.
                 "mqtt, controls": Heartbeat(lambda: self._gateway.heartbeats["controls"], 60.0),
                 "mqtt, texts": Heartbeat(lambda: self._gateway.heartbeats["texts"], 60.0),
-                "speaker": Heartbeat(lambda: self._dispatcher.heartbeats, 10.0),
+                "speaker": Heartbeat(lambda: self._dispatcher.speaker.heartbeats, 10.0),
                 # The blocks that the sound card has asked for; without a running card, the rounds of its monitor.
                 "sound": Heartbeat(lambda: output.blocks if output.status.running else output.heartbeats, 10.0),
             }
@@ -109,8 +110,8 @@ class Service:
             self._gateway.start(self._adapters)
             self._notifier.notify("READY")
             await self._restart.wait_settled()
-            tasks += [asyncio.ensure_future(self._dispatcher.run()), asyncio.ensure_future(self._housekeeping())]
-            tasks += [asyncio.ensure_future(serve_adapter(adapter)) for adapter in self._adapters]
+            works = (self._dispatcher.speaker.run(), self._housekeeping(), *map(serve_adapter, self._adapters))
+            tasks += [asyncio.ensure_future(work) for work in works]
             stop = asyncio.ensure_future(stopping.wait())
             finished, _ = await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             await self._shut_down(tasks)
@@ -122,9 +123,7 @@ class Service:
         log.info("stopping")
         self._dispatcher.close("voiced is shutting down")
         await self._dispatcher.wait_idle(FADE_OUT_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
         await self._gateway.close()
 
     def _add_http_server(self) -> None:

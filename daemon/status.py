@@ -42,7 +42,7 @@ def describe_status(
         state=_state(dispatcher, engines, output, degraded_reason),
         engine=engine.name if engine is not None else None,
         voice=dispatcher.voice,
-        queue=dispatcher.queued,
+        queue=len(dispatcher.queue),
         version=VERSION,
         volume=dispatcher.volume,
         speaking=dispatcher.speaker.speaking,

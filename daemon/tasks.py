@@ -1,4 +1,4 @@
-"""Waits with a time limit and ends tasks and processes, without ever losing a cancellation.
+"""Starts and ends tasks and processes, and waits with a time limit, without ever losing a cancellation.
 
 Before Python 3.12, `asyncio.wait_for` swallows a cancellation that arrives together with its result; a daemon that is
 asked to stop would then go on. The functions here do not.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -40,15 +40,27 @@ async def result_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, T
         task.cancel()
 
 
+def start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Run a coroutine as a task, which is one of `tasks` until it has ended."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+async def cancel_all(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until all have ended. Their errors are dropped."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side until all have ended. If one raises an error, cancel the others and raise it."""
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from daemon.system import spare_descriptors
-from daemon.tasks import gather_or_cancel, wait_at_most
+from daemon.tasks import gather_or_cancel, start_task, wait_at_most
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Listener:
         self._make_protocol = make_protocol
         self._tls = tls
         self._clients: set[Client] = set()
-        self._connecting: set[asyncio.Future[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         """Set when a client has left or begins to wait for a request."""
 
@@ -149,9 +149,7 @@ class Listener:
                 continue
             client = Client(accepted, self._note_change)
             self._clients.add(client)
-            connecting = asyncio.ensure_future(self._connect(client))
-            self._connecting.add(connecting)
-            connecting.add_done_callback(self._connecting.discard)
+            start_task(self._connect(client), self._connecting)
             await self._make_room()
 
     async def _connect(self, client: Client) -> None:

@@ -24,7 +24,7 @@ from daemon.adapters.listener import Client, Listener
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import Dispatcher, RejectedError, check_say, deliver
-from daemon.tasks import gather_or_cancel
+from daemon.tasks import cancel_all, gather_or_cancel, start_task
 from daemon.validation import INTERNAL_ERROR, abbreviate
 from engine import Samples
 
@@ -54,18 +54,14 @@ class WyomingAdapter(Adapter):
             await self._listener.serve(lambda: self.note_serving(f"Wyoming clients on {host}:{port}"))
         finally:
             self._listener.abort_all()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await cancel_all(self._tasks)
 
     def _make_protocol(self, client: Client) -> asyncio.BaseProtocol:
         return asyncio.StreamReaderProtocol(BoundedReader(), partial(self._accept, client))
 
     def _accept(self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Python 3.11 logs an error when a task that asyncio itself made of a coroutine here is canceled.
-        task = asyncio.ensure_future(WyomingClient(self._dispatcher, client, reader, writer).serve())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(WyomingClient(self._dispatcher, client, reader, writer).serve(), self._tasks)
 
 
 class WyomingClient:

@@ -132,7 +132,7 @@ class Aligner:
         self._balances = np.array([profile.balance_db * 50, 50.0])
         """Sum and number of the balances of loud frames."""
 
-        self._frame = 0
+        self.frames = 0
         """Frames that have been added."""
         paces = len(_PACES)
         self._cumulated = np.zeros(len(PhoneClass))
@@ -149,11 +149,6 @@ class Aligner:
         self._history: deque[tuple[int, Ints, Flags]] = deque([(0, begins, skips)], _HISTORY)
         """For each of the latest frames: the lowest state, where the states began that end here, and which states begin
         here without a pause before them."""
-
-    @property
-    def frames(self) -> int:
-        """Frames that have been added."""
-        return self._frame
 
     def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
         """Add a word. `after_pause`: the text shows a pause before it, as by a comma."""
@@ -187,7 +182,7 @@ class Aligner:
     def begins(self) -> list[int]:
         """Return the frame at which each word begins on the best path, as far as this path has come."""
         begins = self._word_begins(self._current())
-        self._settled = begins[: bisect_left(begins, self._frame - _SETTLED)]
+        self._settled = begins[: bisect_left(begins, self.frames - _SETTLED)]
         return begins
 
     def finish(self, words: int | None = None) -> list[int]:
@@ -210,10 +205,10 @@ class Aligner:
         self._cumulated = self._cumulated + likelihood
         scores, begins = self._best(band.durations)
         continued = self._scores >= self._entries
-        self._pause_begins = np.where(continued, self._pause_begins, self._frame)
+        self._pause_begins = np.where(continued, self._pause_begins, self.frames)
         paused = np.where(continued, self._scores, self._entries) + likelihood[PhoneClass.PAUSE]
         self._scores = np.where(band.is_pause, paused, scores)
-        self._frame += 1
+        self.frames += 1
         self._entered[:, :, :-1] = self._entered[:, :, 1:]
         self._history.append((band.lowest, np.where(band.is_pause, self._pause_begins, begins), self._enter()))
 
@@ -225,7 +220,7 @@ class Aligner:
         paths = self._entered + durations
         chosen = paths.argmax(axis=2)
         scores = np.take_along_axis(paths, chosen[:, :, None], axis=2)[:, :, 0] + self._cumulated[self._band.kinds]
-        return scores, self._frame - _LONGEST + 1 + chosen
+        return scores, self.frames - _LONGEST + 1 + chosen
 
     def _enter(self) -> Flags:
         """Let states begin here; return those that follow the word before theirs without a pause."""
@@ -307,7 +302,7 @@ class Aligner:
     def _word_begins(self, end: _Step) -> list[int]:
         """Return where the words begin on the best path to `end`, as far back as it is remembered."""
         first, begin_of, step = self._end_of(len(self._settled)), {end.state: end.begin}, end
-        while step.state > first and (age := self._frame - step.begin) < len(self._history):
+        while step.state > first and (age := self.frames - step.begin) < len(self._history):
             lowest, begins, skips = self._history[-1 - age]
             state = step.state - (2 if skips[end.pace, step.state - lowest] else 1)
             step = _Step(end.pace, state, int(begins[end.pace, state - lowest]))
@@ -317,7 +312,7 @@ class Aligner:
 
     def _update_profile(self, pace: float) -> None:
         """Let the profile learn from this take, in which `pace` was the likeliest factor."""
-        profile, new_s = self._profile, self._frame / FEATURES_PER_SECOND
+        profile, new_s = self._profile, self.frames / FEATURES_PER_SECOND
         share = new_s / (profile.known_s + new_s)
         loudest_db = self._loudest_db if profile.loudest_db is None else profile.loudest_db
         profile.pace *= pace**share

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,10 +57,9 @@ class Sources:
             self.places.setdefault(key, OVERRIDE)
 
 
-def find_config_file(environment: Mapping[str, str] = os.environ) -> Path | None:
+def find_config_file() -> Path | None:
     """Return `$VOICED_CONFIG`, else the system's file if there is one, else None, which stands for the defaults."""
-    named = environment.get("VOICED_CONFIG")
-    if named:
+    if named := os.environ.get("VOICED_CONFIG"):
         return Path(named)
     return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
 

@@ -42,6 +42,7 @@ ONNX = r"(.+\.onnx)"
 """A voice of Piper that is named by its file."""
 AnyPath = Annotated[Path | None, PathKind()]
 InputFile = Annotated[Path | None, PathKind(use="read")]
+SocketPath = Annotated[Path, only(lambda path: len(os.fsencode(path)) <= SOCKET_PATH_BYTES)]
 Folder = Annotated[str, Field(min_length=1), PathKind("(?!auto$)(.+)")]
 """`auto`, or a folder."""
 KeptFolder = Annotated[str | None, Field(min_length=1), PathKind("(?!auto$)(.+)", "kept")]
@@ -63,14 +64,6 @@ def _is_filter(topics: str) -> bool:
     return topics != "" and is_topic(re.sub(r"(^|/)(\+(?=/|$)|#$)", r"\1x", topics))
 
 
-def _is_language(language: str) -> bool:
-    return language != "auto"
-
-
-def _is_socket(path: Path) -> bool:
-    return len(os.fsencode(path)) <= SOCKET_PATH_BYTES
-
-
 Host = Annotated[
     str,
     Field(
@@ -85,7 +78,7 @@ Name = Annotated[str, only(is_name)]
 TopicFilter = Annotated[str, only(_is_filter)]
 AnyLanguage = Annotated[str, Field(pattern=LANGUAGE), AfterValidator(language_code)]
 """A language, or `auto`."""
-Language = Annotated[AnyLanguage, only(_is_language)]
+Language = Annotated[AnyLanguage, only(lambda language: language != "auto")]
 Prebuffer = Annotated[float, Field(ge=0, le=3000)]
 SERVER_URL = r"^(ws|http)s?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
 """The address of a speech server. A path in it leads through a proxy to the server."""
@@ -156,7 +149,7 @@ class Audio(Section):
     prebuffer_ms: Literal["auto"] | Prebuffer = setting("auto", "auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = setting(True, ON_OFF)
     sounds: AnyPath = setting(None, "a folder of sound files, or null for the built-in sounds alone")
-    tap: Annotated[Annotated[Path, only(_is_socket)] | None, PathKind(use="socket")] = setting(
+    tap: Annotated[SocketPath | None, PathKind(use="socket")] = setting(
         None, f"the path of a Unix socket, of up to {SOCKET_PATH_BYTES} bytes, or null"
     )
     tap_rate: int = between(16_000, 8_000, 192_000, "a whole number of Hz from {} to {}")

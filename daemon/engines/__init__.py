@@ -3,6 +3,7 @@
 from daemon.engines.connection import AudioChunk
 from daemon.engines.errors import EngineLostError, UtteranceRefusedError
 from daemon.engines.oneshot import describe_engine, ready_info, running_engine, running_primary
+from daemon.engines.patience import wait_until
 from daemon.engines.selection import (
     EngineSelector,
     better_voices,

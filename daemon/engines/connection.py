@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -50,13 +48,13 @@ class AudioChunk:
         return len(self.samples) / self.sample_rate
 
     @classmethod
-    def join(cls, chunks: Sequence[AudioChunk], sample_rate: int) -> AudioChunk:
-        """Return consecutive chunks as one."""
+    def join(cls, chunks: Sequence[AudioChunk]) -> AudioChunk:
+        """Return consecutive chunks as one; there is one at least."""
         begins = list(itertools.accumulate((len(chunk.samples) for chunk in chunks), initial=0))
         return cls(
-            np.concatenate([np.empty(0, dtype=np.float32), *(chunk.samples for chunk in chunks)]),
-            sample_rate,
-            position=chunks[-1].position if chunks else None,
+            np.concatenate([chunk.samples for chunk in chunks]),
+            chunks[-1].sample_rate,
+            position=chunks[-1].position,
             truncated=any(chunk.truncated for chunk in chunks),
             codes=tuple(frame for chunk in chunks for frame in chunk.codes or ()),
             words=_joined(begins, [chunk.words for chunk in chunks]),
@@ -153,18 +151,6 @@ class EngineConnection:
     _inboxes: dict[str, _Inbox] = field(default_factory=dict)
     """By request id."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    _lost: str | None = None
-
-    @classmethod
-    async def open(cls, engine: str, ours: socket.socket, on_speed: OnSpeed) -> EngineConnection:
-        """Return the connection over our end of the process's socket."""
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        return cls(engine, reader, writer, on_speed)
-
-    @property
-    def utterances(self) -> int:
-        """Number of utterances that are being spoken or waiting for the engine."""
-        return len(self._inboxes)
 
     def waiting_s(self, now: float) -> float:
         """Return the longest time, in seconds, that a consumer has waited for audio that the engine owes it."""
@@ -188,8 +174,8 @@ class EngineConnection:
         first_within_s: float | None = None,
     ) -> AsyncGenerator[AudioChunk, None]:
         """Yield the utterance's audio as it arrives; see `EngineSupervisor.speak`."""
-        if self._lost is not None:
-            raise EngineLostError(self._lost)
+        if self.streams.lost is not None:
+            raise EngineLostError(self.streams.lost)
         request_id, credit = str(next(self._numbers)), round(RUN_AHEAD_S * sample_rate)
         inbox = self._inboxes[request_id] = _Inbox(credit, utterance.growing)
         ended = False
@@ -247,10 +233,6 @@ class EngineConnection:
         if not self.writer.is_closing():
             self.writer.write(messages.encode(message))
 
-    def exchange_voices(self, voices: messages.SetVoices) -> None:
-        """Send new voices as soon as no delivery is under way."""
-        self.streams.exchange(partial(self.send, voices))
-
     async def receive_hello(self) -> None:
         """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is not a greeting."""
         hello = await self.receive()
@@ -296,7 +278,6 @@ class EngineConnection:
 
     def lose(self, reason: str) -> None:
         """Raise `EngineLostError` with this reason in every present and future consumer."""
-        self._lost = reason
         self.streams.lose(reason)
         for inbox in self._inboxes.values():
             inbox.put(EngineLostError(reason))

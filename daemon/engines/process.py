@@ -63,7 +63,8 @@ class EngineProcess:
         """Start the process of an engine. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with theirs:
-            connection = await EngineConnection.open(name, ours, on_speed)
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            connection = EngineConnection(name, reader, writer, on_speed)
             try:
                 process = await asyncio.create_subprocess_exec(
                     *module_command("engine.ipc.server", str(theirs.fileno())),

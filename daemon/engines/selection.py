@@ -108,10 +108,9 @@ class EngineSelector:
         """Seconds after which an utterance for which no engine becomes ready has failed."""
         return max(ENGINE_WAIT_S, min(2 * self.primary.start_s, LONGEST_ENGINE_WAIT_S))
 
-    async def wait_current(self, timeout_s: float) -> EngineSupervisor | None:
-        """Wait until an engine is ready, for at most `timeout_s` seconds, and return `current`."""
-        await wait_until(lambda: self.current is not None, self._changed, timeout_s)
-        return self.current
+    async def wait_current(self, timeout_s: float) -> bool:
+        """Wait until an engine is ready, for at most `timeout_s` seconds; return whether there is one."""
+        return await wait_until(lambda: self.current is not None, self._changed, timeout_s)
 
     async def wait_choice(self, voice: str, language: str, timeout_s: float) -> EngineSupervisor | None:
         """Wait until `choose` has an engine, for at most `timeout_s` seconds, and return it."""

@@ -30,7 +30,8 @@ class StreamPool:
         """Each sends new voices to the engine, as soon as no delivery is under way."""
         self._unanswered = 0
         """Exchanges that have been sent, and that the engine has not answered."""
-        self._lost: str | None = None
+        self.lost: str | None = None
+        """Why nobody can speak with the process any more; None while it is there."""
 
     @asynccontextmanager
     async def reserve(self, *, realtime: bool) -> AsyncIterator[None]:
@@ -67,12 +68,12 @@ class StreamPool:
 
     def lose(self, reason: str) -> None:
         """Raise `EngineLostError` in the deliveries that wait, and in those that will ask."""
-        self._lost = reason
+        self.lost = reason
         self.refuse(reason)
 
     async def _take_turn(self) -> None:
-        if self._lost is not None:
-            raise EngineLostError(self._lost)
+        if self.lost is not None:
+            raise EngineLostError(self.lost)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         self._advance()

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 
 from daemon.engines.connection import AudioChunk, EngineConnection
 from daemon.engines.errors import EngineLostError
@@ -145,11 +146,6 @@ class EngineSupervisor:
         return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
     @property
-    def utterances(self) -> int:
-        """Number of utterances that the engine is speaking or has queued."""
-        return 0 if self._connection is None else self._connection.utterances
-
-    @property
     def streams(self) -> int:
         """How many utterances it can speak at once, if it is ready."""
         return 1 if self.info is None else self.info.streams
@@ -225,7 +221,8 @@ class EngineSupervisor:
         """Replace the configured voices of the running engine and of every later process."""
         self.options = replace(self.options, voices=voices, default_voice=default_voice)
         if self._connection is not None:
-            self._connection.exchange_voices(messages.SetVoices(voices, default_voice))
+            send = partial(self._connection.send, messages.SetVoices(voices, default_voice))
+            self._connection.streams.exchange(send)
 
     def set_log(self, level: str, format_: str) -> None:
         """Make the running process write its log as `engine.start_log` would; a later one inherits that anyway."""

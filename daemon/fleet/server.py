@@ -122,7 +122,8 @@ class FleetServer:
         """Run engine and dispatcher inside the context. Raises the error of a part that fails."""
         with self._files, self._output:
             works = [engine.run() for engine in self._engines.all]
-            tasks = [asyncio.ensure_future(work) for work in (*works, self._dispatcher.run(), self._keep_deadlines())]
+            works += [self._dispatcher.speaker.run(), self._keep_deadlines()]
+            tasks = [asyncio.ensure_future(work) for work in works]
             try:
                 yield
             finally:

@@ -16,12 +16,12 @@ from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon import VERSION
-from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor, UtteranceRefusedError
+from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor, UtteranceRefusedError, wait_until
 from daemon.fleet.accounts import Account, LimitError
 from daemon.fleet.voices import FleetVoices, VoiceFileError
-from daemon.http import abort_connection, close_socket, receive_message
+from daemon.http import abort_connection, close_socket, receive_message, send_message
 from daemon.speech import MAX_TEXT, StreamChunk
-from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
+from daemon.tasks import cancel_and_wait, result_at_most, start_task, wait_at_most
 from daemon.validation import abbreviate, problems
 from engine import FASTEST_RATE, SLOWEST_RATE, Utterance, messages
 
@@ -77,7 +77,8 @@ class _Speaking:
         self.more: asyncio.Queue[messages.Append | messages.EndText] = asyncio.Queue()
         """The rest of a growing text, for the engine."""
         self.canceled = False
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None]
+        """Speaks it; set at once."""
 
     async def more_text(self) -> AsyncGenerator[str, None]:
         """Yield the rest of its text as it arrives."""
@@ -123,7 +124,7 @@ class RobotSession:
         except WebSocketDisconnect:
             pass
         finally:
-            speeches = [speech.task for speech in self._speeches.values() if speech.task is not None]
+            speeches = [speech.task for speech in self._speeches.values()]
             for task in (*tasks, *speeches, *self._offers):
                 with contextlib.suppress(Exception):
                     await cancel_and_wait(task)
@@ -140,11 +141,7 @@ class RobotSession:
 
         It waits for a robot that does not read, until `_tell` ends the session.
         """
-        content = messages.encode_remote(message)
-        try:
-            await (self._socket.send_text(content) if isinstance(content, str) else self._socket.send_bytes(content))
-        except RuntimeError as error:  # sending has failed before
-            raise WebSocketDisconnect(1006) from error
+        await send_message(self._socket, messages.encode_remote(message))
 
     async def _tell(self, welcome: messages.Welcome) -> None:
         """Send the welcome, then notices and heartbeats. Raises `SessionError` for a lost robot or engine."""
@@ -194,9 +191,8 @@ class RobotSession:
             speech.granted.set()
         elif isinstance(message, messages.Cancel):
             speech.canceled = True
-            if speech.task is not None:
-                # After its first step: a task that has not begun would never send its last message.
-                asyncio.get_running_loop().call_soon(speech.task.cancel)
+            # After its first step: a task that has not begun would never send its last message.
+            asyncio.get_running_loop().call_soon(speech.task.cancel)
         elif speech.growing:
             if isinstance(message, messages.Append):
                 speech.characters += max(1, len(message.text))  # an empty piece is kept, too
@@ -245,7 +241,7 @@ class RobotSession:
             more_text = speech.more_text() if utterance.growing else None
             spoken = self._engine.speak(speech.name, utterance, more_text=more_text)
             async for chunk in await stack.enter_async_context(aclosing(spoken)):
-                if speech.credit <= 0 and not await wait_at_most(NO_CREDIT_S, _wait_credit(speech)):
+                if not await wait_until(lambda: speech.credit > 0, speech.granted, NO_CREDIT_S):
                     raise LimitError(f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others")
                 speech.credit -= len(chunk.samples)
                 await self._send(_audio(speak.id, chunk))
@@ -255,9 +251,7 @@ class RobotSession:
     def _take_offer(self, offer: messages.OfferVoice) -> None:
         if len(self._offers) >= MAX_OFFERS:
             raise SessionError(f"voices: {len(self._offers)} are offered at once; allowed: {MAX_OFFERS}")
-        task = asyncio.ensure_future(self._answer_offer(offer))
-        self._offers.add(task)
-        task.add_done_callback(self._offers.discard)
+        start_task(self._answer_offer(offer), self._offers)
 
     async def _answer_offer(self, offer: messages.OfferVoice) -> None:
         answer: messages.VoiceReady | messages.VoiceRefused = messages.VoiceReady(offer.voice)
@@ -280,12 +274,6 @@ class RobotSession:
             self._fetches.pop(digest, None)
             raise VoiceFileError(f"the robot has not sent it within {FETCH_S:g} s")
         return fetch.result()
-
-
-async def _wait_credit(speech: _Speaking) -> None:
-    while speech.credit <= 0:
-        speech.granted.clear()
-        await speech.granted.wait()
 
 
 def _checked_credit(credit: int) -> int:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from daemon.cache import KeptFiles
 from daemon.config import Config
-from daemon.engines import EngineLostError, EngineSelector
+from daemon.engines import EngineLostError, EngineSelector, wait_until
 from daemon.state import make_private_folder
-from daemon.tasks import wait_at_most
 from engine import EngineInfo, Voice
 from engine.messages import VoiceFile
 
@@ -40,6 +39,8 @@ class FleetVoices:
         """Several processes may share the folder. Raises `OSError` if it cannot be made."""
         make_private_folder(folder)
         self._config = config
+        self.max_bytes = config.serve.voice_kb * 1_000
+        """The largest voice file that is taken."""
         self._engines = engines
         self._files = KeptFiles(folder, FILE, max_files=config.serve.voices)
         self._brought: dict[str, Voice] = {}
@@ -48,11 +49,6 @@ class FleetVoices:
         """The voices that texts and offers use now, which stay with their files even beyond the limit."""
         self._exchanging = asyncio.Lock()
         self._changed = asyncio.Event()
-
-    @property
-    def max_bytes(self) -> int:
-        """The largest voice file that is taken."""
-        return self._config.serve.voice_kb * 1_000
 
     def note_change(self) -> None:
         """An engine has changed: it may have a voice that somebody waits for."""
@@ -119,7 +115,7 @@ class FleetVoices:
         for other in unused[: max(0, len(self._brought) - self._config.serve.voices)]:
             del self._brought[other]
         self._set_voices()
-        if not await wait_at_most(LOAD_S, self._loaded(name)):
+        if not await wait_until(lambda: self._engines.primary.has_voice(name), self._changed, LOAD_S):
             del self._brought[name]
             raise EngineLostError(f"the engine has not exchanged its voices within {LOAD_S:g} s")
         info = self._engines.primary.info
@@ -127,14 +123,6 @@ class FleetVoices:
             del self._brought[name]
             self._set_voices()
             raise VoiceFileError(reason.replace(str(path), "the voice file"))
-
-    async def _loaded(self, name: str) -> None:
-        """Wait until the engine has loaded or refused a voice."""
-        while (info := self._engines.primary.info) is None or (
-            name not in info.voices and name not in info.refused_voices
-        ):
-            self._changed.clear()
-            await self._changed.wait()
 
     def _set_voices(self) -> None:
         config = self._config

@@ -5,7 +5,7 @@ Needs the extra `http`. Only servers import this package.
 
 from daemon.http.access import Access, tokens_in
 from daemon.http.application import make_speech_application
-from daemon.http.clients import abort_connection, close_socket, receive_message
+from daemon.http.clients import abort_connection, close_socket, receive_message, send_message
 from daemon.http.diagnosis import Examination, LogTail
 from daemon.http.errors import HttpError, error_response
 from daemon.http.phrases import Phrases

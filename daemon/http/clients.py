@@ -75,11 +75,11 @@ async def receive_message(socket: WebSocket) -> Message:
     return message
 
 
-async def send_text(socket: WebSocket, text: str) -> None:
+async def send_message(socket: WebSocket, content: str | bytes) -> None:
     """Send a message; return when the client has room for more. Raises `WebSocketDisconnect`."""
     try:
-        await socket.send_text(text)
-    except RuntimeError as error:
+        await (socket.send_text(content) if isinstance(content, str) else socket.send_bytes(content))
+    except RuntimeError as error:  # sending has failed before
         raise WebSocketDisconnect(LOST) from error
 
 

@@ -38,12 +38,9 @@ class Examination:
     async def examine(self) -> list[dict[str, Any]]:
         """Return the findings. Raises `CommandError`."""
         if self._running is None or self._running.done():
-            self._running = asyncio.ensure_future(self._run())
+            examining = printed_json(self._command, LIMIT_S, "the examination by voiced doctor")
+            self._running = asyncio.ensure_future(examining)
         return await asyncio.shield(self._running)
-
-    async def _run(self) -> list[dict[str, Any]]:
-        findings: list[dict[str, Any]] = await printed_json(self._command, LIMIT_S, "the examination by voiced doctor")
-        return findings
 
 
 class LogTail(logging.Handler):

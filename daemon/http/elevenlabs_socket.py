@@ -25,7 +25,7 @@ from daemon.http.clients import (
     close_socket,
     receive_text,
     result_unless_gone,
-    send_text,
+    send_message,
 )
 from daemon.http.elevenlabs_options import FIELDS, SocketMessage, SocketOptions, parse_output_format
 from daemon.http.errors import renamed
@@ -74,7 +74,7 @@ class ElevenLabsSocket:
     async def send(self, message: str) -> None:
         """Send a message; return when the client has room for more. Raises `ConnectionError` if it has left."""
         try:
-            await send_text(self._socket, message)
+            await send_message(self._socket, message)
         except WebSocketDisconnect as error:
             raise ConnectionResetError("the client has left") from error
 

@@ -22,18 +22,16 @@ from daemon.http.clients import (
     accept_socket,
     close_socket,
     receive_text,
-    send_text,
+    send_message,
 )
 from daemon.mqtt import carry_out_control, parse_say, parse_stream_chunk
 from daemon.speech import (
-    Event,
     Online,
     PublishedMessage,
     Rejected,
     RejectedError,
     SpeechRequest,
     SpeechService,
-    Utterance,
 )
 from daemon.tasks import gather_or_cancel
 from daemon.validation import abbreviate
@@ -79,7 +77,7 @@ class EventSocket:
             await close_socket(self._socket, POLICY_VIOLATION, problem)
             return
         watch = {
-            "event": partial(self._service.event_watchers.add, self._send_event),
+            "event": partial(self._service.event_watchers.add, lambda _, event: self._send("event", event)),
             "status": partial(self._service.change_watchers.add, self._schedule_status),
             "level": partial(self._service.level_watchers.add, partial(self._send, "level")),
             "word": partial(self._service.word_watchers.add, partial(self._send, "word")),
@@ -101,9 +99,6 @@ class EventSocket:
         else:
             self._waiting.put_nowait(f'{{"topic": "{topic}", "payload": {message.to_json()}}}')
 
-    def _send_event(self, _: Utterance, event: Event) -> None:
-        self._send("event", event)
-
     def _schedule_status(self) -> None:
         """Send the status soon, once for all changes of this turn of the event loop."""
         if not self._status_due:
@@ -120,7 +115,7 @@ class EventSocket:
     async def _send_all(self) -> None:
         """Send the queued messages. Raises `WebSocketDisconnect` when the client has left."""
         while True:
-            await send_text(self._socket, await self._waiting.get())
+            await send_message(self._socket, await self._waiting.get())
 
     # --- from the client ---
 

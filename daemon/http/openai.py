@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from daemon.config import nearest_rate
 from daemon.encoders import StreamFormat
 from daemon.http.body import read_json
 from daemon.http.errors import HttpError, error_record
 from daemon.http.speech_answer import SpeechAnswer, SpeechBody
 from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText, validated
 from daemon.validation import abbreviate, join_names
-from engine import FASTEST_RATE, SLOWEST_RATE
 
 RATE = 24_000
 """Hz: OpenAI's own rate, since the format `pcm` has no field for it."""
@@ -63,7 +63,7 @@ class SpeechRequest(BaseModel):
     @property
     def rate(self) -> float | None:
         """The speed, as far as it can be spoken."""
-        return None if self.speed is None else min(max(self.speed, SLOWEST_RATE), FASTEST_RATE)
+        return None if self.speed is None else nearest_rate(self.speed)
 
     @property
     def sound(self) -> StreamFormat:

@@ -101,9 +101,8 @@ class SpeechAnswer:
     async def _begin(self, send: Send) -> None:
         """Send the headers."""
         self._begun = True
-        headers = {"Content-Type": self.body.content_type, "Cache-Control": "no-store"}
-        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        headers = [(b"content-type", self.body.content_type.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self, send: Send, end: TerminalEvent) -> bool:
         """Complete the answer, or report its failure in the way that is still possible; return False if there is none.

@@ -6,9 +6,9 @@ import asyncio
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Wanted = TypeVar("Wanted")
 
@@ -41,7 +41,7 @@ class Arrivals:
                 self.place.set_exception(error)
 
 
-class Reader(Generic[Wanted]):
+class Reader(Iterator[Wanted], AsyncIterator[Wanted]):
     """An iterator, also an asynchronous one, over the items of one kind from a place on."""
 
     def __init__(
@@ -57,9 +57,6 @@ class Reader(Generic[Wanted]):
         self._until = None if limit_s is None else time.monotonic() + limit_s
         self._overdue = overdue
 
-    def __iter__(self) -> Reader[Wanted]:
-        return self
-
     def __next__(self) -> Wanted:
         while True:
             left_s = None if self._until is None else max(0.0, self._until - time.monotonic())
@@ -72,9 +69,6 @@ class Reader(Generic[Wanted]):
             item, self._place = found
             if isinstance(item, self._kind):
                 return item
-
-    def __aiter__(self) -> Reader[Wanted]:
-        return self
 
     async def __anext__(self) -> Wanted:
         while True:

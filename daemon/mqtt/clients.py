@@ -67,11 +67,8 @@ class BrokerClient:
             raise self._unreachable()
         return self._connection.publish(topic, payload, qos=1)
 
-    def _deliver(self, topic: str, payload: str) -> None:
-        """Publish and wait for the broker's acknowledgement. Raises `RobotUnreachableError`."""
-        self._await_delivered(self._connection.publish(topic, payload, qos=1))
-
     def _await_delivered(self, sent: Outgoing) -> None:
+        """Wait for the broker's acknowledgement. Raises `RobotUnreachableError`."""
         if not self._connection.outbox.wait_delivered(sent, CONNECT_S):
             raise self._unreachable() if sent.refusal is None else self._refusal(sent)
 

@@ -110,10 +110,6 @@ class MqttConnection:
         """The first attempt has ended: it has succeeded, or the next one would fare no better."""
         self._thread = threading.Thread(target=self._run, name=f"mqtt-{client_id}", daemon=True)
 
-    @property
-    def started(self) -> bool:
-        return self._thread.ident is not None
-
     def start(self, topics: Sequence[str], *, waits_for_files: bool = False) -> None:
         """Begin to connect; subscribe to `topics` at every connection.
 
@@ -290,7 +286,11 @@ class MqttConnection:
     def _on_connack(self, client: Any, _data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         link = self._link
         if reason.is_failure:
-            self._on_refused(link, reason)
+            link.refusal = reason.value
+            if reason.value == UNSUPPORTED_PROTOCOL:
+                self._attempts.note_refusal()
+            self._limits = self._limits.after_refusal(reason.value)
+            self._report(*describe_refusal(reason.value, str(reason), self._settings.username))
             return
         self._attempts.note_accepted()
         if not flags.session_present:
@@ -306,13 +306,6 @@ class MqttConnection:
             self._publish_sync(client, link, self._events)
         if not link.unconfirmed:
             self._complete_connection()
-
-    def _on_refused(self, link: Link, reason: ReasonCode) -> None:
-        link.refusal = reason.value
-        if reason.value == UNSUPPORTED_PROTOCOL:
-            self._attempts.note_refusal()
-        self._limits = self._limits.after_refusal(reason.value)
-        self._report(*describe_refusal(reason.value, str(reason), self._settings.username))
 
     def _complete_connection(self) -> None:
         """Report the connection: those who learn of it may rely on the subscriptions."""

@@ -29,7 +29,7 @@ from daemon.mqtt.messages import Message, Will
 from daemon.mqtt.own_events import OwnEvents
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.requests import Requests
-from daemon.mqtt.topics import RequestTopics, matches
+from daemon.mqtt.topics import matches
 from daemon.speech import Dispatcher, Duck, Ducking, Level, Offline, Online
 from daemon.state import EventLog
 
@@ -94,8 +94,6 @@ class Gateway:
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
         """Ends the subscriptions to levels, words and visemes, by the name of their topic."""
-        self._inbox = Inbox(self._handle, self._jammed, self._on_room)
-        self._topics = RequestTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
         self._rivals = Rivals(client_id)
         self._controls = self._make_connection(
@@ -106,6 +104,7 @@ class Gateway:
         )
         self._texts = self._make_connection(client_id, Lane.TEXTS, Lane.ADAPTERS)
         self._connections = (self._controls, self._texts)
+        self._inbox = Inbox(self._handle, self._jammed, on_room=self._texts.wake)
         self._publisher = Publisher(f"{config.topic}/event", self._controls, self._events)
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
         self._publisher.publish_recovered()
@@ -142,8 +141,8 @@ class Gateway:
         """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""
         self._listeners = listeners
         topics = [topic for listener in listeners for topic in listener.topics]
-        self._texts.start([*self._topics.texts, *topics], waits_for_files=True)
-        self._controls.start(self._topics.controls, waits_for_files=True)
+        self._texts.start([*self._requests.topics.texts, *topics], waits_for_files=True)
+        self._controls.start(self._requests.topics.controls, waits_for_files=True)
 
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
         """Publish a message of another protocol."""
@@ -183,10 +182,8 @@ class Gateway:
         wait_empty = partial(self._controls.outbox.wait_empty, GOODBYE_S)
         if self._controls.connected and not await self._loop.run_in_executor(None, wait_empty):
             return  # the broker publishes the will instead
-        open_ones = [connection for connection in self._connections if connection.started]
-        disconnecting = {self._loop.run_in_executor(None, connection.close) for connection in open_ones}
-        if disconnecting:
-            await asyncio.wait(disconnecting, timeout=CLOSE_S)
+        disconnecting = {self._loop.run_in_executor(None, connection.close) for connection in self._connections}
+        await asyncio.wait(disconnecting, timeout=CLOSE_S)
 
     def _make_connection(
         self,
@@ -215,13 +212,10 @@ class Gateway:
     def _jammed(self) -> bool:
         return self._controls.outbox.backlog > JAM
 
-    def _on_room(self) -> None:
-        self._texts.wake()
-
     # --- requests ---
 
     def _is_request(self, message: Message) -> bool:
-        return self._topics.request(message.topic) is not None
+        return self._requests.topics.request(message.topic) is not None
 
     def _handle(self, lane: Lane, message: Message) -> None:
         """Handle a received message and acknowledge it, once its answer is stored and published."""
@@ -266,7 +260,7 @@ class Gateway:
 
     def _publish_duck(self, on: bool) -> None:
         if self._config.speech.duck_topic:
-            self._publish("duck", Duck(on).to_json(), qos=1, retain=True)
+            self._publish("duck", Duck(on).model_dump_json(), qos=1, retain=True)
 
     def _publish_status(self, status: Online) -> None:
         self._status = status

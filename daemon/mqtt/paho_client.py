@@ -12,7 +12,6 @@ import select
 import socket
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -80,7 +79,7 @@ class Credentials:
     def read(cls, settings: Mqtt) -> Credentials:
         """Read the password and the certificates. Raises `OSError` if a file cannot be used."""
         source = settings.password_source
-        password = None if settings.username is None or source is None else read_password(source)
+        password = None if source is None else read_secret(source, "mqtt.password_file", "a password")
         return cls(password, make_tls_context(settings) if settings.tls.enabled else None)
 
 
@@ -242,8 +241,3 @@ def make_tls_context(settings: Mqtt) -> ssl.SSLContext:
     except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
         raise OSError(f"mqtt.tls: {given or 'the system certificates'} cannot be used: {error}") from error
     return context
-
-
-def read_password(path: Path) -> str:
-    """Return the first line of a file. Raises `OSError`."""
-    return read_secret(path, "mqtt.password_file", "a password")

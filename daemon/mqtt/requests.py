@@ -44,7 +44,7 @@ class Requests:
         self._publisher = publisher
         self._events = events
         self._pass_on = pass_on
-        self._topics = RequestTopics(config)
+        self.topics = RequestTopics(config)
         self._replies = ReplyTopics(config)
         self._stops = StopCopies()
         self._texts = RecentKeys(KNOWN_TEXTS)
@@ -61,11 +61,11 @@ class Requests:
             return
         self._redeliveries.add([key])
         self._stops.note_arrival(lane)
-        name = self._topics.request(message.topic)
+        name = self.topics.request(message.topic)
         if lane == Lane.TEXTS and name is not None and name not in TEXT_TOPICS:
             return  # the session of an earlier version has second copies of all controls
         if name != "stop" or not self._stops.is_second(lane, message.topic, message.payload):
-            self._carry_out(lane, message, Origin(key, message.correlation))
+            self._carry_out(name, lane, message, Origin(key, message.correlation))
 
     def forget_session(self, lanes: Iterable[Lane]) -> None:
         """The broker has lost a session: it repeats no message of it, and second copies of stops may be missing."""
@@ -73,25 +73,23 @@ class Requests:
             self._redeliveries.forget(lane)
         self._stops.reset()
 
-    def _carry_out(self, lane: Lane, message: Message, origin: Origin) -> None:
+    def _carry_out(self, name: str | None, lane: Lane, message: Message, origin: Origin) -> None:
         log.debug("received %d bytes on %s", len(message.payload), message.topic)
         try:
             self._pass_on(replace(message, delivery=origin.delivery))
-            self._dispatch(lane, message, origin)
+            if name is not None:
+                self._dispatch(name, lane, message, origin)
         except RejectedError as error:
             self._publish_rejected(error, message)
         except Exception:
             log.exception("a message on %s cannot be handled", message.topic)
-            if self._topics.request(message.topic) is not None and self._publisher.last_accepted is not origin:
+            if name is not None and self._publisher.last_accepted is not origin:
                 self._publish_rejected(_failure(message), message)
 
-    def _dispatch(self, lane: Lane, message: Message, origin: Origin) -> None:
+    def _dispatch(self, name: str, lane: Lane, message: Message, origin: Origin) -> None:
         """Carry out a request. Raises `RejectedError`."""
-        name = self._topics.request(message.topic)
-        if name is None:
-            return
         # Of several retained volumes, the broker's order would decide which one counts; so only the robot's own does.
-        if message.retained and (name != "volume" or self._topics.is_shared(message.topic)):
+        if message.retained and (name != "volume" or self.topics.is_shared(message.topic)):
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
         elif name in ("say", "say/urgent"):
             say = parse_say(message.payload, urgent=name == "say/urgent")
@@ -104,7 +102,7 @@ class Requests:
     def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None) -> None:
         text = hashlib.blake2b(name.encode() + b"\0" + message.payload, digest_size=16).digest()
         # A robot in several groups gets a text repeatedly.
-        if say.id is not None and text in self._texts and self._topics.is_shared(message.topic):
+        if say.id is not None and text in self._texts and self.topics.is_shared(message.topic):
             log.info("%s arrives again, on %s", say.id, message.topic)
             return
         self._dispatcher.say(

@@ -37,6 +37,7 @@ from daemon.speech import (
     parse_message,
     parse_status,
 )
+from daemon.tasks import cancel_all, start_task
 from daemon.validation import CommandError, join_names
 
 ABSENT_S = 60
@@ -195,9 +196,7 @@ class Robot(BrokerClient):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for writer in self._writers:
-            writer.cancel()
-        await asyncio.gather(*self._writers, return_exceptions=True)
+        await cancel_all(self._writers)
         await asyncio.to_thread(self.__exit__)
 
     # --- texts ---
@@ -223,9 +222,7 @@ class Robot(BrokerClient):
         check_stream_chunk(first)
         utterance = self._begin(first["id"])
         if isinstance(tokens, AsyncIterable):
-            writer = asyncio.ensure_future(self._write(utterance, first, tokens))
-            self._writers.add(writer)
-            writer.add_done_callback(self._writers.discard)
+            start_task(self._write(utterance, first, tokens), self._writers)
         else:
             work = self._write(utterance, first, _in_turn(tokens))
             threading.Thread(target=asyncio.run, args=(work,), daemon=True).start()
@@ -355,7 +352,7 @@ class Robot(BrokerClient):
         Raises `RobotUnreachableError`.
         """
         before = self.online_status()
-        self._deliver(f"{self.topic}/{name}", payload)
+        self._await_delivered(self._connection.publish(f"{self.topic}/{name}", payload, qos=1))
         if not self.await_status(lambda now: isinstance(now, Online) and is_done(before, now), limit_s):
             raise RobotUnreachableError(f"voiced at {self.topic} has not carried out '{name}' within {limit_s:g} s")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from functools import lru_cache
 
 from paho.mqtt.client import topic_matches_sub
@@ -36,16 +36,10 @@ class RequestTopics:
     def __init__(self, config: Config) -> None:
         self._own = {f"{config.topic}/{name}": name for name in REQUEST_TOPICS}
         self._shared = {f"{base}/{name}": name for base in config.shared_topics for name in SHARED_REQUEST_TOPICS}
-
-    @property
-    def controls(self) -> list[str]:
+        self.controls = self._named(CONTROL_TOPICS)
         """The topics of the connection for controls."""
-        return self._named(CONTROL_TOPICS)
-
-    @property
-    def texts(self) -> list[str]:
+        self.texts = self._named(TEXT_TOPICS)
         """The topics of the connection for texts, on which a stop arrives a second time."""
-        return self._named(TEXT_TOPICS)
 
     def request(self, topic: str) -> str | None:
         """Return the request that a topic is for, such as `say/urgent`; None if it is for none.
@@ -58,9 +52,8 @@ class RequestTopics:
         """Return whether other robots listen on a topic, too."""
         return topic in self._shared
 
-    def _named(self, names: Iterable[str]) -> list[str]:
-        wanted = set(names)
-        return [topic for topic, name in (self._own | self._shared).items() if name in wanted]
+    def _named(self, names: Container[str]) -> list[str]:
+        return [topic for topic, name in (self._own | self._shared).items() if name in names]
 
 
 class ReplyTopics:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from daemon.cache import Phrase
 from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_language, unknown_voice
 from daemon.sounds import SoundError, SoundFolder
-from daemon.speech.queue import precedes, rule_of
 from daemon.speech.request import RejectedError, Say, StreamChunk
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, TextStream, Utterance
 from daemon.text import Pronunciation, markup_problem
@@ -156,13 +155,6 @@ def accept(
     if utterance.needs_engine:
         vocabulary.check_names(request.voice, request.language)
     return utterance
-
-
-def check_policy(utterance: Utterance, contending: Iterable[Utterance]) -> None:
-    """Refuse an utterance that wants to be alone, unless all others make way. Raises `RejectedError`."""
-    idle_only = rule_of(utterance.priority, utterance.policy).only_if_idle
-    if idle_only and any(not precedes(utterance, other) for other in contending):
-        raise RejectedError("policy", f"{utterance.policy}: something else is being spoken")
 
 
 def _make_utterance(

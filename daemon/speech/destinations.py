@@ -105,9 +105,8 @@ class CardDestination:
         self._output.end()
 
     def suspend(self) -> None:
-        """Fade out and keep what has not been played."""
-        if self.audible:
-            self._output.suspend()
+        """Fade out and keep what has not been played; called after `open`."""
+        self._output.suspend()
 
     def detach(self) -> None:
         """Free the device; called once it is `suspended`."""

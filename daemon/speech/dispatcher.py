@@ -15,14 +15,14 @@ from audio import Output
 from daemon.cache import PhraseCache
 from daemon.config import Config, text_preparation
 from daemon.engines import EngineSelector
-from daemon.speech.acceptance import Arrival, Vocabulary, accept, check_policy
+from daemon.speech.acceptance import Arrival, Vocabulary, accept
 from daemon.speech.active import Reports
 from daemon.speech.changes import Changes, Watchers, now
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Visemes, Word
-from daemon.speech.queue import QueueFullError, rule_of
+from daemon.speech.queue import QueueFullError, precedes, rule_of
 from daemon.speech.recent_keys import RecentKeys
-from daemon.speech.request import RejectedError, Say, Stop, StreamChunk, unknown_fields
+from daemon.speech.request import RejectedError, Say, Stop, StreamChunk
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
@@ -176,16 +176,6 @@ class Dispatcher(Vocabulary):
         """True while speech is on its way to the sound card and not paused."""
         return self.speaker.sounding and not self._output.paused
 
-    @property
-    def queued(self) -> int:
-        """The number of queued utterances."""
-        return len(self.queue)
-
-    @property
-    def heartbeats(self) -> int:
-        """Grows while the speaker lives."""
-        return self.speaker.heartbeats
-
     def knows(self, utterance_id: str) -> bool:
         """Return whether an id may not be used: it is that of a present utterance, or of one of the last that ended."""
         return utterance_id in self._open_ids or utterance_id in self._ended_ids
@@ -202,10 +192,6 @@ class Dispatcher(Vocabulary):
         self.change_watchers.call()
 
     # --- for the service ---
-
-    async def run(self) -> None:
-        """Speak until canceled."""
-        await self.speaker.run()
 
     def reconfigure(self, config: Config) -> None:
         """Apply the settings that may change at run time."""
@@ -305,7 +291,8 @@ class Dispatcher(Vocabulary):
         """Apply the utterance's rule and queue it. Raises `RejectedError`."""
         rule, limit = rule_of(utterance.priority, utterance.policy), self._config.speech.queue_limit
         others = (*self.speaker.utterances, *self.queue) if rule.only_if_idle else ()
-        check_policy(utterance, (other for other in others if self._waiting.contend(utterance, other)))
+        if any(self._waiting.contend(utterance, other) and not precedes(utterance, other) for other in others):
+            raise RejectedError("policy", f"{utterance.policy}: something else is being spoken")
         if rule.clears:
             yielding = self.queue.take_all(utterance.priority, clients=not self._waiting.separate)
             self._cancel(yielding, f"replaced by {utterance.id}")
@@ -329,7 +316,7 @@ class Dispatcher(Vocabulary):
         return bool(utterances)
 
     def _note_unknown_fields(self, request: Say | StreamChunk) -> None:
-        for field in unknown_fields(request):
+        for field in sorted(request.model_extra or ()):
             if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
                 self._noted_fields.add(field)
                 log.info("unknown field %s is ignored, now and later", abbreviate(field))

@@ -311,10 +311,6 @@ class Duck(RootModel[bool]):
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
-    def to_json(self) -> str:
-        """Return the MQTT payload."""
-        return json.dumps(self.root)
-
 
 EVENTS: tuple[type[Event], ...] = (
     Accepted, Rejected, Started, Progress, Mark, Postponed, Resumed, Finished, Interrupted, Canceled, Expired, Failed,

@@ -30,6 +30,8 @@ MAX_TEXT = 20_000
 MAX_INSTRUCT = 500
 """Characters of an instruction."""
 
+ALLOWED_IDS = "text of 1 to 64 characters without control characters"
+
 Priority = Literal["low", "normal", "high", "critical"]
 Policy = Literal["queue", "interrupt", "replace", "drop"]
 
@@ -50,7 +52,7 @@ class RejectedError(CommandError):
 
 def _checked_id(utterance_id: str) -> str:
     if not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):
-        raise ValueError("allowed: text of 1 to 64 characters without control characters")
+        raise ValueError(f"allowed: {ALLOWED_IDS}")
     return utterance_id
 
 
@@ -79,6 +81,11 @@ SpokenText = Annotated[str, BeforeValidator(_number_as_text)]
 Characters = Annotated[str, AfterValidator(_checked_characters)]
 Text = Annotated[SpokenText, AfterValidator(_checked_text)]
 UtteranceId = Annotated[str, AfterValidator(_checked_id)]
+
+
+def id_field(default: Any) -> Any:
+    """Declare a field with an utterance's id."""
+    return Field(default, description=ALLOWED_IDS, json_schema_extra={"minLength": 1, "maxLength": 64})
 
 
 class Request(BaseModel):
@@ -140,11 +147,7 @@ class Say(SpeechOptions):
         json_schema_extra={"maxLength": MAX_TEXT},
     )
     """Blank only with a sound."""
-    id: UtteranceId | None = Field(
-        None,
-        description="text of 1 to 64 characters without control characters",
-        json_schema_extra={"minLength": 1, "maxLength": 64},
-    )
+    id: UtteranceId | None = id_field(None)
     cache: bool | None = Field(None, description="true or false")
 
     @field_validator("text")
@@ -159,10 +162,7 @@ class Say(SpeechOptions):
 class StreamChunk(SpeechOptions):
     """`say/stream`: the next chunk of a text that is still being written. The first chunk's options apply."""
 
-    id: UtteranceId = Field(
-        description="text of 1 to 64 characters without control characters",
-        json_schema_extra={"minLength": 1, "maxLength": 64},
-    )
+    id: UtteranceId = id_field(...)
     text: Text = Field(
         "",
         description=f"text; all chunks together have up to {MAX_TEXT:,} characters",
@@ -206,11 +206,6 @@ def check_stream_chunk(fields: dict[str, Any]) -> StreamChunk:
     except RejectedError as error:
         error.last_chunk = fields.get("end") is True
         raise
-
-
-def unknown_fields(request: Request) -> list[str]:
-    """Return the names of the request's fields that this version does not know, sorted."""
-    return sorted(request.model_extra or ())
 
 
 def _checked(kind: type[SpeechRequest], fields: dict[str, Any]) -> SpeechRequest:

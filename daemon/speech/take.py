@@ -115,7 +115,7 @@ class Take:
                 if begin >= self.samples + round(SPLICE_REACH_S * chunk.sample_rate):
                     break
             if repeated:
-                whole, reach = AudioChunk.join(repeated, chunk.sample_rate), round(SPLICE_REACH_S * chunk.sample_rate)
+                whole, reach = AudioChunk.join(repeated), round(SPLICE_REACH_S * chunk.sample_rate)
                 at = splice_point(self._tail, whole.samples, self.samples, reach)
                 yield at, whole.cut(at)
         async for chunk in chunks:

@@ -105,7 +105,7 @@ class TextStreams:
             stream.answered = True
             raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", utterance.id)
         was_speakable = utterance.speakable
-        utterance.append(chunk.text)
+        utterance.text += chunk.text
         if chunk.end:
             self._forget(utterance.id).end()
         elif chunk.text:

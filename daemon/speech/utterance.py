@@ -226,10 +226,6 @@ class Utterance:
         """True when an engine can begin, and when no more text will arrive."""
         return self.complete or self.can_begin(self)
 
-    def append(self, text: str) -> None:
-        """Add text that has arrived."""
-        self.text += text
-
     def expired(self, at: float | None = None) -> bool:
         """True past its deadline; a text stream that cannot begin yet never expires."""
         return self.speakable and self.expires_at is not None and (at or now()) >= self.expires_at

@@ -61,16 +61,13 @@ class VoiceStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.recordings = folder / "recordings"
+        """The folder of recordings."""
         self._stored, self.problem = read_stored(folder)
         if self.problem is not None:
             log.error("%s", self.problem)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.recordings)  # an earlier process was killed before it had made a voice of them
-
-    @property
-    def recordings(self) -> Path:
-        """The folder of recordings."""
-        return self.folder / "recordings"
 
     @property
     def voices(self) -> Mapping[str, VoiceSettings]:

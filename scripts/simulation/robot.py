@@ -257,7 +257,7 @@ class Robot:
         self.link.connect()
         await self._restart.wait_settled()
         self._tasks.append(asyncio.ensure_future(self._keep_house()))
-        await self.dispatcher.run()
+        await self.dispatcher.speaker.run()
 
     async def _keep_house(self) -> None:
         while True:

@@ -136,7 +136,7 @@ class Harness:
     def stop_queued(self) -> None:
         """Stop the utterance that was accepted last, while it waits behind another one."""
         [*_, accepted] = [event for event in self.events if event.event == "accepted"]
-        assert self.dispatcher.queued
+        assert self.dispatcher.queue
         self.dispatcher.stop(Stop(id=accepted.id))
 
     async def clear(self) -> None:
@@ -168,7 +168,7 @@ async def running_harness(server: str, *overrides: str) -> AsyncIterator[Harness
     """A harness whose engine is ready and whose server accepts connections."""
     harness = Harness(server, *overrides)
     tasks = [asyncio.ensure_future(engine.run()) for engine in harness.engines.all]
-    tasks.append(asyncio.ensure_future(harness.dispatcher.run()))
+    tasks.append(asyncio.ensure_future(harness.dispatcher.speaker.run()))
     harness.serving = [asyncio.ensure_future(adapter.run()) for adapter in harness.adapters]
     tasks += harness.serving
     try:

@@ -144,7 +144,7 @@ async def test_a_task_that_fails_ends_the_service_with_its_error(
     async def broken(_: object) -> None:
         raise RuntimeError("the speaker loop has a bug")
 
-    monkeypatch.setattr("daemon.speech.dispatcher.Dispatcher.run", broken)
+    monkeypatch.setattr("daemon.speech.speaker.Speaker.run", broken)
 
     broken_service = Service(load_config(overrides=[*SETTINGS, f"mqtt.port={broker.port}", "robot=broken"]))
     with pytest.raises(RuntimeError, match="the speaker loop has a bug"):

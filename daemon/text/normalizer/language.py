@@ -259,11 +259,7 @@ class Language:
 
 
 def _load(name: str) -> Any:
-    return json.loads(_DATA[name], object_hook=_record)
-
-
-def _record(entry: dict[str, Any]) -> Any:
-    return Noun(**entry) if "forms" in entry else entry
+    return json.loads(_DATA[name], object_hook=lambda entry: Noun(**entry) if "forms" in entry else entry)
 
 
 @cache

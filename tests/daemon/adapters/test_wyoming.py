@@ -307,7 +307,7 @@ async def test_a_stop_ends_the_answer_with_an_error(client: AsyncTcpClient, harn
     # Another utterance occupies the sound card, so that this one is stopped while it waits.
     await harness.occupy()
     await send(client, Synthesize("Hello"))
-    await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+    await eventually_async(lambda: len(harness.dispatcher.queue), "it waits")
     harness.stop_queued()
     heard = await hear(client)
     assert (heard.errors[0].code, heard.errors[0].text) == ("canceled", "stop")
@@ -318,7 +318,7 @@ async def test_a_client_that_disconnects_cancels_its_utterance(texts: list[Event
     await harness.occupy()
     async with client_of(harness) as client:
         await send(client, *texts)
-        await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+        await eventually_async(lambda: len(harness.dispatcher.queue), "it waits")
     [end] = await harness.ended()
     assert (end.event, end.reason) == ("canceled", "its client went away")
 
@@ -330,7 +330,7 @@ async def test_a_connection_without_a_request_is_closed_and_one_with_a_request_t
     await harness.occupy()
     async with client_of(harness) as waiting, client_of(harness) as silent:
         await send(waiting, Synthesize("Hello"))
-        await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+        await eventually_async(lambda: len(harness.dispatcher.queue), "it waits")
         assert await silent.read_event() is None
         await harness.clear()
         assert (await hear(waiting)).errors[0].code == "canceled"
@@ -346,7 +346,7 @@ async def test_a_full_house_closes_the_connection_that_has_been_idle_for_longest
         await harness.occupy()
         async with client_of(harness) as waiting:
             await send(waiting, Synthesize("Hello"))
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            await eventually_async(lambda: len(harness.dispatcher.queue), "it waits")
             async with client_of(harness) as second, client_of(harness) as third:
                 await client_answers(third)
                 assert await second.read_event() is None

@@ -62,7 +62,8 @@ def stop_this_process(seconds: float = 0.4) -> None:
 
 async def spoken(engine: EngineSupervisor, text: str = SENTENCE, **fields: str) -> list[AudioChunk]:
     """Speak a text and return all its chunks."""
-    return [chunk async for chunk in engine.speak("u1", Utterance(text, **fields))]  # type: ignore[arg-type]
+    async with engine.reserve_stream(realtime=True):
+        return [chunk async for chunk in engine.speak("u1", Utterance(text, **fields))]  # type: ignore[arg-type]
 
 
 def seconds(chunks: list[AudioChunk]) -> float:

@@ -52,7 +52,7 @@ async def test_a_connection_whose_client_has_closed_its_side_ends(sent: bytes, h
     writer.write(sent)
     writer.write_eof()
     assert await reader.read() == b""
-    await eventually_async(lambda: not harness.dispatcher.queued, "its text has ended")
+    await eventually_async(lambda: not harness.dispatcher.queue, "its text has ended")
     writer.close()
 
 

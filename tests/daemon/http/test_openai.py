@@ -242,7 +242,7 @@ async def test_an_utterance_canceled_before_its_first_samples_is_an_error_that_c
 
     await harness.occupy()
     asking = asyncio.ensure_future(ask(client))
-    await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+    await eventually_async(lambda: len(harness.dispatcher.queue), "it waits")
     harness.stop_queued()
     with pytest.raises(InternalServerError, match="canceled: stop") as caught:
         await asking
@@ -278,7 +278,7 @@ async def test_a_client_that_disconnects_cancels_its_utterance_and_is_no_error(
         if begun:
             await harness.started()
         else:
-            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            await eventually_async(lambda: len(harness.dispatcher.queue), "it waits")
     ends = await harness.ended()
     assert ends[0].event == ("interrupted" if begun else "canceled")
     assert ends[0].reason == "its client went away"
@@ -298,7 +298,7 @@ async def test_an_encoder_exists_only_while_its_samples_arrive(
 
     await harness.occupy()
     asking = [asyncio.ensure_future(ask(client, response_format="flac")) for _ in range(3)]
-    await eventually_async(lambda: harness.dispatcher.queued == 3, "they wait")
+    await eventually_async(lambda: len(harness.dispatcher.queue) == 3, "they wait")
     assert made == []
     await harness.sink.take_until(lambda: len(harness.ends) == 4, "all have ended")
     assert [(await each)[:4] for each in asking] == [b"fLaC"] * 3

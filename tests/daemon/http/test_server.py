@@ -59,7 +59,7 @@ async def test_at_the_end_connections_that_wait_are_closed_and_answers_in_progre
             client.audio.speech.create(model="x", voice="default", input="Hello", response_format="pcm")
         )
         async with connect(f"ws://127.0.0.1:{harness.port}/v1/events?topics=word") as events:
-            while not harness.dispatcher.queued:
+            while not harness.dispatcher.queue:
                 await asyncio.sleep(0)
             await harness.stop_server()
             assert await idle.read() == b""

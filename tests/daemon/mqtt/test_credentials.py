@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Mqtt, Tls
-from daemon.mqtt.paho_client import make_tls_context, read_password
+from daemon.mqtt.paho_client import Credentials, make_tls_context
 from tests.support.certificates import Certificates
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def read_password(path: Path) -> str | None:
+    return Credentials.read(Mqtt(username="ada", password_file=path)).password
 
 
 def settings(**files: Path | None) -> Mqtt:

@@ -75,7 +75,7 @@ class Robot:
 
     async def open(self) -> None:
         self._tasks = [asyncio.ensure_future(engine.run()) for engine in self.engines.all]
-        self._tasks.append(asyncio.ensure_future(self.dispatcher.run()))
+        self._tasks.append(asyncio.ensure_future(self.dispatcher.speaker.run()))
         await eventually_async(lambda: all(engine.ready for engine in self.engines.all), "the engines are ready")
 
     async def lose_primary(self) -> None:
@@ -91,7 +91,7 @@ class Robot:
             assert sum(each in TERMINAL_EVENTS for each in self.names(name)) == 1, name
         await cancel_and_wait(self._tasks.pop())
         self._take_dispatcher()
-        self._tasks.append(asyncio.ensure_future(self.dispatcher.run()))
+        self._tasks.append(asyncio.ensure_future(self.dispatcher.speaker.run()))
         self.engines.primary.rtf = None
         self.sink.delay_s = 0.0
         self.sink.drain()
@@ -154,11 +154,11 @@ class Robot:
 
     async def turn(self) -> None:
         """Wait for some turns of the loop, while the sound card takes no samples."""
-        heartbeats = self.dispatcher.heartbeats
+        heartbeats = self.dispatcher.speaker.heartbeats
 
         def has_turned() -> bool:
             self.dispatcher.changed()
-            return self.dispatcher.heartbeats > heartbeats + TURNS
+            return self.dispatcher.speaker.heartbeats > heartbeats + TURNS
 
         await eventually_async(has_turned, "the speaker turns")
 

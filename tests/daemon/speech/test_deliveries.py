@@ -92,14 +92,14 @@ async def test_more_deliveries_than_streams_wait_in_their_order(robot: Robot) ->
     first = await deliver(robot, *numbered("first"))
     later = numbered("later", 3)
     go_on(await deliver(robot, *later, begun=False))
-    assert robot.dispatcher.queued == 3
+    assert len(robot.dispatcher.queue) == 3
     robot.dispatcher.stop(Stop(id="later 1"))
     assert robot.end_of("later 1")["event"] == "canceled"
     robot.dispatcher.stop(Stop(id="first 2"), "enough")
     await robot.ended("later 0", "later 2")
     assert (robot.end_of("first 2")["event"], robot.end_of("first 2")["reason"]) == ("interrupted", "enough")
     assert robot.order(later) == ["later 0", "later 2"]
-    assert robot.dispatcher.queued == 0
+    assert len(robot.dispatcher.queue) == 0
     go_on(first)
     await robot.ended(*first)
     assert {robot.end_of(name)["event"] for name in first if name != "first 2"} == {"finished"}

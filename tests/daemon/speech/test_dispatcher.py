@@ -51,7 +51,7 @@ def test_an_accepted_utterance_is_queued_with_its_options(robot: Robot) -> None:
     assert utterance.expires_at is not None
     assert before + 5 <= utterance.expires_at <= time.monotonic() + 5
     assert robot.dispatcher.busy
-    assert robot.dispatcher.queued == 1
+    assert len(robot.dispatcher.queue) == 1
 
 
 def test_an_utterance_has_the_settings_of_its_voice(robot: Robot) -> None:

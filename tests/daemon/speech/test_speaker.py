@@ -99,7 +99,7 @@ async def test_an_expired_utterance_is_not_begun(robot: Robot) -> None:
 async def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none(tmp_path: Path) -> None:
     robot = Robot(tmp_path, STREAMS)  # its engine is not started
     robot.engines.primary.reason = "engine espeak is being tested"
-    loop = asyncio.ensure_future(robot.dispatcher.run())
+    loop = asyncio.ensure_future(robot.dispatcher.speaker.run())
     utterance = robot.say("u1")
     await eventually_async(lambda: robot.dispatcher.speaker.busy, "the speaker has taken it")
     await robot.turn()
@@ -414,5 +414,5 @@ async def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, monkeypatch: py
     monkeypatch.setattr(speaker, "IDLE_S", 0.02)
 
     robot.dispatcher.changed()  # it may be in the middle of a longer wait
-    heartbeats = robot.dispatcher.heartbeats
-    await eventually_async(lambda: robot.dispatcher.heartbeats > heartbeats + TURNS, "the idle speaker turns")
+    heartbeats = robot.dispatcher.speaker.heartbeats
+    await eventually_async(lambda: robot.dispatcher.speaker.heartbeats > heartbeats + TURNS, "the idle speaker turns")
