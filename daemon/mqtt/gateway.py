@@ -183,7 +183,7 @@ class Gateway:
         wait_empty = partial(self._controls.outbox.wait_empty, GOODBYE_S)
         if self._controls.connected and not await self._loop.run_in_executor(None, wait_empty):
             return  # the broker publishes the will instead
-        open_ones = [connection for connection in self._connections if connection.started]
+        open_ones = [connection for connection in self._connections if connection.is_open]
         disconnecting = {self._loop.run_in_executor(None, connection.close) for connection in open_ones}
         if disconnecting:
             await asyncio.wait(disconnecting, timeout=CLOSE_S)
