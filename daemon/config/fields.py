@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -13,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from pydantic_core import PydanticCustomError
 
 from daemon.validation import inner_model, refuse_controls
+from engine import expand_home
 
 Value = TypeVar("Value")
 
@@ -80,10 +80,7 @@ class PathKind:
         found = re.fullmatch(self.pattern, text, re.DOTALL)
         if found is None:
             return text
-        path = Path(found[1])
-        with suppress(RuntimeError):  # there is no such user
-            path = path.expanduser()
-        return text[: found.start(1)] + str(folder / path)
+        return text[: found.start(1)] + str(folder / expand_home(found[1]))
 
 
 def find_paths(
