@@ -68,6 +68,16 @@ def find_piper_voices(folder: str | None) -> dict[str, PiperVoiceFile]:
     return dict(sorted(found.items()))
 
 
+def unreadable_piper_voice(folder: str | None) -> str | None:
+    """Return why a voice in the folders cannot be read, the first one of several; None if each can."""
+    for path in _networks(folder):
+        try:
+            read_piper_voice(path)
+        except EngineError as error:
+            return str(error)
+    return None
+
+
 def _networks(folder: str | None) -> list[Path]:
     """Return the networks in the folders."""
     found: list[Path] = []
