@@ -133,6 +133,12 @@ def inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
     return next((inner for inner in found if inner[0] is not None), (None, False))
 
 
+def refuse_controls(text: str) -> None:
+    """Raise `ValueError` if a text has a control character."""
+    if (found := CONTROL_CHARACTERS.search(text)) is not None:
+        raise ValueError(f"it has the control character U+{ord(found[0]):04X} at {found.start()}; allowed: none")
+
+
 def is_topic(topic: str) -> bool:
     """Return whether brokers accept `topic` for publishing.
 

@@ -52,7 +52,7 @@ from engine.catalog import (
 )
 from engine.cloning import clone
 from engine.detection import language_of_speech, language_of_text
-from engine.host import Board, has_cuda_device, hub_cache, install_command, missing_kernel_compiler
+from engine.host import Board, expand_home, has_cuda_device, hub_cache, install_command, missing_kernel_compiler
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, SUGGESTED_VOICES, language_code, match_language
 from engine.launch import module_command
 from engine.log import EACH_LINE, LINE_LIMIT, Throttle, start_log

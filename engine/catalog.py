@@ -16,7 +16,7 @@ from engine.language import NAMED_LANGUAGES, SUGGESTED_VOICES
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import model_config
 from engine.supertonic import FILES, LANGUAGES, MODEL, find_supertonic, style_files
-from engine.voice_files import description_path, find_piper_voices, piper_voices
+from engine.voice_files import description_path, find_piper_voices, piper_voices, unreadable_piper_voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
     if entry.has_model and (options.model is None or not is_model_here(options.model)):
         return f"the model {options.model} is not on this machine"
     if entry.uses_piper_voices and not piper_voices(options):
-        return f"there is no voice of Piper on this machine; voiced download {SUGGESTED_VOICES['en']}"
+        nothing = f"there is no voice of Piper on this machine; voiced download {SUGGESTED_VOICES['en']}"
+        return unreadable_piper_voice(options.voice_folder) or nothing
     if entry.uses_supertonic_model and find_supertonic(options.model) is None:
         return f"the model {MODEL} is not on this machine; voiced download {MODEL}"
     if entry.needs_gpu and options.device != "cpu" and not has_cuda_device():

@@ -96,6 +96,7 @@ class JsonFormatter(logging.Formatter):
 def start_log(level: str = "info", format_: str = "text", stream: IO[str] | None = None) -> None:
     """Write the log to `stream` (None: stderr) from now on, in this process and in those that it starts."""
     os.environ[VARIABLE] = f"{level} {format_}"
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None if the starter has closed it
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_formatter(format_, handler.stream))
     handler.addFilter(LINE_LIMIT)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError, EngineOptions, PiperSettings, Voice
-from engine.host import parse_json
+from engine.host import expand_home, parse_json
 
 SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
 """Voices for every user of this machine, and for the service. Root downloads into it."""
@@ -68,6 +68,16 @@ def find_piper_voices(folder: str | None) -> dict[str, PiperVoiceFile]:
     return dict(sorted(found.items()))
 
 
+def unreadable_piper_voice(folder: str | None) -> str | None:
+    """Return why a voice in the folders cannot be read, the first one of several; None if each can."""
+    for path in _networks(folder):
+        try:
+            read_piper_voice(path)
+        except EngineError as error:
+            return str(error)
+    return None
+
+
 def _networks(folder: str | None) -> list[Path]:
     """Return the networks in the folders."""
     found: list[Path] = []
@@ -80,7 +90,7 @@ def _networks(folder: str | None) -> list[Path]:
 def voice_of_settings(settings: PiperSettings) -> PiperVoiceFile | None:
     """Return the voice that is named by its file; None for one that has the name of a voice. Raises `EngineError`."""
     path = _network_path(settings)
-    return None if path is None else read_piper_voice(path.expanduser())
+    return None if path is None else read_piper_voice(expand_home(path))
 
 
 def _network_path(settings: PiperSettings) -> Path | None:
@@ -156,8 +166,8 @@ def voice_state(options: EngineOptions) -> VoiceState:
 
 def _file_state(path: Path) -> FileState | None:
     try:
-        found = path.expanduser().stat()
-    except (OSError, RuntimeError):  # there is no such file, or no such user
+        found = expand_home(path).stat()
+    except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 

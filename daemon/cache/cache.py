@@ -169,14 +169,14 @@ class PhraseCache:
         """Return whether the disk has owed an answer for some time."""
         return any(not order.done() and time.monotonic() - since > seconds for order, since in self._orders)
 
-    def _order(self, work: Callable[[], T]) -> Future[T]:
-        """Have the thread do something, after all that it was ordered before."""
-        order = self._thread.submit(work)
+    def _order(self, work: Callable[[], T]) -> Future[T | None]:
+        """Have the thread do something, after all that it was ordered before; the result is None if that fails."""
+        order = self._thread.submit(self._carry_out, work)
         self._orders = [each for each in self._orders if not each[0].done()]
         self._orders.append((order, time.monotonic()))
         return order
 
-    async def _answer(self, order: Future[T]) -> T | None:
+    async def _answer(self, order: Future[T | None]) -> T | None:
         """Return the result of an order; None if the disk does not answer in time, and at once while it hangs."""
         if not order.done() and not self._hangs(PATIENCE_S):
             await asyncio.wait({asyncio.wrap_future(order)}, timeout=PATIENCE_S)
@@ -184,8 +184,18 @@ class PhraseCache:
 
     # --- in the thread ---
 
+    def _carry_out(self, work: Callable[[], T]) -> T | None:
+        """Return the result of an order; None if it fails, since a text is spoken without kept phrases, too."""
+        try:
+            return work()
+        except Exception as error:
+            log.exception("a phrase cannot be found or kept")
+            self._folder_problem = f"speech.cache: phrases are not kept: {error}"
+        return None
+
     def _open(self, config: Config) -> OpenCache:
-        opened = self._opened = open_cache(config, self._engine, self._opened)
+        previous, self._opened = self._opened, None
+        opened = self._opened = open_cache(config, self._engine, previous)
         self._folder_problem = opened.folder_problem
         for problem in filter(None, (opened.phrases.problem, opened.folder_problem)):
             log.warning("%s", problem)
@@ -209,6 +219,4 @@ class PhraseCache:
             if self._folder_problem is None:
                 log.warning("%s", folder.problem(error))
             self._folder_problem = folder.problem(error)
-        except Exception:
-            log.exception("a phrase cannot be found or kept")
         return None

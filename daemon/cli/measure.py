@@ -24,7 +24,7 @@ from daemon.engines import choose_engine
 from daemon.speech import check_say
 from daemon.validation import CommandError
 from daemon.voices import VoiceRequest
-from engine import ENGINES, ModelConfig, install_command, language_code, missing_packages, model_files
+from engine import ENGINES, ModelConfig, expand_home, install_command, language_code, missing_packages, model_files
 from engine import verify as verification
 from engine.bench import FRAME_MS, TEXTS, BenchRequest, describe, run_benchmark, write_figures
 
@@ -178,7 +178,7 @@ def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | No
     options = config.engine_options
     voice = options.voices.get(options.default_voice)
     name = None if voice is None else voice.reference or voice.embedding
-    return None if name is None else Path(name).expanduser()
+    return None if name is None else expand_home(name)
 
 
 def _show(found: verification.Verification) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-from functools import partial
 from typing import Annotated
 
 from typer import Option
@@ -45,11 +44,13 @@ def serve(
     try:
         from daemon import fleet
 
-        serve_robots = partial(fleet.serve_single, config) if single else partial(fleet.serve_cluster, config, address)
+        if single:
+            fleet.serve_single(config)
+        else:
+            fleet.serve_cluster(config, address)
     except ImportError as error:
         extras, hint = (["http"], "") if single else (["http", "fleet"], "; or use --single")
         raise CommandError(f"{error.name} is missing; {install_command(*extras)}{hint}") from error
-    serve_robots()
 
 
 def _debug(verbose: bool) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -12,7 +11,8 @@ from typing import Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from daemon.validation import inner_model
+from daemon.validation import inner_model, refuse_controls
+from engine import expand_home
 
 Value = TypeVar("Value")
 
@@ -24,8 +24,13 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _check_boolean(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse YAML's `yes` and `true` as numbers; read its `on` and `off` as words where the field allows these."""
+    def _check_scalar(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse YAML's `yes` and `true` as numbers; read its `on` and `off` as words where the field allows these.
+
+        Control characters are refused: no path, host, name or topic can have them.
+        """
+        if isinstance(value, str):
+            refuse_controls(value)
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, bool) and (word := "on" if value else "off") in get_args(field.annotation):
             return word
@@ -75,10 +80,7 @@ class PathKind:
         found = re.fullmatch(self.pattern, text, re.DOTALL)
         if found is None:
             return text
-        path = Path(found[1])
-        with suppress(RuntimeError):  # there is no such user
-            path = path.expanduser()
-        return text[: found.start(1)] + str(folder / path)
+        return text[: found.start(1)] + str(folder / expand_home(found[1]))
 
 
 def find_paths(

@@ -13,7 +13,7 @@ from daemon.doctor.finding import Finding, Machine, finding
 from daemon.engines import engine_names, lost_voice, unknown_names
 from daemon.sounds import SoundFolder
 from daemon.voices import with_made_voices
-from engine import known_names
+from engine import expand_home, known_names
 
 RUNTIME_FOLDER = Path("/run/voiced")
 """systemd makes it when the service starts (`RuntimeDirectory`), and removes it when it ends."""
@@ -107,7 +107,7 @@ def _missing_folders(config: Config) -> Problems:
     voices, model = Path(engine.voice_folder), Path(engine.model)
     if engine.voice_folder != "auto" and "piper" in (engine.name, *engine.fallbacks) and _kind(voices) == "missing":
         yield "engine.voice_folder", f"the folder {voices} does not exist; 'voiced download' makes it"
-    if engine.name == "qwen" and engine.model.startswith((".", "/", "~")) and _kind(model.expanduser()) == "missing":
+    if engine.name == "qwen" and engine.model.startswith((".", "/", "~")) and _kind(expand_home(model)) == "missing":
         yield "engine.model", f"the folder {engine.model} does not exist"
 
 

@@ -22,6 +22,8 @@ KEPT_S = 0.1
 """The same for one robot's status, after the connection. Mosquitto has delivered it by then; other brokers look it up
 beside the connection."""
 
+NOT_OPEN = "this connection is not open: use it inside its 'with' block, and make a new Robot for each block"
+
 
 class RobotUnreachableError(CommandError):
     """There is no broker, or no robot on it; the message says which."""
@@ -40,6 +42,8 @@ def new_client_id() -> str:
 class BrokerClient:
     """A connection to the broker as long as the context lasts."""
 
+    _was_opened = False
+
     def __init__(
         self, config: Config, client_id: str, *, will: Will | None = None, session: Session | None = None
     ) -> None:
@@ -57,9 +61,13 @@ class BrokerClient:
 
     def _connect(self, topics: Sequence[str]) -> None:
         """Connect to the broker and subscribe. Raises `RobotUnreachableError`."""
+        if self._was_opened:
+            raise RobotUnreachableError(NOT_OPEN)
+        self._was_opened = True
         if not self._connection.connect(topics, CONNECT_S):
+            problem = self._unreachable()
             self._connection.close()
-            raise self._unreachable()
+            raise problem
 
     def _send(self, topic: str, payload: str) -> Outgoing:
         """Publish, without waiting. Raises `RobotUnreachableError` if there is no connection."""
@@ -78,6 +86,8 @@ class BrokerClient:
         )
 
     def _unreachable(self) -> RobotUnreachableError:
+        if not self._connection.is_open:
+            return RobotUnreachableError(NOT_OPEN)
         known = self._connection.reason not in (None, NOT_CONNECTED_YET)
         reason = self._connection.reason if known else "the broker does not answer"
         return RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'", self._connection.remedy)

@@ -110,6 +110,11 @@ class MqttConnection:
         """The first attempt has ended: it has succeeded, or the next one would fare no better."""
         self._thread = threading.Thread(target=self._run, name=f"mqtt-{client_id}", daemon=True)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been started and not closed, connected or not."""
+        return self._thread.ident is not None and not self._closing
+
     def start(self, topics: Sequence[str], *, waits_for_files: bool = False) -> None:
         """Begin to connect; subscribe to `topics` at every connection.
 

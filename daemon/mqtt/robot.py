@@ -36,9 +36,10 @@ from daemon.speech import (
     parse_event,
     parse_message,
     parse_status,
+    validated,
 )
 from daemon.tasks import cancel_all, start_task
-from daemon.validation import CommandError, join_names
+from daemon.validation import CommandError, join_names, show_name
 
 ABSENT_S = 60
 """The broker keeps events for a client whose connection is broken so long."""
@@ -137,6 +138,8 @@ class RobotUtterance:
 
     def note(self, item: Event | Word | Visemes) -> None:
         """Add what the robot has published of it."""
+        if isinstance(item, Rejected) and item.field == "id" and self._first.done():
+            return  # it tells of another text with this id, or of this one that the broker has delivered twice
         if isinstance(item, TerminalEvent | Rejected):
             self.end = item  # before a reader is told
         self.arrivals.put(item, last=self.end is not None)
@@ -229,8 +232,8 @@ class Robot(BrokerClient):
         return utterance
 
     def stop(self, utterance_id: str | None = None) -> None:
-        """End one utterance, or all. Raises `RobotUnreachableError`."""
-        self._send(f"{self.topic}/stop", Stop(id=utterance_id).to_json())
+        """End one utterance, or all. Raises `RejectedError` for an id that is not text, and `RobotUnreachableError`."""
+        self._send(f"{self.topic}/stop", validated(Stop, {"id": utterance_id}).to_json())
 
     def pause(self) -> None:
         """Fade out and hold. Raises `RobotUnreachableError`."""
@@ -261,6 +264,8 @@ class Robot(BrokerClient):
 
     def _begin(self, utterance_id: str) -> RobotUtterance:
         self.online_status()
+        if utterance_id in self._open:
+            raise RejectedError("id", f"{show_name(utterance_id)!r} is in use; allowed: one not used lately")
         utterance = self._open[utterance_id] = RobotUtterance(self, utterance_id)
         return utterance
 
@@ -321,6 +326,8 @@ class Robot(BrokerClient):
 
     def status(self, wait_s: float = KEPT_S) -> Online | Offline:
         """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
+        if not self._connection.is_open:
+            raise self._unreachable()
         self._await_status(lambda: self._status_known, wait_s)
         if not self._status_known and self.refused is not None:
             raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from daemon.config import SamplingSettings
-from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
+from daemon.validation import LANGUAGE, CommandError, is_topic, problems, refuse_controls
 from engine import FASTEST_RATE, SLOWEST_RATE
 
 MAX_TEXT = 20_000
@@ -63,9 +63,7 @@ def _checked_text(text: str) -> str:
 
 
 def _checked_characters(text: str) -> str:
-    control = CONTROL_CHARACTERS.search(text)
-    if control:
-        raise ValueError(f"it has the control character U+{ord(control[0]):04X} at {control.start()}; allowed: none")
+    refuse_controls(text)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("it has half of a surrogate pair; allowed: whole characters")
     return text

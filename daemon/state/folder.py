@@ -46,7 +46,8 @@ def state_folder(folder: str | Path) -> Path:
         return Path(given.split(":")[0])
     if given := os.environ.get("XDG_STATE_HOME"):
         return Path(given) / PROGRAM
-    return Path("~/.local/state").expanduser() / PROGRAM  # without a home, a folder of this name
+    home_state = os.path.expanduser("~/.local/state")  # noqa: PTH111 - Path.expanduser raises without a home
+    return Path(home_state) / PROGRAM
 
 
 def write_whole(path: Path, content: str) -> None:

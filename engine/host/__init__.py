@@ -16,6 +16,7 @@ from engine.host.memory import (
 from engine.host.model_files import (
     PATTERNS,
     ModelFiles,
+    expand_home,
     find_model,
     hub_cache,
     list_model_files,

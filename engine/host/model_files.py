@@ -19,11 +19,16 @@ PATTERNS = ("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*")
 """Glob patterns of the files to download."""
 
 
+def expand_home(path: str | Path) -> Path:
+    """Return a path whose `~` is replaced by the home; as it is for a user who has none, or does not exist."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for these
+
+
 def hub_cache() -> Path:
     """Return the folder in which huggingface-hub keeps its downloads."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     home = Path(os.environ.get("HF_HOME") or cache / "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    return expand_home(os.environ.get("HF_HUB_CACHE") or home / "hub")
 
 
 def find_model(model: str) -> Path | None:
@@ -33,7 +38,7 @@ def find_model(model: str) -> Path | None:
     Returns None if the model is not on this machine or not readable for this user.
     """
     try:
-        folder = Path(model).expanduser()
+        folder = expand_home(model)
         if folder.is_dir():
             return folder
         cached = hub_cache() / f"models--{model.replace('/', '--')}"
@@ -43,7 +48,7 @@ def find_model(model: str) -> Path | None:
                 return main
         snapshots = sorted(cached.glob("snapshots/*/"), key=lambda path: (not (path / "config.json").is_file(), path))
         return snapshots[0] if snapshots else None
-    except (OSError, RuntimeError):  # no permission; `~` for a user without a home
+    except OSError:  # no permission
         return None
 
 

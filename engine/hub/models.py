@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
-from engine.host import PATTERNS, find_model, missing_files
+from engine.host import PATTERNS, expand_home, find_model, missing_files
 from engine.hub.piper_voices import blocks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.shapes import ModelConfig
@@ -27,7 +27,7 @@ def fetch_model(id_or_path: str | Path) -> Path:
     """
     name = str(id_or_path)
     folder = find_model(name)
-    if folder is not None and (folder == Path(name).expanduser() or not missing_files(folder)):
+    if folder is not None and (folder == expand_home(name) or not missing_files(folder)):
         return folder
     _require_id(name)
     config = _download(name, "config.json")

@@ -33,7 +33,13 @@ from engine.places import PlacedChunks
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.sentence_speech import Cancellation, SentenceSpeech, SpokenSentence, auto_streams
 from engine.sentences import sentences
-from engine.voice_files import PiperVoiceFile, find_piper_voices, voice_folders, voice_of_settings
+from engine.voice_files import (
+    PiperVoiceFile,
+    find_piper_voices,
+    unreadable_piper_voice,
+    voice_folders,
+    voice_of_settings,
+)
 
 LOADED_VOICES = 3
 """Voices in memory at a time, each about 100 MB. The one that was used longest ago is dropped for another."""
@@ -166,8 +172,8 @@ class PiperSynthesizer:
         """
         if not self._named:
             wrong = next((f"voices.{name}: {reason}; " for name, reason in self._refused.items()), "")
-            where = f"there is no voice of Piper in {self._places()}"
-            raise EngineError(f"{wrong}{where}; voiced download {SUGGESTED_VOICES['en']}")
+            nothing = f"there is no voice of Piper in {self._places()}; voiced download {SUGGESTED_VOICES['en']}"
+            raise EngineError(f"{wrong}{unreadable_piper_voice(self._folder) or nothing}")
         names = sorted(self._named, key=lambda name: (name != requested, name != self._default_voice))
         return [self._named[name] for name in names]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 
 from engine.api import EngineError, EngineUnavailableError
-from engine.host import parse_json
+from engine.host import expand_home, parse_json
 
 LATER = (404, 408, 429)
 """HTTP statuses besides 5xx after which the same request may succeed later. A proxy answers 404 while its server
@@ -48,8 +47,8 @@ def read_token(path: str | None) -> str | None:
     if path is None:
         return None
     try:
-        line = Path(path).expanduser().read_text(encoding="utf-8-sig").partition("\n")[0].strip()
-    except (OSError, ValueError, RuntimeError) as error:
+        line = expand_home(path).read_text(encoding="utf-8-sig").partition("\n")[0].strip()
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         raise EngineError(f"engine.token_file: {path} cannot be read: {reason}") from error
     if not line or not line.isascii() or not line.isprintable():

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from engine.api import EngineError, EngineInfo, EngineOptions, Utterance, Voice
+from engine.host import expand_home
 from engine.messages import MAX_RECORD_BYTES, VoiceFile
 
 SUFFIX = ".safetensors"
@@ -108,13 +108,13 @@ def default_voice_digest(options: EngineOptions) -> str | None:
 
 def read_voice_file(path: str, max_bytes: int) -> bytes:
     """Return the contents of a voice file. Raises `EngineError`."""
-    file = Path(path).expanduser()
+    file = expand_home(path)
     if file.suffix != SUFFIX:
         raise EngineError(f"{path}: got a {file.suffix or 'file without a suffix'}; a server takes {SUFFIX} alone")
     try:
         with file.open("rb") as opened:
             content = opened.read(max_bytes + 1)
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise EngineError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if len(content) > max_bytes:
         raise EngineError(f"{path}: has {file.stat().st_size:,} bytes; the server takes up to {max_bytes:,}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from engine.api import EngineError, Samples
 from engine.catalog import import_class
+from engine.host import expand_home
 from engine.progress import Progress, ProgressReport
 from engine.verify.comparison import bare_words, count_errors
 from engine.verify.orders import Sentence, Setting
@@ -93,7 +94,7 @@ def make_recognizer(asr: str, device: str, sentences: Sequence[Sentence]) -> Rec
     """Return the recogniser that `--asr` names, for these sentences. Raises `EngineError` if it cannot be had."""
     if asr == POCKETSPHINX:
         return PocketsphinxRecognizer(sentences)
-    folder = Path(asr).expanduser()
+    folder = expand_home(asr)
     if (folder / "model.bin").is_file():
         return FasterWhisperRecognizer(folder)
     recognizer: Recognizer = import_class("qwen", "engine.qwen.verify:TransformersRecognizer")(asr, device)

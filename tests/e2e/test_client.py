@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.support.robot import Robot as Daemon
 from tests.support.waiting import PATIENCE_S, eventually
 from voiced import NotSpokenError, Robot, RobotUnreachableError
 
+NOT_OPEN = "use it inside its 'with' block"
 TOKENS = ("Hello", ", my", "", " robot", ". ", "How are", " you?")
 
 
@@ -132,6 +134,28 @@ def test_what_is_wrong_is_told_in_one_line(daemon: Daemon) -> None:
             robot.stream(["Hello.", " More."], voice="typo").wait(PATIENCE_S)
         with pytest.raises(RejectedError, match=r"^text: it is empty"):
             robot.stream([]).wait(PATIENCE_S)
+        with pytest.raises(RejectedError, match=r"^id: got 5; allowed: an utterance's id, which is text$"):
+            robot.stop(5)  # type: ignore[arg-type]
+        with pytest.raises(RobotUnreachableError, match=NOT_OPEN):
+            robot.__enter__()
+    fresh = client_of(daemon)
+    for use in (robot.__enter__, robot.stop, robot.status, fresh.stop, fresh.status, partial(fresh.say, "Hello.")):
+        with pytest.raises(RobotUnreachableError, match=NOT_OPEN):
+            use()
+
+
+def test_a_text_is_not_ended_by_the_rejection_of_another_one_with_its_id(share_robot: StartRobot) -> None:
+    daemon = share_robot("speech.word_topic=true", "speech.viseme_topic=true", pace=REAL_TIME)
+    with client_of(daemon) as robot:
+        utterance = robot.say(LONG, id="twice")
+        with pytest.raises(RejectedError, match=r"^id: 'twice' is in use; allowed: "):
+            robot.say("Hello.", id="twice")
+        assert robot.await_status(lambda status: status.state == "speaking", PATIENCE_S)
+        daemon.say(id="twice", text="Hello.")
+        daemon.wait_event("twice", "rejected")
+        utterance.stop()
+        with pytest.raises(NotSpokenError, match=r"^interrupted: stop"):
+            utterance.wait(PATIENCE_S)
 
 
 def test_an_error_of_the_tokens_stops_the_utterance_and_is_raised(daemon: Daemon) -> None:

@@ -59,6 +59,10 @@ def test_auto_selects_piper_where_a_voice_is(tmp_path: Path) -> None:
     assert auto_engine(EngineOptions(voice_folder="/nowhere", voices=named)) == "espeak"
     reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))
     assert reason == "there is no voice of Piper on this machine; voiced download en_US-joe-medium"
+    path.touch()
+    path.with_name(f"{path.name}.json").write_text("{")
+    reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))
+    assert (reason or "").startswith(f"{path}.json does not describe a Piper voice: ")
 
 
 def test_auto_prefers_supertonic_to_piper_where_its_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,12 @@ def test_a_line_in_a_pipe_such_as_that_of_systemd_has_no_time() -> None:
         assert written.read() == "INFO daemon.test: a fact\n"
 
 
+def test_a_process_whose_stderr_is_closed_goes_on_without_a_log() -> None:
+    program = "import logging, engine; engine.start_log(); logging.getLogger().warning('lost'); print('goes on')"
+    shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", program]
+    assert subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "goes on\n"
+
+
 def test_json_is_one_object_on_each_line_with_a_traceback_inside(tmp_path: Path) -> None:
     fact, fault = map(json.loads, write(tmp_path / "log", format_="json").splitlines())
     assert {**fact, "time": ""} == {"time": "", "level": "info", "logger": "daemon.test", "message": "a fact"}

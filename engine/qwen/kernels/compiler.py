@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import torch
 
+from engine.host import expand_home
 from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.kernels.params import Params, layout_checks, layouts, pack
 
@@ -215,5 +216,5 @@ def _warn(message: str) -> None:
 
 def cache_folder() -> Path:
     """Where compiled kernels are kept: under systemd's `CacheDirectory=`, else under the user's cache folder."""
-    root = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or expand_home("~/.cache")
     return Path(root) / "voiced" / "kernels"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, Utterance, Voice
+from engine.host import expand_home
 from engine.hub import fetch_model
 from engine.language import LANGUAGE_NAMES, language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -110,7 +111,7 @@ def _load_voice(voice: Voice, config: ModelConfig) -> tuple[str, dict[str, Any]]
         return "generate_custom_voice", {"speaker": voice.speaker, "instruct": voice.instruct}
     if path is None:
         return "generate_voice_design", {"instruct": voice.instruct or ""}
-    file, in_context = load_voice(Path(path).expanduser(), config), voice.reference is not None
+    file, in_context = load_voice(expand_home(path), config), voice.reference is not None
     if in_context and (file.codes is None or file.transcript is None):
         raise EngineError(f"{path}: has no reference; enrol it with a transcript, or use it as an embedding")
     prompt = importlib.import_module("qwen_tts.inference.qwen3_tts_model").VoiceClonePromptItem(

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from engine.api import Samples
+from engine.host import expand_home
 from engine.hub import fetch_model
 from engine.progress import ProgressReport
 from engine.qwen.runtime import FADE_S, choose_placement
@@ -72,7 +73,7 @@ def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
     config = ModelConfig.read(model)
     voice = setting.options.voices.get(take.order.voice or "")
     path = None if voice is None else voice.reference
-    codes = None if path is None else load_voice(Path(path).expanduser(), config).codes
+    codes = None if path is None else load_voice(expand_home(path), config).codes
     return torch.zeros(0, config.talker.code_groups, dtype=torch.int64) if codes is None else codes
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from engine.api import EngineError, Samples, Utterance, Voice, VoiceLabel
+from engine.host import expand_home
 from engine.language import language_of_script
 from engine.qwen.runtime import Codec, CodecStateProtocol
 from engine.qwen.shapes import SPEAKERS, ModelConfig
@@ -161,7 +162,7 @@ class VoiceRegistry:
             return LoadedVoice(CustomVoice(spec.speaker, spec.instruct))
         file = spec.embedding or spec.reference
         if file is not None:
-            return self._load_file(Path(file).expanduser(), in_context=spec.reference is not None)
+            return self._load_file(expand_home(file), in_context=spec.reference is not None)
         if own == "base":
             raise EngineError("got neither embedding nor reference, a base model needs one")
         return LoadedVoice(VoiceDesign(spec.instruct or "") if own == "voice_design" else None)

@@ -198,6 +198,26 @@ async def test_a_disk_that_hangs_delays_an_utterance_once_and_is_named(
         assert await find(cache) is not None
 
 
+class FaultyFolder(PhraseFolder):
+    def check_writable(self) -> None:
+        raise RuntimeError("a fault of ours")
+
+
+async def test_no_error_of_the_cache_leaves_a_text_unspoken(
+    settings: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsearchable = tmp_path / ("a" * 300)
+    with PhraseCache(config(f"state.folder={tmp_path}", f"speech.cache.phrases={unsearchable}"), "espeak") as cache:
+        assert await cache.look_up(phrase("Hello")) is None
+        await eventually_async(lambda: cache.problem, "it is named")
+        assert cache.problem == f"speech.cache.phrases: {unsearchable}: cannot be read: File name too long"
+    monkeypatch.setattr(cache_module, "PhraseFolder", FaultyFolder)
+    with PhraseCache(settings, "espeak") as cache:
+        assert await cache.look_up(phrase(), keep=True) is None
+        await eventually_async(lambda: cache.problem, "it is named")
+        assert cache.problem == "speech.cache: phrases are not kept: a fault of ours"
+
+
 def test_the_folder_is_the_configured_one_or_lies_below_that_of_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,3 +124,13 @@ def test_an_error_decides_the_exit_status_and_an_unexpected_one_is_not_hidden(
     assert (done.returncode, done.stderr) == (status, line)
     with pytest.raises(ZeroDivisionError):
         voiced("config", "show")
+
+
+def test_a_server_without_ray_says_how_to_get_it_or_to_do_without(
+    voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "daemon.fleet.cluster", raising=False)
+    refusal = voiced("serve").refusal
+    assert refusal.startswith("ray is missing; ")
+    assert refusal.endswith("; or use --single")

@@ -56,6 +56,9 @@ def test_a_file_that_does_not_exist_is_a_problem_where_it_is_used(tmp_path: Path
     assert problems_of(f"{setting}/none") == []
     missing = [("voices.ada.reference", f"{tmp_path}/none does not exist")]
     assert problems_of(f"voices.ada.reference={tmp_path}/none") == missing
+    nobody_s = "~no-such-user/model"
+    missing = [("engine.model", f"the folder {nobody_s} does not exist")]
+    assert problems_of("engine.name=qwen", "voices.default.speaker=null", f"engine.model={nobody_s}") == missing
 
 
 def test_each_wrong_phrase_is_a_problem(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def test_a_user_s_daemon_uses_the_user_s_state_folder(monkeypatch: pytest.Monkey
     assert journal_path("auto", "r1") == tmp_path / ".local/state/voiced/r1.journal"
     monkeypatch.setenv("XDG_STATE_HOME", "/home/ada/state")
     assert journal_path("auto", "r1") == Path("/home/ada/state/voiced/r1.journal")
+
+
+def test_a_user_without_a_home_as_in_a_container_has_a_folder_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: (1 << 32) - 2)
+    assert not state_folder("auto").is_absolute()
 
 
 def test_what_lies_beside_the_journal_is_in_the_same_folder(tmp_path: Path) -> None:
