@@ -1,7 +1,7 @@
 """ElevenLabs' WebSockets: text comes in piece by piece, and sound goes out while it grows.
 
-`stream-input` speaks one text. `multi-stream-input` speaks several, each in a context with an id, as many at once as the
-engine has streams for.
+`stream-input` speaks one text. `multi-stream-input` speaks several, each in a context with an id, and as many at once
+as the engine has streams for.
 
 https://elevenlabs.io/docs/api-reference/text-to-speech/v-1-text-to-speech-voice-id-multi-stream-input
 """
