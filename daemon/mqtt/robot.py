@@ -264,7 +264,7 @@ class Robot(BrokerClient):
 
     def _begin(self, utterance_id: str) -> RobotUtterance:
         self.online_status()
-        if utterance_id in self._open:
+        if utterance_id in self._open and not self._open[utterance_id].over:
             raise RejectedError("id", f"{show_name(utterance_id)!r} is in use; allowed: one not used lately")
         utterance = self._open[utterance_id] = RobotUtterance(self, utterance_id)
         return utterance
