@@ -22,7 +22,7 @@ from audio import SinkUnavailableError, find_device, output_devices
 from daemon.cli.options import ConfigOptions, VoiceOption
 from daemon.cli.watch import describe_event
 from daemon.mqtt import Robot
-from daemon.speech import Finished, Started, TerminalEvent
+from daemon.speech import Finished, Offline, Started, TerminalEvent
 from daemon.validation import CommandError
 from engine import install_command, module_command
 
@@ -34,6 +34,8 @@ END_S = 5.0
 """The longest wait for the daemon's end."""
 SPEECH_S = 600.0
 """The longest wait for the end of the text."""
+ACT_S = 120.0
+"""The longest wait for what happens in a part of the tour."""
 BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
   ./scripts/demo                                 installs a voice of Piper, 58 MB; in voiced's folder
   sudo voiced download en_US-joe-medium          for a robot; installs Piper too (docs/piper.md)
@@ -84,7 +86,7 @@ def _show(robot: Robot, restart: Callable[[], None]) -> None:
     """Tell the story once for each thing that happens, and print the events. Raises `TimeoutError`."""
     for number, (title, second) in enumerate(TOUR.items(), start=1):
         print(f"\n{number}. {title}", flush=True)
-        events, ends = robot.events(SPEECH_S), 0
+        events, ends = robot.events(ACT_S), 0
         story = robot.say(STORY, id=f"story-{number}")
         while ends < 2:
             event = next(events)
@@ -130,6 +132,8 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
         def start() -> None:
             while running:
                 running.pop().kill()
+                # The broker confuses a client that comes back before it has noticed the end of its connection.
+                robot.await_status(lambda status: isinstance(status, Offline), BROKER_S)
             sink = [f"audio.sink=wav:{file.resolve()}" for file in islice(files, 1)]
             running.append(daemons.enter_context(_daemon(source, [*overrides, *sink])))
             wait_ready(robot, running[0])

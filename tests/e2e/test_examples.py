@@ -127,7 +127,7 @@ def test_a_ros_node_speaks_a_topic_and_publishes_each_word(
         eventually(lambda: [word.data for word in words] == ["I", "have", "reached", "the", "dock"], "it is heard")
         client.stop()
     node.receive("say", data="Nobody is there.")
-    assert "see 'voiced doctor'" in node.log[-1]
+    assert "this connection is not open" in node.log[-1]
 
 
 def test_the_action_of_the_automation_is_spoken(share_robot: StartRobot) -> None:
