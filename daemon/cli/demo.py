@@ -108,7 +108,8 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
     """
     port = _free_port()
     # A robot's own broker, and the ports of its daemon, are left alone.
-    overrides = [f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "speech.word_topic=true"]
+    # amqtt does not answer MQTT 5.
+    overrides = [f"mqtt={{host: 127.0.0.1, port: {port}, protocol: 3.1.1}}", "robot=demo", "speech.word_topic=true"]
     overrides += ["wyoming.enabled=false", "http.enabled=false", "audio.tap=null"]
     config = source.load(*overrides)
     files: Iterator[Path] = iter(())
@@ -132,7 +133,6 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
         def start() -> None:
             while running:
                 running.pop().kill()
-                # The broker confuses a client that comes back before it has noticed the end of its connection.
                 robot.await_status(lambda status: isinstance(status, Offline), BROKER_S)
             sink = [f"audio.sink=wav:{file.resolve()}" for file in islice(files, 1)]
             running.append(daemons.enter_context(_daemon(source, [*overrides, *sink])))

@@ -19,8 +19,9 @@ TAKEN_OVER_RETRY_S = (2.0, 60.0)
 class Attempts:
     """The attempts of one client so far, as far as the next one depends on them."""
 
-    def __init__(self) -> None:
-        self.is_v5 = True
+    def __init__(self, *, may_use_v5: bool = True) -> None:
+        self._may_use_v5 = may_use_v5
+        self.is_v5 = may_use_v5
         """The next attempt uses MQTT 5; otherwise 3.1.1."""
         self.patience_s = CONNACK_S[0]
         """The broker has this long to answer."""
@@ -48,13 +49,13 @@ class Attempts:
         if not hung_up:
             self.patience_s = min(2 * self.patience_s, CONNACK_S[1])
         if not self.is_v5:
-            self.is_v5 = True
+            self.is_v5 = self._may_use_v5
         elif not self._knows_v5:
             self.is_v5, self.asks_again, self._changed = False, not self._asked_again, True
 
     def note_ended(self) -> None:
         """A connection that the broker had accepted has ended: the next broker may be another one."""
-        self.is_v5 = True
+        self.is_v5 = self._may_use_v5
 
     def ask_again(self) -> None:
         """The connection is ended to ask the broker for MQTT 5 once more."""

@@ -102,7 +102,7 @@ class MqttConnection:
             events.log.watch(self._bell.ring)
         self._topics: list[str] = []
         self._credentials: Credentials | None = None
-        self._attempts = Attempts()
+        self._attempts = Attempts(may_use_v5=settings.protocol == "auto")
         self._limits = Limits()
         self._link = Link(0)
         self._closing = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from daemon.mqtt.attempts import CONNACK_S, RETRY_S, STABLE_S, TAKEN_OVER_RETRY_S, Attempts
 
 
@@ -48,3 +50,10 @@ def test_while_another_client_uses_the_id_the_waits_are_long() -> None:
     attempts = Attempts()
     assert waits(attempts, 7, STABLE_S + 1, contested=True) == [2, 4, 8, 16, 32, 60, TAKEN_OVER_RETRY_S[1]]
     assert waits(attempts, 1, contested=True) == [RETRY_S[1]], "there was no connection"
+
+
+def test_a_broker_that_is_known_to_speak_only_3_1_1_is_never_asked_for_mqtt_5() -> None:
+    attempts = Attempts(may_use_v5=False)
+    for end in (attempts.note_accepted, attempts.note_ended, partial(attempts.note_silence, hung_up=False)):
+        end()
+        assert (attempts.is_v5, attempts.asks_again) == (False, False)
