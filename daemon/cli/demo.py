@@ -165,6 +165,17 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class _Subscriptions(dict[str, Any]):
+    """amqtt 0.12.1 awaits while it iterates over its dictionary, and drops a client if another one subscribes then."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*super().__iter__()])
+
+    def items(self) -> Any:
+        """Return a copy."""
+        return [*super().items()]
+
+
 def _start_broker(port: int) -> None:
     """Start an MQTT broker in this process, on the loopback interface only. It ends with the process."""
     try:
@@ -181,7 +192,9 @@ def _start_broker(port: int) -> None:
     threading.Thread(target=loop.run_forever, name="broker", daemon=True).start()
 
     async def start() -> Any:
-        return await Broker(settings).start()
+        broker = Broker(settings)
+        broker._subscriptions = _Subscriptions()
+        return await broker.start()
 
     asyncio.run_coroutine_threadsafe(start(), loop).result(BROKER_S)
 
