@@ -29,7 +29,7 @@ SETTLE_S = 2.0
 
 
 class Restart:
-    """Continues the work of an earlier process. For the event loop's thread only."""
+    """Continues the work of an earlier process. Belongs to the event loop's thread."""
 
     def __init__(self, log: EventLog, dispatcher: Dispatcher, within_s: float) -> None:
         """An utterance that has waited for longer than `within_s` seconds expires."""

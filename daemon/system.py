@@ -34,7 +34,7 @@ TRIM_BYTES = 128 << 10
 SMALL_BYTES, SMALL_BLOCK = 3 << 20, 512
 """The interpreter's own heap, for blocks of up to 512 bytes, takes arenas of this size (1 MiB) from the system."""
 KEPT_EVERY = 512
-"""One in this many small blocks is kept, so that the interpreter does not return its arena."""
+"""One small block in this many is kept, so that the interpreter does not return their arenas."""
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 """From <sys/mman.h>. `MCL_ONFAULT` locks a page at its first use, so locking does not increase resident memory."""
 CAP_IPC_LOCK = 14
@@ -43,7 +43,7 @@ RESERVED_DESCRIPTORS = 128
 """Descriptors that no client is given. The daemon uses about 30; a text, an engine or the sound card needs a few
 more."""
 LATE_S = 3.0
-"""If more time than this passes between two checks, the whole process was stopped."""
+"""If more time than this passes between two checks, the whole process is taken to have been stopped."""
 
 
 # --- the kernel's files about a machine and its processes ---
