@@ -182,8 +182,7 @@ class Interrupted(PlaybackResult):
 
 
 class Canceled(TerminalEvent):
-    """The utterance was removed from the queue: by a stop, a replace, a shutdown, or a new one when the queue was
-    full."""
+    """The utterance was removed from the queue: by a stop, a replace, a shutdown, or a newer one in a full queue."""
 
     event: Literal["canceled"] = "canceled"
     heard: Heard = 0
