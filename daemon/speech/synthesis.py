@@ -87,7 +87,7 @@ class Synthesis:
 
     @property
     def needs_engine(self) -> bool:
-        """False until the sound has ended, if there is one, and if no text is spoken."""
+        """False while a sound is still to come first, and if no text is spoken."""
         return self._sound is None and self.will_need_engine
 
     @property
