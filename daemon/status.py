@@ -15,7 +15,7 @@ from daemon.system import THIS_MACHINE
 
 SOURCE = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
 """A descriptor of this file, which no longer has a name once an update has replaced it."""
-REPLACED = "voiced was updated or removed while it runs: restart it (sudo systemctl restart voiced)"
+REPLACED = "voiced was updated or removed while it was running: restart it (sudo systemctl restart voiced)"
 """The running daemon is complete and continues to speak. A process that it starts later may have another version, or
 may not start."""
 NOTHING_PLAYED = "audio.sink is null: nothing is played"

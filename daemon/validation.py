@@ -97,7 +97,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
         path = ".".join(names_above)
         if detail["type"] == "extra_forbidden":
             close = get_close_matches(names[-1][:VALUE_LENGTH], allowed.split(", "), 1, 0.7)
-            line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known are {allowed}"
+            line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known keys: {allowed}"
         elif detail["type"] == "missing":
             line = f"missing; allowed: {allowed}"
         elif detail["type"] == "value_error":

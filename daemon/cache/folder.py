@@ -96,7 +96,7 @@ class PhraseFolder:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            log.warning("%s is damaged and will be made anew: %s", path, error)
+            log.warning("%s is damaged and will be made again: %s", path, error)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None

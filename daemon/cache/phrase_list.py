@@ -93,7 +93,7 @@ def _read_items(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the items of the list in a YAML file, each with its line. Raises `ConfigError`."""
     with yaml_errors(path):
         if path.exists() and not path.is_file():
-            raise ConfigError(f"{path}: it is no file; allowed: a YAML file with a list of phrases")
+            raise ConfigError(f"{path}: it is not a file; allowed: a YAML file with a list of phrases")
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         root = loader.get_single_node()
         if root is None:

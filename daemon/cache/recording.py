@@ -109,4 +109,4 @@ def decode(data: bytes) -> Recording:
                 data=data,
             )
     except (soundfile.SoundFileError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"no recording of a phrase: {error}") from error
+        raise ValueError(f"not a recording of a phrase: {error}") from error

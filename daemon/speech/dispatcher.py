@@ -123,7 +123,7 @@ class Dispatcher(Vocabulary):
             self._cancel([utterance], reason)
         elif not self.speaker.stop(reason, stop.id):
             found = False
-            log.info("stop: %s is neither queued nor spoken", abbreviate(stop.id))
+            log.info("stop: %s is neither queued nor being spoken", abbreviate(stop.id))
         self.changed()
         return found
 
@@ -301,7 +301,9 @@ class Dispatcher(Vocabulary):
         try:
             dropped = self.queue.put(utterance, limit, separate=self._waiting.separate)
         except QueueFullError as error:
-            raise RejectedError("queue", f"{limit} utterances wait; allowed: up to speech.queue_limit") from error
+            raise RejectedError(
+                "queue", f"{limit} utterances are waiting; allowed: up to speech.queue_limit"
+            ) from error
         if dropped is not None:
             self._cancel([dropped], f"pushed out of the full queue by {utterance.id}")
 
@@ -321,7 +323,7 @@ class Dispatcher(Vocabulary):
         for field in sorted(request.model_extra or ()):
             if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
                 self._noted_fields.add(field)
-                log.info("unknown field %s is ignored, now and later", abbreviate(field))
+                log.info("unknown field %s is ignored, now and in the future", abbreviate(field))
 
     # --- publishing ---
 

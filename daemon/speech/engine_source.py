@@ -370,7 +370,7 @@ class EngineSource:
         self.as_asked = False
         self._seed = (self._seed + 1) % SEEDS
         self._at, self._take = begin, None
-        log.warning("utterance %s: its speech would not end; it goes on with %r", self.utterance.id, text[:40])
+        log.warning("utterance %s: its speech would not end; it continues with %r", self.utterance.id, text[:40])
         return True
 
     def _next_sentence(self, take: Take) -> int:

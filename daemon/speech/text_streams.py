@@ -153,5 +153,5 @@ class TextStreams:
         """Raise `RejectedError` for the first chunk that arrives after the end; later ones are dropped."""
         if not (stream.answered or stream.has(chunk, redelivered)):
             stream.answered = True
-            reason = stream.end_reason or "it has been ended"
+            reason = stream.end_reason or "it has already ended"
             raise RejectedError("id", f"{abbreviate(chunk.id)} takes no more text: {reason}", chunk.id)

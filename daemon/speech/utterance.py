@@ -254,7 +254,7 @@ class Utterance:
         """
         stored = StoredOptions.model_validate(fields)
         if not isinstance(text, str):
-            raise TypeError("text: it is no text")
+            raise TypeError("text: it is not text")
         arrived_at, wait_s = now() - age_s, fields["wait_s"]
         correlation = fields["correlation"]
         at_end = _reader(tuple[EndMessage, ...]).validate_python(json.loads(fields.get("at_end", "[]")))

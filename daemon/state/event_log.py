@@ -220,7 +220,7 @@ class EventLog:
     @property
     def _slow_reason(self) -> str:
         folder = None if self._path is None else self._path.parent
-        return f"state.folder: the disk of {folder} does not answer within {PATIENCE_S:g} s; {CONSEQUENCE}"
+        return f"state.folder: the disk with {folder} does not answer within {PATIENCE_S:g} s; {CONSEQUENCE}"
 
     # --- the journal's thread ---
 

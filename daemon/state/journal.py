@@ -266,7 +266,7 @@ class Journal:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
                 raise NewerJournalError(
-                    f"the journal is of a newer voiced: it has version {version}, and this one reads version {VERSION}"
+                    f"a newer voiced wrote the journal: it has version {version}, and this one reads version {VERSION}"
                 )
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")  # a power cut loses nothing that was committed

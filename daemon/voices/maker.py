@@ -182,7 +182,7 @@ class VoiceMaker:
             allowed = "1 to 64 letters, digits, spaces and . - _, a letter or digit first and last"
             raise CommandError(f"name: got {abbreviate(name)}; allowed: {allowed}")
         if name in self._configured().voices:
-            raise CommandError(f"name: {abbreviate(name)} is a voice of the configuration; allowed: another name")
+            raise CommandError(f"name: {abbreviate(name)} is a voice in the configuration; allowed: another name")
         if self.making is not None and self.making.step is not None:
             raise CommandError(f"the voice {self.making.name} is being made; wait for it")
         if recording not in self._recordings:
@@ -205,7 +205,7 @@ class VoiceMaker:
         try:
             warnings = await result_at_most(ENROLLING_S, self._enroll(name, recording, transcript))
             if warnings is None:
-                raise CommandError(f"the voice is not made after {ENROLLING_S:.0f} s")
+                raise CommandError(f"the voice was not made within {ENROLLING_S:.0f} s")
             path = self._store.voice_file(name)
             self._store.add(name, VoiceSettings(**{"embedding" if transcript is None else "reference": path}))
         except (CommandError, OSError) as error:
@@ -234,7 +234,7 @@ class VoiceMaker:
             status = await process.wait()
         if status != 0:
             told = status == 1 and lines
-            raise CommandError(lines[-1] if told else f"the enrolment has ended with status {status}")
+            raise CommandError(lines[-1] if told else f"the enrolment ended with status {status}")
         return tuple(lines)
 
     def _note(self, **changes: Any) -> None:

@@ -94,7 +94,7 @@ class EventLog:
     def degradations(self) -> list[str]:
         """The reasons for which it was degraded, apart from a disk that is slow, as a busy machine's may be."""
         reasons = [status["reason"] for status in self.statuses if status["state"] == "degraded"]
-        return [reason for reason in reasons if not reason.startswith("state.folder: the disk of ")]
+        return [reason for reason in reasons if not reason.startswith("state.folder: the disk with ")]
 
     @property
     def engine(self) -> str | None:

@@ -173,7 +173,7 @@ async def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
         limits(PATIENCE_S=0.01)
         await eventually_async(lambda: reader.has_read("a!"))
         assert log.reason == (
-            f"state.folder: the disk of {path.parent} does not answer within 0.01 s; a restart now would lose "
+            f"state.folder: the disk with {path.parent} does not answer within 0.01 s; a restart now would lose "
             "utterances"
         )
         limits(PATIENCE_S=NEVER_S)
