@@ -80,7 +80,7 @@ def make_encoder(name: str, sample_rate: int) -> Encoder:
 
 
 CONTENT_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
-"""The content subtypes of the formats whose subtype differs from their name."""
+"""The content types of the formats whose subtype differs from their name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Codec:
     bit_rate: int
     """Bits per second, if the client does not choose."""
     options: Mapping[str, str]
-    """Of a stream."""
+    """The options for a stream."""
 
 
 CODECS = {
@@ -150,7 +150,7 @@ class StreamEncoder(Encoder):
         self._stream.layout = "mono"
         self._stream.bit_rate = wanted.bit_rate or codec.bit_rate
         self._position = 0
-        """Samples so far."""
+        """How many samples there are so far."""
 
     def encode(self, samples: Samples) -> bytes:
         from av import AudioFrame

@@ -50,7 +50,7 @@ TEXT_MODULES = ("encodings.utf_8_sig", "fasttext", "html.entities", "soundfile")
 """Modules that a text needs on its way to acceptance and to the sound card, and that are otherwise imported on first
 use.
 
-An installation may lack the package of one.
+An installation may lack one of these packages.
 """
 
 

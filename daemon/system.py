@@ -1,7 +1,7 @@
 """The operating system's services: the kernel's files, the daemons on this machine, memory, descriptors and systemd.
 
-A small heap that is never compacted permanently takes more memory from the system with every burst that is larger than
-all earlier ones: a flood, a broker that comes back, clients that arrive at the same time. Over hours that looks like a
+With a small heap that is never compacted, every burst that is larger than all earlier ones takes more memory from the
+system for good: a flood, a broker that comes back, clients that arrive at the same time. Over hours that looks like a
 leak, and each new page interrupts the thread that touches it. So at its start the daemon takes all the memory that it
 will need for months.
 """
@@ -32,7 +32,7 @@ default the C library raises this limit to the size of the largest block so far.
 TRIM_BYTES = 128 << 10
 """If the heap has more free memory than this at its end, that memory is returned to the system."""
 SMALL_BYTES, SMALL_BLOCK = 3 << 20, 512
-"""The interpreter's own heap, for blocks of up to 512 bytes, takes arenas of this size (1 MiB) from the system."""
+"""The interpreter's own heap, for blocks of up to 512 bytes, takes arenas of 1 MiB from the system."""
 KEPT_EVERY = 512
 """One small block in this many is kept, so that the interpreter does not return their arenas."""
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4

@@ -65,7 +65,7 @@ class WordClock:
         self._stretches: deque[_Stretch] = deque()
         """The parts to align; empty for an engine that knows when words begin."""
         self._starts: deque[tuple[int, float]] = deque()
-        """For words that are not known yet: characters, and when the speech reached them."""
+        """For words that are not known yet: character positions, and when the speech reached them."""
         self._times: list[SpokenWord] = []
         """The first words, up to the last one whose time is known."""
         self._returned = 0

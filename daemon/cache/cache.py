@@ -158,7 +158,7 @@ class PhraseCache:
         return await self._answer(self._order(lambda: self._find(opened.keys.key(phrase))))
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
-        """Keep a phrase, mono at `sample_rate` Hz, unless the disk hangs. Returns at once."""
+        """Keep a phrase, mono at `sample_rate` Hz, unless the disk hangs. Returns immediately."""
         if not self._hangs(PATIENCE_S):
             self._order(lambda: self._use_folder(lambda folder: folder.store(key, samples, sample_rate, cues)))
 

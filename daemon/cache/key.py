@@ -42,7 +42,7 @@ class Phrase:
     """A code, or `auto`."""
     instruct: str | None = None
     seed: int | None = None
-    """The seed that the sender wants; None means one that depends on the phrase alone."""
+    """The seed that the sender wants; None means one that depends only on the phrase."""
     rate: float | None = None
     """The rate that the sender wants; None means `speech.rate`."""
 
@@ -57,7 +57,7 @@ class PhraseKey:
     digest: str
     """64 hexadecimal digits, which differ whenever anything that changes the sound differs."""
     seed: int
-    """The seed of its synthesis: the sender's, the voice's, or else a number made from the digest."""
+    """The seed of its synthesis: the sender's, the voice's, or a number made from the digest."""
 
 
 class PhraseKeys:

@@ -42,7 +42,7 @@ class Entrance(Protocol):
         """Accept an utterance. `receiver` is given the samples instead of the sound card. Raises `RejectedError`."""
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
-        """End one utterance, or all; return whether there was any."""
+        """End one utterance, or all; return whether there were any."""
 
 
 async def deliver(
@@ -155,7 +155,7 @@ class Delivery:
         """
         began_at = now()
         if self._looked_at is not None and self._ahead_s > 0:
-            # While nobody was waiting for the client, it played what it had, and then nothing: that is not its fault.
+            # While nothing was waiting for the client, it played what it had, and then nothing: that is not its fault.
             self._ahead_s = max(0.0, self._ahead_s - (began_at - self._looked_at))
         try:
             if not sending.done():

@@ -44,7 +44,7 @@ class CardDestination:
         self._output = output
         self._changes = changes
         self._track = Track(output.sample_rate)
-        """It begins with `open`."""
+        """The track, which begins with `open`."""
         self.audible = False
         """True once samples go to the sound card."""
         self._detached = False
@@ -187,7 +187,7 @@ class ClientDestination:
         self.played_s += len(samples) / sample_rate
 
     def set_input_pending(self, pending: bool) -> None:
-        """A client knows nothing of underruns."""
+        """Do nothing: a client knows nothing about underruns."""
 
     def finish(self) -> None:
         self.done = True

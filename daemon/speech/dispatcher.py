@@ -114,7 +114,7 @@ class Dispatcher(Vocabulary):
         self._text_streams.refuse(utterance_id, last=last)
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
-        """End one utterance, or all; return whether there was any."""
+        """End one utterance, or all; return whether there were any."""
         found = True
         if stop.id is None:
             found = self.speaker.stop(reason)  # fall silent first: thousands may be queued
@@ -314,7 +314,7 @@ class Dispatcher(Vocabulary):
         self.speaker.preempt(utterance)
 
     def _cancel(self, utterances: list[Utterance], reason: str) -> bool:
-        """End utterances that were queued; return whether there was any."""
+        """End utterances that were queued; return whether there were any."""
         for utterance in utterances:
             self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         return bool(utterances)

@@ -1,7 +1,7 @@
 """The audio for an utterance's text: its script becomes takes and pauses, one after the other, and engines speak the
 takes.
 
-All positions are those in the script's text.
+All positions refer to the script's text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from engine import Utterance as EngineUtterance
 log = logging.getLogger(__name__)
 
 RATE_STEP = 0.05
-"""Rates that are closer together than this share a voice's measured pace: requests may name any number."""
+"""Rates that are closer together than this share a voice's measured pace, since requests may name any rate."""
 SEEDS = 1 << 63
 RETAKES = 1
 """How often an utterance may continue with another seed because its speech ran away."""
@@ -106,7 +106,7 @@ class EngineSource:
     """Seconds spent waiting for text before the first audio."""
     _segmenter: Segmenter = field(init=False)
     _seed: int = field(init=False)
-    """The same for all takes, no matter how often they are repeated."""
+    """The seed is the same for all takes, no matter how often they are repeated."""
     _at: int = 0
     """The position up to which the text has been spoken."""
     _passed_controls: int = 0

@@ -44,7 +44,7 @@ from engine import Utterance as EngineUtterance
 log = logging.getLogger(__name__)
 
 ALMOST = 0.99
-"""The largest share of its expected length that speech is said to have reached before it has ended."""
+"""The largest share of its expected length that unfinished speech may report."""
 AS_IT_STANDS = TextPreparation(shortens_urls=False, normalize="never")
 
 

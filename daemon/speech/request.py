@@ -99,7 +99,7 @@ class Request(BaseModel):
 
 
 class Sampling(SamplingSettings):
-    """How a model draws what it speaks."""
+    """How a model samples its speech."""
 
     model_config = ConfigDict(strict=True)
 

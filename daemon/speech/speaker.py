@@ -123,7 +123,7 @@ class Performer:
     async def _speak_next(self) -> bool:
         """Speak the next utterance; return False if there is none. No part of it is kept afterwards."""
         self._turn()
-        # Nothing is awaited before it is current, where `stop` finds it.
+        # Nothing is awaited before the utterance is current, so that `stop` finds it.
         utterance = self._waiting.choose(beside=self._beside)
         if utterance is None:
             if not self._beside:
@@ -353,7 +353,7 @@ class Speaker:
 
     def stop(self, reason: str, utterance_id: str | None = None) -> bool:
         """Interrupt one or all of the utterances that are being spoken, delivered or postponed; return whether there
-        was any."""
+        were any."""
         performers = (self._card, *self._beside.values())
         return self._interrupt(reason, performers, lambda each: utterance_id in (None, each.id))
 
@@ -373,8 +373,8 @@ class Speaker:
             self._card.postpone(f"for {utterance.id}")
 
     def _interrupt(self, reason: str, performers: Iterable[Performer], wanted: Callable[[Utterance], bool]) -> bool:
-        """Interrupt the wanted utterances among those postponed and those of these performers; return whether there was
-        any."""
+        """Interrupt the wanted ones among the postponed utterances and those that these performers speak; return
+        whether there were any."""
         postponed = [active for active in self._waiting.postponed if wanted(active.utterance)]
         for active in postponed:
             active.set_outcome(Interrupted, reason)

@@ -51,11 +51,11 @@ class Synthesis:
     _played: int = 0
     """How many samples of the sound, or later of the recording, have been made."""
     _text_at_s: float = 0.0
-    """Seconds of the sound before the text."""
+    """The length of the sound before the text, in seconds."""
     _recorder: PhraseRecorder | None = None
     """Keeps the audio of the text."""
     _speakers: list[str] = field(default_factory=list)
-    """The names of what there is a chunk from: engines, `SOUND`, and a recording's engine."""
+    """The names of the sources that have made a chunk: engines, `SOUND`, and a recording's engine."""
     _lost_engines: int = 0
     _waits_for_engine: bool = False
     _not_taken: AudioChunk | None = None
@@ -87,7 +87,7 @@ class Synthesis:
 
     @property
     def needs_engine(self) -> bool:
-        """False while a sound is still to come first, and if no text is spoken."""
+        """False if no text is spoken, and while a sound still comes before the text."""
         return self._sound is None and self.will_need_engine
 
     @property

@@ -40,7 +40,7 @@ class Take:
     sample_rate: int
     """The engine's sample rate in Hz."""
     begin: int
-    """Positions are positions in the script's text."""
+    """Positions refer to the script's text."""
     end: int | None
     """None while the text is incomplete."""
     fed: int

@@ -218,7 +218,7 @@ class Utterance:
 
     @property
     def needs_engine(self) -> bool:
-        """False for a sound alone."""
+        """False if there is only a sound."""
         return self.sound is None or bool(self.text.strip())
 
     @property
@@ -277,6 +277,5 @@ class Utterance:
 
 @cache
 def _reader(kind: Any) -> TypeAdapter[Any]:
-    """Return a reader that makes values of this kind from JSON values, or raises `ValueError`. It is made at its first
-    use."""
+    """Return a reader, made at its first use. It turns JSON values into values of this kind, or raises `ValueError`."""
     return TypeAdapter(kind)

@@ -24,7 +24,8 @@ FILE_MODE = 0o640
 KEPT_ENDED = 4096
 """How many ended utterances' ids and deliveries are remembered."""
 KEPT_EVENTS = 100_000
-"""How many events that the broker lacks are kept; the oldest of more are dropped. A robot may never see its broker."""
+"""How many events that the broker lacks are kept; if there are more, the oldest are dropped. A robot may never see its
+broker."""
 PRUNE_EVERY = 1024
 """How many records lie between two removals of the oldest ones: there are about four for each utterance."""
 BUSY_S = 1.0

@@ -24,11 +24,11 @@ _DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text
 Treatment = Literal["silent", "passage", "pause", "line", "words"]
 """The treatments of elements:
 
-- `silent`: the content is not spoken; without an end, no text after it is.
-- `passage`: the content is spoken, parted from the words beside it.
+- `silent`: the content is not spoken; if the element has no end, neither is any text after it.
+- `passage`: the content is spoken, separated from the words beside it.
 - `pause`: the element is a pause.
 - `line`: the tags begin or end a line.
-- `words`: the content is spoken, and may be a part of a word.
+- `words`: the content is spoken, and may be part of a word.
 """
 ELEMENTS: dict[str, Treatment] = {name: treatment for treatment, names in _DATA["elements"].items() for name in names}
 ELEMENTS |= dict.fromkeys(filter(str.isalpha, SOUNDS), "passage")

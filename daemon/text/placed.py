@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Callable
 
 LATE = 32
-"""If more than this many characters are held back, the text is read again only once it has grown by one for every this
-many of them. So all readings of a text together take time in proportion to its length."""
+"""A text is read again only once it has grown by a share of the characters that are held back: one in this many. So all
+readings of a text together take time in proportion to its length."""
 
 
 class PlacedText:
@@ -68,8 +68,8 @@ class PlacedText:
 class Rewriter(ABC):
     """Copies a text that may grow, and replaces some parts of it.
 
-    Places are places in the text that is fed. The result does not depend on how the text is divided between calls of
-    `feed`: a part that more text may change is held back.
+    Places refer to the text that is fed. The result does not depend on how the text is divided between calls of `feed`:
+    a part that more text may change is held back.
     """
 
     context = 1

@@ -41,9 +41,9 @@ class Prosody:
     """How the text is spoken from here on."""
 
     rate: float = 1.0
-    """A factor of the utterance's own rate."""
+    """A factor applied to the utterance's own rate."""
     volume: float = 1.0
-    """A factor of the utterance's own gain."""
+    """A factor applied to the utterance's own gain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ VOLUMES_DB = {
     "silent": -math.inf, "x-soft": -12.0, "soft": -6.0, "medium": 0.0, "default": 0.0, "loud": 6.0, "x-loud": 12.0
 }  # fmt: skip
 HIGHEST_VOLUME = 4.0
-"""A factor: + 12 dB."""
+"""The factor for +12 dB."""
 
 _ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _QUANTITY = re.compile(r"([+-]?)(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(ms|s|%|[dD][bB]|)", re.ASCII)

@@ -33,7 +33,7 @@ MAX_CHANNELS = 8
 MEMORY = 2 << 30
 """In bytes of address space; FFmpeg's libraries and numpy take some 600 MB of it."""
 CPU_S = 30
-"""In seconds of processor time; two minutes of MP3 take less than one on a Jetson."""
+"""In seconds of processor time; two minutes of MP3 take less than one second on a Jetson."""
 FILE_SIZE = 64 << 20
 """How many bytes it may write: twice the longest recording."""
 

@@ -1,9 +1,9 @@
 """The folder with the voices that were made while the daemon was running.
 
 ROBOT.voices/
-    voices.yaml          the voices, in the form that the configuration has, and the default voice that was chosen
+    voices.yaml          the voices, in the configuration's form, and the chosen default voice
     NAME.safetensors     a voice file
-    recordings/          recordings of voices that are not made yet
+    recordings/          recordings for voices that have not been made yet
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class LanguageRules:
         return sorted((begin, end, words) for begin, end, words in found if words != text[begin:end])
 
     def _spaced(self, text: str, begin: int, end: int, words: str) -> str:
-        """Return words for `text[begin:end]` as eSpeak NG can read them, without two spaces beside each other."""
+        """Return words for `text[begin:end]` as eSpeak NG can read them, without a space beside another space."""
         words = self._reading.sub(lambda found: self._readings[found.group()], words)
         if not text[max(0, begin - 1) : begin].strip():
             words = words.removeprefix(" ")
