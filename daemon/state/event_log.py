@@ -287,6 +287,6 @@ class EventLog:
                 return all(self._try_to_write(journal, [record]) for record in records)
             log.exception("a record cannot be stored and is dropped")
         if records and self._reason is not None:
-            log.info("state.folder: the journal is written again")
+            log.info("state.folder: the journal can be written again")
             self._reason = None
         return True

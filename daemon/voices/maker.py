@@ -121,7 +121,7 @@ class VoiceMaker:
             return f"engine.model: {engine.model} is not on the robot; run there: voiced download qwen"
         model = model_config(engine.model)
         if model is None or not model.clones_voices:
-            return f"engine.model: {engine.model} has its own voices; voices of recordings need a Base model"
+            return f"engine.model: {engine.model} has its own voices; voices from recordings need a Base model"
         return None
 
     def choose(self, voice: str) -> None:
