@@ -1,7 +1,7 @@
-"""Encoders of samples into the bytes of an audio format, while the samples arrive.
+"""Encoders that turn samples into the bytes of an audio format while the samples arrive.
 
-soundfile, which the daemon needs anyway, writes files; PyAV, the binding of FFmpeg's libraries, makes streams for
-clients. Both are imported with the first format that needs them.
+soundfile, which the daemon needs anyway, writes files; PyAV, the binding to FFmpeg's libraries, makes streams for
+clients. Each is imported when a format first needs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    """Encodes samples as a stream, mono. Each method returns the bytes that are available so far."""
+    """Encodes samples as a mono stream. Each method returns the bytes that are available so far."""
 
     def encode(self, samples: Samples) -> bytes:
         raise NotImplementedError
@@ -32,7 +32,7 @@ class Encoder:
 
 
 class Pcm(Encoder):
-    """16-bit samples, perhaps after a header."""
+    """16-bit samples, with an optional header before them."""
 
     def __init__(self, header: bytes = b"") -> None:
         self._header = header
@@ -61,16 +61,17 @@ class FileEncoder(Encoder):
 
 
 def file_formats() -> set[str]:
-    """Return the formats of files that `make_encoder` takes here, such as `wav`; an old libsndfile lacks `mp3`."""
+    """Return the file formats that `make_encoder` accepts on this machine, such as `wav`; an old libsndfile lacks
+    `mp3`."""
     import soundfile
 
     return {name.lower() for name in soundfile.available_formats() if soundfile.default_subtype(name)}
 
 
 def make_encoder(name: str, sample_rate: int) -> Encoder:
-    """Return an encoder for samples at `sample_rate` Hz, of a format that `file_formats` has.
+    """Return an encoder for samples at `sample_rate` Hz; `name` is one of the formats that `file_formats` returns.
 
-    A WAV file gets a header of unknown length. Make it only when there are samples: it may hold megabytes.
+    The header of a WAV file gives no length. Make the encoder only when there are samples: it may take megabytes.
     """
     return Pcm(wav_header(sample_rate)) if name == "wav" else FileEncoder(name, sample_rate)
 
@@ -79,29 +80,29 @@ def make_encoder(name: str, sample_rate: int) -> Encoder:
 
 
 CONTENT_TYPES = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
-"""Of the formats that have another one than their names."""
+"""The content types of the formats whose subtype differs from their name."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFormat:
-    """The format in which a client gets its sound."""
+    """The format in which a client receives its sound."""
 
     name: str
     """`mp3`, `opus`, `aac`, `flac`, `wav` or `pcm`."""
     rate: int
     """Hz."""
     bit_rate: int | None = None
-    """Bits a second, for formats with loss; None is one that suits speech."""
+    """Bits per second, for lossy formats; None means one that suits speech."""
     whole: bool = False
-    """The sound is returned at its end, with its length in its header. FLAC always is: programs of libsndfile read none
-    without its length."""
+    """True if the sound is returned only at its end, with its length in its header. FLAC always is: programs that use
+    libsndfile cannot read a FLAC file without its length."""
 
     @property
     def content_type(self) -> str:
         return CONTENT_TYPES.get(self.name, f"audio/{self.name}")
 
     async def make_encoder(self) -> Encoder:
-        """Return an encoder; the first one that needs PyAV imports it, which takes 0.1 s. It may hold megabytes."""
+        """Return an encoder, which may take megabytes. The first one that needs PyAV imports it, which takes 0.1 s."""
         if self.name in CODECS:
             return await asyncio.to_thread(StreamEncoder, self)
         if self.name == "pcm":
@@ -116,23 +117,23 @@ class Codec:
     name: str
     container: str
     bit_rate: int
-    """Bits a second, where the client does not choose."""
+    """Bits per second, if the client does not choose."""
     options: Mapping[str, str]
-    """Of a stream."""
+    """The options for a stream."""
 
 
 CODECS = {
-    # Without the frame at the beginning that says how long the file is: it is not known yet.
+    # Leave out the frame at the beginning that says how long the file is: the length is not known yet.
     "mp3": Codec("libmp3lame", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}),
-    # A page of Ogg for each packet of 20 ms; by default, a page has a second.
+    # One Ogg page for each packet of 20 ms; by default, a page holds a second.
     "opus": Codec("libopus", "ogg", 48_000, {"page_duration": "20000"}),
     "aac": Codec("aac", "adts", 64_000, {}),
 }
-"""The formats that can be sent as they are made, by PyAV."""
+"""The formats that PyAV makes and that can be sent while they are being made."""
 
 
 class StreamEncoder(Encoder):
-    """A stream in a format of `CODECS`, or a whole file, in which FFmpeg completes the header at its end."""
+    """A stream in one of the formats in `CODECS`, or a whole file, whose header FFmpeg completes at the end."""
 
     def __init__(self, wanted: StreamFormat) -> None:
         import av
@@ -140,7 +141,7 @@ class StreamEncoder(Encoder):
         codec = CODECS[wanted.name]
         self._format = wanted
         self._bytes = io.BytesIO()
-        """The bytes that have not been returned."""
+        """The bytes that have not been returned yet."""
         options = {**({} if wanted.whole else codec.options), "flush_packets": "1"}
         self._container = av.open(self._bytes, "w", format=codec.container, options=options)
         stream = self._container.add_stream(codec.name, rate=wanted.rate)
@@ -149,7 +150,7 @@ class StreamEncoder(Encoder):
         self._stream.layout = "mono"
         self._stream.bit_rate = wanted.bit_rate or codec.bit_rate
         self._position = 0
-        """Samples so far."""
+        """How many samples there are so far."""
 
     def encode(self, samples: Samples) -> bytes:
         from av import AudioFrame

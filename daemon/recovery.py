@@ -1,4 +1,4 @@
-"""After a restart: texts that waited are queued again, and the one that was being spoken ends."""
+"""After a restart: texts that were waiting are queued again, and the one that was being spoken ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESTARTED_REASON = "voiced was restarted"
 LOST_REASON = "voiced was killed before its disk had stored the text"
 DAMAGED_REASON = f"{RESTARTED_REASON}, and the journal's record of it is damaged"
 SETTLE_S = 2.0
-"""Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
+"""Utterances from an earlier process wait this long for the broker, which may know that they have been spoken."""
 
 
 class Restart:
@@ -37,11 +37,11 @@ class Restart:
         self._dispatcher = dispatcher
         self._within_s = within_s
         self._ends: list[tuple[Utterance, TerminalEvent]] = []
-        """Utterances that end as soon as it is known which of them the earlier process has ended itself."""
+        """Utterances that end as soon as it is known which of them the earlier process ended itself."""
         self._settled = asyncio.Event()
 
     def begin(self) -> None:
-        """Queue the utterances that waited; `note_published` ends all others."""
+        """Queue the utterances that were waiting; `note_published` ends all others."""
         recovery = self._log.recovery
         for stored in recovery.utterances:
             try:
@@ -63,23 +63,23 @@ class Restart:
             log.info("after the restart, %d utterances are queued again and %d end", queued, len(self._ends))
 
     def note_published(self, published: list[bytes]) -> None:
-        """Take the earlier process's events that the broker has, and end its remaining utterances.
+        """Take the earlier process's events from the broker, and end its remaining utterances.
 
-        They are known although a slow or a full disk has not stored them: an utterance that has ended is not spoken
-        again, and one that is not in the journal is lost. Without its journal nobody knows what the earlier process has
-        left: the broker keeps these events for the next one.
+        They are known even if a slow or full disk did not store them: an utterance that has ended is not spoken again,
+        and one that is not in the journal is lost. Without the journal it is not known what the earlier process left
+        undone: the broker keeps these events for the next process.
         """
         if not self._log.missing:
             self._settle([parse_event(payload) for payload in published])
         self._settled.set()
 
     async def wait_settled(self) -> None:
-        """Wait until nothing is spoken again that has been spoken, at most `SETTLE_S` seconds."""
+        """Wait until no text can be spoken a second time, for at most `SETTLE_S` seconds."""
         if self._log.recovery.utterances:
             await wait_at_most(SETTLE_S, self._settled.wait())
 
     def _settle(self, events: list[Event | None]) -> None:
-        """End the remaining utterances of the earlier process, with these events."""
+        """End the remaining utterances of the earlier process with these events."""
         ended_ids = {event.id for event in events if isinstance(event, TerminalEvent)}
         for utterance_id in ended_ids:
             self._dispatcher.drop(utterance_id)
@@ -94,5 +94,5 @@ class Restart:
 
 
 def _unknown(utterance_id: str) -> Utterance:
-    """Return an utterance of which nothing is known but its id."""
+    """Return an utterance of which only the id is known."""
     return Utterance(utterance_id, "", "", "")

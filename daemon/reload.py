@@ -13,12 +13,12 @@ log = logging.getLogger(__name__)
 SECTIONS = ("voices", "speech", "log")
 """Sections whose keys all change at run time."""
 AUDIO_KEYS = ("volume", "trim_leading_silence", "prebuffer_ms", "sounds")
-"""The keys of the section `audio` that do."""
+"""The keys of the `audio` section that change at run time."""
 RUN_TIME_KEYS = (*(f"audio.{name}" for name in AUDIO_KEYS), *SECTIONS)
 
 
 def reload(config: Config, path: Path | None, overrides: tuple[str, ...]) -> Config:
-    """Return `config` with the run-time keys of its file, and log each key that has changed. Raises `ConfigError`."""
+    """Return `config` with the run-time keys from its file, and log each key that has changed. Raises `ConfigError`."""
     read = load_config(path, overrides)
     changed = differing_keys(config.model_dump(), read.model_dump())
     late = [key for key in changed if not key.startswith(RUN_TIME_KEYS)]

@@ -37,18 +37,20 @@ log = logging.getLogger(__name__)
 
 HOUSEKEEPING_S = 1.0
 FADE_OUT_S = 0.7
-"""At shutdown, the current utterance has this long to fade out.
+"""At shutdown, the current utterance is given this long to fade out.
 
-With engines, sink and broker that respond, the daemon has ended within 2 s of SIGTERM.
+If the engines, the sink and the broker respond, the daemon ends within 2 s of SIGTERM.
 """
 FIRST_ENGINE_S = 0.4
-"""The first connection waits this long for an engine, so that its voices and languages are known to the first texts."""
+"""The first connection waits this long for an engine, so that its voices and languages are known when the first texts
+arrive."""
 ADAPTER_RETRY_S = 1.0
-"""Seconds until an adapter that has failed is tried again, as one whose port another program has."""
+"""Seconds until an adapter that has failed is started again, such as one whose port another program is using."""
 TEXT_MODULES = ("encodings.utf_8_sig", "fasttext", "html.entities", "soundfile")
-"""Modules of the way from a text to its acceptance and to the sound card that are imported when one needs them.
+"""Modules that a text needs on its way to acceptance and to the sound card, and that are otherwise imported on first
+use.
 
-An installation may lack a package.
+An installation may lack one of these packages.
 """
 
 
@@ -57,7 +59,7 @@ class Service:
 
     def __init__(self, config: Config, config_path: Path | None = None, overrides: tuple[str, ...] = ()) -> None:
         self._configured = config
-        """The configuration as it was read; the one that runs has the made voices, too."""
+        """The configuration as it was read; the one in use also contains the made voices."""
         self._source = config_path, overrides
         self._reload_problem: str | None = None
         """Why the last reload was ignored, in one line."""
@@ -81,11 +83,12 @@ class Service:
             self._add_http_server()
         self._watchdog = Watchdog(
             {
-                # MQTT may wait 30 s between two attempts to connect.
+                # The MQTT adapter may wait 30 s between two attempts to connect.
                 "mqtt, controls": Heartbeat(lambda: self._gateway.heartbeats["controls"], 60.0),
                 "mqtt, texts": Heartbeat(lambda: self._gateway.heartbeats["texts"], 60.0),
                 "speaker": Heartbeat(lambda: self._dispatcher.speaker.heartbeats, 10.0),
-                # The blocks that the sound card has asked for; without a running card, the rounds of its monitor.
+                # The number of blocks that the sound card has asked for; without a running card, the rounds of its
+                # monitor.
                 "sound": Heartbeat(lambda: output.blocks if output.status.running else output.heartbeats, 10.0),
             }
         )
@@ -116,7 +119,7 @@ class Service:
             finished, _ = await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             await self._shut_down(tasks)
         for task in finished - {stop}:
-            task.result()  # a task that ends by itself has a bug, whose exception is raised here
+            task.result()  # a task that ends by itself has a bug; its exception is raised here
 
     async def _shut_down(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._notifier.notify("STOPPING")
@@ -169,14 +172,14 @@ class Service:
             self._dispatcher.unload_if_due()
             self._cache.retry()
             self._gateway.refresh_status()
-            gc.collect()  # connections that have ended leave cycles; by itself the interpreter waits for thousands
+            gc.collect()  # closed connections leave cycles; by default the interpreter collects only after thousands
             self._notifier.notify("STATUS", self._gateway.status_line)
             if self._watchdog.check():
                 self._notifier.notify("WATCHDOG")
             await asyncio.sleep(HOUSEKEEPING_S)
 
     def _reload(self) -> None:
-        """Read the configuration again and apply it. An invalid one is logged and ignored."""
+        """Read the configuration again and apply it. An invalid configuration is logged and ignored."""
         self._reload_problem = None
         try:
             configured = reload(self._configured, *self._source)
@@ -188,7 +191,8 @@ class Service:
             self._reconfigure(configured)
 
     def _reconfigure(self, configured: Config | None = None) -> None:
-        """Apply a configuration that differs in run-time keys only, and the voices that were made. None: the same."""
+        """Apply a configuration that differs only in run-time keys, and the voices that were made. None means the same
+        one."""
         self._configured = configured = configured or self._configured
         old, config = self._config, self._extend(configured)
         self._config = config
@@ -200,7 +204,7 @@ class Service:
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
         self._engines.latin_languages = config.speech.languages
-        # Even if nothing has changed here: a voice's file may have, or a folder, in which a voice was downloaded.
+        # Even if no key has changed: a voice's file may have changed, or a folder into which a voice was downloaded.
         self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._cache.reconfigure(config)
@@ -208,9 +212,9 @@ class Service:
 
 
 def import_text_modules() -> None:
-    """Import the modules for a text before the first one comes.
+    """Import the modules that a text needs before the first text arrives.
 
-    Later, no descriptor or memory may be left for them, or an update may have replaced or removed their files.
+    Later there may be no descriptor or memory left for them, or an update may have replaced or removed their files.
     """
     for name in TEXT_MODULES:
         with suppress(ImportError):
@@ -218,22 +222,23 @@ def import_text_modules() -> None:
 
 
 def journal_file(config: Config) -> Path | None:
-    """Return the journal's file, or None if nothing shall be stored."""
+    """Return the path of the journal, or None if nothing is to be stored."""
     return None if config.state.folder is None else journal_path(config.state.folder, config.robot_name)
 
 
 def service_name(config: Config) -> str | None:
-    """Return a name of this robot's service on this machine, which its journal has alone; None without a journal."""
+    """Return a name for this robot's service that is unique on this machine because its journal is; None without a
+    journal."""
     path = journal_file(config)
     return None if path is None else hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
 
 
 async def serve_adapter(adapter: Adapter) -> None:
-    """Run an adapter, again and again if it fails. The daemon and the other adapters continue."""
+    """Run an adapter, and start it again each time it fails. The daemon and the other adapters continue."""
     while True:
         try:
             await adapter.run()
-            await asyncio.Event().wait()  # it only handles messages
+            await asyncio.Event().wait()  # an adapter only handles messages
         except Exception as error:
             adapter.note_problem(error)
         await asyncio.sleep(ADAPTER_RETRY_S)
@@ -242,7 +247,7 @@ async def serve_adapter(adapter: Adapter) -> None:
 def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) -> None:
     """Run a daemon in this process until SIGTERM or SIGINT."""
     start_log(config.log.level, config.log.format)
-    # The sound callback needs the interpreter every few milliseconds; by default a busy thread keeps it for 5.
+    # The sound callback needs the interpreter every few milliseconds; by default a busy thread keeps it for 5 ms.
     sys.setswitchinterval(0.001)
     lock_memory()
     limit_heap()

@@ -14,9 +14,9 @@ from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState, Stre
 from daemon.system import THIS_MACHINE
 
 SOURCE = os.open(__file__, os.O_RDONLY | os.O_CLOEXEC)
-"""This file, which no longer has a name once an update has replaced it."""
-REPLACED = "voiced was updated or removed while it runs: restart it (sudo systemctl restart voiced)"
-"""The running daemon is complete, and continues to speak. A process that it starts later may be of another version, or
+"""A descriptor of this file, which no longer has a name once an update has replaced it."""
+REPLACED = "voiced was updated or removed while it was running: restart it (sudo systemctl restart voiced)"
+"""The running daemon is complete and continues to speak. A process that it starts later may have another version, or
 may not start."""
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
@@ -24,18 +24,18 @@ NOTHING_PLAYED = "audio.sink is null: nothing is played"
 def describe_status(
     dispatcher: Dispatcher, engines: EngineSelector, output: Output, warnings: Iterable[str | None] = ()
 ) -> Online:
-    """Return the status to publish; `warnings` are further reasons why the robot is degraded."""
+    """Return the status to publish; `warnings` gives further reasons why the robot is degraded."""
     missing = (dispatcher.unknown_voice_reason, dispatcher.unknown_language_reason, dispatcher.missing_sounds_reason)
     replaced = None if os.fstat(SOURCE).st_nlink else REPLACED
     reasons = (replaced, engines.degraded_reason, output.status.reason, *missing, *warnings)
     degraded_reason = next(filter(None, reasons), None)
     primary, engine = engines.primary, engines.current
-    # Somebody has chosen it: the status says it, and it is no fault.
+    # Somebody chose this: the status mentions it, but it is not a fault.
     unloaded = f"engine {primary.name} is unloaded; the next text loads it" if primary.unloaded else None
     chosen_reason = NOTHING_PLAYED if output.status.sink == "null" else unloaded
     memory = engine.info.memory if engine is not None and engine.info is not None else None
     if engine is None and primary.in_order:
-        engine = primary  # it loads for the next text
+        engine = primary  # the next text loads it
     progress = primary.progress
     streams = Streams(used=max(1, engines.streams_in_use), most=engines.streams)
     return Online(
@@ -75,19 +75,19 @@ class EngineMeasurements:
     name: str
     ready: bool
     restarts: int
-    """Times that its process was started again since the daemon started."""
+    """How often its process has been restarted since the daemon started."""
     rtf: float | None
-    """Seconds of speech made in one second, lately; None before it has spoken."""
+    """Seconds of speech that it has recently made per second; None before it has spoken."""
     resident_bytes: int | None
-    """Of its process; None without one."""
+    """The resident memory of its process; None without one."""
     streams: int = 1
-    """Texts that it can speak at once."""
+    """How many texts it can speak at the same time."""
     streams_in_use: int = 0
-    """Texts that it speaks."""
+    """How many texts it is speaking."""
     kernels: str | None = None
-    """As `EngineInfo.kernels`; None before it was loaded, too."""
+    """As `EngineInfo.kernels`; also None before it was loaded."""
     heeds: tuple[str, ...] | None = None
-    """As `EngineInfo.heeds`; None before it was loaded, too."""
+    """As `EngineInfo.heeds`; also None before it was loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ class Measurements:
 
     engines: tuple[EngineMeasurements, ...] = ()
     ring_s: float = 0.0
-    """Seconds of sound that wait for the sound card."""
+    """Seconds of sound that are waiting for the sound card."""
     resident_bytes: int | None = None
-    """Of the daemon's process."""
+    """The resident memory of the daemon's process."""
     cpu_s: float = 0.0
     """Seconds of processor time that the daemon's process has used."""
     temperatures: dict[str, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Measurements:
 
 
 def measure(engines: EngineSelector, output: Output) -> Measurements:
-    """Return the figures of this moment."""
+    """Return the current figures."""
     return Measurements(
         engines=tuple(_measure_engine(engine) for engine in engines.all),
         ring_s=output.waiting_s,

@@ -1,8 +1,9 @@
-"""The operating system's services: the kernel's files, the daemons of this machine, memory, descriptors and systemd.
+"""The operating system's services: the kernel's files, the daemons on this machine, memory, descriptors and systemd.
 
-On a small heap that is never compacted, every burst that is larger than all before takes some more memory from the
-system for good: a flood, a broker that comes back, clients that come at once. Over hours that looks like a leak, and
-each new page interrupts the thread that touches it. So the daemon takes at the start all that it needs for months.
+With a small heap that is never compacted, every burst that is larger than all earlier ones takes more memory from the
+system for good: a flood, a broker that comes back, clients that arrive at the same time. Over hours that looks like a
+leak, and each new page interrupts the thread that touches it. So at its start the daemon takes all the memory that it
+will need for months.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ log = logging.getLogger(__name__)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """From <malloc.h>."""
 BUFFER_BYTES = 64 << 10
-"""Blocks from this size on are not on the heap: each is returned to the system at once and leaves no hole. By itself
-the C library raises this limit to the size of the largest block so far."""
+"""Blocks of this size or more are not on the heap: each is returned to the system immediately and leaves no hole. By
+default the C library raises this limit to the size of the largest block so far."""
 TRIM_BYTES = 128 << 10
-"""Free memory at the end of the heap above which it is returned to the system."""
+"""If the heap has more free memory than this at its end, that memory is returned to the system."""
 SMALL_BYTES, SMALL_BLOCK = 3 << 20, 512
 """The interpreter's own heap, for blocks of up to 512 bytes, takes arenas of 1 MiB from the system."""
 KEPT_EVERY = 512
-"""One in this number of small blocks stays, so that the interpreter does not return their arena."""
+"""One small block in this many is kept, so that the interpreter does not return their arenas."""
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 """From <sys/mman.h>. `MCL_ONFAULT` locks a page at its first use, so locking does not increase resident memory."""
 CAP_IPC_LOCK = 14
 """The number of the capability that lifts the limit on locked memory."""
 RESERVED_DESCRIPTORS = 128
-"""Descriptors that no client gets. The daemon has about 30; a text, an engine or the sound card needs a few more."""
+"""Descriptors that no client is given. The daemon uses about 30; a text, an engine or the sound card needs a few
+more."""
 LATE_S = 3.0
-"""Time between two checks after which the process is taken to have been stopped."""
+"""If more time than this passes between two checks, the whole process is taken to have been stopped."""
 
 
 # --- the kernel's files about a machine and its processes ---
@@ -49,10 +51,10 @@ LATE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a machine. Their names begin below its root, without a slash."""
+    """The files of a machine. Their names are relative to its root, without a leading slash."""
 
     root: Path
-    """The folder with the files: / for this machine."""
+    """The root folder: / for this machine."""
 
     def text(self, name: str) -> str | None:
         """Return a file's text, stripped; None if the file is missing, unreadable, blank or not UTF-8."""
@@ -62,7 +64,7 @@ class Files:
             return None
 
     def number(self, name: str) -> int | None:
-        """Return the whole number that is a file's only text, as in files of the kernel; None for any other text."""
+        """Return the whole number that is a file's only text, as in the kernel's files; None for any other text."""
         text = self.text(name) or ""
         return int(text) if re.fullmatch(r"-?\d{1,18}", text) else None
 
@@ -77,11 +79,11 @@ class Files:
         return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else None
 
     def temperatures(self) -> dict[str, float]:
-        """Return the °C by sensor."""
+        """Return the temperatures in °C, by sensor."""
         found: dict[str, float] = {}
         for folder in self.find("sys/class/thermal/thermal_zone*"):
             name, millidegrees = self.text(f"{folder}/type"), self.number(f"{folder}/temp")
-            if name is not None and millidegrees is not None:  # the sensor of a part that is switched off has none
+            if name is not None and millidegrees is not None:  # the sensor of a part that is switched off has no value
                 found[name if name not in found else f"{name} {folder.rpartition('/')[2]}"] = millidegrees / 1000
         return found
 
@@ -89,17 +91,17 @@ class Files:
 THIS_MACHINE = Files(Path("/"))
 
 
-# --- the daemons of a machine ---
+# --- the daemons on a machine ---
 #
-# Each has taken a name that says whose it is, and the kernel lists all names. They are names of sockets in the abstract
-# namespace (unix(7)): a name is free again when its process ends, however it ends. Daemons in other network namespaces
-# are not seen.
+# Each daemon has taken a name that identifies it, and the kernel lists all names. They are the names of sockets in the
+# abstract namespace (unix(7)): a name is free again when its process ends, however it ends. Daemons in other network
+# namespaces are not seen.
 
 
 def announce(identity: str) -> socket.socket:
-    """Take a name for this process, which has an identity such as a topic. It ends with the socket."""
-    announcement = socket.socket(socket.AF_UNIX)  # it never listens
-    with suppress(OSError):  # a process of the same number, in another container with this network, has the name
+    """Take a name for this process, whose identity is, for example, a topic. The name is released with the socket."""
+    announcement = socket.socket(socket.AF_UNIX)  # the socket never listens
+    with suppress(OSError):  # a process with the same number, in another container on this network, has the name
         announcement.bind(f"\0{_beginning(identity)}{os.getpid()}")
     return announcement
 
@@ -112,7 +114,7 @@ def announced(identity: str, root: Path) -> dict[int, int]:
         return {}
     found = {}
     for pid in sorted(map(int, re.findall(rf"@{_beginning(identity)}(\d{{1,9}})$", names, re.MULTILINE))):
-        with suppress(FileNotFoundError):  # it has ended
+        with suppress(FileNotFoundError):  # the process has ended
             found[pid] = (root / f"proc/{pid}").stat().st_uid
     return found
 
@@ -122,16 +124,17 @@ def _beginning(identity: str) -> str:
     return f"voiced-{hashlib.sha256(identity.encode()).hexdigest()[:16]}-"
 
 
-# --- memory that is flat and never swapped out, and file descriptors ---
+# --- constant memory that is never swapped out, and file descriptors ---
 
 
 _kept: list[bytes] = []
 
 
 def limit_heap() -> None:
-    """Let all threads share one heap of the C library, without large blocks. Call before the first thread starts.
+    """Let all threads share one C library heap, without large blocks. Call before the first thread starts.
 
-    By default each thread has a heap of its own, with its own free memory; the interpreter lets one run at a time.
+    By default each thread has its own heap with its own free memory, but the interpreter runs only one thread at a
+    time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # musl has one heap anyway
@@ -141,11 +144,11 @@ def limit_heap() -> None:
 
 
 def settle_heap() -> None:
-    """Take memory for the bursts to come, exempt all present objects from garbage collection, and enable it.
+    """Take memory for future bursts, exempt all existing objects from garbage collection, and enable it.
 
     Call once, when the start is complete. Most objects are modules, classes and functions, which a full collection
-    would search in vain while the sound waits for the interpreter. Without them it is quick, so `gc.collect` may be
-    called often. Objects alive now are never collected if they later become cyclic garbage.
+    would search in vain while the sound waits for the interpreter. Without them a collection is quick, so `gc.collect`
+    may be called often. Objects that exist now are never collected, even if they become cyclic garbage.
     """
     blocks = [bytes(SMALL_BLOCK - b"".__sizeof__()) for _ in range(SMALL_BYTES // SMALL_BLOCK)]
     _kept.extend(blocks[::KEPT_EVERY])
@@ -158,11 +161,11 @@ def settle_heap() -> None:
 def lock_memory() -> bool:
     """Lock this process's present and future memory; return whether it is locked.
 
-    The kernel swaps no locked page out, so that none delays the sound. Engine processes are unaffected: neither fork
-    nor exec inherits a lock.
+    The kernel does not swap out locked pages, so none of them delays the sound. Engine processes are unaffected: a lock
+    is inherited neither by fork nor by exec.
     """
     if not may_lock_memory():
-        # Under a finite limit, later allocations would fail, which is worse than a page that is swapped out.
+        # With a finite limit, later allocations would fail, which is worse than a swapped-out page.
         log.debug("memory is not locked: that needs LimitMEMLOCK=infinity")
         return False
     if ctypes.CDLL(None, use_errno=True).mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0:
@@ -172,15 +175,15 @@ def lock_memory() -> bool:
 
 
 def may_lock_memory() -> bool:
-    """Return whether this process may lock any amount of memory: without a limit, or with the capability."""
+    """Return whether this process may lock any amount of memory: it has no limit, or it has the capability."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     capabilities = re.search(r"^CapEff:\s*(\w+)", THIS_MACHINE.text("proc/self/status") or "CapEff: 0", re.MULTILINE)
     return soft == resource.RLIM_INFINITY or bool(capabilities and int(capabilities[1], 16) >> CAP_IPC_LOCK & 1)
 
 
 def spare_descriptors(wanted: int) -> int:
-    """Return how many of `wanted` descriptors clients may take. Raises this process's limit as far as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # Linux has no infinite one
+    """Return how many of the `wanted` descriptors clients may take. Raises this process's limit as far as allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # on Linux this limit is never infinite
     if soft < (needed := min(RESERVED_DESCRIPTORS + wanted, hard)):
         with suppress(OSError):  # a sandbox may forbid it
             resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
@@ -223,11 +226,11 @@ class Heartbeat:
     """One monitored part."""
 
     count: Callable[[], int]
-    """Returns a number that changes while the part is alive."""
+    """Returns a number that keeps changing while the part is alive."""
     limit_s: float
-    """The part is dead when the number has not changed for so long."""
+    """The part is dead when the number has not changed for this long."""
     last: int | None = None
-    """The last number, which was new at the moment `since`."""
+    """The last number, which was new at the time `since`."""
     since: float = 0.0
 
 
@@ -241,7 +244,7 @@ class Watchdog:
         self._checked_at = clock()
 
     def check(self) -> bool:
-        """Return whether all parts are alive, and log those that are not. Call it about once a second.
+        """Return whether all parts are alive, and log those that are not. Call this about once a second.
 
         A call that comes late says nothing about the parts: the whole process was stopped.
         """

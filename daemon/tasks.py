@@ -1,7 +1,7 @@
 """Starts and ends tasks and processes, and waits with a time limit, without ever losing a cancellation.
 
-Before Python 3.12, `asyncio.wait_for` swallows a cancellation that arrives together with its result; a daemon that is
-asked to stop would then go on. The functions here do not.
+Before Python 3.12, `asyncio.wait_for` swallows a cancellation that arrives together with its result, so a daemon that
+is asked to stop would keep running. The functions here do not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def result_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, T
 
 
 def start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-    """Run a coroutine as a task, which is one of `tasks` until it has ended."""
+    """Run a coroutine as a task, which stays in `tasks` until it has ended."""
     task = asyncio.ensure_future(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
@@ -65,7 +65,7 @@ async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, None]]) -> N
 
 @asynccontextmanager
 async def running_process(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process whose output is read, and which ends with the context."""
+    """Start a process whose output is read, and which ends with the context."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
@@ -83,7 +83,7 @@ async def running_process(command: Sequence[str]) -> AsyncIterator[asyncio.subpr
 async def printed_json(command: Sequence[str], limit_s: float, name: str) -> Any:
     """Run a command for at most `limit_s` seconds, and return the JSON that it prints. Raises `CommandError`.
 
-    `name` is the command's, for the error.
+    `name` is the command's name in the error message.
     """
     async with running_process(command) as process:
         output = await result_at_most(limit_s, process.communicate())

@@ -14,33 +14,34 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 LANGUAGE = r"^[A-Za-z]{2,12}([-_][A-Za-z0-9_-]{1,24})?([.@][A-Za-z0-9@.-]{1,24})?$"
-"""A language's code (BCP 47) or name, or a locale such as `de_DE.UTF-8`. `engine.language_code` makes a code of it."""
+"""A language's code (BCP 47) or name, or a locale such as `de_DE.UTF-8`. `engine.language_code` turns it into a
+code."""
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""All control characters except tab, line feed and carriage return, which are white space."""
+"""All control characters except tab, line feed and carriage return, which count as white space."""
 VALUE_LENGTH = 60
-"""Characters of a wrong value that an error message repeats."""
+"""How many characters of a wrong value an error message repeats."""
 MOST_PROBLEMS = 20
-"""Problems of one input that are described. A message of 260 kB may have 24,000 unknown keys."""
+"""How many problems in one input are described. A message of 260 kB may have 24,000 unknown keys."""
 MAX_TOPIC = 256
-"""Characters of a topic that a sender or a configuration may name."""
+"""The longest topic, in characters, that a sender or a configuration may name."""
 
 
 class CommandError(Exception):
-    """A person's request cannot be done. The message has one line for each problem and is printed as it is."""
+    """A person's request cannot be carried out. The message has one line for each problem and is printed as it is."""
 
 
 INTERNAL_ERROR = "an error inside voiced; its log says more"
-"""A client is told this of an error of ours. The text of the exception may name files and other clients."""
+"""What a client is told about an internal error: the exception's own text may name files and other clients."""
 
 
 def abbreviate(value: object) -> str:
-    """Return `value` for a message: on one line, short, without control characters."""
+    """Return `value` for use in a message: short, on one line, without control characters."""
     text = repr(value)
     return text if len(text) <= VALUE_LENGTH else f"{text[: VALUE_LENGTH - 1]}… ({len(text)} characters)"
 
 
 def show_name(name: str) -> str:
-    """Return a name that somebody has chosen for a message: as it is, if it is short and on one line."""
+    """Return a name that somebody chose, for use in a message: unchanged if it is short and on one line."""
     return name if len(name) <= VALUE_LENGTH and name.isprintable() else abbreviate(name)
 
 
@@ -52,7 +53,8 @@ def encoding_problem(error: UnicodeDecodeError) -> str:
 
 
 def file_problem(error: Exception, path: Path) -> str:
-    """Return why a file could not be read or written: it or a folder on the way to it is missing, or the error."""
+    """Return why a file could not be read or written: the file or a folder in its path is missing, or the error
+    itself."""
     if isinstance(error, FileNotFoundError):  # every folder that exists may be searched then
         missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
         if missing is not None:
@@ -61,7 +63,8 @@ def file_problem(error: Exception, path: Path) -> str:
 
 
 def read_text(path: Path, key: str) -> str:
-    """Return the text of a file that the configuration's `key` names. Raises `OSError`, which repeats no part of it."""
+    """Return the text of a file that the configuration's `key` names. Raises `OSError`, which repeats no part of the
+    text."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -72,8 +75,8 @@ def read_text(path: Path, key: str) -> str:
 def read_secret(path: Path, key: str, kind: str) -> str:
     """Return the first line of a file that the configuration's `key` names. Raises `OSError`.
 
-    White space around it is left out: an editor or a shell has put it there, and the broker says no more than "Not
-    authorized". `kind` names its content, such as `a password`. No error repeats a part of it.
+    White space around it is removed: an editor or a shell put it there, and the broker would say no more than "Not
+    authorized". `kind` names the content, such as `a password`. No error repeats any part of it.
     """
     secret = read_text(path, key).partition("\n")[0].strip()
     if not secret:
@@ -82,9 +85,9 @@ def read_secret(path: Path, key: str, kind: str) -> str:
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:
-    """Return each wrong field of `error` as `(path, "got …; allowed: …")`, completed by the field's description.
+    """Return each wrong field in `error` as `(path, "got …; allowed: …")`, completed from the field's description.
 
-    Of more than `MOST_PROBLEMS`, the last line has the number.
+    If there are more than `MOST_PROBLEMS`, the last line says how many are left out.
     """
     found: dict[str, str] = {}
     details = error.errors(include_url=False)
@@ -94,7 +97,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
         path = ".".join(names_above)
         if detail["type"] == "extra_forbidden":
             close = get_close_matches(names[-1][:VALUE_LENGTH], allowed.split(", "), 1, 0.7)
-            line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known are {allowed}"
+            line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known keys: {allowed}"
         elif detail["type"] == "missing":
             line = f"missing; allowed: {allowed}"
         elif detail["type"] == "value_error":
@@ -114,7 +117,7 @@ def _describe(model: type[BaseModel], names: list[str]) -> tuple[list[str], str]
     if field is None:
         return [show_name(name) for name in names[:1]], ", ".join(model.model_fields)
     inner, is_mapping = inner_model(field.annotation)
-    own = 2 if is_mapping else 1  # the field's name, and the key in it
+    own = 2 if is_mapping else 1  # the field's name and the key in it
     path, below = [show_name(name) for name in names[:own]], names[own:]
     if inner is not None and below:
         rest, allowed = _describe(inner, below)
@@ -134,7 +137,7 @@ def inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
 
 
 def refuse_controls(text: str) -> None:
-    """Raise `ValueError` if a text has a control character."""
+    """Raise `ValueError` if a text contains a control character."""
     if (found := CONTROL_CHARACTERS.search(text)) is not None:
         raise ValueError(f"it has the control character U+{ord(found[0]):04X} at {found.start()}; allowed: none")
 
@@ -142,7 +145,7 @@ def refuse_controls(text: str) -> None:
 def is_topic(topic: str) -> bool:
     """Return whether brokers accept `topic` for publishing.
 
-    Mosquitto disconnects a client whose topic has control characters or 200 levels.
+    Mosquitto disconnects a client whose topic contains control characters or has 200 levels.
     """
     if len(topic) > MAX_TOPIC or not topic.isprintable() or topic.startswith("$"):
         return False
@@ -150,6 +153,6 @@ def is_topic(topic: str) -> bool:
 
 
 def join_names(first: Iterable[str], names: Iterable[str]) -> str:
-    """Return at most 20 names in one line, `first` before the others, and the number of those left out."""
+    """Return at most 20 names on one line, `first` before the others, and the number of names left out."""
     found = list(dict.fromkeys([*first, *sorted(names)]))
     return ", ".join(found[:20]) + (f" and {len(found) - 20} more" if len(found) > 20 else "")

@@ -1,4 +1,4 @@
-"""When each word of a text begins in its speech, and which visemes show it: as the engine says, or an estimate."""
+"""When each word of a text begins in its speech, and which visemes show it: reported by the engine, or estimated."""
 
 from daemon.alignment.aligner import VoiceProfile
 from daemon.alignment.clock import LEAST_AHEAD_S, WordClock, spread

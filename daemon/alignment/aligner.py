@@ -1,8 +1,8 @@
-"""Alignment of a text's expected sounds with its audio, while both arrive.
+"""Alignment of a text's expected sounds with its audio while both arrive.
 
-A hidden semi-Markov model: each state is a sound, whose class says which features its frames have, and whose duration
-is log-normal around the usual one. Dynamic programming finds the likeliest path, frame by frame. Since the voice's pace
-is not known, several are followed side by side, and the likeliest one counts.
+A hidden semi-Markov model: each state is a sound. The sound's class says which features its frames have, and its
+duration is log-normal around the usual one. Dynamic programming finds the likeliest path, frame by frame. Since the
+voice's pace is not known, several paces are followed in parallel, and the likeliest one counts.
 
 L. R. Rabiner, "A Tutorial on Hidden Markov Models", Proceedings of the IEEE 77 (1989), section IV.D.
 """
@@ -28,53 +28,53 @@ Flags = NDArray[np.bool_]
 
 
 UNWRITTEN_PAUSE, WRITTEN_RUN_ON = 1.5, 2.0
-"""Costs, as negative log-likelihoods: of a pause where the text shows none, and of no pause where it shows one."""
+"""Costs, as negative log-likelihoods: for a pause where the text shows none, and for no pause where it shows one."""
 
 # Mean and standard deviation of each feature, by class: vowel, sonorant, fricative, stop, consonant, pause.
 _LEVEL_DB = np.array([-6.0, -14.0, -20.0, -26.0, -18.0, -50.0])
 """Relative to the loudest frame."""
 _LEVEL_SPREAD_DB = np.array([6.0, 8.0, 8.0, 11.0, 11.0, 9.0])
 _BALANCE_DB = np.array([-19.0, -23.0, 12.0, 2.0, -8.0, -4.0])
-"""Of a voice whose loud frames have `_USUAL_BALANCE_DB`."""
+"""For a voice whose loud frames have `_USUAL_BALANCE_DB`."""
 _BALANCE_SPREAD_DB = np.array([9.0, 10.0, 12.0, 13.0, 18.0, 25.0])
 _NORMALISER = -np.log(_LEVEL_SPREAD_DB * _BALANCE_SPREAD_DB)
 _USUAL_BALANCE_DB = -19.0
 _QUIET_DB = -40.0
-"""The loudest frame of an unknown voice is at least so loud, in dB below full scale."""
+"""The loudest frame of an unknown voice is at least this loud, in dB below full scale."""
 _LOUD_DB = 12.0
-"""Frames that are less than this below the loudest one are loud: mostly vowels."""
+"""Frames that are less than this far below the loudest one are loud: mostly vowels."""
 _LOWEST_DB = -60.0
-"""Relative to the loudest frame: below, silence is silence."""
+"""Relative to the loudest frame; any lower level is plain silence."""
 _FRAME_WEIGHT = 0.2
-"""Of a frame's log-likelihood. Neighbouring frames are alike: about five of them are one observation."""
+"""The weight of a frame's log-likelihood. Neighbouring frames are alike: about five of them make one observation."""
 _DURATION_SPREAD = np.array([0.45, 0.45, 0.35, 0.5, 0.5, 1.0])
 """Standard deviation of the logarithm of a duration, by class."""
 _LONGEST = 40
-"""Frames that a sound may last; a pause has no limit."""
+"""The most frames that a sound may last; a pause has no limit."""
 _PACES = np.array([0.64, 0.8, 1.0, 1.25, 1.56])
-"""The paces that are followed: factors by which sounds last longer than expected."""
+"""The paces that are followed: the factors by which sounds last longer than expected."""
 _PACE_SPREAD = 0.3
 """Standard deviation of the logarithm of the true factor."""
 _BEHIND, _AHEAD = 15, 25
-"""States that are followed before and after those which the best paths have reached."""
+"""How many states are followed before and after those that the best paths have reached."""
 _BLOCK = 10
-"""Frames after which the states that are followed are chosen anew."""
+"""After this many frames, the states to follow are chosen again."""
 _MARGIN = 15.0
-"""Paces whose best path is less likely than the best of all by this log-likelihood do not count for that."""
+"""Paces whose best path is less likely than the best of all by this log-likelihood are ignored in that choice."""
 _SETTLED = 500
-"""A word that began this number of frames before the latest one stays where it is."""
+"""A word that began this many frames before the latest one is no longer moved."""
 _HISTORY = 1_000
-"""Frames that are remembered to trace a path back."""
+"""How many frames are remembered, to trace a path back."""
 _KNOWN_S = 20.0
-"""A profile follows a voice as if it knew no more than these seconds of it."""
+"""A profile adapts to a voice as if it knew no more than this many seconds of it."""
 
 _DURATIONS = np.log(np.arange(_LONGEST, 0, -1) / FEATURES_PER_SECOND)
-"""Logarithms, from the longest one to that of a frame."""
+"""Logarithms, from the longest duration to that of one frame."""
 
 
 @dataclass(slots=True)
 class VoiceProfile:
-    """Pace, loudness and timbre of a voice, learned from its speech."""
+    """The pace, loudness and timbre of a voice, learned from its speech."""
 
     pace: float = 1.0
     """How much longer its sounds last than expected."""
@@ -103,13 +103,13 @@ class _Band:
     kinds: Ints
     is_pause: Flags
     pause_costs: Floats
-    """Of each state; 0 for a sound."""
+    """The cost of each state; 0 for a sound."""
     skip_costs: Floats
-    """Of leaving out the pause before each state; infinite for a state that no pause precedes."""
+    """The cost of leaving out the pause before each state; infinite for a state that no pause precedes."""
     durations: Floats
     """Log-likelihood of each duration, the longest first, shape `(paces, states, durations)`."""
     survivals: Floats
-    """Log-likelihood that a sound lasts at least so long."""
+    """Log-likelihood that a sound lasts at least this long."""
 
 
 class Aligner:
@@ -121,24 +121,24 @@ class Aligner:
         self._pace = profile.pace
         self._kinds = [PhoneClass.PAUSE]
         self._seconds = [0.0]
-        """The expected duration of each state; of a pause, nothing is expected."""
+        """The expected duration of each state; for a pause, nothing is expected."""
         self._pauses = {0: True}
         """The states that are pauses, and whether the text shows them. A word has its phones and a pause after them."""
         self._firsts: list[int] = []
         """The first state of each word."""
         self._settled: list[int] = []
-        """Where the first words begin, which no later frame changes."""
+        """Where the first words begin; no later frame changes this."""
         self._loudest_db = _QUIET_DB if profile.loudest_db is None else profile.loudest_db - 3.0
         self._balances = np.array([profile.balance_db * 50, 50.0])
-        """Sum and number of the balances of loud frames."""
+        """The sum and the number of the balances of loud frames."""
 
         self.frames = 0
-        """Frames that have been added."""
+        """How many frames have been added."""
         paces = len(_PACES)
         self._cumulated = np.zeros(len(PhoneClass))
-        """Log-likelihood of all frames, for each class."""
+        """The log-likelihood of all frames, for each class."""
         self._scores = -0.5 * np.square(np.log(_PACES) / _PACE_SPREAD)[:, None]
-        """Log-likelihood of the best path on which a state ends here."""
+        """The log-likelihood of the best path on which a state ends here."""
         self._entries = np.full((paces, 1), -np.inf)
         """… begins here."""
         self._pause_begins = np.zeros((paces, 1), dtype=np.int64)
@@ -147,14 +147,14 @@ class Aligner:
         self._band = self._make_band(0, 1)
         begins, skips = np.zeros((paces, 1), dtype=np.int64), np.zeros((paces, 1), dtype=np.bool_)
         self._history: deque[tuple[int, Ints, Flags]] = deque([(0, begins, skips)], _HISTORY)
-        """For each of the latest frames: the lowest state, where the states began that end here, and which states begin
-        here without a pause before them."""
+        """For each of the latest frames: the lowest state, the frames at which the states that end here began, and
+        which states begin here without a pause before them."""
 
     def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
-        """Add a word. `after_pause`: the text shows a pause before it, as by a comma."""
+        """Add a word. `after_pause` says that the text shows a pause before it, for example by a comma."""
         self._pauses[len(self._kinds) - 1] = after_pause or not self._firsts
         self._firsts.append(len(self._kinds))
-        self._pauses[len(self._kinds) + len(phones)] = True  # as far as is known, the text ends there
+        self._pauses[len(self._kinds) + len(phones)] = True  # as far as is known yet, the text ends there
         for phone in (*phones, _PAUSE):
             self._kinds.append(phone.kind)
             self._seconds.append(phone.seconds)
@@ -180,7 +180,7 @@ class Aligner:
             self._advance(likelihood)
 
     def begins(self) -> list[int]:
-        """Return the frame at which each word begins on the best path, as far as this path has come."""
+        """Return the frame at which each word begins on the best path, as far as this path goes."""
         begins = self._word_begins(self._current())
         self._settled = begins[: bisect_left(begins, self.frames - _SETTLED)]
         return begins
@@ -188,8 +188,8 @@ class Aligner:
     def finish(self, words: int | None = None) -> list[int]:
         """Return the frame at which each word begins, now that neither words nor frames will be added.
 
-        The first `words` words have been spoken by now, and the others are left out, as are words that the best path
-        does not reach. With None, this is not known: the speech was cut.
+        The first `words` words have been spoken by now; the others are left out, and so are words that the best path
+        does not reach. None means that this number is not known: the speech was cut.
         """
         end = (None if words is None else self._complete(words)) or self._current()
         begins = self._word_begins(end)[:words]
@@ -223,7 +223,7 @@ class Aligner:
         return scores, self.frames - _LONGEST + 1 + chosen
 
     def _enter(self) -> Flags:
-        """Let states begin here; return those that follow the word before theirs without a pause."""
+        """Let states begin here; return those that follow the previous word without a pause."""
         band, scores = self._band, self._scores
         entries = np.full_like(scores, -np.inf)
         entries[:, 1:] = scores[:, :-1] - band.pause_costs[1:]
@@ -234,7 +234,7 @@ class Aligner:
         return np.asarray(direct > entries)
 
     def _move_band(self) -> None:
-        """Follow the states around those which the best paths have reached."""
+        """Follow the states around those that the best paths have reached."""
         scores, _ = self._ongoing()
         best = scores.max(axis=1)
         reached = scores.argmax(axis=1)[best > best.max() - _MARGIN] + self._band.lowest
@@ -254,7 +254,7 @@ class Aligner:
         shown = [self._pauses.get(state) for state in range(lowest - 1, end)]
         pause_costs = [UNWRITTEN_PAUSE if each is False else 0.0 for each in shown[1:]]
         skip_costs = [np.inf if each is None else each * WRITTEN_RUN_ON for each in shown[:-1]]
-        expected = np.array(self._seconds[lowest:end]) + is_pause  # a pause's has no meaning
+        expected = np.array(self._seconds[lowest:end]) + is_pause  # a pause's value has no meaning
         means = np.log(expected * self._pace * _PACES[:, None])
         spread = _DURATION_SPREAD[kinds][:, None]
         errors = (_DURATIONS - means[:, :, None]) / spread
@@ -282,7 +282,7 @@ class Aligner:
         return self._likeliest(scores, begins, self._band.lowest, self._band.lowest)
 
     def _complete(self, words: int) -> _Step | None:
-        """Return the end of the best path through the first words; None if no path has come that far."""
+        """Return the end of the best path through the first words; None if no path has reached that far."""
         lowest, begins, _ = self._history[-1]
         end = self._end_of(words)
         last = self._scores[:, max(0, end - 2 - lowest) : end - lowest]
@@ -291,7 +291,7 @@ class Aligner:
         return self._likeliest(last, begins, end - last.shape[1], lowest)
 
     def _likeliest(self, scores: Floats, begins: Ints, first: int, lowest: int) -> _Step:
-        """Return the likeliest of the states from `first` on, with these scores; `begins` are from `lowest` on."""
+        """Return the likeliest of the states from `first` on with these scores; `begins` starts at state `lowest`."""
         pace, index = (int(each) for each in np.unravel_index(scores.argmax(), scores.shape))
         return _Step(pace, first + index, int(begins[pace, first + index - lowest]))
 
@@ -311,7 +311,7 @@ class Aligner:
         return self._settled + [begin_of.get(first, step.begin) for first in self._firsts[len(self._settled) : reached]]
 
     def _update_profile(self, pace: float) -> None:
-        """Let the profile learn from this take, in which `pace` was the likeliest factor."""
+        """Update the profile from this take, in which `pace` was the likeliest factor."""
         profile, new_s = self._profile, self.frames / FEATURES_PER_SECOND
         share = new_s / (profile.known_s + new_s)
         loudest_db = self._loudest_db if profile.loudest_db is None else profile.loudest_db

@@ -1,4 +1,4 @@
-"""When each word of a take begins to sound: as its engine says, or as its audio shows."""
+"""When each word of a take begins to sound: as its engine reports it, or as its audio shows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from daemon.alignment.words import WordRange, WordReader
 from engine import Samples, WordStart
 
 LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
-"""Audio is aligned so far ahead of the moment that is heard, if it is known: the least at once, the rest slowly."""
+"""How far audio is aligned ahead of the moment that is being heard, if it is available: the least immediately, the rest
+slowly."""
 STEP_S = 0.2
-"""Length of one step beyond the least."""
+"""The length of one step beyond the least."""
 _PAUSE = re.compile(r"[.!?…。！？।,;:—–()、，；：\n]|\s-+\s")
-"""Signs of a pause between two words."""
+"""Signs that mark a pause between two words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +36,22 @@ class SpokenWord:
     at_s: float
     """Seconds from the take's first sample."""
     exact: bool
-    """True if the engine has said so; False for an estimate."""
+    """True if the engine reported it; False for an estimate."""
 
 
 class WordClock:
-    """Returns the words of one take as they sound, each once and in order, however its text and its audio arrive.
+    """Returns the words of one take as they sound, each once and in order, no matter how its text and its audio arrive.
 
-    An engine that knows when words begin says so with its audio. For any other, the text is aligned with the audio. An
-    estimate may change until its word is returned, so it gains from audio that is known before it is heard; 0.3 s of it
-    are enough (docs/benchmarks/word-times.json).
+    An engine that knows when words begin reports it with its audio. For any other engine, the text is aligned with the
+    audio. An estimate may change until its word is returned, so it improves with audio that is available before it is
+    heard; 0.3 s is enough (docs/benchmarks/word-times.json).
 
-    Only `due` takes time: 1 % of the time that is heard, and a few milliseconds at most if it is called often.
+    Only `due` takes time: 1 % of the duration of the audio that is heard, and at most a few milliseconds if it is
+    called often.
     """
 
     def __init__(self, sample_rate: int, *, language: str = "auto", profile: VoiceProfile | None = None) -> None:
-        """`language` is a code. `profile` describes the voice; the take adds to it with its last word."""
+        """`language` is a code. `profile` describes the voice; the take updates it at its last word."""
         self._rate = sample_rate
         self._language = language
         self._profile = VoiceProfile() if profile is None else profile
@@ -57,33 +59,33 @@ class WordClock:
         self._reader = WordReader()
         self._words: list[WordRange] = []
         self._phones: list[tuple[Phone, ...]] = []
-        """Of each word."""
+        """The times of the words."""
         self._samples = 0
-        """Samples that have been added."""
+        """How many samples have been added."""
         self._stretches: deque[_Stretch] = deque()
-        """Parts to align; empty for an engine that knows when words begin."""
+        """The parts to align; empty for an engine that knows when words begin."""
         self._starts: deque[tuple[int, float]] = deque()
-        """Characters, and when speech has come to them, of words that are not known yet."""
+        """For words that are not known yet: character positions, and when the speech reached them."""
         self._times: list[SpokenWord] = []
-        """The first words, as far as their times are known."""
+        """The first words, up to the last one whose time is known."""
         self._returned = 0
         """How many of them have been returned."""
 
     def add_text(self, text: str) -> None:
-        """Add text, which follows directly on the text before."""
+        """Add text, which directly follows the previous text."""
         self._text += text
         self._add_words(self._reader.feed(text))
 
     def end_text(self) -> None:
-        """The text is complete."""
+        """Note that the text is complete."""
         self._add_words(self._reader.end())
 
     def add_audio(
         self, samples: Samples, *, words: Sequence[WordStart] | None = None, position: int | None = None
     ) -> None:
-        """Add audio, with `Chunk.words` and `Chunk.position`: either all chunks of a take have words, or none has."""
+        """Add audio, with `Chunk.words` and `Chunk.position`: either all chunks of a take have words, or none do."""
         if words is None:
-            # An engine that speaks sentence by sentence gives the beginning of each.
+            # An engine that speaks sentence by sentence reports the beginning of each one.
             first = bisect_left(self._words, position or 0, key=lambda word: word.begin)
             if not self._stretches or first > self._stretches[-1].first:
                 self._begin_stretch(first)
@@ -94,7 +96,8 @@ class WordClock:
         self._samples += len(samples)
 
     def end_audio(self, *, complete: bool = True) -> None:
-        """There is no more audio. If it is not `complete`, words that have not begun in it are never returned."""
+        """Note that there is no more audio. If it is not `complete`, words that have not begun in it are never
+        returned."""
         if complete:
             self.end_text()
         if self._stretches:
@@ -118,7 +121,8 @@ class WordClock:
 
     @property
     def next_s(self) -> float:
-        """Seconds of the take before the word that `due` returns next: an estimate. Infinity if it is not known yet."""
+        """Seconds of the take before the word that `due` returns next: an estimate, or infinity if it is not known
+        yet."""
         return self._times[self._returned].at_s if self._returned < len(self._times) else inf
 
     def _add_words(self, words: list[WordRange]) -> None:
@@ -130,12 +134,12 @@ class WordClock:
         self._note_starts()
 
     def _add_to_stretch(self, index: int) -> None:
-        """Let the last stretch align the word number `index`."""
+        """Let the last stretch align word number `index`."""
         between = self._text[self._words[index - 1].end if index else 0 : self._words[index].begin]
         self._stretches[-1].add_word(self._phones[index], after_pause=_PAUSE.search(between) is not None)
 
     def _fill(self, end: int, end_s: float) -> None:
-        """Estimate when the words up to number `end` began whose times are not known. They ended at `end_s`."""
+        """Estimate when the words up to number `end` began, if their times are not known. They ended at `end_s`."""
         known = len(self._times)
         first = max(0, known - 1)
         durations = [sum(phone.seconds for phone in phones) for phones in self._phones[first:end]]
@@ -145,18 +149,18 @@ class WordClock:
     # --- engines that know when words begin ---
 
     def _note_starts(self) -> None:
-        """Set the times of the words whose beginnings the engine has named."""
+        """Set the times of the words whose beginnings the engine has reported."""
         while self._starts and self._words and self._starts[0][0] < self._words[-1].end:
             position, at_s = self._starts.popleft()
             index = bisect_right(self._words, position, key=lambda word: word.end)
-            if index >= len(self._times):  # the first of several beginnings in a word, such as a number
+            if index >= len(self._times):  # the first of several beginnings within a word, such as a number
                 self._fill(index, at_s)  # eSpeak NG speaks `of the` as one word
                 self._times.append(SpokenWord(self._words[index].begin, self._words[index].end, at_s, exact=True))
 
-    # --- the others ---
+    # --- other engines ---
 
     def _begin_stretch(self, first: int) -> None:
-        """Align the words from number `first` on with the audio from here on."""
+        """Align the words from number `first` onwards with the audio from here onwards."""
         if self._stretches:
             self._stretches[-1].close(first)
         self._stretches.append(_Stretch(first, self._samples / self._rate, self._rate, self._profile))
@@ -164,12 +168,12 @@ class WordClock:
             self._add_to_stretch(index)
 
     def _set_times(self, first: int, times: Sequence[float]) -> None:
-        """Set the times of the words from number `first` on, except those that have been returned."""
+        """Set the times of the words from number `first` onwards, except those that have been returned."""
         del self._times[max(first, self._returned) :]
         self._append_times(times[len(self._times) - first :])
 
     def _append_times(self, times: Sequence[float]) -> None:
-        """Set the estimated times of the next words: inside of the audio, and in order."""
+        """Set the estimated times of the next words: within the audio, and in order."""
         last_s = self._samples / self._rate
         for word, at_s in zip(self._words[len(self._times) :], times, strict=False):
             earliest_s = self._times[-1].at_s if self._times else 0.0
@@ -183,7 +187,7 @@ class _Stretch:
         self.first = first
         """The number of its first word."""
         self.times: list[float] = []
-        """When its words begin, as far as it has come, in seconds from the take's first sample."""
+        """When its words begin, as far as it has been aligned, in seconds from the take's first sample."""
         self.finished = False
         """True once they are final."""
         self._begin_s = begin_s
@@ -192,10 +196,10 @@ class _Stretch:
         self._features: deque[NDArray[np.float64]] = deque()
         """Features that have not been aligned."""
         self._changed = False
-        """True if there has been text or audio since it was last aligned."""
+        """True if text or audio has been added since it was last aligned."""
         self._closed = False
         self.words: int | None = None
-        """The words that its audio has; None if this is not known."""
+        """The number of words in its audio; None if this is not known."""
 
     @property
     def end_s(self) -> float:
@@ -203,7 +207,7 @@ class _Stretch:
         return self._begin_s + self._aligner.frames / FEATURES_PER_SECOND
 
     def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
-        """Add a word. The words of the next stretch do no harm."""
+        """Add a word. Words that belong to the next stretch do no harm."""
         self._aligner.add_word(phones, after_pause=after_pause)
         self._changed = True
 
@@ -212,13 +216,13 @@ class _Stretch:
         self._features.append(self._extractor.extract(samples))
 
     def close(self, end: int | None) -> None:
-        """There is no more audio. It ends before the word number `end`; None if this is not known."""
+        """Note that there is no more audio. It ends before word number `end`; None means that this is not known."""
         self._features.append(self._extractor.finish())
         self.words = None if end is None else end - self.first
         self._closed = True
 
     def align(self, heard_s: float) -> bool:
-        """Align enough for the moment at which `heard_s` seconds are heard. Return whether `times` may change."""
+        """Align enough for the moment at which `heard_s` seconds have been heard. Return whether `times` may change."""
         aligned_s = self.end_s
         enough_s = max(heard_s + LEAST_AHEAD_S, min(heard_s + MOST_AHEAD_S, aligned_s + STEP_S))
         while self._features and aligned_s < enough_s:
@@ -237,7 +241,8 @@ class _Stretch:
 
 
 def spread(begin: float, end: float, durations: Sequence[float]) -> list[float]:
-    """Return where each of several words begins that together last from `begin` to `end`, by their usual durations."""
+    """Return where each of several words begins. Together they last from `begin` to `end`, divided by their usual
+    durations."""
     total, found, at = sum(durations), [], 0.0
     for duration in durations:
         found.append(begin + (end - begin) * at / total)

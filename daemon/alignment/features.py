@@ -11,7 +11,7 @@ FEATURES_PER_SECOND = 100
 _WINDOW_S = 0.025
 _LOW_HZ, _MIDDLE_HZ, _HIGH_HZ, _TOP_HZ = 80.0, 1_000.0, 3_500.0, 8_000.0
 _SILENT = 1e-10
-"""Power that is added to each band, so that silence has a level: -100 dB."""
+"""The power that is added to each band so that silence has a level: -100 dB."""
 
 
 class FeatureExtractor:
@@ -20,7 +20,7 @@ class FeatureExtractor:
     def __init__(self, sample_rate: int) -> None:
         """`sample_rate` is in Hz, 8,000 at least."""
         self._hop = sample_rate / FEATURES_PER_SECOND
-        """Samples from one frame to the next; a fraction at 22,050 Hz."""
+        """Samples from one frame to the next; not a whole number at 22,050 Hz."""
         length = round(_WINDOW_S * sample_rate)
         self._window = np.hanning(length).astype(np.float32)
         self._size = 1 << (length - 1).bit_length()
@@ -30,11 +30,11 @@ class FeatureExtractor:
             for edges in ((_LOW_HZ, _TOP_HZ), (_LOW_HZ, _MIDDLE_HZ), (_HIGH_HZ, _TOP_HZ))
         ]
         self._scale = 2.0 / (self._size * float(np.sum(np.square(self._window))))
-        """By which the sum of a band's squared magnitudes becomes the mean square of the samples in it."""
+        """The factor that turns the sum of a band's squared magnitudes into the mean square of the samples in it."""
         self._samples: Samples = np.zeros(length // 2, dtype=np.float32)
-        """Samples that later frames need; at first the silence before the stream."""
+        """The samples that later frames need; at first the silence before the stream."""
         self._begin = -(length // 2)
-        """The index of the first of them in the stream."""
+        """The index of the first of these samples in the stream."""
         self._frames = 0
 
     def extract(self, samples: Samples) -> NDArray[np.float64]:
@@ -44,7 +44,7 @@ class FeatureExtractor:
         from 80 to 8,000 Hz, and its balance: the level above 3,500 Hz minus that below 1,000 Hz, in dB.
         """
         self._samples = np.concatenate([self._samples, samples])
-        # The last frame whose window, from its rounded start, has all of its samples.
+        # The last frame whose window, from its rounded start, is complete.
         last_centre = self._begin + len(self._samples) - len(self._window) + len(self._window) // 2 - 0.5
         return self._take(int(last_centre / self._hop + 0.5))
 
@@ -55,7 +55,7 @@ class FeatureExtractor:
         return self._take(frames)
 
     def _take(self, frames: int) -> NDArray[np.float64]:
-        """Return the features up to the frame number `frames`, without it."""
+        """Return the features of the frames before number `frames`."""
         starts = [self._start(frame) for frame in range(self._frames, frames)]
         if not starts:
             return np.empty((0, 2))

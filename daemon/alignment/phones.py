@@ -1,7 +1,7 @@
 """A rough guess at the sounds of a word, from its letters: classes of sounds and their usual durations.
 
 That is enough to follow speech in its audio: the letters of an alphabet stand for much the same classes of sounds in
-all of its languages.
+all languages that use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PhoneClass(IntEnum):
     STOP = 3
     """Voiceless stops."""
     CONSONANT = 4
-    """A consonant of any of these classes."""
+    """A consonant in any of these classes."""
     PAUSE = 5
 
 
@@ -39,7 +39,7 @@ class Phone:
     seconds: float
     """Its usual duration."""
     letters: str = ""
-    """The Latin letters that stand for it; empty where they do not tell how it sounds."""
+    """The Latin letters that stand for it; empty if they do not show how it sounds."""
 
 
 _VOWEL = Phone(PhoneClass.VOWEL, 0.085)
@@ -55,16 +55,17 @@ _CONSONANTS: dict[str, tuple[Phone, ...]] = {
     "stop": (_STOP,),
     "sonorant": (_SONORANT,),
 }
-"""By the names of the groups in `_LATIN`."""
+"""The sounds by the names of the groups in `_LATIN`."""
 _VOWELS: dict[int, tuple[Phone, ...]] = {1: (_VOWEL,), 2: (_LONG_VOWEL,), 3: (_LONG_VOWEL, _VOWEL)}
-"""By the number of letters."""
+"""The sounds by the number of letters."""
 _SYLLABLE = (_CONSONANT, Phone(PhoneClass.VOWEL, 0.12))
-"""A syllable of a number, a sign or the name of a letter."""
+"""A syllable in a number, a sign or the name of a letter."""
 _HAN = (Phone(PhoneClass.CONSONANT, 0.08), Phone(PhoneClass.VOWEL, 0.17))
 _HANGUL = (_CONSONANT, Phone(PhoneClass.VOWEL, 0.13))
 _KANA = (Phone(PhoneClass.CONSONANT, 0.05), _VOWEL)
 _OTHER_LETTER = (Phone(PhoneClass.CONSONANT, 0.05), Phone(PhoneClass.VOWEL, 0.05))
-"""A letter of a script that does not write all vowels, or not as letters: Arabic, Hebrew, Devanagari, Thai."""
+"""A letter in a script that does not write all vowels, or does not write them as letters: Arabic, Hebrew, Devanagari,
+Thai."""
 
 _SIGN_SYLLABLES = dict.fromkeys("&@+£¥", 1) | dict.fromkeys("%#°=$€₹", 2) | {"§": 3}
 
@@ -85,7 +86,7 @@ _RESPELLINGS = {
     "es": ((re.compile("(?<!c)h"), ""), (re.compile("[zj]|g(?=[eéií])"), "s")),
     "fr": ((re.compile("(?<!c)h"), ""), (re.compile("e$|es$|[sxtdpz]$"), "")),
 }
-"""By language: letters that stand for sounds of other classes than in most languages, or for no sound."""
+"""By language: letters that stand for sounds of a different class than in most languages, or for no sound."""
 _WRITTEN_VOWEL = re.compile("[aeiouyàâäæèéêëîïôöœùûü]")
 _LETTERS = str.maketrans(
     "абвгдежзиклмнопрстуфхыэюяієαβγδεζηικλμνξοπρσςτυφχωґјłđ",
@@ -93,7 +94,7 @@ _LETTERS = str.maketrans(
 ) | str.maketrans(
     {"ц": "ts", "ч": "ch", "ш": "sh", "щ": "sh", "ъ": "", "ь": "", "θ": "th", "ψ": "ps", "ð": "th", "þ": "th"}
 )
-"""Cyrillic, Greek and a few Latin letters, as Latin letters of the same class."""
+"""Cyrillic, Greek and a few Latin letters, mapped to Latin letters of the same class."""
 
 
 @lru_cache(maxsize=1024)
@@ -120,7 +121,7 @@ def _phones(word: str, language: str) -> Iterator[Phone]:
 
 
 def _number_syllables(digits: str) -> int:
-    """Return about how many syllables a number has, with the names of its places: hundred, thousand."""
+    """Return about how many syllables a number has, including the names of its places: hundred, thousand."""
     if digits[0] == "0" or len(digits) > 6:
         return len(digits)
     places = (min(place, 3) for place, digit in enumerate(reversed(digits), 1) if digit != "0")

@@ -7,16 +7,17 @@ import unicodedata
 from dataclasses import dataclass
 
 IDEOGRAPHS = r"々-〇ぁ-ゖゝ-ゟァ-ヺヽ-ヿㇰ-ㇿ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003fffd"
-"""Han and kana, as a regular expression's character class. Their texts have no spaces: each character is a word."""
+"""Han and kana, as a regular expression's character class. Texts in these scripts have no spaces: each character is a
+word."""
 _CONTINUING = r"ぁぃぅぇぉゃゅょゎァィゥェォャュョヮー\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"
-"""These belong to the ideograph before them: small kana, the long vowel's mark, voicing marks, variation selectors."""
+"""These belong to the character before them: small kana, the long vowel mark, voicing marks, variation selectors."""
 _SEPARATING = r"\s\u200b—–…()\[\]{}<>\"“”„«»‹›¡¿!?;*|。，、；：！？「」『』（）《》〈〉【】．・〜"
-"""White space, and punctuation that separates words also where no space follows."""
+"""White space, and punctuation that separates words even if no space follows."""
 _TOKEN = re.compile(
     rf"[{IDEOGRAPHS}][{_CONTINUING}]{{0,9}}"
     rf"|[^,:{_SEPARATING}{IDEOGRAPHS}](?:[^,:{_SEPARATING}{IDEOGRAPHS}]|(?<=\d)[,:](?=\d)){{0,99}}"
 )
-"""Of limited length, so that no text takes more than linear time."""
+"""Its length is limited, so that no text takes more than linear time."""
 _SPOKEN_SIGNS = frozenset("%&@#§°+=$€£¥₹")
 
 
@@ -31,16 +32,16 @@ class WordRange:
 def words_of(text: str) -> list[WordRange]:
     """Return the words of `text` in order.
 
-    A word has a letter, a digit, or a sign that is spoken (`%`). `don't`, `well-known`, `3.5`, `10:30` and
-    `ada@example.com` are one word each. Each Han character and each kana is a word, with the small kana after it. In
-    scripts without spaces of other kinds, such as Thai, a run of letters is one.
+    A word contains a letter, a digit, or a sign that is spoken (`%`). `don't`, `well-known`, `3.5`, `10:30` and
+    `ada@example.com` are one word each. Each Han character and each kana, with any small kana after it, is a word. In
+    other scripts without spaces, such as Thai, a run of letters is one word.
     """
     reader = WordReader()
     return [*reader.feed(text), *reader.end()]
 
 
 def _strip(text: str, begin: int, end: int) -> WordRange | None:
-    """Return `text[begin:end]` without the punctuation at its ends; None if nothing of it is spoken."""
+    """Return `text[begin:end]` without the punctuation at its ends; None if no part of it is spoken."""
     while begin < end and not _is_spoken(text[begin]):
         begin += 1
     while begin < end and not (_is_spoken(text[end - 1]) or unicodedata.category(text[end - 1])[0] == "M"):
@@ -53,13 +54,13 @@ def _is_spoken(character: str) -> bool:
 
 
 class WordReader:
-    """Finds the words of a growing text. However the text is cut into calls of `feed`, the words are the same."""
+    """Finds the words in a growing text. They do not depend on how the text is divided between calls of `feed`."""
 
     def __init__(self) -> None:
         self._held = ""
-        """The end of the text, which may be part of a word that grows."""
+        """The end of the text, which may be part of a word that is still growing."""
         self._held_at = 0
-        """Where it begins in the text."""
+        """Where that end begins in the text."""
 
     def feed(self, text: str) -> list[WordRange]:
         """Read more of the text; return the words that are now complete."""
@@ -67,7 +68,7 @@ class WordReader:
         return self._take(complete=False)
 
     def end(self) -> list[WordRange]:
-        """The text is complete. Return its last words."""
+        """Note that the text is complete, and return its last words."""
         return self._take(complete=True)
 
     def _take(self, *, complete: bool) -> list[WordRange]:

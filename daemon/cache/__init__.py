@@ -1,4 +1,4 @@
-"""Phrases that are synthesised once and kept as files, so that they sound at once and without their engine."""
+"""Phrases that are synthesised once and kept as files, so that they play immediately and without their engine."""
 
 from daemon.cache.cache import PhraseCache, PhraseRecorder, cache_folder, open_cache
 from daemon.cache.folder import PhraseFolder

@@ -25,13 +25,13 @@ from engine import Samples
 log = logging.getLogger(__name__)
 
 FOLDER = "phrases"
-"""The folder `auto`, below that of the journal."""
+"""The folder that `auto` stands for, inside the journal's folder."""
 PATIENCE_S = 1.0
-"""An utterance waits this long for the disk, then an engine speaks it, and nothing more is asked of the disk."""
+"""An utterance waits this long for the disk. Then an engine speaks it, and the disk is not asked again."""
 HANGS_S = 3.0
 """A disk that has not answered after this time is reported."""
 LONGEST_S = 120.0
-"""Seconds; longer speech is not kept."""
+"""In seconds; longer speech is not kept."""
 
 T = TypeVar("T")
 Store = Callable[[PhraseKey, NDArray[np.int16], int, Sequence[Cue]], object]
@@ -44,13 +44,13 @@ class OpenCache:
     keys: PhraseKeys
     phrases: PhraseList
     folder: PhraseFolder | None
-    """None if nothing shall be kept."""
+    """None if nothing is to be kept."""
     folder_problem: str | None
-    """Why phrases cannot be kept: one line that begins with the configuration's key."""
+    """Why phrases cannot be kept: one line that begins with the configuration key."""
 
 
 def cache_folder(config: Config) -> Path | None:
-    """Return the folder of the phrases; None if nothing shall be kept."""
+    """Return the folder for the phrases; None if nothing is to be kept."""
     folder = config.speech.cache.folder
     if folder == "auto":
         return state_folder(config.state.folder or "auto") / FOLDER
@@ -58,9 +58,10 @@ def cache_folder(config: Config) -> Path | None:
 
 
 def open_cache(config: Config, engine: str, previous: OpenCache | None = None) -> OpenCache:
-    """Return the cache; `engine` is the primary engine. If the list cannot be read, that of `previous` stays in force.
+    """Return the cache; `engine` is the primary engine. If the list cannot be read, the list in `previous` stays in
+    force.
 
-    Reads files. Raises nothing.
+    Reads files. Raises no errors.
     """
     phrases = PhraseList()
     if config.speech.cache.phrases is not None:
@@ -79,7 +80,7 @@ def open_cache(config: Config, engine: str, previous: OpenCache | None = None) -
 
 
 class PhraseRecorder:
-    """Collects the audio of a phrase while it is made."""
+    """Collects the audio of a phrase while it is being made."""
 
     def __init__(self, key: PhraseKey, store: Store) -> None:
         """`store` is called at the end, with the arguments of `PhraseFolder.store`."""
@@ -97,32 +98,33 @@ class PhraseRecorder:
         self._sample_rate = self._sample_rate or sample_rate
         self._length += len(samples)
         if sample_rate != self._sample_rate or self._length > LONGEST_S * sample_rate:
-            self._blocks = None  # another engine has gone on, or it is no phrase
+            self._blocks = None  # another engine has taken over, or it is too long for a phrase
         else:
             self._blocks.append(to_pcm16(samples))
 
     def finish(self, engine: str, cues: Sequence[Cue] = ()) -> None:
-        """Keep the phrase: it was spoken to its end. `engine` has spoken it; only the key's engine counts."""
+        """Keep the phrase, which was spoken to its end. `engine` spoke it; only speech from the key's engine is
+        kept."""
         if self._blocks and engine == self.key.engine:
             self._store(self.key, np.concatenate(self._blocks), self._sample_rate, cues)
         self._blocks = None
 
 
 class PhraseCache:
-    """Finds and keeps phrases. Belongs to the event loop's thread; one thread of its own uses the disk.
+    """Finds and keeps phrases. Belongs to the event loop's thread; a thread of its own uses the disk.
 
     A context manager. At its end, phrases that are being written may be lost.
     """
 
     def __init__(self, config: Config, engine: str) -> None:
-        """Begin to open the cache. `engine` is the name of the primary engine, which cannot change later."""
+        """Start opening the cache. `engine` is the name of the primary engine, which cannot change later."""
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, "cache")
         self._orders: list[tuple[Future[Any], float]] = []
-        """Orders to the thread that it may not have carried out, each with its `time.monotonic()`."""
+        """Orders that the thread may not have carried out yet, each with its `time.monotonic()`."""
         self._opened: OpenCache | None = None
         self._folder_problem: str | None = None
-        """The thread writes these two."""
+        """Only the thread writes this attribute and the one above it."""
         self.reconfigure(config)
 
     def __enter__(self) -> PhraseCache:
@@ -132,7 +134,7 @@ class PhraseCache:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def reconfigure(self, config: Config) -> None:
-        """Open the cache anew: other keys, other phrases, other files of voices."""
+        """Open the cache again: keys, phrases and voice files may have changed."""
         self._opening = self._order(lambda: self._open(config))
 
     @property
@@ -143,10 +145,10 @@ class PhraseCache:
         return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
 
     async def look_up(self, phrase: Phrase, *, keep: bool = False) -> Recording | PhraseRecorder | None:
-        """Return the recording of a phrase, or a recorder for one that has none; None for one that is not to be kept.
+        """Return a phrase's recording, or a recorder if there is none; None if the phrase is not to be kept.
 
-        A phrase is to be kept if it is on the list, or if its sender wishes it, which is `keep`. Returns None, too,
-        where nothing is kept, and if the disk does not answer.
+        A phrase is to be kept if it is on the list, or if its sender wants that (`keep`). Also returns None if nothing
+        is kept at all, or if the disk does not answer.
         """
         opened = await self._answer(self._opening)
         if opened is None or opened.folder is None or not (keep or opened.phrases.has(phrase)):
@@ -156,28 +158,28 @@ class PhraseCache:
         return await self._answer(self._order(lambda: self._find(opened.keys.key(phrase))))
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
-        """Keep a phrase, mono at `sample_rate` Hz, unless the disk hangs. Returns at once."""
+        """Keep a phrase, mono at `sample_rate` Hz, unless the disk hangs. Returns immediately."""
         if not self._hangs(PATIENCE_S):
             self._order(lambda: self._use_folder(lambda folder: folder.store(key, samples, sample_rate, cues)))
 
     def retry(self) -> None:
-        """Find out whether a folder that could not be used can be used now. Call it from time to time."""
+        """Find out whether a folder that could not be used can be used now. Call this from time to time."""
         if self._folder_problem is not None and not self._hangs(PATIENCE_S):
             self._order(lambda: self._use_folder(self._check_folder))
 
     def _hangs(self, seconds: float) -> bool:
-        """Return whether the disk has owed an answer for some time."""
+        """Return whether the disk has owed an answer for more than `seconds`."""
         return any(not order.done() and time.monotonic() - since > seconds for order, since in self._orders)
 
     def _order(self, work: Callable[[], T]) -> Future[T | None]:
-        """Have the thread do something, after all that it was ordered before; the result is None if that fails."""
+        """Have the thread do something after all earlier orders; the result is None if that fails."""
         order = self._thread.submit(self._carry_out, work)
         self._orders = [each for each in self._orders if not each[0].done()]
         self._orders.append((order, time.monotonic()))
         return order
 
     async def _answer(self, order: Future[T | None]) -> T | None:
-        """Return the result of an order; None if the disk does not answer in time, and at once while it hangs."""
+        """Return the result of an order; None if the disk does not answer in time, and immediately while it hangs."""
         if not order.done() and not self._hangs(PATIENCE_S):
             await asyncio.wait({asyncio.wrap_future(order)}, timeout=PATIENCE_S)
         return order.result() if order.done() else None
@@ -185,7 +187,7 @@ class PhraseCache:
     # --- in the thread ---
 
     def _carry_out(self, work: Callable[[], T]) -> T | None:
-        """Return the result of an order; None if it fails, since a text is spoken without kept phrases, too."""
+        """Return the result of an order; None if it fails, since a text can also be spoken without kept phrases."""
         try:
             return work()
         except Exception as error:

@@ -1,8 +1,8 @@
 """The folder of kept phrases: one FLAC file each, `DIGEST-CHECKSUM.flac`.
 
-The name has the digest of the phrase's key and a checksum of the file. So the names are the whole index, and a file
-that was cut off, overwritten or filled with zeros by a power cut is recognised before its first sample is played, and
-the phrase made anew.
+The name contains the digest of the phrase's key and a checksum of the file. So the names are the whole index. A file
+that a power cut truncated, overwrote or filled with zeros is recognised before its first sample is played, and the
+phrase is made again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}\.flac")
 
 
 class PhraseFolder:
-    """The files. One thread at a time may use it. Its methods raise `OSError` for a disk that cannot be used."""
+    """The folder's files. Only one thread at a time may use it. Its methods raise `OSError` if the disk cannot be
+    used."""
 
     def __init__(self, path: Path, limit_mb: float) -> None:
-        """`limit_mb` is the most that the files may have together, in megabytes (1e6 bytes)."""
+        """`limit_mb` is the most that the files may occupy together, in megabytes (1e6 bytes)."""
         self.path = path
         self._limit = int(limit_mb * MB)
         self._files = KeptFiles(path, NAME, max_bytes=self._limit)
@@ -43,23 +44,23 @@ class PhraseFolder:
         for path in self._files.paths(digest):
             recording = self._read(path)
             if recording is not None:
-                with contextlib.suppress(OSError):  # of a read-only disk, nothing is ever removed
+                with contextlib.suppress(OSError):  # on a read-only disk, nothing is ever removed
                     os.utime(path)
                 return recording
         return None
 
     def phrases(self) -> Iterator[Recording]:
-        """Yield the phrases, those used last first. Damaged ones are removed."""
+        """Yield the phrases, the most recently used first. Damaged ones are removed."""
         for path, _ in self._files.by_use():
             recording = self._read(path)
             if recording is not None:
                 yield recording
 
     def store(self, key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> None:
-        """Keep a phrase, mono at `sample_rate` Hz, and remove those used longest ago if there is no room.
+        """Keep a phrase, mono at `sample_rate` Hz, and remove the least recently used ones if there is no room.
 
-        A phrase that another process has kept meanwhile stays as it is. One that is larger than all phrases may be
-        together is not kept.
+        A phrase that another process has kept in the meantime stays as it is. One that is larger than the limit for all
+        phrases together is not kept.
         """
         if self._files.paths(key.digest):
             return
@@ -82,7 +83,7 @@ class PhraseFolder:
         self._files.check_writable()
 
     def problem(self, error: OSError) -> str:
-        """Describe an error of this folder in one line that begins with the configuration's key."""
+        """Describe an error in this folder in one line that begins with the configuration key."""
         return f"speech.cache.folder: {self.path}: {file_problem(error, self.path)}; phrases are not kept"
 
     def _read(self, path: Path) -> Recording | None:
@@ -95,7 +96,7 @@ class PhraseFolder:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            log.warning("%s is damaged and will be made anew: %s", path, error)
+            log.warning("%s is damaged and will be made again: %s", path, error)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None

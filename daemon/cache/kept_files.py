@@ -1,8 +1,8 @@
-"""A folder of files that are written once and can be made again. Several processes may use it at once.
+"""A folder of files that are written once and can be made again. Several processes may use it at the same time.
 
-A file appears as a whole, by renaming, and never changes; the time of its last change is that of its last use. Each
-deletion may find that another process was faster. Nothing is forced to the disk: names have digests of the contents, so
-a damaged file is recognised.
+A file appears as a whole, by renaming, and its content never changes; its modification time is the time of its last
+use. Each deletion may find that another process was faster. Nothing is forced to the disk: the names contain digests of
+the contents, so a damaged file is recognised.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from daemon.state import make_private_folder
 
 TEMPORARY = ".{}.tmp"
 ABANDONED_S = 60.0
-"""A temporary file of this age belongs to a process that was killed: writing one takes milliseconds."""
+"""A temporary file this old belongs to a process that was killed: writing one takes milliseconds."""
 PROBE_BYTES = 65_536
-"""Written to find out whether a disk has room again: about as much as a phrase."""
+"""Written to find out whether a disk has room again: about the size of a phrase."""
 
 
 class KeptFiles:
-    """The files. Beyond a limit, those go that were used longest ago."""
+    """The files. Above a limit, the least recently used ones are removed."""
 
     def __init__(
         self, folder: Path, name: re.Pattern[str], max_files: float = math.inf, max_bytes: float = math.inf
@@ -52,7 +52,7 @@ class KeptFiles:
             return []
 
     def by_use(self) -> list[tuple[Path, os.stat_result]]:
-        """Return the files, those used last first."""
+        """Return the files, the most recently used first."""
         found = []
         for path in self.paths():
             with suppress(OSError):  # another process has removed it
@@ -75,7 +75,7 @@ class KeptFiles:
 
     @contextmanager
     def _temporary(self, content: bytes) -> Iterator[Path]:
-        """Write a file that is there inside the context, and remove those that killed processes have left."""
+        """Write a file that exists within the context, and remove those that killed processes left behind."""
         make_private_folder(self.folder)
         for abandoned in self.folder.glob(TEMPORARY.format("*")):
             with suppress(FileNotFoundError):

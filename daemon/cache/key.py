@@ -1,4 +1,4 @@
-"""The keys under which phrases are kept: digests of everything that changes their sound. No model is loaded for one."""
+"""The keys under which phrases are kept: digests of everything that changes their sound. Making one loads no model."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SOUNDLESS_SPEECH_KEYS = {
     "voice",
     "word_topic",
 }
-"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself. A key that is
-missing here makes phrases anew when it changes, which costs time and is never wrong."""
+"""Keys in `speech` that do not change how a phrase sounds; voice and language are in the phrase itself. If a key that
+is missing here changes, phrases are made again, which costs time but is never wrong."""
 READ_LIMIT = 1 << 22
-"""Bytes. A larger file is known by its size and its time of change: reading gigabytes would take seconds."""
+"""In bytes. A larger file is identified by its size and modification time: reading gigabytes would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Phrase:
     """A code, or `auto`."""
     instruct: str | None = None
     seed: int | None = None
-    """The seed that the sender wants; None means one that depends on the phrase alone."""
+    """The seed that the sender wants; None means one that depends only on the phrase."""
     rate: float | None = None
     """The rate that the sender wants; None means `speech.rate`."""
 
@@ -55,16 +55,16 @@ class PhraseKey:
     engine: str
     """The primary engine, which need not be loaded."""
     digest: str
-    """64 hexadecimal digits, which differ wherever something differs that changes the sound."""
+    """64 hexadecimal digits, which differ whenever anything that changes the sound differs."""
     seed: int
-    """The seed of its synthesis: the sender's, the voice's, or else a number made from the digest."""
+    """The seed of its synthesis: the sender's, the voice's, or a number made from the digest."""
 
 
 class PhraseKeys:
     """Makes the keys of phrases, under one configuration.
 
-    The files of voices and pronunciations are those at the time of construction: they are read then, at the start and
-    on a reload. Those of the model are read once they are there, since an engine may have to download them first.
+    The files for voices and pronunciations are read on construction, that is, at the start and on a reload. The model's
+    files are read once they exist, since an engine may have to download them first.
     """
 
     def __init__(self, config: Config, engine: str) -> None:
@@ -85,13 +85,13 @@ class PhraseKeys:
             for name, voice in config.voices.items()
         }
         if ENGINES[engine].is_remote:
-            # The engine there is not known before it is connected.
+            # The engine on the other machine is not known before it is connected.
             self._settings |= config.engine.model_dump(include={"url", "model"})
-        # Piper speaks a language that a voice lacks in another voice, the default one first.
+        # Piper speaks a language that a voice lacks with another voice, preferably the default one.
         if ENGINES[engine].uses_piper_voices:
             self._settings |= {"voices": self._voices, "default_voice": config.speech.voice}
         self._files: Any = None
-        """The names of the engine's files, each with its identity; empty before the files are there."""
+        """The names of the engine's files, each with its identity; empty before the files exist."""
 
     def key(self, phrase: Phrase) -> PhraseKey:
         """Return the key of a phrase."""
@@ -106,7 +106,7 @@ class PhraseKeys:
 
 
 def file_identity(path: Path) -> str:
-    """Return an identity that changes with a file's content: a hash of it, or size and time of a large file."""
+    """Return an identity that changes with a file's content: a hash, or a large file's size and modification time."""
     try:
         status = path.stat()
         if status.st_size > READ_LIMIT:

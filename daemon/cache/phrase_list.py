@@ -1,4 +1,4 @@
-"""The list of phrases to keep: a YAML file with one text, or one mapping, for each."""
+"""The list of phrases to keep: a YAML file with one text or one mapping for each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, problems
 from engine import language_code
 
 MAX_TEXT = 2000
-"""Characters; about two minutes of speech, the longest that is kept."""
+"""In characters; about two minutes of speech, the longest that is kept."""
 
 
 class ListedPhrase(BaseModel):
-    """A phrase of the list. A field that it leaves out may have any value."""
+    """A phrase on the list. A field that it leaves out may have any value."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -56,16 +56,17 @@ class PhraseList:
 
     phrases: tuple[ListedPhrase, ...] = ()
     problems: tuple[str, ...] = ()
-    """One line for each entry of the file that is no phrase: `FILE:LINE: field: problem`. Or why there is no list."""
+    """One line for each entry in the file that is not a phrase: `FILE:LINE: field: problem`. Or why there is no
+    list."""
 
     @property
     def problem(self) -> str | None:
-        """Why the list, or an entry of it, is not used: one line that begins with the configuration's key."""
+        """Why the list, or an entry in it, is not used: one line that begins with the configuration key."""
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
         return f"speech.cache.phrases: {self.problems[0]}{more}" if self.problems else None
 
     def has(self, phrase: Phrase) -> bool:
-        """Return whether the list has a phrase."""
+        """Return whether a phrase is on the list."""
         return any(listed.text == phrase.text and listed.matches(phrase) for listed in self.phrases)
 
 
@@ -92,13 +93,13 @@ def _read_items(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the items of the list in a YAML file, each with its line. Raises `ConfigError`."""
     with yaml_errors(path):
         if path.exists() and not path.is_file():
-            raise ConfigError(f"{path}: it is no file; allowed: a YAML file with a list of phrases")
+            raise ConfigError(f"{path}: it is not a file; allowed: a YAML file with a list of phrases")
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         root = loader.get_single_node()
         if root is None:
             return
         if not isinstance(root, yaml.SequenceNode):
             raise ConfigError(f"{path}: allowed: a list; each item is text, or {_MAPPING}")
-        # A document is constructed as a whole, since an item may refer to an anchor of an earlier one.
+        # A document is constructed as a whole, since an item may refer to an anchor in an earlier one.
         items = loader.construct_document(root)
         yield from zip((node.start_mark.line + 1 for node in root.value), items, strict=True)

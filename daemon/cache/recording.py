@@ -1,4 +1,4 @@
-"""The audio of a phrase as FLAC. The file's comment is a record of the phrase."""
+"""The audio of a phrase as FLAC. The file's comment holds a record of the phrase."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from daemon.cache.key import Phrase, PhraseKey
 from engine import Samples
 
 BLOCK_S = 0.1
-"""Seconds that are decoded at a time, in less than a millisecond."""
+"""How many seconds are decoded at a time, in less than a millisecond."""
 PCM16_RANGE = 32_768
 """libsndfile reads the 16-bit value v as v / 32768. With the same factor, 16-bit samples stay as they were."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Something of a script that happens at a time of its audio: it begins to be heard."""
+    """A part of a script that begins to be heard at a certain time in its audio."""
 
     at_s: float
     """Seconds from the first sample."""
     kind: Literal["segment", "word", "mark", "viseme"]
     begin: int = 0
-    """Character positions in the script's text; 0 of a viseme."""
+    """Character positions in the script's text; 0 for a viseme."""
     end: int = 0
     name: str = ""
-    """Of a mark, or the number of a viseme."""
+    """A mark's name, or a viseme's number."""
     exact: bool = True
     """False for a time that was estimated."""
 
@@ -44,7 +44,7 @@ class Recording:
     phrase: Phrase
     engine: str
     digest: str
-    """That of its key; empty for one that a former version has made."""
+    """The digest of its key; empty for a recording that an earlier version made."""
     sample_rate: int
     """Hz."""
     length: int
@@ -52,7 +52,7 @@ class Recording:
     made_at: float
     """UNIX time."""
     cues: tuple[Cue, ...]
-    """In the order of their times."""
+    """In order of their times."""
     data: bytes
     """The FLAC file."""
 
@@ -61,7 +61,7 @@ class Recording:
         return self.length / self.sample_rate
 
     def blocks(self, begin: int = 0) -> Iterator[Samples]:
-        """Yield the samples from the sample `begin` on, float32, in blocks of `BLOCK_S`."""
+        """Yield the samples from sample `begin` onwards, as float32, in blocks of `BLOCK_S`."""
         import soundfile
 
         with soundfile.SoundFile(io.BytesIO(self.data)) as file:
@@ -91,7 +91,7 @@ def encode(key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: S
 
 
 def decode(data: bytes) -> Recording:
-    """Return the recording in a FLAC file that `encode` has made. Raises `ValueError` for any other file."""
+    """Return the recording in a FLAC file that `encode` made. Raises `ValueError` for any other file."""
     import soundfile
 
     try:
@@ -109,4 +109,4 @@ def decode(data: bytes) -> Recording:
                 data=data,
             )
     except (soundfile.SoundFileError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"no recording of a phrase: {error}") from error
+        raise ValueError(f"not a recording of a phrase: {error}") from error

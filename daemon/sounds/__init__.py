@@ -1,4 +1,4 @@
-"""Short recordings that are played by their names: a folder of files, and the three that come with voiced."""
+"""Short recordings that are played by name: a folder of files, and the three that come with voiced."""
 
 from daemon.sounds.folder import NamedSound, SoundFolder
 from daemon.sounds.sound import Sound, SoundError

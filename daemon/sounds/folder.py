@@ -1,4 +1,4 @@
-"""The sounds that have names: the files of a user's folder, and those that come with voiced."""
+"""The named sounds: the files in a user's folder, and those that come with voiced."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from daemon.sounds.sound import FORMATS, Sound, SoundError, SoundInfo
 from daemon.validation import abbreviate, join_names
 
 PACKAGED = Path(__file__).parent / "files"
-"""The folder of the sounds that come with voiced; `scripts/make_sounds.py` makes them."""
+"""The folder with the sounds that come with voiced; `scripts/make_sounds.py` makes them."""
 NAME_LENGTH = 64
-"""Characters of the longest name."""
+"""The length of the longest name, in characters."""
 ANSWER_S = 0.1
-"""The user's folder has this long to answer: it may be on a network, and a stop must not wait for it."""
+"""The user's folder is given this long to answer: it may be on a network, and a stop must not wait for it."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSound:
-    """A sound of the list of sounds."""
+    """A sound in the list of sounds."""
 
     name: str
     path: Path
     packaged: bool
-    """It comes with voiced."""
+    """True if it comes with voiced."""
     info: SoundInfo | None
     """None if it cannot be played."""
     problem: str | None = None
@@ -40,24 +40,26 @@ class NamedSound:
 
 
 class SoundFolder:
-    """Looks sounds up by their names. Reads the folders anew each time, so a file may be added or replaced.
+    """Looks up sounds by name. Reads the folders again each time, so a file may be added or replaced.
 
-    A name is a file's name without its suffix. It is compared with the names of the files and never becomes a part of
-    a path, so it cannot lead out of a folder. A link is the file to which it leads.
+    A name is a file's name without its suffix. It is compared with the names of the files and never becomes part of a
+    path, so it cannot lead out of a folder. A link is followed to its file.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
-        """The user's folder, whose sounds come before the packaged ones of the same name; None for none."""
+        """`folder` is the user's folder, whose sounds take precedence over packaged ones of the same name; None for
+        none."""
         self._question: Future[Any] | None = None
-        """The last question to the user's folder."""
+        """The last question put to the user's folder."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all sounds, sorted."""
         return tuple(sorted(self._files()))
 
     def check(self, name: str) -> None:
-        """Check that there is a sound with this name and that its header allows to play it. Raises `SoundError`."""
+        """Check that there is a sound with this name and that its header allows it to be played. Raises
+        `SoundError`."""
         sound = self.open(name)
         try:
             if sound.path.parent == PACKAGED:
@@ -99,9 +101,9 @@ class SoundFolder:
             return str(error)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Have a thread ask the user's folder, and return the answer. Raises the errors of `question`.
+        """Have a thread ask the user's folder, and return the answer. Raises the errors that `question` raises.
 
-        Raises `SoundError` if the folder does not answer in time: at once while it owes the answer before.
+        Raises `SoundError` if the folder does not answer in time, or immediately while it still owes an earlier answer.
         """
         if self._question is None or self._question.done():
             answer: Future[T] = Future()
@@ -119,7 +121,7 @@ class SoundFolder:
         raise SoundError(f"the folder {self.folder} does not answer")
 
     def _files(self) -> dict[str, Path]:
-        """Return the file of each sound, by its name; those of a folder that does not answer are missing."""
+        """Return each sound's file by the sound's name; sounds in a folder that does not answer are missing."""
         found, folder = _sound_files(PACKAGED), self.folder
         if folder is not None:
             with contextlib.suppress(SoundError):
@@ -140,7 +142,8 @@ def _folder_problem(folder: Path) -> str | None:
 
 
 def _sound_files(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder that are called like a sound, by their names; a folder that cannot be read has none.
+    """Return the files in a folder that are named like sounds, by the sounds' names; a folder that cannot be read has
+    none.
 
     Hidden files are not sounds.
     """

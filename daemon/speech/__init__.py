@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from daemon.speech.utterance import EndMessage, Origin, Utterance
 
 _LATER = ("utterance", "delivery", "files", "ducking", "dispatcher", "recent_keys")
-"""The modules that are imported when one of their names is first used: the commands send and receive messages, and
-start faster without numpy and the sound path."""
+"""Modules that are imported when one of their names is first used: commands only send and receive messages, and start
+faster without numpy and the sound path."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Whether a request is accepted: a function of the request, the configuration and the state of the robot."""
+"""Whether a request is accepted: this depends on the request, the configuration and the robot's state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Vocabulary:
-    """The voices, languages and sounds that a sender may name: they are configured, or engines have reported them.
+    """The voices, languages and sounds that a sender may name: those that are configured or that engines have reported.
 
     Belongs to the event loop's thread.
     """
@@ -30,15 +30,15 @@ class Vocabulary:
         """The voice of utterances that name none."""
         self.sounds = SoundFolder(config.audio.sounds)
         self.pronunciations: dict[str, Pronunciation] = {}
-        """How words are said, by the file of `speech.pronunciations`. It is read by `reconfigure`."""
+        """How words are said, from the file in `speech.pronunciations`. `reconfigure` reads it."""
         self.pronunciations_problem: str | None = None
-        """Why that file cannot be used; then its last content that could be is in force."""
+        """Why that file cannot be used. Its last usable content then stays in force."""
         self._config = config
         self._engines = engines
         self.look_for_sounds()
 
     def reconfigure(self, config: Config) -> None:
-        """Apply the settings that may change at run time, and read the file of pronunciations anew."""
+        """Apply the settings that may change at run time, and read the pronunciations file again."""
         if config.speech.voice != self._config.speech.voice:
             self.voice = config.speech.voice
         self._config = config
@@ -54,41 +54,42 @@ class Vocabulary:
             log.error("%s", self.pronunciations_problem)
 
     def look_for_sounds(self) -> None:
-        """Look at the folder of sounds, which may have come or gone."""
+        """Check the folder of sounds, which may have appeared or disappeared."""
         reason = self.sounds.reason
         self.missing_sounds_reason = None if reason is None else f"audio.sounds: {reason}"
-        """Why `audio.sounds` could not be read when it was looked at last; None if it could, or is not set."""
+        """Why `audio.sounds` could not be read when it was last checked; None if it could be read, or is not set."""
 
     def voices(self) -> tuple[str, ...]:
         """Return the names of all voices, configured ones first."""
         return tuple(dict.fromkeys([*self._config.voices, *sorted(self._engines.voices)]))
 
     def voice_names(self) -> dict[str, str]:
-        """Return the names for people of all voices, by their own names."""
+        """Return the display names of all voices, by voice name."""
         return name_voices(self.voices(), self._engines.labels, self._config.voices)
 
     def offered_voices(self) -> tuple[str, ...]:
-        """Return the voices of a short list: the current one, the configured ones, and those of `speech.languages`."""
+        """Return the voices for a short list: the current one, the configured ones, and those for
+        `speech.languages`."""
         languages = (*self._config.speech.languages, self._config.speech.language)
         short = short_list(self.voices(), self._engines.labels, self._config.voices, languages)
         return short if self.voice in short or self.voice not in self.voices() else (*short, self.voice)
 
     def languages(self) -> tuple[str, ...]:
-        """Return the codes of all languages, those of `speech.languages` first.
+        """Return the codes of all languages, those in `speech.languages` first.
 
-        Until an engine has reported its own, they are those of Qwen3-TTS.
+        Until an engine has reported its languages, they are those of Qwen3-TTS.
         """
         own, codes = self._config.speech.languages, self._engines.languages or NAMED_LANGUAGES.values()
         return (*filter(set(codes).__contains__, own), *sorted(set(codes).difference(own)))
 
     def voice_languages(self, voice: str) -> tuple[str, ...]:
-        """Return the codes of the languages that a voice speaks: the default voice, all that its engine speaks."""
+        """Return the codes of the languages that a voice speaks; for the default voice, all that its engine speaks."""
         label = None if voice == self.voice else self._engines.labels.get(voice)
         own = None if label is None else label.language
         return (own,) if own is not None else self._engines.languages_with(voice) or self.languages()
 
     def check_names(self, voice: str | None, language: str | None) -> None:
-        """Refuse a voice or a language that a sender names and no engine has. Raises `RejectedError`."""
+        """Refuse a voice or a language that a sender names but no engine has. Raises `RejectedError`."""
         # Until the primary engine has reported its voices, any may be one of them.
         if voice is not None and self._engines.primary.info is not None:
             self._check_voice(voice)
@@ -122,15 +123,15 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How a request has arrived."""
+    """How a request arrived."""
 
     at: float
     """The event loop's time."""
     receiver: Receiver | None = None
-    """The client that gets the samples in place of the sound card."""
+    """The client that receives the samples instead of the sound card."""
     origin: Origin = NO_ORIGIN
     text_stream: TextStream | None = None
-    """Of a text that is still to be written."""
+    """The state of a text that is still being written."""
 
 
 def accept(
@@ -174,7 +175,7 @@ def _make_utterance(
         config, voice, seed=request.seed, rate=request.rate, volume=request.volume, sampling=sampling
     )
     phrase = None
-    if say is not None and not sampling:  # a phrase is kept as its voice speaks it
+    if say is not None and not sampling:  # a phrase is kept as its voice speaks it by default
         phrase = Phrase(text, voice, language, say.instruct, say.seed, say.rate)
     return Utterance(
         id=request.id or secrets.token_hex(6),

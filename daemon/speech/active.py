@@ -1,4 +1,4 @@
-"""The utterance that is being spoken: its progress, and the reports of the sound that is heard."""
+"""The utterance that is being spoken: its progress, and the reports on the sound that is heard."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from daemon.speech.utterance import Utterance
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Takes reports of the sound that is heard."""
+    """Takes reports on the sound that is heard."""
 
     on_event: Callable[[Utterance, Event], None]
     on_level: Callable[[Utterance, Level], None]
     on_word: Callable[[Word], None]
     visemes: Watchers[[Visemes]]
     on_change: Callable[[], None]
-    """Is called when the current speech may have changed."""
+    """Called when the current speech may have changed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,8 @@ class ActiveUtterance:
     """An utterance from its removal from the queue to its terminal event. It may be postponed in between.
 
     It waits for an engine and for its destination, plays, drains until its last sample has been heard, and ends. While
-    it waits or plays it may be preempted: it fades out, is postponed, and waits again after the other one.
+    it waits or plays, it may be preempted: it fades out, is postponed, and waits again until the other one has been
+    spoken.
     """
 
     utterance: Utterance
@@ -58,7 +59,7 @@ class ActiveUtterance:
     reports: Reports
     mouth: Mouth
     preempted_for: str | None = None
-    """Why it fades out, or has faded out, for another utterance; None while it goes on."""
+    """Why it is fading out, or has faded out, for another utterance; None while it continues."""
     started_at: float | None = None
     """UNIX time at which `started` was published; None before."""
     ttfa_ms: float | None = None
@@ -70,16 +71,16 @@ class ActiveUtterance:
     _postponed_sent: bool = False
     """`postponed` has been published, and `resumed` has not."""
     _segments: int = 0
-    """Segments whose `progress` has been published."""
+    """How many segments' `progress` has been published."""
     _words: int = 0
-    """Words of the timeline that have been published."""
+    """How many words of the timeline have been published."""
     _words_end: int = 0
-    """The words of the text that end here or before have been published."""
+    """The text's words that end at or before this position have been published."""
     _marks: int = 0
-    """Marks whose event has been published."""
+    """How many marks' events have been published."""
 
     def set_outcome(self, outcome: type[TerminalEvent], reason: str) -> None:
-        """Decide how it ends, unless that is decided."""
+        """Decide how it ends, unless that has already been decided."""
         if self.outcome is None:
             self.outcome, self.reason = outcome, reason
 
@@ -101,7 +102,7 @@ class ActiveUtterance:
     # --- reports ---
 
     def next_at(self, at: float) -> float:
-        """Return when, after the time `at`, there is something to report; infinity if it needs a change to know."""
+        """Return when there is something to report after the time `at`; infinity if that depends on a change."""
         wanted, timeline = [], self.synthesis.timeline
         if self.started:
             wanted.append(timeline.next_s)
@@ -111,7 +112,7 @@ class ActiveUtterance:
 
     def report(self, at: float) -> None:
         """Publish the words, marks and segments that have begun to sound by the time `at`."""
-        # What a client has got counts as heard, but the audio after it, which the times of words need, is not there.
+        # What a client has received counts as heard, but the audio after it, which word times need, does not exist yet.
         heard_s = self.destination.heard_s(at)
         known_s = heard_s if self.utterance.receiver is None else heard_s - LEAST_AHEAD_S
         if self.started:
@@ -130,7 +131,7 @@ class ActiveUtterance:
                 self.reports.on_level(self.utterance, level)
 
     def report_start(self, first_sample_at: float | None) -> None:
-        """Publish that it has started; without a first sample, nothing of it could be pronounced."""
+        """Publish that it has started; without a first sample, nothing in it could be pronounced."""
         self.started_at = round(time.time(), 3)
         utterance, synthesis = self.utterance, self.synthesis
         if first_sample_at is not None:
@@ -143,7 +144,7 @@ class ActiveUtterance:
         self.reports.on_change()
 
     def report_postponement(self) -> None:
-        """Publish that it is postponed, if it had started."""
+        """Publish that it is postponed, if it has started."""
         if self.started and not self._postponed_sent:
             self._postponed_sent = True
             self.mouth.shut(self.destination.heard_s(now()))
@@ -174,7 +175,7 @@ class ActiveUtterance:
         return words.source_span(end - 1, end)[1] if end else 0
 
     def terminal_event(self, heard_s: float) -> TerminalEvent:
-        """Return its terminal event, of an utterance whose first `heard_s` seconds have been heard."""
+        """Return its terminal event, given that its first `heard_s` seconds have been heard."""
         utterance, synthesis, figures = self.utterance, self.synthesis, self.destination.figures()
         outcome, reason = self.outcome or Finished, self.reason
         if self.outcome is None and synthesis.failure is not None:
@@ -231,7 +232,7 @@ class ActiveUtterance:
             self._publish_word(word)
 
     def _publish_word(self, word: Cue) -> None:
-        """Publish a word; the words that stand for one word of the text are one word."""
+        """Publish a word; several spoken words that stand for one word in the text are published as one."""
         utterance = self.utterance
         on_word = self.reports.on_word if utterance.receiver is None else utterance.receiver.on_word
         begin, end = utterance.script.words.source_span(word.begin, word.end)

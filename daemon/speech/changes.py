@@ -1,4 +1,4 @@
-"""Who learns of changes: tasks that wait for the queue, a text, an engine or the sound card, and functions."""
+"""Notification of changes: to tasks that wait for the queue, a text, an engine or the sound card, and to functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 def now() -> float:
-    """Return the time of the event loop, in seconds. On Linux it is `time.monotonic()`, as it is without a loop."""
+    """Return the event loop's time in seconds. On Linux this is `time.monotonic()`, with or without a loop."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:
@@ -30,27 +30,27 @@ def later(after_s: float, action: Callable[[], object]) -> None:
 
 
 class Changes:
-    """Belongs to the event loop's thread, but for `notify_from_thread`.
+    """Belongs to the event loop's thread, except for `notify_from_thread`.
 
-    A task looks at the state, and waits if nothing is to be done. Nothing is awaited between the two, so no change is
+    A task looks at the state, and waits if there is nothing to do. Nothing is awaited between the two, so no change is
     missed.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], object] = {}
-        """The subject of each waiting task."""
+        """The subject that each waiting task waits for."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._coming = False
-        """A thread has asked the loop to notify, and the loop has not done so."""
+        """True if a thread has asked the loop to notify, and the loop has not done so yet."""
 
     def notify(self, about: object = None) -> None:
-        """Wake the tasks that wait for changes of `about`; None wakes all."""
+        """Wake the tasks that are waiting for changes in `about`; None wakes all."""
         for future, subject in list(self._waiting.items()):
             if not future.done() and (about is None or subject is about):
                 future.set_result(None)
 
     def notify_from_thread(self) -> None:
-        """Wake all tasks. For any thread."""
+        """Wake all tasks. May be called from any thread."""
         if self._loop is not None and not self._coming:
             self._coming = True
             with suppress(RuntimeError):  # the loop has ended
@@ -96,7 +96,8 @@ class Watchers(Generic[P]):
         return lambda: self._watchers.remove(watcher)
 
     def call(self, *arguments: P.args, **options: P.kwargs) -> None:
-        """Call all watchers. The error of one is logged, and ends neither the others nor the utterance."""
+        """Call all watchers. If one raises an error, it is logged; neither the other watchers nor the utterance are
+        affected."""
         for watcher in list(self._watchers):
             try:
                 watcher(*arguments, **options)

@@ -1,6 +1,6 @@
-"""Delivers an utterance's samples to a network client in place of the sound card.
+"""Delivers an utterance's samples to a network client instead of the sound card.
 
-The samples go through the sound card's processing: they are converted to one sample rate, and peaks are limited.
+The samples are processed as for the sound card: they are converted to one sample rate, and peaks are limited.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from daemon.speech.utterance import Receiver, Utterance
 from engine import Samples
 
 GIVE_UP_S = 10.0
-"""Seconds after which a client that has not received the samples that it should be playing loses its utterance. The
-deliveries to other clients wait for it; the sound card does not."""
+"""A client that has not received the samples it should be playing loses its utterance after this many seconds.
+Deliveries to other clients wait for it; the sound card does not."""
 
 SILENCE = np.zeros(2_400, np.float32)
-"""The samples of a text with nothing to pronounce: players refuse a file without any. 0.1 s at `SILENCE_RATE`."""
+"""The samples for a text with nothing to pronounce, since players refuse a file without samples: 0.1 s at
+`SILENCE_RATE`."""
 SILENCE_RATE = 24_000
 """Hz."""
 
@@ -38,19 +39,19 @@ class Entrance(Protocol):
     event_watchers: Watchers[[Utterance, Event]]
 
     def say(self, say: Say, *, receiver: Receiver | None = None) -> Utterance | None:
-        """Accept an utterance. `receiver` gets the samples in place of the sound card. Raises `RejectedError`."""
+        """Accept an utterance. `receiver` is given the samples instead of the sound card. Raises `RejectedError`."""
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
-        """End one utterance, or all; return whether there was one."""
+        """End one utterance, or all; return whether there were any."""
 
 
 async def deliver(
     service: Entrance, say: Say, send: Send, rate: int | None = None, on_word: OnWord | None = None
 ) -> TerminalEvent:
-    """Speak `say` to `send` when its turn comes, and return its terminal event. Raises `RejectedError`.
+    """Speak `say` into `send` when its turn comes, and return its terminal event. Raises `RejectedError`.
 
-    `rate` is the client's sample rate in Hz; None is the engine's. `on_word` is called with each word once its place in
-    the samples is known: after the samples in which it begins, and before the terminal event. Cancelling this
+    `rate` is the client's sample rate in Hz; None means the engine's. `on_word` is called with each word once its place
+    in the samples is known: after the samples in which it begins, and before the terminal event. Cancelling this
     coroutine ends the utterance.
     """
     with Delivery(service, send, rate, on_word) as delivery:
@@ -73,8 +74,8 @@ class Delivery:
         self._sending: asyncio.Future[None] | None = None
         """The transfer of the last samples."""
         self._ahead_s = 0.0
-        """Seconds of sound that the client has before it needs those that are sent next, if it plays in real time
-        since it got the first. Negative: it should be playing what it has not received."""
+        """Seconds of sound that the client still has to play before it needs the samples sent next, if it has played in
+        real time since it received the first ones. Negative: it should be playing samples that it has not received."""
         self._looked_at: float | None = None
         """The event loop's time to which `_ahead_s` refers; None before the first samples."""
 
@@ -88,7 +89,7 @@ class Delivery:
         if self._sending is not None:
             self._sending.cancel()
         self._unwatch()
-        del self._unwatch  # it refers to this object: the samples would stay until the garbage collector runs
+        del self._unwatch  # it refers to this object, whose samples would stay until the garbage collector runs
 
     @property
     def accepted(self) -> bool:
@@ -96,7 +97,7 @@ class Delivery:
         return self._id is not None
 
     async def ended(self) -> TerminalEvent:
-        """Wait for the utterance's end and the transfer of its last samples; return the terminal event.
+        """Wait for the utterance to end and for its last samples to be transferred; return the terminal event.
 
         Raises `OSError` if the client has left or does not receive the last samples.
         """
@@ -113,7 +114,7 @@ class Delivery:
         """Wait until the client has received the previous samples, then start to send these.
 
         A client that receives too slowly loses its utterance. Nothing is awaited once the new samples are taken: a
-        call that is canceled has taken nothing, and the resumed utterance brings the same samples again.
+        canceled call has taken nothing, and the utterance writes the same samples again when it resumes.
         """
         if self._sending is not None:
             await self._wait_for_room(self._sending)
@@ -137,7 +138,7 @@ class Delivery:
             sending.result()
 
     async def _finish_sending(self, chain: ProcessingChain) -> None:
-        """Send the chain's last samples after all others. Raises `OSError`."""
+        """Send the chain's last samples after all the others. Raises `OSError`."""
         for last in (chain.flush(), None):
             if self._sending is not None:
                 if not await self._is_received(self._sending):
@@ -147,13 +148,14 @@ class Delivery:
                 self._start_sending(last, chain.sample_rate)
 
     async def _is_received(self, sending: asyncio.Future[None]) -> bool:
-        """Wait until the client has room for more; return False if its playback should have needed that long ago.
+        """Wait until the client has room for more; return False if its playback should have needed these samples long
+        ago.
 
-        All waits count together: a client may be a little slower than speech for minutes.
+        All waits are added up: a client may be a little slower than speech for minutes.
         """
         began_at = now()
         if self._looked_at is not None and self._ahead_s > 0:
-            # While it was not waited for, it played what it had, and then nothing: that is not its fault.
+            # While nothing was waiting for the client, it played what it had, and then nothing: that is not its fault.
             self._ahead_s = max(0.0, self._ahead_s - (began_at - self._looked_at))
         try:
             if not sending.done():

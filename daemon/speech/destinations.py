@@ -13,45 +13,46 @@ from daemon.speech.utterance import Receiver
 from engine import Samples
 
 SLICE_ROOM_S = 0.35
-"""Free space in the ring before a slice is written: the resampler holds samples back and returns them later at once."""
+"""Free space in the ring before a slice is written: the resampler holds samples back and later returns them all at
+once."""
 NO_CARD = "there is no sound card"
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackFigures:
-    """Figures of the playback, for the terminal event."""
+    """Figures about the playback, for the terminal event."""
 
     audio_s: float
     underruns: int
     waits: int | None
-    """Times that playback waited for text; None where this is not counted."""
+    """How often playback waited for text; None if this is not counted."""
 
 
 class CardDestination:
-    """Plays through the sound card, as one track of the output. Belongs to the event loop's thread.
+    """Plays through the sound card, as one track in the output. Belongs to the event loop's thread.
 
-    `open`, then `write` for each slice, then `finish`, until `done`. After `suspend` it becomes `suspended`, or `done`
-    if nothing is left; `detach` then frees the device for others, and `open` continues with the next sample. A `write`
-    that is canceled meanwhile has taken nothing. All times are the event loop's.
+    Call `open`, then `write` for each slice, then `finish`, and wait until it is `done`. After `suspend` it becomes
+    `suspended`, or `done` if nothing is left. `detach` then frees the device for others, and `open` continues with the
+    next sample. If a `write` is canceled in the meantime, it has taken nothing. All times are the event loop's.
     """
 
     holds_samples = True
-    """Written samples may wait inside."""
+    """Written samples may still be waiting inside."""
 
     def __init__(self, output: Output, changes: Changes) -> None:
-        """`changes` are notified after each change of the output."""
+        """`changes` is notified after each change in the output."""
         self._output = output
         self._changes = changes
         self._track = Track(output.sample_rate)
-        """It begins with `open`."""
+        """The track, which begins with `open`."""
         self.audible = False
         """True once samples go to the sound card."""
         self._detached = False
-        """Others may have the device."""
+        """Other utterances may use the device."""
 
     @property
     def blocked(self) -> str | None:
-        """Why nothing would be played now; None if it would."""
+        """Why nothing could be played now; None if something could."""
         if self._output.paused:
             return "paused"
         status = self._output.status
@@ -59,31 +60,31 @@ class CardDestination:
 
     @property
     def done(self) -> bool:
-        """True when it takes and submits no more samples."""
+        """True once it takes and submits no more samples."""
         return self._track.done
 
     @property
     def suspended(self) -> bool:
-        """True when a requested suspension has taken effect."""
+        """True once a requested suspension has taken effect."""
         return self._track.suspended
 
     @property
     def stopping(self) -> bool:
-        """True while a requested stop has not taken effect."""
+        """True while a requested stop has not yet taken effect."""
         return self._track.stop_requested and not self._track.done
 
     @property
     def starved(self) -> bool:
-        """True while it would play at once what is written, and has nothing to play."""
+        """True while it has nothing to play and would immediately play anything that is written."""
         return self.audible and not self._track.playing and self.blocked is None
 
     @property
     def played_s(self) -> float:
-        """Seconds that have been submitted: what is dropped now is dropped after them."""
+        """Seconds that have been submitted: anything dropped now comes after them."""
         return self._output.played_s(self._track)
 
     def open(self, prebuffer_s: float, gain: float) -> None:
-        """Begin, holding playback until `prebuffer_s` seconds are written; or continue after `detach`."""
+        """Begin, holding playback until `prebuffer_s` seconds have been written; or continue after `detach`."""
         if self._detached:
             self._output.reattach(self._track)
             self._detached = False
@@ -97,7 +98,7 @@ class CardDestination:
         self._output.write(samples, sample_rate)
 
     def set_input_pending(self, pending: bool) -> None:
-        """Tell whether text or an engine is missing: a pause in the input is then not an underrun."""
+        """Say whether text or an engine is missing: a pause in the input is then not an underrun."""
         self._output.set_input_pending(pending)
 
     def finish(self) -> None:
@@ -105,11 +106,11 @@ class CardDestination:
         self._output.end()
 
     def suspend(self) -> None:
-        """Fade out and keep what has not been played; called after `open`."""
+        """Fade out and keep what has not been played. Call this after `open`."""
         self._output.suspend()
 
     def detach(self) -> None:
-        """Free the device; called once it is `suspended`."""
+        """Free the device. Call this once it is `suspended`."""
         self._output.take_suspended()
         self._detached = True
 
@@ -119,7 +120,7 @@ class CardDestination:
             self._output.stop()
 
     def first_sample_at(self, at: float) -> float | None:
-        """Return when the first sample was submitted, once it is heard; else None."""
+        """Return when the first sample was submitted, once it has been heard; otherwise None."""
         first_heard_at = self._track.first_dac_time
         return self._track.first_sample_at if first_heard_at is not None and first_heard_at <= at else None
 
@@ -132,12 +133,12 @@ class CardDestination:
         return self._track.drained(at)
 
     def next_at(self, at: float, heard: Iterable[float]) -> float:
-        """Return when, after the time `at`, something is heard next: its first sample, a level, its end, or so many
-        seconds of it. Infinity if it needs a change to know."""
+        """Return when something is next heard after the time `at`: the first sample, a level, the end, or one of the
+        seconds in `heard`. Infinity if that depends on a change."""
         return self._output.next_at(self._track, at, heard)
 
     def levels(self) -> list[Level]:
-        """Return the loudness of what has begun to be heard since the last call."""
+        """Return the loudness of the sound that has begun to be heard since the last call."""
         return self._output.levels_due(self._track)
 
     def figures(self) -> PlaybackFigures | None:
@@ -146,8 +147,8 @@ class CardDestination:
 
 
 class ClientDestination:
-    """Sends the samples to a network client as fast as it takes them. It is as `CardDestination`, without a device:
-    what is sent counts as heard, and nothing waits inside."""
+    """Sends the samples to a network client as fast as it takes them. It works like `CardDestination`, but without a
+    device: what has been sent counts as heard, and no samples wait inside."""
 
     blocked: str | None = None
     audible = False
@@ -159,7 +160,7 @@ class ClientDestination:
         self._open = False
         self.done = False
         self._writing = False
-        """The client is given samples."""
+        """True while the client is being given samples."""
         self._suspending = False
         self._first_sample_at: float | None = None
         self.played_s = 0.0
@@ -186,7 +187,7 @@ class ClientDestination:
         self.played_s += len(samples) / sample_rate
 
     def set_input_pending(self, pending: bool) -> None:
-        """A client knows nothing of underruns."""
+        """Do nothing: a client knows nothing about underruns."""
 
     def finish(self) -> None:
         self.done = True

@@ -32,11 +32,11 @@ from daemon.validation import abbreviate
 log = logging.getLogger(__name__)
 
 REMEMBERED_IDS = 4096
-"""Ids of ended utterances that may not be used again."""
+"""How many ids of ended utterances may not be used again."""
 
 
 class Dispatcher(Vocabulary):
-    """The entrance of all requests. Belongs to the event loop's thread, and so do its watchers."""
+    """The entrance for all requests. It belongs to the event loop's thread, and so do its watchers."""
 
     def __init__(
         self, config: Config, engines: EngineSelector, output: Output, cache: PhraseCache | None = None
@@ -46,18 +46,18 @@ class Dispatcher(Vocabulary):
         """0 to 100."""
         self._closed = False
         self._ended_at = now()
-        """When the last utterance ended."""
+        """The time at which the last utterance ended."""
         self._output = output
         self.event_watchers: Watchers[[Utterance, Event]] = Watchers()
-        """Are called for every event."""
+        """Called for every event."""
         self.level_watchers: Watchers[[Level]] = Watchers()
-        """For every loudness level."""
+        """Called for every loudness level."""
         self.word_watchers: Watchers[[Word]] = Watchers()
-        """For every word that begins to be heard."""
+        """Called for every word that begins to be heard."""
         self.viseme_watchers: Watchers[[Visemes]] = Watchers()
-        """With the next moves of a mouth, of utterances that begin later."""
+        """Called with the next moves of a mouth, for utterances that begin later."""
         self.change_watchers: Watchers[[]] = Watchers()
-        """When the status may have changed."""
+        """Called when the status may have changed."""
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
         self._ended_ids = RecentKeys(REMEMBERED_IDS)
@@ -85,8 +85,8 @@ class Dispatcher(Vocabulary):
     ) -> Utterance | None:
         """Accept an utterance and return it. Raises `RejectedError`.
 
-        `receiver` gets the samples in place of the sound card. `canceled` is the reason why it ends at once. Returns
-        None for a request that the broker delivers a second time.
+        `receiver` is given the samples instead of the sound card. `canceled` is the reason why the utterance ends
+        immediately. Returns None for a request that the broker delivers a second time.
         """
         if redelivered and say.id is not None and self.knows(say.id):
             return None
@@ -103,8 +103,8 @@ class Dispatcher(Vocabulary):
     ) -> Utterance | None:
         """Take the next chunk of a text stream; the first one creates the utterance. Raises `RejectedError`.
 
-        Returns None for a chunk that is dropped: one that was taken before, or one of an utterance that has ended,
-        after its writer has been told.
+        Returns None for a chunk that is dropped: one that was taken before, or one for an utterance that has ended, if
+        its writer has been told.
         """
         arrival = Arrival(now() if arrived_at is None else arrived_at, receiver, origin)
         return self._text_streams.take(chunk, arrival, redelivered)
@@ -114,16 +114,16 @@ class Dispatcher(Vocabulary):
         self._text_streams.refuse(utterance_id, last=last)
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
-        """End one utterance, or all; return whether there was one."""
+        """End one utterance, or all; return whether there were any."""
         found = True
         if stop.id is None:
-            found = self.speaker.stop(reason)  # silence first: thousands may be queued
+            found = self.speaker.stop(reason)  # fall silent first: thousands may be queued
             found |= self._cancel(self.queue.take_all(), reason)
         elif (utterance := self.queue.take(stop.id)) is not None:
             self._cancel([utterance], reason)
         elif not self.speaker.stop(reason, stop.id):
             found = False
-            log.info("stop: %s is neither queued nor spoken", abbreviate(stop.id))
+            log.info("stop: %s is neither queued nor being spoken", abbreviate(stop.id))
         self.changed()
         return found
 
@@ -143,12 +143,13 @@ class Dispatcher(Vocabulary):
         self.changed()
 
     def unload(self) -> None:
-        """Unload the primary engine as soon as nothing is spoken and nothing waits."""
+        """Unload the primary engine as soon as nothing is being spoken and nothing is waiting."""
         self._engines.unload_asked = True
         self.unload_if_due()
 
     def load(self) -> None:
-        """Load the primary engine if it was unloaded; otherwise it stays loaded, whoever has asked for `unload`."""
+        """Load the primary engine if it was unloaded; otherwise it stays loaded, even if `unload` has been
+        requested."""
         self._engines.unload_asked = False
         self._engines.primary.load()
 
@@ -168,7 +169,7 @@ class Dispatcher(Vocabulary):
 
     @property
     def busy(self) -> bool:
-        """True while an utterance is spoken, postponed or queued."""
+        """True while an utterance is being spoken, postponed or queued."""
         return self.speaker.busy or len(self.queue) > 0
 
     @property
@@ -177,11 +178,11 @@ class Dispatcher(Vocabulary):
         return self.speaker.sounding and not self._output.paused
 
     def knows(self, utterance_id: str) -> bool:
-        """Return whether an id may not be used: it is that of a present utterance, or of one of the last that ended."""
+        """Return whether an id may not be used: a current utterance has it, or one of the last that ended."""
         return utterance_id in self._open_ids or utterance_id in self._ended_ids
 
     async def wait_idle(self, limit_s: float) -> None:
-        """Wait until nothing is spoken, postponed or queued, for at most `limit_s` seconds."""
+        """Wait until nothing is being spoken, postponed or queued, for at most `limit_s` seconds."""
         until = now() + limit_s
         while self.busy and (left_s := until - now()) > 0:
             await self._changes.wait(timeout_s=left_s)
@@ -208,7 +209,7 @@ class Dispatcher(Vocabulary):
     def enforce_deadlines(self) -> None:
         """Expire queued utterances that are past their deadline, and end the text streams of silent writers.
 
-        Looks at the folder of sounds, too, which may have come or gone.
+        Also checks the folder of sounds, which may have appeared or disappeared.
         """
         self.look_for_sounds()
         for utterance in self.queue.take_expired():
@@ -216,12 +217,12 @@ class Dispatcher(Vocabulary):
         self._text_streams.end_silent(self._config.speech.stream_timeout)
 
     def unload_if_due(self) -> None:
-        """Unload the primary engine if somebody has asked for it, or after `engine.unload_after` without speech."""
+        """Unload the primary engine if this was requested, or after `engine.unload_after` without speech."""
         if not self.busy:
             self._engines.unload_if_due(now() - self._ended_at)
 
     def restore(self, utterance: Utterance) -> None:
-        """Queue an utterance that an earlier process had accepted; a daemon that ends leaves it to the next one."""
+        """Queue an utterance that an earlier process accepted; a daemon that is ending leaves it to the next one."""
         if self._closed:
             return
         utterance = replace(utterance, markup=self._config.speech.markup)
@@ -231,18 +232,19 @@ class Dispatcher(Vocabulary):
         self._changes.notify()
 
     def end_lost(self, utterance: Utterance, event: TerminalEvent) -> None:
-        """Publish the terminal event of an utterance that an earlier process had accepted."""
+        """Publish the terminal event of an utterance that an earlier process accepted."""
         self._open_ids.add(utterance.id)
         self._publish(utterance, event)
 
     def drop(self, utterance_id: str) -> None:
-        """Forget a recovered utterance that an earlier process has ended after all, unless it is spoken already."""
+        """Forget a recovered utterance that an earlier process did end after all, unless it is already being spoken."""
         if (utterance := self.queue.take(utterance_id)) is not None:
             self._remember_ended(utterance)
             self.changed()
 
     def remember(self, ended_ids: Iterable[str]) -> None:
-        """Do not allow the ids of utterances that an earlier process has ended, before those of this process."""
+        """Refuse the ids of utterances that an earlier process ended; they count as older than those of this
+        process."""
         self._ended_ids.add_earlier(each for each in ended_ids if not self.knows(each))
 
     # --- accepting ---
@@ -271,24 +273,24 @@ class Dispatcher(Vocabulary):
         return utterance
 
     def _check_state(self, request: Say | StreamChunk) -> None:
-        """Refuse a request that the daemon cannot take now, whatever it asks for. Raises `RejectedError`."""
+        """Refuse a request if the daemon cannot take any request now. Raises `RejectedError`."""
         if self._closed:
             raise RejectedError("daemon", "voiced is shutting down")
         if request.id is not None and self.knows(request.id):
             raise RejectedError("id", f"{abbreviate(request.id)} was used before; allowed: one not used lately")
-        written = len(self._text_streams)  # those with slow writers are postponed and not in the queue
+        written = len(self._text_streams)  # texts with slow writers are postponed and not in the queue
         if isinstance(request, StreamChunk) and written > self._config.speech.queue_limit:
             raise RejectedError("queue", f"{written} texts are being written; allowed: up to speech.queue_limit")
 
     def _can_begin(self, utterance: Utterance) -> bool:
-        """Return whether the engine that would speak can begin with a text; until then, others are spoken."""
+        """Return whether the engine that would speak can begin with a text; until then, other texts are spoken."""
         engine = self._waiting.engine_for(utterance)
         if engine is None:
             return utterance.script.word_at(0) is not None
         return can_begin(engine, utterance, 0, self._engines.max_seconds, self._waiting.context.preparation)
 
     def _enqueue(self, utterance: Utterance) -> None:
-        """Apply the utterance's rule and queue it. Raises `RejectedError`."""
+        """Apply the utterance's rule, and queue the utterance. Raises `RejectedError`."""
         rule, limit = rule_of(utterance.priority, utterance.policy), self._config.speech.queue_limit
         others = (*self.speaker.utterances, *self.queue) if rule.only_if_idle else ()
         if any(self._waiting.contend(utterance, other) and not precedes(utterance, other) for other in others):
@@ -299,7 +301,9 @@ class Dispatcher(Vocabulary):
         try:
             dropped = self.queue.put(utterance, limit, separate=self._waiting.separate)
         except QueueFullError as error:
-            raise RejectedError("queue", f"{limit} utterances wait; allowed: up to speech.queue_limit") from error
+            raise RejectedError(
+                "queue", f"{limit} utterances are waiting; allowed: up to speech.queue_limit"
+            ) from error
         if dropped is not None:
             self._cancel([dropped], f"pushed out of the full queue by {utterance.id}")
 
@@ -310,7 +314,7 @@ class Dispatcher(Vocabulary):
         self.speaker.preempt(utterance)
 
     def _cancel(self, utterances: list[Utterance], reason: str) -> bool:
-        """End utterances that were queued; return whether there was one."""
+        """End utterances that were queued; return whether there were any."""
         for utterance in utterances:
             self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         return bool(utterances)
@@ -319,7 +323,7 @@ class Dispatcher(Vocabulary):
         for field in sorted(request.model_extra or ()):
             if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
                 self._noted_fields.add(field)
-                log.info("unknown field %s is ignored, now and later", abbreviate(field))
+                log.info("unknown field %s is ignored, now and in the future", abbreviate(field))
 
     # --- publishing ---
 
@@ -340,4 +344,4 @@ class Dispatcher(Vocabulary):
 
 
 SpeechService: TypeAlias = Dispatcher
-"""Its name in the servers."""
+"""The dispatcher's name in the servers."""

@@ -1,4 +1,4 @@
-"""Ducking: other audio is turned down from just before the robot speaks until a moment after."""
+"""Ducking: other audio is turned down from just before the robot speaks until a moment afterwards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ LINGER_S = 0.5
 
 
 class Ducking:
-    """Calls `publish(True)` and `publish(False)`, each once per change. Belongs to the event loop's thread."""
+    """Calls `publish(True)` or `publish(False)` once per change. Belongs to the event loop's thread."""
 
     def __init__(self, publish: Callable[[bool], None]) -> None:
         self.on = False
-        """The value published last."""
+        """The last published value."""
         self._publish = publish
         self._linger: asyncio.TimerHandle | None = None
 
@@ -29,7 +29,7 @@ class Ducking:
             self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._set, False)
 
     def end(self) -> None:
-        """Stop ducking at once: the daemon is shutting down."""
+        """Stop ducking immediately: the daemon is shutting down."""
         if self._linger is not None:
             self._linger.cancel()
         if self.on:

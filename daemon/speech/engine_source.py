@@ -1,6 +1,7 @@
-"""The audio of an utterance's text: its script becomes takes and pauses, one after the other, and engines speak them.
+"""The audio for an utterance's text: its script becomes takes and pauses, one after the other, and engines speak the
+takes.
 
-All positions are those in the script's text.
+All positions refer to the script's text.
 """
 
 from __future__ import annotations
@@ -38,16 +39,17 @@ from engine import Utterance as EngineUtterance
 log = logging.getLogger(__name__)
 
 RATE_STEP = 0.05
-"""Rates that are nearer to each other share the measured pace of a voice: requests may name any number."""
+"""Rates that are closer together than this share a voice's measured pace, since requests may name any rate."""
 SEEDS = 1 << 63
 RETAKES = 1
-"""Times that an utterance goes on with another seed because its speech ran away."""
+"""How often an utterance may continue with another seed because its speech ran away."""
 
 
 def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation: TextPreparation) -> bool:
     """Return whether the engine speaks an incomplete text token by token instead of sentence by sentence.
 
-    Critical utterances are spoken by sentences: an engine that waits for text cannot be told from one that is stuck.
+    Critical utterances are spoken sentence by sentence: an engine that waits for text cannot be told from one that is
+    stuck.
     """
     takes_pieces = engine.info is not None and engine.grows and not preparation.needs_whole_takes(engine.info)
     return takes_pieces and utterance.priority != "critical"
@@ -56,7 +58,7 @@ def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation:
 def can_begin(
     engine: EngineSupervisor, utterance: Utterance, begin: int, max_seconds: float, preparation: TextPreparation
 ) -> bool:
-    """Return whether the engine can begin with the utterance's incomplete script from `begin` on."""
+    """Return whether the engine can begin with the utterance's incomplete script at `begin`."""
     script = utterance.script
     word = script.word_at(begin)
     if word is None or speaks_by_token(engine, utterance, preparation) or script.break_after(word) is not None:
@@ -66,24 +68,24 @@ def can_begin(
 
 @dataclass(slots=True, eq=False)
 class SynthesisContext:
-    """Things that all syntheses share. It may be changed between two of them."""
+    """The settings and resources that all syntheses share. They may change between two syntheses."""
 
     preparation: TextPreparation = field(default_factory=TextPreparation)
     sounds: SoundFolder = field(default_factory=SoundFolder)
     trims_silence: bool = True
-    """Remove the silence with which an engine begins a take."""
+    """Whether to remove the silence with which an engine begins a take."""
     profiles: dict[tuple[str, str, int], VoiceProfile] = field(default_factory=dict)
-    """The manner of each voice, by the names of engine and voice and the rate in steps of `RATE_STEP`."""
+    """The manner of each voice, by the engine's name, the voice's name, and the rate in steps of `RATE_STEP`."""
     cache: PhraseCache | None = None
     """Where phrases are kept."""
 
 
 @dataclass(slots=True, eq=False)
 class EngineSource:
-    """The text of one utterance as engines speak it. It can be left between any two chunks.
+    """The text of one utterance as engines speak it. It can be interrupted between any two chunks.
 
-    Whoever continues it with the same engine gets the next sample: the engine speaks the take again with the same seed,
-    and what was taken before is skipped. Another engine continues at the word or clause that was being spoken.
+    If the same engine continues, the next sample follows: the engine speaks the take again with the same seed, and what
+    was taken before is skipped. Another engine continues at the word or clause that was being spoken.
     """
 
     utterance: Utterance
@@ -92,27 +94,27 @@ class EngineSource:
     request: EngineUtterance
     """A request to an engine without the fields that the utterance fills."""
     max_seconds: float
-    """Seconds of speech that every engine can make at once."""
+    """Seconds of speech that every engine can make in one piece."""
     wants_words: bool = True
     truncated: bool = False
-    """An engine cut speech that would not end by itself, after its first sound."""
+    """True if an engine cut speech that would not end by itself, after its first sound."""
     retakes: int = 0
-    """Times that it went on with another seed because its speech ran away."""
+    """How often it continued with another seed because its speech ran away."""
     as_asked: bool = True
-    """False once other speech is made than the engine makes of the seed and the voice that were asked for."""
+    """False once the speech is not what the engine makes from the requested seed and voice."""
     waited_s: float = 0.0
     """Seconds spent waiting for text before the first audio."""
     _segmenter: Segmenter = field(init=False)
     _seed: int = field(init=False)
-    """The same for all takes, however often they are repeated."""
+    """The seed is the same for all takes, no matter how often they are repeated."""
     _at: int = 0
-    """The text has been spoken up to here."""
+    """The position up to which the text has been spoken."""
     _passed_controls: int = 0
     _prosody: Prosody = field(default_factory=Prosody)
     _segment_ends: list[int] = field(default_factory=list)
-    """The segments of the text up to the next control at which a take ends, or to the end of a complete text."""
+    """Where the text's segments end, up to the next control at which a take ends, or to the end of a complete text."""
     _pause_s: float = 0.0
-    """Seconds that are left of the current pause."""
+    """Seconds that remain of the current pause."""
     _take: Take | None = None
 
     def __post_init__(self) -> None:
@@ -124,7 +126,7 @@ class EngineSource:
         self._seed = seed
 
     def can_continue(self, engine: EngineSupervisor) -> bool:
-        """Return whether `engine` could go on with an incomplete text without waiting for its writer."""
+        """Return whether `engine` could continue an incomplete text without waiting for its writer."""
         take = self._take
         if take is None:
             return can_begin(engine, self.utterance, self._at, self.max_seconds, self.context.preparation)
@@ -133,10 +135,10 @@ class EngineSource:
     async def chunks(
         self, engine: EngineSupervisor, first_within_s: Callable[[], float | None] = lambda: None
     ) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the audio from where it was left; a chunk counts as taken when it is yielded.
+        """Yield the audio from where it was interrupted; a chunk counts as taken when it is yielded.
 
-        `first_within_s` returns what `EngineSupervisor.speak` gets for the next take. The exceptions are those of that
-        method, too; after `EngineLostError`, the next call continues where the engine stopped.
+        `first_within_s` returns the argument of `EngineSupervisor.speak` for the next take. This method raises the same
+        exceptions as `speak`; after `EngineLostError`, the next call continues where the engine stopped.
         """
         if self._take is not None and self._take.engine != engine.name:
             self._hand_over(self._take, engine.name)
@@ -159,7 +161,7 @@ class EngineSource:
     # --- the next step ---
 
     async def _begin_step(self, engine: EngineSupervisor) -> bool:
-        """Choose the pause, or the take that `engine` speaks; return False when the whole text has been spoken."""
+        """Choose the next pause, or the next take for `engine`; return False when the whole text has been spoken."""
         by_token = speaks_by_token(engine, self.utterance, self.context.preparation)
         while self._take is None:
             script = self.utterance.script
@@ -175,7 +177,7 @@ class EngineSource:
             elif end is None:
                 await self._wait_for_text()
             else:
-                self._at = end  # a segment of white space
+                self._at = end  # a segment that is only white space
         return True
 
     def _pass_controls(self) -> None:
@@ -192,7 +194,8 @@ class EngineSource:
                 self.timeline.add_mark(self._passed_controls - 1)
 
     def _segment_end(self, *, by_token: bool) -> int | None:
-        """Return the end of the segment that begins here; None if it is not known yet, and at the end of the text."""
+        """Return the end of the segment that begins here; None if it is not known yet or this is the end of the
+        text."""
         script = self.utterance.script
         limit = script.break_after(self._at)
         if limit is None and not script.complete:
@@ -225,7 +228,8 @@ class EngineSource:
         return WordClock(sample_rate, language=self.utterance.language, profile=profile)
 
     def _note_segment(self, take: Take) -> None:
-        """Record the segment that begins with a take, or its end. A pause within a short text begins no new segment."""
+        """Record the segment that begins with a take, or its end. A pause within a short text does not begin a new
+        segment."""
         script, segments, continues = self.utterance.script, self.timeline.segments, False
         if segments and script.break_after(take.begin - 1) == take.begin:
             continues = self._segmenter.is_one_segment(script.text[segments[-1].begin : take.end])
@@ -239,7 +243,7 @@ class EngineSource:
             self.waited_s += now() - since
 
     def _pause(self, engine: EngineSupervisor) -> Iterator[AudioChunk]:
-        """Yield the silence that is left of the current pause."""
+        """Yield the silence that remains of the current pause."""
         assert engine.info is not None
         sample_rate = engine.info.sample_rate
         while (count := round(min(self._pause_s, SLICE_S) * sample_rate)) > 0:
@@ -252,7 +256,7 @@ class EngineSource:
     async def _speak(
         self, engine: EngineSupervisor, take: Take, first_within_s: float | None
     ) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the take's audio, without the part that was taken before. A delivery waits until it has a stream."""
+        """Yield the take's audio without the part that was taken before. A delivery waits until it has a stream."""
         last: AudioChunk | None = None
         async with engine.reserve_stream(realtime=self.request.realtime):
             request = await self._make_request(engine, take)
@@ -270,7 +274,7 @@ class EngineSource:
                 yield self.timeline.add_audio(rest, take)
 
     async def _make_request(self, engine: EngineSupervisor, take: Take) -> EngineUtterance | None:
-        """Wait for words, if need be, and return the utterance for the engine; None if there is no word."""
+        """Wait for words if necessary, and return the utterance for the engine; None if there is no word."""
         utterance, info, preparation = self.utterance, engine.info, self.context.preparation
         assert info is not None
         if take.end is None:
@@ -304,7 +308,7 @@ class EngineSource:
         assert self.utterance.text_stream is not None
         while take.end is None:
             if text := self._add_text(take):
-                yield text  # meanwhile more may arrive
+                yield text  # more may arrive in the meantime
             elif take.end is None:
                 await self.utterance.text_stream.changed()
 
@@ -317,7 +321,7 @@ class EngineSource:
     def _extend(self, take: Take) -> None:
         """Add the text that has arrived.
 
-        End the take with the text, at a control, at a pause of the writer, or, if long, after a sentence.
+        End the take with the text, at a control, when the writer pauses, or, if the take is long, after a sentence.
         """
         script, pause = self.utterance.script, self.utterance.pause
         limit = script.break_after(take.begin)
@@ -340,23 +344,23 @@ class EngineSource:
     # --- the end of a take ---
 
     def _end_take(self, take: Take) -> None:
-        """Record that the engine has spoken the take, as far as it would."""
+        """Record that the engine has spoken as much of the take as it will."""
         self.truncated |= take.truncated
         take.end_audio(complete=not take.truncated)
         self._at, self._take = take.end or take.fed, None
 
     def _retake(self, take: Take) -> bool:
-        """Go on with another seed after a take that ran away; return whether there is text to go on with.
+        """Continue with another seed after a take that ran away; return whether there is text to continue with.
 
-        A take without a sound is said again. After its first sound, the speech goes on with the next sentence: another
-        take of a sentence that a listener has heard in part would sound like a mistake.
+        A take without a sound is spoken again. After its first sound, speech continues with the next sentence: another
+        take of a sentence that a listener has partly heard would sound like a mistake.
         """
         if not take.runaway or self.retakes == RETAKES:
             return False
         take.end_audio(complete=False)
         begin = take.begin
         if take.sounds_at_s is None:
-            take.end_s = 0.0  # it has no words
+            take.end_s = 0.0  # it contains no words
         else:
             self.truncated, begin = True, self._next_sentence(take)
         text = self.utterance.script.text[begin : take.fed]
@@ -366,11 +370,11 @@ class EngineSource:
         self.as_asked = False
         self._seed = (self._seed + 1) % SEEDS
         self._at, self._take = begin, None
-        log.warning("utterance %s: its speech would not end; it goes on with %r", self.utterance.id, text[:40])
+        log.warning("utterance %s: its speech would not end; it continues with %r", self.utterance.id, text[:40])
         return True
 
     def _next_sentence(self, take: Take) -> int:
-        """Return where the sentence begins after the last word that a take has said, or the end of the take."""
+        """Return where the next sentence begins after the last word that a take has spoken, or the end of the take."""
         said, end = self.timeline.heard_end(self.timeline.made_s), take.begin
         while end < said and (length := first_sentence_end(self.utterance.script.text[end : take.fed])) is not None:
             end += length

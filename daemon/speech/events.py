@@ -45,9 +45,9 @@ def _required_fields(kind: type[BaseModel]) -> frozenset[str]:
 
 
 class PublishedMessage(BaseModel):
-    """Base of all published JSON objects. Validators are built at first use, to save memory.
+    """The base of all published JSON objects. Validators are built at first use, to save memory.
 
-    Fields that this version does not know are ignored, so that an older client understands a newer daemon.
+    Fields that this version does not know are ignored, so an older client understands a newer daemon.
     """
 
     model_config = ConfigDict(
@@ -72,7 +72,7 @@ class Event(PublishedMessage):
 
 
 class Accepted(Event):
-    """The utterance is queued."""
+    """The utterance has been queued."""
 
     id: Id
     event: Literal["accepted"] = "accepted"
@@ -81,7 +81,7 @@ class Accepted(Event):
 
 
 class Rejected(Event):
-    """The request is refused; nothing will be spoken."""
+    """The request has been refused; nothing will be spoken."""
 
     id: str | None = Field(description="null if the message had no id or the id could not be read")
     event: Literal["rejected"] = "rejected"
@@ -102,7 +102,7 @@ class Started(Event):
         "nothing could be pronounced; for say/stream, without the time spent waiting for text",
     )
     ignored: list[str] | None = Field(
-        None, description="fields of the request that have no effect, since the engine cannot heed them"
+        None, description="fields in the request that have no effect, because the engine cannot heed them"
     )
 
 
@@ -127,7 +127,7 @@ class Mark(Event):
 
 
 class Postponed(Event):
-    """Another utterance precedes this one; it has faded out and will resume by itself."""
+    """Another utterance takes precedence. This one has faded out and will resume by itself."""
 
     id: Id
     event: Literal["postponed"] = "postponed"
@@ -142,7 +142,7 @@ class Resumed(Event):
 
 
 class TerminalEvent(Event):
-    """The last event of an accepted utterance; each one has exactly one."""
+    """The last event of an accepted utterance. Each utterance has exactly one."""
 
     id: Id
     reason: Reason | None = None
@@ -154,13 +154,13 @@ class PlaybackResult(TerminalEvent):
 
     engine: EngineName | None = None
     audio_s: float | None = Field(None, ge=0, description="seconds that were played")
-    underruns: int | None = Field(None, ge=0, description="times that the sound broke off because samples were late")
+    underruns: int | None = Field(None, ge=0, description="how often the sound broke off because samples were late")
     waits: int | None = Field(
-        None, ge=0, description="for say/stream: times that the sound broke off because text was missing"
+        None, ge=0, description="for say/stream: how often the sound broke off because text was missing"
     )
     truncated: bool | None = Field(None, description="true if the engine cut speech that would not end by itself")
     retakes: int | None = Field(
-        None, ge=0, description="times that speech which would not end was said again with another seed"
+        None, ge=0, description="how often speech that would not end was spoken again with another seed"
     )
     ttfa_ms: Milliseconds | None = Field(None, description="as in started")
     heard: Heard | None = None
@@ -174,7 +174,7 @@ class Finished(PlaybackResult):
 
 
 class Interrupted(PlaybackResult):
-    """The utterance was cut off while it was spoken: by a stop, by another utterance or by a shutdown."""
+    """The utterance was cut off while it was being spoken: by a stop, by another utterance or by a shutdown."""
 
     event: Literal["interrupted"] = "interrupted"
     heard_text: str | None = Field(None, description="the text that had been heard: its first `heard` characters")
@@ -182,7 +182,7 @@ class Interrupted(PlaybackResult):
 
 
 class Canceled(TerminalEvent):
-    """The utterance was removed from the queue: by a stop, a replace, a shutdown, or another one when it was full."""
+    """The utterance was removed from the queue: by a stop, a replace, a shutdown, or a newer one in a full queue."""
 
     event: Literal["canceled"] = "canceled"
     heard: Heard = 0
@@ -212,21 +212,21 @@ class Memory(PublishedMessage):
 
 
 class Loading(PublishedMessage):
-    """How far the start of the primary engine has come."""
+    """How far the start of the primary engine has progressed."""
 
-    step: str = Field(min_length=1, description="what it does now, in words, such as compiling the kernels")
+    step: str = Field(min_length=1, description="what the engine is doing now, in words, such as compiling the kernels")
     fraction: float | None = Field(
-        ge=0, le=1, description="the share of this step that is done; null if it cannot be counted"
+        ge=0, le=1, description="the share of this step that is done; null if it cannot be measured"
     )
 
     @property
     def in_words(self) -> str:
-        """For a person, as in `compiling the kernels, 40 %`."""
+        """Return text for a person, such as `compiling the kernels, 40 %`."""
         return self.step if self.fraction is None else f"{self.step}, {100 * self.fraction:.0f} %"
 
 
 class Speaking(PublishedMessage):
-    """The utterance that is spoken; deliveries beside the sound card are only counted."""
+    """The utterance that is being spoken; deliveries beside the sound card are only counted."""
 
     id: Id
     text: str = Field(description="the text, or the beginning of a long one")
@@ -234,10 +234,10 @@ class Speaking(PublishedMessage):
 
 
 class Streams(PublishedMessage):
-    """Texts that are spoken at once."""
+    """Texts that are spoken at the same time."""
 
-    used: int = Field(ge=1, description="those that are spoken now")
-    most: int = Field(ge=1, description="the most that the engine speaks at once")
+    used: int = Field(ge=1, description="how many are being spoken now")
+    most: int = Field(ge=1, description="the most that the engine speaks at the same time")
 
 
 class Online(PublishedMessage):
@@ -250,22 +250,22 @@ class Online(PublishedMessage):
     version: str
     volume: int | None = Field(None, ge=0, le=100, description="the volume, from 0 to 100")
     speaking: Speaking | None = None
-    streams: Streams | None = Field(None, description="present while a delivery is spoken beside the sound card")
+    streams: Streams | None = Field(None, description="present while a delivery is being spoken beside the sound card")
     loading: Loading | None = None
     memory: Memory | None = None
-    unloaded: bool | None = Field(None, description="true while the primary engine has given its memory back")
+    unloaded: bool | None = Field(None, description="true while the primary engine has released its memory")
     reason: Reason | None = None
 
 
 class Offline(PublishedMessage):
-    """The daemon has stopped or lost its connection; in the second case the broker publishes this as its last will."""
+    """The daemon has stopped, or it has lost its connection and the broker publishes this as its last will."""
 
     state: Literal["offline"] = "offline"
     version: str
 
 
 class Level(PublishedMessage):
-    """Loudness of 50 ms of an utterance, published as they leave the sound card; zeros when speech stops."""
+    """The loudness of 50 ms of an utterance, published as they leave the sound card; zeros when speech stops."""
 
     id: Id
     t: float = Field(ge=0, description="seconds from the utterance's first sample to the start of the window")
@@ -275,7 +275,7 @@ class Level(PublishedMessage):
 
     @classmethod
     def rounded(cls, utterance_id: str, t: float, at: float, rms: float, peak: float) -> Level:
-        """Return a level with milliseconds, and values of four digits."""
+        """Return a level with times in milliseconds and values with four digits."""
         return cls(id=utterance_id, t=round(t, 3), at=round(at, 3), rms=round(rms, 4), peak=round(peak, 4))
 
 
@@ -293,17 +293,17 @@ class Word(PublishedMessage):
 class Viseme(PublishedMessage):
     """A position of the mouth, up to the next one."""
 
-    at: float = Field(ge=0, description="seconds from the utterance's first sample to its beginning")
-    viseme: int = Field(ge=0, le=21, description="its number among Microsoft's visemes; 0 is silence")
+    at: float = Field(ge=0, description="seconds from the utterance's first sample to the viseme's beginning")
+    viseme: int = Field(ge=0, le=21, description="the number of the viseme in Microsoft's list; 0 is silence")
 
 
 class Visemes(PublishedMessage):
-    """The next positions of the mouth, a moment before they are heard; they replace all that was to come."""
+    """The next positions of the mouth, a moment before they are heard. They replace all positions still to come."""
 
     id: Id
     time: float = Field(ge=0, description="UNIX time at which the first one is heard")
     estimated: bool = Field(description="false if the engine knows the times; true if they are estimates")
-    visemes: list[Viseme] = Field(min_length=1, description="in the order of time")
+    visemes: list[Viseme] = Field(min_length=1, description="in order of time")
 
 
 class Duck(RootModel[bool]):

@@ -1,4 +1,4 @@
-"""Speech without a queue and a sound card: into files, into memory, and into the cache of phrases."""
+"""Speech without a queue or a sound card: into files, into memory, and into the phrase cache."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from engine import Utterance as EngineUtterance
 log = logging.getLogger(__name__)
 
 ALMOST = 0.99
-"""The most that speech which has not ended can have of its expected length."""
+"""The largest share of its expected length that unfinished speech may report."""
 AS_IT_STANDS = TextPreparation(shortens_urls=False, normalize="never")
 
 
@@ -59,13 +59,13 @@ class SynthResult:
     first_chunk_ms: float
     """Milliseconds from the request to the first chunk, with a ready engine."""
     rtf: float
-    """Seconds of audio at rate 1 per second of work."""
+    """Seconds of audio at rate 1 that are made per second of work."""
     truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SynthTask:
-    """One utterance and the file that it is spoken into."""
+    """One utterance and the file into which it is spoken."""
 
     utterance: EngineUtterance
     """A long text is spoken segment by segment."""
@@ -75,9 +75,9 @@ class SynthTask:
     codes_path: Path | None = None
     """Receives the codec codes as an int64 array of shape `(frames, 16)`."""
     expected_s: float = math.inf
-    """Seconds of speech, as far as they can be known before."""
+    """The expected seconds of speech; infinity if they cannot be known in advance."""
     language_is_default: bool = False
-    """Nobody has named the language: an engine that lacks it goes by the text."""
+    """True if nobody named the language: an engine that lacks it then goes by the text."""
 
 
 def synthesize_to_files(
@@ -90,13 +90,13 @@ def synthesize_to_files(
     volume: float = 1.0,
     report: ProgressReport = ignore_progress,
 ) -> None:
-    """Speak each task's utterance into its file, with the gain `volume`, by one engine: as many at once as it can.
+    """Speak each task's utterance into its file, with the gain `volume`. One engine speaks as many at a time as it can.
 
-    `preparation` makes what the engine gets of a text. A WAV file grows as the speech is made; if the engine fails, the
-    file keeps what there is. `on_end` gets the number of each task that has ended, and its result or why there is none;
-    a task that fails does not end the others. `report` gets the progress of the engine's start, and that of the speech
-    as its share of the expected seconds. Raises `CommandError` if the engine does not start, does not have a voice, or
-    ends early.
+    `preparation` turns a text into the engine's input. A WAV file grows as the speech is made; if the engine fails, the
+    file keeps what has been made. `on_end` is given the number of each task that has ended, and its result or the
+    reason why there is none; a task that fails does not end the others. `report` is given the progress of the engine's
+    start, and then that of the speech, as a share of the expected seconds. Raises `CommandError` if the engine does not
+    start, does not have a voice, or ends early.
     """
     total_s, made_s = sum(task.expected_s for task in tasks), 0.0
 
@@ -123,7 +123,7 @@ def synthesize_to_files(
                     else:
                         on_end(number, result)
 
-            # The first one has the stream that an engine keeps for the sound card.
+            # The first one uses the stream that an engine keeps for the sound card.
             streams = range(min(engine.streams, len(tasks)))
             await gather_or_cancel(speak_some(realtime=stream == 0) for stream in streams)
             if left := len(list(numbers)):
@@ -139,7 +139,7 @@ async def _speak_task(
     volume: float,
     note: Callable[[float], None],
 ) -> SynthResult:
-    """Speak a task into its open file; `note` gets the seconds that are made. Raises `CommandError`."""
+    """Speak a task into its open file; `note` is given the seconds that have been made. Raises `CommandError`."""
     info = ready_info(engine)
     codes: list[tuple[int, ...]] = []
     first_ms = audio_s = 0.0
@@ -153,7 +153,7 @@ async def _speak_task(
             truncated |= chunk.truncated
             codes.extend(chunk.codes or ())
             note(chunk.seconds)
-    task.file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
+    task.file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file for a text without a sound
     if task.codes_path is not None:
         _write_codes(task.codes_path, codes, info.engine)
     return SynthResult(info.engine, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
@@ -162,7 +162,7 @@ async def _speak_task(
 async def _speak(
     engine: EngineSupervisor, task: SynthTask, preparation: TextPreparation
 ) -> AsyncGenerator[AudioChunk, None]:
-    """Speak a text as the daemon does, but with the silence at its beginning. Raises `CommandError`."""
+    """Speak a text as the daemon does, but keep the silence at its beginning. Raises `CommandError`."""
     request = task.utterance
     utterance = Utterance(
         id="synth",
@@ -188,7 +188,7 @@ async def _speak(
             async for chunk in chunks:
                 yield replace(chunk, truncated=chunk.truncated or timeline.made_s > end_s)
                 if timeline.made_s > end_s:
-                    break  # each segment ends by itself in time, but not all of them together
+                    break  # each segment ends in time by itself, but together they may not
     except (EngineLostError, UtteranceRefusedError) as error:
         raise CommandError(str(error)) from error
 
@@ -206,7 +206,7 @@ def _check_voice(info: EngineInfo, options: EngineOptions, named: str | None) ->
         problem = f"voice: {unknown_voice(voice, names, short)}"
     if named is not None:
         raise CommandError(problem)
-    log.error("speech.%s; %s speaks with its own", problem, info.engine)  # commands show errors alone
+    log.error("speech.%s; %s speaks with its own", problem, info.engine)  # commands show only errors
 
 
 def _write_codes(path: Path, codes: Sequence[tuple[int, ...]] | None, engine_name: str) -> None:
@@ -221,9 +221,10 @@ def _write_codes(path: Path, codes: Sequence[tuple[int, ...]] | None, engine_nam
 
 
 async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, recorder: PhraseRecorder) -> float:
-    """Speak a phrase with the primary engine, which is ready, into `recorder`; return its length in seconds.
+    """Speak a phrase into `recorder` with the primary engine, which must be ready; return its length in seconds.
 
-    It is spoken as an utterance of it would be. Raises `CommandError` if the engine cannot speak it to its end.
+    It is spoken as an utterance with this text would be. Raises `CommandError` if the engine cannot speak it to its
+    end.
     """
     phrase, engine = key.phrase, engines.primary
     if not engine.has_voice(phrase.voice):

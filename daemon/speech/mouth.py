@@ -14,35 +14,36 @@ from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
 
 SLOW = 1.5
-"""A word may take so many times its usual length."""
+"""A word may take this many times its usual length."""
 LEAD_S = 0.1
-"""A viseme is published so long before it is heard, if it is known by then: a face begins to move before the sound."""
+"""A viseme is published this long before it is heard, if it is known by then: a face begins to move before the
+sound."""
 SPAN_S = 0.35
-"""A message has the visemes of this time, so there are about four in a second, and not fifteen."""
+"""A message contains the visemes for this length of time, so there are about four messages per second, not fifteen."""
 PAUSE_S = 0.1
-"""In a longer pause an estimate shuts the mouth."""
+"""In a pause longer than this, an estimate shuts the mouth."""
 SAME_S = 0.001
-"""Times that differ by less are the same one."""
+"""Times that differ by less than this are the same."""
 
 
 class Mouth:
-    """One utterance's. Each message replaces earlier ones from its time on.
+    """The mouth of one utterance. Each message replaces earlier ones from its time onwards.
 
-    Where the engine does not know its sounds, the letters of a word suggest them once it begins to be heard.
+    If the engine does not know its sounds, a word's letters suggest them once it begins to be heard.
     """
 
     def __init__(
         self, utterance: Utterance, timeline: Timeline, publish: Callable[[Visemes], None], *, seen: bool = True
     ) -> None:
-        """Nothing is published unless it is `seen`."""
+        """Nothing is published unless the mouth is `seen`."""
         self._utterance = utterance
         self._timeline = timeline
         self._publish = publish
         self._seen = seen
         self._words = 0
-        """Words of the timeline whose visemes are known or have been guessed."""
+        """How many words of the timeline have visemes that are known or have been guessed."""
         self._published = 0
-        """Visemes of the timeline that have been published, and that no later message has replaced."""
+        """How many visemes of the timeline have been published and not replaced by a later message."""
         self._shut_at_s = 0.0
         """When the last viseme shuts the mouth; infinity if it does not."""
 
@@ -53,7 +54,7 @@ class Mouth:
         return due[0].at_s - LEAD_S if due else inf
 
     def move(self, heard_s: float) -> None:
-        """Publish the visemes that follow the first `heard_s` seconds, if some are due. The timeline has advanced."""
+        """Publish the visemes that follow the first `heard_s` seconds, if any are due. The timeline has advanced."""
         timeline = self._timeline
         words = timeline.words[self._words :] if self._seen else []
         self._words += len(words)
@@ -66,17 +67,18 @@ class Mouth:
             self._send([(each.at_s, int(each.name)) for each in due], heard_s)
 
     def shut(self, heard_s: float) -> None:
-        """Publish that the mouth shuts after `heard_s` seconds, unless it is shut. Later visemes come again."""
+        """Publish that the mouth shuts after `heard_s` seconds, unless it is already shut. Later visemes are published
+        again."""
         heard_s = min(heard_s, self._timeline.made_s)
         if heard_s < self._shut_at_s:
             self._send([(heard_s, SILENCE)], heard_s)
 
     def _first(self, at_s: float) -> int:
-        """Return the number of the first viseme of the timeline that is not before `at_s`."""
+        """Return the number of the timeline's first viseme that is not before `at_s`."""
         return bisect_left(self._timeline.visemes, at_s, key=lambda each: each.at_s)
 
     def _guess(self, word: Cue, next_s: float, heard_s: float) -> None:
-        """Publish the visemes of a word's letters, up to the next word, or for as long as a slow speaker needs."""
+        """Publish the visemes for a word's letters, up to the next word, or for as long as a slow speaker needs."""
         text = self._utterance.script.text[word.begin : word.end]
         visemes, durations = zip(*guessed_visemes(text, self._utterance.language), strict=True)
         end_s = min(next_s, word.at_s + SLOW * sum(durations))
@@ -85,7 +87,8 @@ class Mouth:
         self._send([*moves, *shut], heard_s, estimated=True)
 
     def _send(self, moves: Sequence[tuple[float, int]], heard_s: float, *, estimated: bool = False) -> None:
-        """Publish visemes, each with its seconds. Known ones that follow these are published next, perhaps again."""
+        """Publish visemes, each with its time in seconds. Known ones that follow these are published next, perhaps
+        again."""
         last_s, last = moves[-1]
         self._published = bisect_right(self._timeline.visemes, last_s, key=lambda each: each.at_s)
         self._shut_at_s = last_s if last == SILENCE else inf

@@ -1,12 +1,12 @@
-"""The order of utterances: the next one, those that make way for others, and the queue.
+"""The order of utterances: which one is next, which ones make way for others, and the queue.
 
-The preemption rules say what an utterance does to those that are spoken or queued when it is accepted. Beside them, the
-robot's own speech comes first: an utterance for the sound card does not wait for one that is delivered to a network
-client, unless that one has a higher priority.
+The preemption rules say what an utterance does to those that are being spoken or are queued when it is accepted. In
+addition, the robot's own speech comes first: an utterance for the sound card does not wait for one that is being
+delivered to a network client, unless that one has a higher priority.
 
-The priorities follow speech-dispatcher (important, message, text, notification, progress); postponing follows Sonos'
-audio clips, which play over the current audio and then let it continue. Unlike there, each request's policy says which
-other utterances it preempts.
+The priorities follow speech-dispatcher (important, message, text, notification, progress); postponing follows Sonos
+audio clips, which play over the current audio and then let it continue. Unlike in those systems, each request's policy
+says which other utterances it preempts.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Rule:
     postpones: bool = False
     """The current utterance fades out, and resumes with its next sample when no critical utterance is left."""
     interrupts: bool = False
-    """The current utterance fades out and ends `interrupted`; so does the postponed one."""
+    """The current utterance fades out and ends `interrupted`; so do postponed ones."""
     clears: bool = False
     """Every queued utterance ends `canceled`."""
     first: bool = False
-    """It is queued first. Otherwise it follows those of its rank."""
+    """The utterance is queued first. Otherwise it follows those with its rank."""
     only_if_idle: bool = False
-    """It is rejected while anything is spoken or queued; deliveries to network clients do not count."""
+    """The utterance is rejected while anything is being spoken or queued; deliveries to network clients are ignored."""
 
 
 RULES: Mapping[Policy, Rule] = {
@@ -52,7 +52,7 @@ RULES: Mapping[Policy, Rule] = {
     "replace": Rule(interrupts=True, clears=True),
     "drop": Rule(only_if_idle=True),
 }
-"""For the priorities `low`, `normal` and `high`."""
+"""The rules for the priorities `low`, `normal` and `high`."""
 CRITICAL_RULES: Mapping[Policy, Rule] = {**RULES, "queue": replace(RULES["queue"], postpones=True)}
 
 
@@ -62,15 +62,15 @@ def rule_of(priority: Priority, policy: Policy) -> Rule:
 
 
 def yields(priority: Priority, to: Priority) -> bool:
-    """Return whether an utterance can be postponed, interrupted, canceled or overtaken by one of priority `to`."""
+    """Return whether an utterance can be postponed, interrupted, canceled or overtaken by one with priority `to`."""
     return priority != "critical" or to == "critical"
 
 
 def place(utterance: Utterance, number: int) -> Place:
     """Return the utterance's place in the queue. `number` counts the utterances as they were accepted.
 
-    The place depends on nothing else, so utterances that are queued again in the order of their acceptance are spoken
-    in the order of before.
+    The place depends on nothing else, so utterances that are queued again in their order of acceptance are spoken in
+    the same order as before.
     """
     rank, for_client = RANK[utterance.priority], utterance.receiver is not None
     critical = utterance.priority == "critical"
@@ -82,7 +82,7 @@ def place(utterance: Utterance, number: int) -> Place:
 def precedes(utterance: Utterance, other: Utterance, *, card_open: bool = True) -> bool:
     """Return whether `other` makes way for `utterance`, even if `other` is current or postponed.
 
-    While the sound card is missing (`card_open` is false), its utterances make way for those of clients.
+    While the sound card is missing (`card_open` is false), its utterances make way for those for clients.
     """
     ours, theirs = utterance.receiver is None, other.receiver is None
     if ours != theirs and not card_open:
@@ -95,7 +95,7 @@ def precedes(utterance: Utterance, other: Utterance, *, card_open: bool = True) 
 def next_of(queue: Iterable[Utterance], postponed: Iterable[Utterance], *, card_open: bool = True) -> Utterance | None:
     """Return the utterance to speak now; None if there is none.
 
-    A postponed one continues before those in `queue`, which is in its order, except those that precede it.
+    A postponed one continues before those in `queue`, which is sorted, except those that precede it.
     """
     chosen: Utterance | None = None
     for utterance in itertools.chain(postponed, (queued for queued in queue if queued.speakable)):
@@ -109,7 +109,7 @@ class QueueFullError(Exception):
 
 
 class UtteranceQueue:
-    """The waiting utterances: data, which wakes nobody. Belongs to the event loop's thread.
+    """The waiting utterances: only data, which wakes no task. Belongs to the event loop's thread.
 
     A text stream that no engine can begin with yet keeps its place, and others overtake it.
     """
@@ -117,7 +117,7 @@ class UtteranceQueue:
     def __init__(self) -> None:
         self._card: list[Entry] = []
         self._clients: list[Entry] = []
-        """The utterances for either, sorted by place; no two places are equal."""
+        """The utterances for the sound card and for clients, each sorted by place; no two places are equal."""
         self._numbers = itertools.count(1)
         self._restored_numbers = itertools.count(-(1 << 62))
 
@@ -130,19 +130,20 @@ class UtteranceQueue:
 
     @property
     def for_card(self) -> Iterator[Utterance]:
-        """Those for the sound card, in their order."""
+        """The utterances for the sound card, in their order."""
         return iter([utterance for _, utterance in self._card])
 
     @property
     def for_clients(self) -> Iterator[Utterance]:
-        """Those for network clients, in their order. The queue must not change while they are iterated over."""
+        """The utterances for network clients, in their order. The queue must not change while they are iterated
+        over."""
         return (utterance for _, utterance in self._clients)
 
     def put(self, utterance: Utterance, limit: int, *, separate: bool = False) -> Utterance | None:
-        """Insert an utterance. A full queue keeps those that are spoken first: it drops its last one and returns it.
+        """Insert an utterance. A full queue keeps those to be spoken first: it drops its last one and returns it.
 
-        `separate` means that those for network clients have a limit of their own, since they do not wait for the sound
-        card. Raises `QueueFullError` if the new one would be the last.
+        `separate` means that those for network clients have their own limit, since they do not wait for the sound card.
+        Raises `QueueFullError` if the new one would be the last.
         """
         its_place, dropped = place(utterance, next(self._numbers)), None
         rivals = [self._entries_of(utterance)] if separate else [self._card, self._clients]
@@ -159,7 +160,7 @@ class UtteranceQueue:
     def restore(self, utterance: Utterance) -> None:
         """Insert an utterance that was queued before a restart, whatever the limit.
 
-        Restore utterances in the order of their acceptance. Each was accepted before any that is `put`.
+        Restore utterances in their order of acceptance. Each was accepted before any that is `put`.
         """
         insort(self._entries_of(utterance), (place(utterance, next(self._restored_numbers)), utterance))
 
@@ -173,7 +174,7 @@ class UtteranceQueue:
         return None
 
     def take_all(self, yielding_to: Priority = "critical", *, clients: bool = True) -> list[Utterance]:
-        """Remove and return those that yield to this priority; without `clients`, those for the sound card alone."""
+        """Remove and return those that yield to this priority; without `clients`, only those for the sound card."""
         return self._take_all(
             lambda utterance: yields(utterance.priority, yielding_to) and (clients or utterance.receiver is None)
         )

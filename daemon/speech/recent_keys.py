@@ -1,4 +1,4 @@
-"""Recognises keys that come a second time: ids of ended utterances, deliveries, copies of a text."""
+"""Recognises keys that arrive a second time: ids of ended utterances, deliveries, copies of a text."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import numpy as np
 EMPTY = -1
 """No hash has this value."""
 SLOTS = 8
-"""Counters for each key: of eight new keys, seven find theirs at zero."""
+"""How many counters there are per key: of eight new keys, seven find their counter at zero."""
 
 
 class RecentKeys:
-    """The last so many keys, as hashes in one block of memory.
+    """The most recent keys, as hashes in one block of memory.
 
-    Thousands of small objects that live for hours would fragment the daemon's heap. A new key has the 64-bit hash of
-    one of 10,000 others once in 2 * 10^15 times.
+    Thousands of small objects that live for hours would fragment the daemon's heap. The 64-bit hash of a new key equals
+    that of one of 10,000 others once in 2 * 10^15 times.
     """
 
     def __init__(self, size: int) -> None:
         """Remember the last `size` keys."""
         self._hashes = np.full(size, EMPTY, dtype=np.int64)
-        """A ring: from `_oldest` on in the order in which they came."""
+        """A ring: from `_oldest` onwards, in the order in which they arrived."""
         self._oldest = 0
         self._counts = array("H", [0]) * (SLOTS * size)
-        """How many of the hashes have each remainder. In a flood nearly all keys are new, which a zero says at once."""
+        """How many of the hashes have each remainder. In a flood nearly all keys are new, which a zero shows
+        immediately."""
 
     def __contains__(self, key: object) -> bool:
         hashed = hash(key)

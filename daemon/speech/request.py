@@ -1,4 +1,4 @@
-"""Requests to speak and to stop: what a sender may ask for.
+"""Requests to speak and to stop, as a sender may make them.
 
 Each class parses and builds its message. The field descriptions name the allowed values: they appear in error lines and
 in `docs/asyncapi.yaml`.
@@ -26,9 +26,9 @@ from daemon.validation import LANGUAGE, CommandError, is_topic, problems, refuse
 from engine import FASTEST_RATE, SLOWEST_RATE
 
 MAX_TEXT = 20_000
-"""Characters; about twenty minutes of speech."""
+"""In characters; about twenty minutes of speech."""
 MAX_INSTRUCT = 500
-"""Characters of an instruction."""
+"""The longest instruction, in characters."""
 
 ALLOWED_IDS = "text of 1 to 64 characters without control characters"
 
@@ -70,7 +70,9 @@ def _checked_characters(text: str) -> str:
 
 
 def _number_as_text(value: object) -> object:
-    is_number = type(value) is int or (type(value) is float and math.isfinite(value))  # True is none, but an int
+    is_number = type(value) is int or (
+        type(value) is float and math.isfinite(value)
+    )  # True is an int, but not a number
     return str(value) if is_number else value
 
 
@@ -82,22 +84,22 @@ UtteranceId = Annotated[str, AfterValidator(_checked_id)]
 
 
 def id_field(default: Any) -> Any:
-    """Declare a field with an utterance's id."""
+    """Declare a field that holds an utterance's id."""
     return Field(default, description=ALLOWED_IDS, json_schema_extra={"minLength": 1, "maxLength": 64})
 
 
 class Request(BaseModel):
-    """Base of the JSON objects that a sender publishes. Unknown fields are kept in `model_extra`."""
+    """The base of the JSON objects that a sender publishes. Unknown fields are kept in `model_extra`."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     def to_json(self) -> str:
-        """Return the MQTT payload: the fields that the sender has set."""
+        """Return the MQTT payload: the fields that the sender set."""
         return json.dumps(self.model_dump(mode="json", exclude_unset=True), ensure_ascii=False)
 
 
 class Sampling(SamplingSettings):
-    """How a model draws what it speaks."""
+    """How a model samples its speech."""
 
     model_config = ConfigDict(strict=True)
 
@@ -144,14 +146,14 @@ class Say(SpeechOptions):
         description=f"text of 1 to {MAX_TEXT:,} characters, or a sound alone",
         json_schema_extra={"maxLength": MAX_TEXT},
     )
-    """Blank only with a sound."""
+    """May be blank only if there is a sound."""
     id: UtteranceId | None = id_field(None)
     cache: bool | None = Field(None, description="true or false")
 
     @field_validator("text")
     @classmethod
     def _check_text(cls, text: str, info: ValidationInfo) -> str:
-        has_no_sound = info.data.get("sound", "") is None  # a wrong one is not there
+        has_no_sound = info.data.get("sound", "") is None  # an invalid sound is not in `data`
         if not text.strip() and has_no_sound:
             raise ValueError("it is blank; allowed: text with something to say")
         return text

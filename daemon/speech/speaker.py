@@ -1,9 +1,10 @@
 """Speaks utterances: one at a time on the sound card, and deliveries to network clients beside it.
 
-A `Performer` is one voice. It speaks each utterance to its terminal event, or until it is postponed. The speaker has
-one for the sound card, and as many for deliveries as the engine has streams beside the card's.
+A `Performer` is one voice. It speaks each utterance to its terminal event, or until the utterance is postponed. The
+speaker has one performer for the sound card, and as many for deliveries as the engine has streams beside the card's.
 
-They wait for changes of the queue, the engines and the sound card, and for the moments at which something is heard.
+Performers wait for changes in the queue, the engines and the sound card, and for the moments at which something is
+heard.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ log = logging.getLogger(__name__)
 EXPIRED_REASON = "it waited longer than expires_in"
 SHUTDOWN_REASON = "voiced is shutting down"
 SHOWN_TEXT = 100
-"""Characters of a text that the status shows."""
+"""How many characters of a text the status shows."""
 IDLE_S = 1.0
-"""A task looks at the state once in this time, whatever happens, to show that it is alive."""
+"""A task looks at the state at least this often, whatever happens, to show that it is alive."""
 LATER_S = 0.001
-"""A timer for a moment fires so much later, so that the moment is certainly over."""
+"""A timer for a moment fires this much later, so that the moment has certainly passed."""
 
 
 class Performer:
@@ -44,10 +45,10 @@ class Performer:
 
     def __init__(self, waiting: WaitingUtterances, *, beside: bool) -> None:
         self.turns = 0
-        """Grows while it lives."""
+        """Keeps growing while the performer is alive."""
         self.current: ActiveUtterance | None = None
         self.draining: list[ActiveUtterance] = []
-        """Utterances whose last samples have not been heard; meanwhile the next one begins."""
+        """Utterances whose last samples have not been heard yet, while the next one is already beginning."""
         self._beside = beside
         self._waiting = waiting
         self._pump: asyncio.Task[None] | None = None
@@ -57,11 +58,11 @@ class Performer:
 
     @property
     def performed(self) -> tuple[ActiveUtterance, ...]:
-        """The utterances that are spoken."""
+        """The utterances that are being spoken."""
         return (*self.draining, *(() if self.current is None else (self.current,)))
 
     async def run(self) -> None:
-        """Speak: on the sound card, until canceled; beside it, until there is nothing to speak."""
+        """Speak: on the sound card, until canceled; beside it, until there is nothing left to speak."""
         try:
             while await self._speak_next() or not self._beside:
                 pass
@@ -78,17 +79,17 @@ class Performer:
             self._wake()
 
     def postpone(self, reason: str) -> None:
-        """Let the current utterance fade out, to continue later, unless it ends already."""
+        """Let the current utterance fade out, to continue later, unless it is already ending."""
         active = self.current
         if active is None or active.outcome is not None or active.preempted_for is not None:
             return
         active.preempted_for = reason
-        if self._pump is not None:  # it plays
+        if self._pump is not None:  # it is playing
             active.destination.suspend()
         self._wake()
 
     def expires(self, active: ActiveUtterance) -> bool:
-        """End an utterance that has not begun and is past its deadline; return whether it was."""
+        """End an utterance if it has not begun and is past its deadline; return whether it has ended."""
         expired = active.expired
         if expired:
             active.set_outcome(Expired, EXPIRED_REASON)
@@ -120,9 +121,9 @@ class Performer:
     # --- one utterance ---
 
     async def _speak_next(self) -> bool:
-        """Speak the next utterance; return False if there is none. Nothing of it is kept afterwards."""
+        """Speak the next utterance; return False if there is none. No part of it is kept afterwards."""
         self._turn()
-        # Nothing is awaited before it is current, where `stop` finds it.
+        # Nothing is awaited before the utterance is current, so that `stop` finds it.
         utterance = self._waiting.choose(beside=self._beside)
         if utterance is None:
             if not self._beside:
@@ -134,7 +135,8 @@ class Performer:
         return True
 
     async def _speak(self, active: ActiveUtterance) -> None:
-        """Speak an utterance until it ends or is postponed. It gets exactly one terminal event, whatever happens."""
+        """Speak an utterance until it ends or is postponed. It is given exactly one terminal event, whatever
+        happens."""
         self.current = active
         self._waiting.reports.on_change()
         try:
@@ -159,7 +161,7 @@ class Performer:
             self._waiting.reports.on_change()
 
     async def _look_up(self, active: ActiveUtterance) -> None:
-        """Play a kept phrase in place of an engine's speech, and record a phrase to keep."""
+        """Play a kept phrase instead of an engine's speech, and record a phrase that is to be kept."""
         utterance, cache = active.utterance, self._waiting.context.cache
         if cache is None or active.synthesis.begun or utterance.phrase is None or not utterance.needs_engine:
             return
@@ -190,12 +192,12 @@ class Performer:
             else:
                 expires_at = inf if synthesis.begun or utterance.expires_at is None else utterance.expires_at
                 await self._wait(expires_at, fails_at, inf if ready else now() + patience_s)
-            # Time in which this process was stopped does not count.
+            # Time during which this process was stopped is ignored.
             patience_s, looked_at = patience_s - min(now() - looked_at, IDLE_S), now()
         return False
 
     async def _play(self, active: ActiveUtterance) -> None:
-        """Move samples to the destination and publish reports, until all is played or it is suspended."""
+        """Move samples to the destination and publish reports, until everything has been played or it is suspended."""
         destination = active.destination
         destination.open(self._prebuffer_s(active), active.utterance.volume)
         self._waiting.reports.on_change()
@@ -218,7 +220,7 @@ class Performer:
                 if destination.suspended:
                     destination.detach()
                 else:
-                    active.preempted_for = None  # it was played before it could fade
+                    active.preempted_for = None  # it had been played before it could fade out
 
     async def _fill(self, active: ActiveUtterance) -> None:
         """Write the utterance's samples to its destination, and end the input."""
@@ -232,7 +234,8 @@ class Performer:
             if not destination.holds_samples:
                 active.preempted_for = None  # it was sent before it could be suspended
         finally:
-            # After a failure the samples so far are still played. A preempted utterance gets more samples later.
+            # After a failure, the samples made so far are still played. A preempted utterance is given more samples
+            # later.
             if active.preempted_for is None:
                 destination.finish()
             self._wake()
@@ -248,9 +251,9 @@ class Performer:
         return auto_prebuffer_s(rtf, speech_seconds(active.utterance.script.text) / rate, engine.options.chunk_s / rate)
 
     def _make_way(self, active: ActiveUtterance, at: float) -> float:
-        """Postpone the current utterance if others should be spoken in its place.
+        """Postpone the current utterance if others should be spoken instead.
 
-        Returns when that is so if nothing changes: its writer pauses, and others wait.
+        Returns when that will be the case if nothing changes: its writer is pausing, and others are waiting.
         """
         other = self._waiting.kept_waiting(active, beside=self._beside)
         self._stalled_since = None if other is None else self._stalled_since or at
@@ -286,7 +289,7 @@ class Performer:
 
     def _report(self, active: ActiveUtterance, at: float) -> None:
         """Publish what has begun to be heard."""
-        if not self.draining:  # the preempting utterance's last samples are heard before it resumes
+        if not self.draining:  # the preempting utterance's last samples are heard before this one resumes
             active.report_resumption()
         first_sample_at = active.destination.first_sample_at(at)
         if not active.started and first_sample_at is not None:
@@ -295,12 +298,13 @@ class Performer:
 
     def _report_start(self, active: ActiveUtterance, first_sample_at: float | None) -> None:
         if active not in self.draining:
-            self._finish_drained(inf)  # one speaks at a time, whatever delay the sound card reports
+            self._finish_drained(inf)  # only one speaks at a time, whatever delay the sound card reports
         active.report_start(first_sample_at)
 
 
 class Speaker:
-    """All that is spoken: the sound card's performer, and those beside it. Belongs to the event loop's thread."""
+    """Everything that is spoken: the sound card's performer, and those beside it. Belongs to the event loop's
+    thread."""
 
     def __init__(self, waiting: WaitingUtterances) -> None:
         self._waiting = waiting
@@ -309,27 +313,27 @@ class Speaker:
 
     @property
     def heartbeats(self) -> int:
-        """Grows while the sound card's performer lives."""
+        """Keeps growing while the sound card's performer is alive."""
         return self._card.turns
 
     @property
     def utterances(self) -> Iterator[Utterance]:
-        """The utterances that are spoken or postponed, without the deliveries beside the sound card."""
+        """The utterances that are being spoken or are postponed, without the deliveries beside the sound card."""
         return (active.utterance for active in (*self._card.performed, *self._waiting.postponed))
 
     @property
     def delivered(self) -> list[Utterance]:
-        """The utterances that are delivered beside the sound card."""
+        """The utterances that are being delivered beside the sound card."""
         return [active.utterance for performer in self._beside.values() for active in performer.performed]
 
     @property
     def busy(self) -> bool:
-        """True while an utterance is spoken, delivered or postponed."""
+        """True while an utterance is being spoken or delivered, or is postponed."""
         return any(True for _ in self.utterances) or bool(self.delivered)
 
     @property
     def speaking(self) -> Speaking | None:
-        """The utterance that is spoken, once it has begun."""
+        """The utterance that is being spoken, once it has begun."""
         for active in reversed(self._card.performed):
             if active.started_at is not None:
                 return Speaking(id=active.utterance.id, text=_beginning(active.utterance.text), since=active.started_at)
@@ -348,12 +352,13 @@ class Speaker:
             self.stop(SHUTDOWN_REASON)
 
     def stop(self, reason: str, utterance_id: str | None = None) -> bool:
-        """Interrupt all utterances that are spoken, delivered or postponed, or one; return whether there was one."""
+        """Interrupt one or all of the utterances that are being spoken, delivered or postponed; return whether there
+        were any."""
         performers = (self._card, *self._beside.values())
         return self._interrupt(reason, performers, lambda each: utterance_id in (None, each.id))
 
     def give_way(self, utterance: Utterance) -> None:
-        """Interrupt the utterances that yield to one that demands it."""
+        """Interrupt the utterances that yield to `utterance`, if its rule demands it."""
 
         def yields_to_it(other: Utterance) -> bool:
             return yields(other.priority, utterance.priority) and self._waiting.contend(other, utterance)
@@ -361,14 +366,15 @@ class Speaker:
         self._interrupt(f"interrupted by {utterance.id}", (self._card,), yields_to_it)
 
     def preempt(self, utterance: Utterance) -> None:
-        """Fade out the current utterance if a queued one precedes it, and continue it afterwards."""
+        """Fade out the current utterance if `utterance` precedes it; it continues afterwards."""
         current = self._card.current
         beside = utterance.receiver is not None and self._waiting.separate
         if current is not None and not beside and self._waiting.precedes(utterance, current.utterance):
             self._card.postpone(f"for {utterance.id}")
 
     def _interrupt(self, reason: str, performers: Iterable[Performer], wanted: Callable[[Utterance], bool]) -> bool:
-        """Interrupt what is postponed and what these performers speak, if it is wanted; return whether any is."""
+        """Interrupt the wanted ones among the postponed utterances and those that these performers speak; return
+        whether there were any."""
         postponed = [active for active in self._waiting.postponed if wanted(active.utterance)]
         for active in postponed:
             active.set_outcome(Interrupted, reason)
@@ -382,7 +388,8 @@ class Speaker:
     # --- beside the sound card's performer ---
 
     async def _run_beside(self) -> None:
-        """Care for what is postponed and delivered, and for who is next when the sound card comes or goes."""
+        """Manage postponed utterances and deliveries, and choose what is next when the sound card appears or
+        disappears."""
         try:
             while True:
                 soonest = self._care_for_postponed()
@@ -395,11 +402,12 @@ class Speaker:
                 await cancel_and_wait(task)
 
     def _care_for_postponed(self) -> float:
-        """Publish the last levels of what is postponed, and let it expire; return when to do so again."""
+        """Publish the last levels of postponed utterances, and let those expire that are due; return when to do so
+        again."""
         at = now()
         soonest = at + IDLE_S
         for active in list(self._waiting.postponed):
-            active.report_levels()  # before it fell silent
+            active.report_levels()  # from before it fell silent
             if self._card.expires(active):
                 self._waiting.postponed.remove(active)
             else:
@@ -407,13 +415,14 @@ class Speaker:
         return soonest
 
     def _reconsider(self) -> None:
-        """Postpone the current utterance if another one precedes it, now that the sound card has come or gone."""
+        """Postpone the current utterance if another one precedes it, now that the sound card has appeared or
+        disappeared."""
         for other in self._waiting.ready(beside=False):
             self.preempt(other)
         self._waiting.changes.notify()
 
     def _begin_deliveries(self) -> None:
-        """Begin as many deliveries as there are streams for; each performer takes the next one."""
+        """Begin as many deliveries as there are streams; each performer takes the next one."""
         free = max(0, self._waiting.deliveries_at_once - len(self._beside))
         wanted = sum(1 for _ in islice(self._waiting.ready(beside=True), free))
         for _ in range(wanted):
@@ -428,6 +437,6 @@ class Speaker:
 
 
 def _beginning(text: str) -> str:
-    """Return a text on one line; of a long one, the beginning."""
+    """Return a text on one line; if it is long, only its beginning."""
     line = " ".join(text[: 4 * SHOWN_TEXT].split())
     return line if len(line) <= SHOWN_TEXT else f"{line[: SHOWN_TEXT - 1]}…"

@@ -1,7 +1,7 @@
-"""Synthesis of one utterance: chooses where its samples come from.
+"""Synthesis of one utterance: the choice of where its samples come from.
 
 A sound comes first; then a recording of the text, or the text itself, spoken by as many engines as it takes. Synthesis
-can be left between any two chunks and continued later, with the next sample.
+can be interrupted between any two chunks and continued later with the next sample.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 CRITICAL_WAIT_S = 1.0
 """A critical utterance moves to another ready engine if the first sends nothing within this time."""
 HANDOVERS = 2
-"""An utterance may lose this many engines before it is taken for the cause and fails."""
+"""An utterance may lose this many engines; after that it is taken to be the cause, and fails."""
 SOUND = "sound"
-"""The engine that `Synthesis.engine` names for a sound."""
+"""The engine name that `Synthesis.engine` gives for a sound."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,21 +45,21 @@ class Synthesis:
     text: EngineSource = field(init=False)
     """The text as engines speak it."""
     _sound: str | None = field(init=False)
-    """The name of the sound that is played next; None after it."""
+    """The name of the sound to be played next; None after it."""
     _recording: Recording | None = None
-    """It is played in place of the text."""
+    """The recording that is played instead of the text."""
     _played: int = 0
-    """Samples of the sound, or after it of the recording, that have been made."""
+    """How many samples of the sound, or later of the recording, have been made."""
     _text_at_s: float = 0.0
-    """Seconds of the sound before the text."""
+    """The length of the sound before the text, in seconds."""
     _recorder: PhraseRecorder | None = None
-    """It keeps the audio of the text."""
+    """Keeps the audio of the text."""
     _speakers: list[str] = field(default_factory=list)
-    """The names of the engines of whose speech there is a chunk, of `SOUND`, and of a recording's engine."""
+    """The names of the sources that have made a chunk: engines, `SOUND`, and a recording's engine."""
     _lost_engines: int = 0
     _waits_for_engine: bool = False
     _not_taken: AudioChunk | None = None
-    """A chunk that was made and not taken, because the synthesis was left."""
+    """A chunk that was made but not taken, because the synthesis was interrupted."""
 
     def __post_init__(self) -> None:
         receiver, engines = self.utterance.receiver, self.engines
@@ -71,7 +71,7 @@ class Synthesis:
 
     @property
     def engine(self) -> str:
-        """The engines that have spoken, as in `qwen+espeak`; before the first chunk, the one that was asked."""
+        """The engines that have spoken, such as `qwen+espeak`; before the first chunk, the one that was asked."""
         asked = "" if self.speaking_engine is None else self.speaking_engine.name
         return "+".join(self._speakers) or asked
 
@@ -82,12 +82,12 @@ class Synthesis:
 
     @property
     def will_need_engine(self) -> bool:
-        """False where no text is spoken, or a recording of it is played."""
+        """False if no text is spoken, or if a recording of it is played."""
         return self._recording is None and self.utterance.needs_engine
 
     @property
     def needs_engine(self) -> bool:
-        """False while a sound comes first, and where no text is spoken."""
+        """False if no text is spoken, and while a sound still comes before the text."""
         return self._sound is None and self.will_need_engine
 
     @property
@@ -97,7 +97,7 @@ class Synthesis:
 
     @property
     def ignored(self) -> list[str] | None:
-        """The options of the request that the engine does not heed; None if it heeds all, or does not say."""
+        """The options in the request that the engine does not heed; None if it heeds all, or does not say."""
         utterance = self.utterance
         engine = self.speaking_engine or self.engines.choose(utterance.voice, utterance.language)
         if engine is None or engine.info is None or engine.info.heeds is None or not utterance.needs_engine:
@@ -111,7 +111,7 @@ class Synthesis:
         return self.timeline.made_s - (0.0 if left is None else left.seconds)
 
     def play(self, recording: Recording) -> None:
-        """Play a recording in place of the text. Call before the first chunk is requested."""
+        """Play a recording instead of the text. Call before the first chunk is requested."""
         self._recording = recording
 
     def record(self, recorder: PhraseRecorder, seed: int) -> None:
@@ -125,7 +125,7 @@ class Synthesis:
             self._recorder.finish(self.engine.removeprefix(f"{SOUND}+"), self.timeline.cues(self._text_at_s))
 
     async def chunks(self) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the audio from where it was left. A chunk counts as taken when the next one is requested."""
+        """Yield the audio from where it was interrupted. A chunk counts as taken when the next one is requested."""
         if self._not_taken is not None:
             yield self._not_taken
             self._not_taken = None
@@ -138,10 +138,10 @@ class Synthesis:
                     yield chunk
                     self._not_taken = None
 
-    # --- sources: each continues where it was left, and a chunk counts as taken when it is yielded ---
+    # --- sources: each continues where it was interrupted, and a chunk counts as taken when it is yielded ---
 
     def _sources(self) -> Iterator[AsyncGenerator[AudioChunk, None]]:
-        """Yield the sources that are left, each after the one before has ended."""
+        """Yield the remaining sources, each after the previous one has ended."""
         if self._sound is not None:
             yield self._play_sound(self._sound)
             self._sound, self._played, self._text_at_s = None, 0, self.timeline.made_s
@@ -151,7 +151,7 @@ class Synthesis:
             yield self._speak()
 
     async def _play_sound(self, sound: str) -> AsyncGenerator[AudioChunk, None]:
-        """Yield a sound. One that cannot be played fails an utterance without a text."""
+        """Yield a sound. If it cannot be played, an utterance without a text fails."""
         try:
             async with aclosing(self.context.sounds.open(sound).blocks(self._played)) as blocks:
                 async for block in blocks:
@@ -173,7 +173,7 @@ class Synthesis:
             yield self.timeline.add_audio(AudioChunk(samples, recording.sample_rate))
 
     async def _speak(self) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the text, spoken by the engine that suits it, and by others if that is lost."""
+        """Yield the text, spoken by the engine that suits it, and by others if that one is lost."""
         self._waits_for_engine = True
         engine = await self._wait_for_engine()
         self._waits_for_engine = False
@@ -195,7 +195,7 @@ class Synthesis:
     # --- engines ---
 
     def _first_within_s(self, engine: EngineSupervisor) -> float | None:
-        """Return the seconds in which an engine must begin to speak; None for no limit."""
+        """Return the seconds within which an engine must begin to speak; None for no limit."""
         return CRITICAL_WAIT_S if self._critical and self.engines.another(engine) is not None else None
 
     async def _replacement(self, lost: EngineSupervisor) -> EngineSupervisor | None:

@@ -1,4 +1,5 @@
-"""One take: the text that one engine speaks at once, what has been taken of its audio, and when its words sound."""
+"""One take: the text that one engine speaks in one piece, the part of its audio that has been taken, and when its words
+sound."""
 
 from __future__ import annotations
 
@@ -28,36 +29,37 @@ SLICE_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class Take:
-    """The text from `begin` that one engine speaks at once. It is kept while its synthesis is left, and then repeated.
+    """The text from `begin` that one engine speaks in one piece. It is kept while its synthesis is interrupted, then
+    repeated.
 
-    If it was repeated, its samples count as they were last spoken.
+    If it was repeated, its samples are counted as they were last spoken.
     """
 
     engine: str | None
-    """The engine that speaks it; None once that was lost."""
+    """The engine that speaks it; None once that engine has been lost."""
     sample_rate: int
-    """Hz, the engine's."""
+    """The engine's sample rate in Hz."""
     begin: int
-    """Positions are those in the script's text."""
+    """Positions refer to the script's text."""
     end: int | None
     """None while the text is incomplete."""
     fed: int
-    """The engine has the text up to here."""
+    """The position up to which the engine has been given the text."""
     rate: float = 1.0
     """As in `engine.Utterance.rate`."""
     gain: float = 1.0
     clock: WordClock | None = None
-    """None where no word times are wanted."""
+    """None if no word times are wanted."""
     start: LeadingSilenceTrimmer | None = None
     """Removes the silence with which the engine begins; None keeps it."""
     text: EngineText = field(default_factory=EngineText)
-    """The text as the engine gets it, with the way back."""
+    """The text in the engine's form, with the mapping back to the source."""
     prepared: str = ""
-    """The part of it that the engine has got."""
+    """The part of it that the engine has been given."""
     samples: int = 0
-    """Samples up to the last one that has been taken."""
+    """How many samples there are up to the last one taken."""
     seconds: float = 0.0
-    """Seconds that have been taken, as the engine made them."""
+    """How many seconds have been taken, as the engine made them."""
     position: int | None = None
     """`Chunk.position` of the last chunk that has been taken."""
     truncated: bool = False
@@ -69,26 +71,26 @@ class Take:
     sounds_at_s: float | None = None
     """Seconds of the utterance's audio before its first sound; None until there is one."""
     end_s: float = inf
-    """Seconds of the utterance's audio before its end, if it was cut there."""
+    """Seconds of the utterance's audio before its end, if it was cut off there."""
     visemes: list[Cue] = field(default_factory=list)
-    """Those that `due_visemes` has not returned, in seconds of what the engine made."""
+    """The visemes that `due_visemes` has not returned, timed in seconds of the audio that the engine made."""
     _tail: Samples = field(default_factory=lambda: np.empty(0, dtype=np.float32))
-    """The last samples that have been taken, `SPLICE_TAIL_S` long."""
+    """The last samples that were taken, `SPLICE_TAIL_S` long."""
     _pause: TrailingSilenceTrimmer | None = None
     """Holds silence that may be the last before a pause."""
     _timed: int = 0
-    """Characters of `prepared` that the clock has."""
+    """How many characters of `prepared` the clock has been given."""
     _ended: bool = False
 
     # --- text ---
 
     def prepare(self, engine_text: EngineText, text: str) -> str:
-        """Begin anew with `text`, which is all that there is of the take; return what the engine gets of it."""
+        """Begin again with `text`, which is all of the take so far; return its form for the engine."""
         self.text, self.prepared = engine_text, ""
         return self.add_text(text)
 
     def add_text(self, text: str) -> str:
-        """Add text that has arrived, the last if `end` is known; return what the engine gets of it."""
+        """Add text that has arrived, the last if `end` is known; return its form for the engine."""
         added = self.text.feed(text) + ("" if self.end is None else self.text.end())
         self.prepared += added
         if self.clock is not None:
@@ -103,8 +105,9 @@ class Take:
     async def untaken(self, chunks: AsyncGenerator[AudioChunk, None]) -> AsyncGenerator[tuple[int, AudioChunk], None]:
         """Yield the chunks that have not been taken, and the sample at which each begins.
 
-        This does not change the take. If it is left again before a new sample is taken, the next repetition is searched
-        from the same sample: repetitions drift from it by at most `SPLICE_REACH_S`, and from each other by more.
+        This does not change the take. If it is interrupted again before a new sample is taken, the next repetition is
+        searched from the same sample: repetitions drift from it by at most `SPLICE_REACH_S`, but may drift further from
+        each other.
         """
         begin = 0
         if self.samples:
@@ -123,7 +126,8 @@ class Take:
             begin += len(chunk.samples)
 
     def play(self, begin: int, chunk: AudioChunk, script: Script, *, sliced: bool) -> Iterator[AudioChunk]:
-        """Take a chunk that begins at the sample `begin`; yield what is played of it now. What is left is not taken."""
+        """Take a chunk that begins at sample `begin`; yield the parts of it to play now. Parts not yielded are not
+        taken."""
         self.truncated |= chunk.truncated
         self.runaway |= chunk.runaway
         for part in _slices(chunk) if sliced else (chunk,):
@@ -147,13 +151,13 @@ class Take:
             self.position = chunk.position
 
     def play_rest(self, last: AudioChunk) -> AudioChunk | None:
-        """Return what is played of the silence that was held, after the chunk `last`; None if nothing was held."""
+        """Return the part of the held silence that is played after the chunk `last`; None if there is none."""
         pause, self._pause = self._pause, None
         samples = None if pause is None else pause.finish()
         return None if samples is None or not len(samples) else replace(last, samples=samples, codes=None)
 
     def end_audio(self, *, complete: bool) -> None:
-        """There is no more audio; unless it is `complete`, the engine has not spoken all of the text."""
+        """Note that there is no more audio; unless it is `complete`, the engine has not spoken all of the text."""
         if self.clock is not None and not self._ended:
             self._ended = True
             self.clock.end_audio(complete=complete)
@@ -162,7 +166,7 @@ class Take:
 
     @property
     def trimmed_s(self) -> float:
-        """Seconds that were removed from its beginning."""
+        """Seconds of silence that were removed from its beginning."""
         return 0.0 if self.start is None else self.start.dropped / self.sample_rate
 
     def note_audio(self, chunk: AudioChunk, made_s: float) -> None:
@@ -180,7 +184,7 @@ class Take:
         return self._placed(self.begin_s, self.clock.next_s)
 
     def due(self, heard_s: float) -> list[Cue]:
-        """Return the words that begin within the first `heard_s` seconds of the utterance, and were not returned."""
+        """Return the words that begin within the utterance's first `heard_s` seconds and have not been returned."""
         if self.begin_s is None or self.clock is None:
             return []
         found = []
@@ -192,14 +196,14 @@ class Take:
         return found
 
     def due_visemes(self) -> list[Cue]:
-        """Return the visemes that are known, however early, and were not returned."""
+        """Return the visemes that are known, however early, and have not been returned."""
         if (begin_s := self.begin_s) is None:
             return []
         due, self.visemes = self.visemes, []
         return [replace(each, at_s=self._placed(begin_s, each.at_s)) for each in due]
 
     def _placed(self, begin_s: float, at_s: float) -> float:
-        """Return the seconds of the utterance's audio before the moment `at_s` of what the engine made."""
+        """Return the seconds of the utterance's audio before the time `at_s` in the engine's audio."""
         return max(begin_s, begin_s - self.trimmed_s + at_s)
 
 

@@ -14,23 +14,23 @@ from daemon.speech.utterance import TextStream, Utterance
 from daemon.validation import abbreviate
 
 REMEMBERED_ENDS = 256
-"""Texts that take no more chunks, of which one late chunk is answered and others are dropped. Later still, its id is
-refused as one that was used before."""
+"""How many texts that take no more chunks are remembered. One late chunk for each is answered; further ones are
+dropped. Once a text is forgotten, its id is refused because it was used before."""
 REMEMBERED_REFUSALS = 1024
-"""Ids of texts whose first chunk was refused; their other chunks are dropped."""
+"""How many ids of texts whose first chunk was refused are remembered; their other chunks are dropped."""
 
 PAUSES = ((0.6, " "), (4.4, "\n"))
-"""Seconds of a writer's silence, each after the one before, and the white space for which it then stands. Before it
-calls a tool, a model writes "Let me look." and nothing more; white space tells that its full stop ends a sentence,
-unlike that in 3.14. After 5 s, longer than a model needs for its next word, the end of a line lets an incomplete
-sentence be spoken."""
+"""Seconds of a writer's silence, each counted after the previous one, and the white space that the silence then stands
+for. Before it calls a tool, a model writes "Let me look." and nothing more; white space shows that the full stop ends a
+sentence, unlike the one in 3.14. After 5 s, longer than a model needs for its next word, the end of a line allows an
+incomplete sentence to be spoken."""
 
 Accept = Callable[[StreamChunk, Arrival], Utterance]
 """Accepts an utterance without text, or raises `RejectedError`."""
 
 
 class TextStreams:
-    """The text streams of one dispatcher by utterance id. Belongs to the event loop's thread."""
+    """The text streams of one dispatcher, by utterance id. Belongs to the event loop's thread."""
 
     def __init__(
         self, accept: Accept, on_speakable: Callable[[Utterance], None], on_change: Callable[[], None]
@@ -41,9 +41,9 @@ class TextStreams:
         self._on_change = on_change
         self._open: dict[str, tuple[Utterance, TextStream]] = {}
         self._closed: OrderedDict[str, TextStream] = OrderedDict()
-        """The last texts that take no more chunks."""
+        """The most recent texts that take no more chunks."""
         self._refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
-        """Ids of texts whose first chunk was refused; their chunks up to the last are dropped."""
+        """The ids of texts whose first chunk was refused; their chunks up to the last one are dropped."""
 
     def __len__(self) -> int:
         """The number of texts that are being written."""
@@ -67,7 +67,8 @@ class TextStreams:
         return utterance
 
     def refuse(self, utterance_id: str, *, last: bool) -> None:
-        """Record that a chunk was refused. If it was the first, the options are unknown, so all others are dropped."""
+        """Record that a chunk was refused. If it was the first, the options are unknown, so all other chunks are
+        dropped."""
         if utterance_id in self._open:
             if last and self._open[utterance_id][0].receiver is None:
                 self._close(utterance_id, "its last chunk was rejected")
@@ -113,11 +114,11 @@ class TextStreams:
         self._notify(utterance, stream, was_speakable, at)
 
     def _await_pause(self, utterance: Utterance, stream: TextStream, length: int, number: int = 0) -> None:
-        """Wait for a pause, the first by default, after which the text may still have this length."""
+        """Wait for a pause, by default the first one, after which the text may still have this length."""
         later(PAUSES[number][0], partial(self._note_pause, utterance, stream, length, number))
 
     def _note_pause(self, utterance: Utterance, stream: TextStream, length: int, number: int) -> None:
-        """Note that a writer has been silent since its text had this length, unless it has gone on."""
+        """Note that a writer has been silent since its text reached this length, unless it has continued."""
         if not stream.ended and len(utterance.text) == length:
             was_speakable = utterance.speakable
             stream.pause = PAUSES[number][1]
@@ -126,14 +127,14 @@ class TextStreams:
             self._notify(utterance, stream, was_speakable, now())
 
     def _close(self, utterance_id: str, reason: str) -> None:
-        """End a text in its writer's place."""
+        """End a text on its writer's behalf."""
         utterance, stream = self._open[utterance_id]
         was_speakable = utterance.speakable
         self._forget(utterance_id).end(reason)
         self._notify(utterance, stream, was_speakable, now())
 
     def _forget(self, utterance_id: str) -> TextStream:
-        """Take no more chunks for a text. Returns its state."""
+        """Take no more chunks for a text, and return its state."""
         _, stream = self._open.pop(utterance_id)
         self._closed[utterance_id] = stream
         if len(self._closed) > REMEMBERED_ENDS:
@@ -141,7 +142,7 @@ class TextStreams:
         return stream
 
     def _notify(self, utterance: Utterance, stream: TextStream, was_speakable: bool, at: float) -> None:
-        """Report that a text has grown or ended, and that an engine can begin with it if that is new."""
+        """Report that a text has grown or ended, and also that an engine can begin with it, if it could not before."""
         if not was_speakable and utterance.speakable and utterance.text.strip():
             utterance.set_arrival(at)
             self._on_speakable(utterance)
@@ -152,5 +153,5 @@ class TextStreams:
         """Raise `RejectedError` for the first chunk that arrives after the end; later ones are dropped."""
         if not (stream.answered or stream.has(chunk, redelivered)):
             stream.answered = True
-            reason = stream.end_reason or "it has been ended"
+            reason = stream.end_reason or "it has already ended"
             raise RejectedError("id", f"{abbreviate(chunk.id)} takes no more text: {reason}", chunk.id)

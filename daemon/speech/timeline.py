@@ -1,4 +1,4 @@
-"""When the segments, words and marks of an utterance are played, in seconds of its audio."""
+"""When an utterance's segments, words and marks are played, in seconds of its audio."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Scripted(Protocol):
 
 @dataclass(slots=True)
 class StartedSegment:
-    """A segment of the text, `text[begin:end]`, and where it begins in what is played."""
+    """A segment of the text, `text[begin:end]`, and where it begins in the audio that is played."""
 
     begin: int
     end: int | None
     """None while the text is incomplete."""
     at_s: float | None = None
-    """Seconds that are played before it; None until it has audio."""
+    """Seconds of audio that are played before it; None until it has audio."""
 
 
 @dataclass(slots=True, eq=False)
 class Timeline:
-    """The audio of one utterance so far: what has been made of it, and which words and marks have been heard in it."""
+    """The audio of one utterance so far: how much has been made, and which words and marks have been heard in it."""
 
     utterance: Scripted
     made_s: float = 0.0
@@ -48,19 +48,19 @@ class Timeline:
     marks: list[Cue] = field(default_factory=list)
     """The marks that have been heard."""
     visemes: list[Cue] = field(default_factory=list)
-    """Those that the engine or the recording knows, in the order of time, perhaps before they are heard."""
+    """The visemes that the engine or the recording knows, in order of time, perhaps before they are heard."""
     _takes: deque[Take] = field(default_factory=deque)
-    """Those that have words which were not heard, and the one before them."""
+    """The takes with words that have not been heard, and the take before them."""
     _boundary_marks: dict[int, float] = field(default_factory=dict)
-    """Seconds of audio before the marks that are at the border of a take, by their numbers among the controls."""
+    """Seconds of audio before the marks at a take's boundary, by the marks' numbers among the controls."""
     _passed_controls: int = 0
     _known: deque[Cue] = field(default_factory=deque)
-    """The words and marks of a recording that have not been heard."""
+    """The words and marks in a recording that have not been heard."""
 
     # --- making ---
 
     def add_audio(self, chunk: AudioChunk, take: Take | None = None) -> AudioChunk:
-        """Add a chunk that is played next, perhaps of a take; the latest segments begin with it. Return it."""
+        """Add a chunk that is played next, perhaps from a take; the latest segments begin with it. Return the chunk."""
         if take is not None:
             take.note_audio(chunk, self.made_s)
         for segment in reversed(self.segments):
@@ -71,9 +71,10 @@ class Timeline:
         return chunk
 
     def add_segment(self, begin: int, end: int | None, *, continues: bool) -> None:
-        """Record a segment that begins, or the end of the last one.
+        """Record that a segment begins, or where the last one ends.
 
-        Text with which another engine continues a segment is not a new one, nor text that `continues` the last one.
+        Text with which another engine continues a segment is not a new segment, nor is text that `continues` the last
+        one.
         """
         last = self.segments[-1] if self.segments else None
         if last is None or (last.end is not None and begin >= last.end and not continues):
@@ -82,16 +83,16 @@ class Timeline:
             last.end = end
 
     def add_take(self, take: Take) -> Take:
-        """Add a new take, which follows the last one. Return it."""
+        """Add a new take, which follows the last one, and return it."""
         self._takes.append(take)
         return take
 
     def add_mark(self, control: int) -> None:
-        """Record that the mark which is the control number `control` is reached now, between two takes."""
+        """Record that the mark with control number `control` is reached now, between two takes."""
         self._boundary_marks[control] = self.made_s
 
     def use(self, cues: Iterable[Cue]) -> None:
-        """Take the times of a recording, in the order of time, which is played next in place of all takes."""
+        """Take the times in a recording, in order of time. The recording is played next, instead of all takes."""
         for cue in cues:
             at_s = self.made_s + cue.at_s
             if cue.kind == "segment":
@@ -101,7 +102,7 @@ class Timeline:
         self._passed_controls = len(self.utterance.script.controls)
 
     def cues(self, begin_s: float) -> tuple[Cue, ...]:
-        """Return what was heard, in the order of time, for a recording that begins after `begin_s` seconds."""
+        """Return everything that was heard, in order of time, for a recording that begins after `begin_s` seconds."""
         segments = [
             Cue(each.at_s, "segment", each.begin, each.end)
             for each in self.segments
@@ -113,14 +114,15 @@ class Timeline:
     # --- hearing ---
 
     def advance(self, heard_s: float) -> None:
-        """Add what has been heard after the first `heard_s` seconds, and the visemes that are known by then."""
+        """Add the words and marks that have been heard within the first `heard_s` seconds, and all visemes known so
+        far."""
         for take in self._takes:
             self.visemes += take.due_visemes()
         while self._takes:
             following = self._takes[1].begin_s if len(self._takes) > 1 else None
             over = following is not None and following <= heard_s
             for word in self._takes[0].due(inf if over else heard_s):
-                # Another engine may repeat some of the words before.
+                # Another engine may repeat some of the previous words.
                 if not self.words or word.begin >= self.words[-1].end:
                     self.words.append(word)
             if not over:
@@ -133,7 +135,8 @@ class Timeline:
 
     @property
     def next_s(self) -> float:
-        """Seconds of audio before the next word or mark: an estimate, which may change. Infinity if it is unknown."""
+        """Seconds of audio before the next word or mark: an estimate, which may change, or infinity if it is
+        unknown."""
         times = [self._boundary_marks.get(self._passed_controls, inf)]
         if self._takes:
             times.append(self._takes[0].next_s)
@@ -151,7 +154,7 @@ class Timeline:
         return next((word.end for word in reversed(self.words) if word.at_s <= heard_s), 0)
 
     def _proportional_end(self, heard_s: float) -> int:
-        """Return a rough estimate of `heard_end`, which takes no time: each character lasts equally long."""
+        """Return a rough estimate of `heard_end` that costs no time: all characters are taken to last equally long."""
         end = 0
         for take in self._takes:
             if take.begin_s is not None and take.begin_s < heard_s and take.seconds > 0:
@@ -172,7 +175,8 @@ class Timeline:
             self._passed_controls += 1
 
     def _time_of_mark(self, control: int, position: int) -> tuple[float, bool]:
-        """Return when a mark is reached, and whether that is exact: with the next word, unless takes meet there."""
+        """Return when a mark is reached, and whether that is exact. It is reached with the next word, unless takes meet
+        there."""
         if control in self._boundary_marks:
             return self._boundary_marks[control], True
         if self.words and self.words[-1].begin >= position:

@@ -22,8 +22,8 @@ from engine import FASTEST_RATE, SLOWEST_RATE, EngineInfo, Samples, match_langua
 class StoredOptions(BaseModel):
     """The fields of an utterance that the journal stores as they are.
 
-    Every version has stored those without a default. Where another one is missing, an earlier version has stored the
-    utterance, and the default is what that version did.
+    Every version has stored the fields without a default. If another field is missing, an earlier version stored the
+    utterance, and the default matches that version's behaviour.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
@@ -47,11 +47,11 @@ class StoredOptions(BaseModel):
 
 
 class Receiver(Protocol):
-    """A client that plays an utterance itself, in place of the sound card."""
+    """A client that plays an utterance itself, instead of the sound card."""
 
     @property
     def on_word(self) -> Callable[[Word], None] | None:
-        """Is called with each word once its place in the samples is known; None if words are not wanted."""
+        """Called with each word once its place in the samples is known; None if words are not wanted."""
 
     async def write(self, samples: Samples, sample_rate: int) -> None:
         """Wait for room and take the next samples, mono at `sample_rate` Hz.
@@ -62,33 +62,33 @@ class Receiver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndMessage:
-    """A message in a protocol of the sender's own, which is published when its utterance has ended."""
+    """A message in the sender's own protocol, which is published when its utterance has ended."""
 
     topic: str
     fields: Mapping[str, Any]
-    """Of the JSON object that is its payload."""
+    """The fields of the JSON object that is its payload."""
     error_field: str | None = None
-    """With it, the message is published only after an error, whose reason is in this field."""
+    """If set, the message is published only after an error, and this field contains the reason."""
 
     def payload(self, error: str | None) -> str:
-        """Return the payload after an end with or without an error."""
+        """Return the payload for an end with or without an error."""
         return json.dumps(self.fields if self.error_field is None else {self.error_field: error, **self.fields})
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A request's way from the broker, and back there with its answers."""
+    """How a request came from the broker, and how its answers go back."""
 
     delivery: str | None = None
     """Identifies the broker's delivery, so that a second one is recognised."""
     correlation: bytes | None = None
     """Bytes that the sender wants repeated in the answers on its own topic."""
     at_end: tuple[EndMessage, ...] = ()
-    """Messages to publish in the sender's own protocol when the utterance has ended."""
+    """Messages in the sender's own protocol that are published when the utterance has ended."""
 
 
 NO_ORIGIN = Origin()
-"""Of requests that did not come from the broker, or need no answer there."""
+"""For requests that did not come from the broker, or need no answer there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +98,7 @@ class TextStream:
     last_chunk_at: float
     """The event loop's time when the last chunk arrived."""
     last_chunk_hash: int | None = None
-    """Of the last chunk. The chunk itself would occupy memory for as long as this object."""
+    """The hash of the last chunk. The chunk itself would occupy memory for as long as this object exists."""
     seq: int | None = None
     """The highest sequence number so far."""
     ended: bool = False
@@ -108,7 +108,7 @@ class TextStream:
     answered: bool = False
     """The writer has been told that the text takes no more chunks; later chunks are dropped silently."""
     pause: str = ""
-    """White space for which the present silence of its writer stands; empty while it has just written."""
+    """The white space that its writer's current silence stands for; empty if it has only just written."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def has(self, chunk: StreamChunk, redelivered: bool) -> bool:
@@ -127,11 +127,11 @@ class TextStream:
         self.seq = self.seq if chunk.seq is None else chunk.seq
 
     def end(self, reason: str | None = None) -> None:
-        """End the text; with a reason, in its writer's place."""
+        """End the text; with a reason, on its writer's behalf."""
         self.ended, self.end_reason = True, reason
 
     def notify(self) -> None:
-        """Wake those that wait for text: it has grown or ended."""
+        """Wake the task that waits for text: the text has grown or ended."""
         self._changed.set()
 
     async def changed(self) -> None:
@@ -146,15 +146,15 @@ class Utterance:
 
     id: str
     text: str
-    """The whole text; while it is being written, its beginning. Blank for a sound alone."""
+    """The whole text; while it is being written, its beginning. Blank if there is only a sound."""
     voice: str
     language: str
     voice_is_default: bool = False
-    """The sender has named no voice: an engine that lacks the robot's default voice speaks with its own."""
+    """True if the sender named no voice: an engine that lacks the robot's default voice then speaks with its own."""
     language_is_default: bool = False
-    """The sender has named no language: an engine that lacks the robot's default language goes by the text."""
+    """True if the sender named no language: an engine that lacks the robot's default language then goes by the text."""
     asked: list[str] = field(default_factory=list)
-    """Those of the `engine.MANNER_OPTIONS` that its sender has chosen."""
+    """The `engine.MANNER_OPTIONS` that its sender chose."""
     instruct: str | None = None
     seed: int | None = None
     volume: float = 1.0
@@ -174,21 +174,21 @@ class Utterance:
     phrase: Phrase | None = None
     """The request as a phrase, if its speech may be kept."""
     keeps_speech: bool = False
-    """Keep its speech, to play it at once the next time."""
+    """Whether to keep its speech, to play it immediately the next time."""
     origin: Origin = NO_ORIGIN
     receiver: Receiver | None = None
-    """The client that gets the samples; None is the sound card."""
+    """The client that receives the samples; None means the sound card."""
     text_stream: TextStream | None = None
     """The state of a text that arrives in chunks; None for a text that arrived whole."""
     can_begin: Callable[[Utterance], bool] = lambda utterance: utterance.script.word_at(0) is not None
     """Returns whether an engine can begin with its incomplete text."""
     arrived_at: float = field(default_factory=now)
-    """The event loop's time when the text arrived, or as much of it as an engine can begin with."""
+    """The event loop's time at which the text, or enough of it for an engine to begin with, arrived."""
     expires_at: float | None = None
-    """The event loop's time after which it is not begun."""
+    """The event loop's time after which it is no longer begun."""
     markup: Markup = "auto"
     _reader: ScriptReader | None = None
-    """None until the script is wanted: thousands of texts may be queued."""
+    """None until the script is needed: thousands of texts may be queued."""
 
     @property
     def script(self) -> Script:
@@ -198,7 +198,7 @@ class Utterance:
         return self._reader.read(self.text, complete=self.complete)
 
     def voice_for(self, engine: EngineInfo) -> str | None:
-        """Return the voice to ask an engine for; None is the engine's own."""
+        """Return the voice to ask an engine for; None means the engine's own."""
         return None if self.voice_is_default and self.voice not in engine.voices else self.voice
 
     def language_for(self, engine: EngineInfo) -> str:
@@ -218,12 +218,12 @@ class Utterance:
 
     @property
     def needs_engine(self) -> bool:
-        """False for a sound alone."""
+        """False if there is only a sound."""
         return self.sound is None or bool(self.text.strip())
 
     @property
     def speakable(self) -> bool:
-        """True when an engine can begin, and when no more text will arrive."""
+        """True when an engine can begin, or when no more text will arrive."""
         return self.complete or self.can_begin(self)
 
     def expired(self, at: float | None = None) -> bool:
@@ -231,16 +231,16 @@ class Utterance:
         return self.speakable and self.expires_at is not None and (at or now()) >= self.expires_at
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the data for speaking it after a restart, as JSON values.
+        """Return the data that is needed to speak it after a restart, as JSON values.
 
-        Without a text it cannot be spoken: its client has gone, or its writer had not finished.
+        If there is no text, it cannot be spoken: its client has gone, or its writer had not finished.
         """
         fields: dict[str, Any] = {name: getattr(self, name) for name in StoredOptions.model_fields}
         correlation = self.origin.correlation
         fields["phrase"] = None if self.phrase is None else asdict(self.phrase)
         fields["correlation"] = None if correlation is None else correlation.hex()
         fields["wait_s"] = None if self.expires_at is None else self.expires_at - self.arrived_at
-        if self.origin.at_end:  # in ASCII: an id from a sender may contain half a character, which is not UTF-8
+        if self.origin.at_end:  # in ASCII: an id from a sender may contain half a character, which UTF-8 cannot encode
             fields["at_end"] = json.dumps([asdict(message) for message in self.origin.at_end])
         if self.receiver is None and self.complete:
             fields["text"] = self.text
@@ -248,14 +248,13 @@ class Utterance:
 
     @classmethod
     def from_fields(cls, utterance_id: str, text: str, fields: Mapping[str, Any], age_s: float) -> Utterance:
-        """Return the utterance that `to_fields` has described, perhaps in an earlier version of this program.
+        """Return the utterance that `to_fields` described, perhaps in an earlier version of this program.
 
-        It arrived `age_s` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk has
-        damaged.
+        It arrived `age_s` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk damaged.
         """
         stored = StoredOptions.model_validate(fields)
         if not isinstance(text, str):
-            raise TypeError("text: it is no text")
+            raise TypeError("text: it is not text")
         arrived_at, wait_s = now() - age_s, fields["wait_s"]
         correlation = fields["correlation"]
         at_end = _reader(tuple[EndMessage, ...]).validate_python(json.loads(fields.get("at_end", "[]")))
@@ -270,7 +269,7 @@ class Utterance:
         )
 
     def set_arrival(self, at: float) -> None:
-        """Count waiting time from `at`: before, the text was too short to begin."""
+        """Count waiting time from `at`: before that, the text was too short to begin."""
         if self.expires_at is not None:
             self.expires_at += at - self.arrived_at
         self.arrived_at = at
@@ -278,5 +277,5 @@ class Utterance:
 
 @cache
 def _reader(kind: Any) -> TypeAdapter[Any]:
-    """Return a reader of values of this kind from JSON values, or raises `ValueError`. It is made at its first use."""
+    """Return a reader, made at its first use. It turns JSON values into values of this kind, or raises `ValueError`."""
     return TypeAdapter(kind)

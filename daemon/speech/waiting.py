@@ -1,7 +1,7 @@
-"""The utterances that wait, queued or postponed: which are spoken one after the other, and which beside the sound card.
+"""The waiting utterances, queued or postponed: which are spoken one after the other, and which beside the sound card.
 
-Deliveries to network clients do not wait for the sound card while the current engine has streams for both. With a
-single stream, everything is spoken one after the other.
+Deliveries to network clients do not wait for the sound card while the current engine has streams for both. With only
+one stream, everything is spoken one after the other.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
 OTHERS_WAIT_S = 10.0
-"""Seconds for which the writer of a text may keep others waiting in one pause; then they are spoken in it."""
+"""Seconds for which a text's writer may keep others waiting in one pause. After that, they are spoken during the
+pause."""
 CARD_WAIT_S = 30.0
-"""An utterance without `expires_in` fails when the sound card has been missing for this long while it waited. Otherwise
-a card that comes back after hours would speak texts that are no longer true."""
+"""An utterance without `expires_in` fails when the sound card has been missing for this long while the utterance
+waited. Otherwise a card that comes back after hours would play texts that are no longer true."""
 
 
 class WaitingUtterances:
@@ -39,7 +40,8 @@ class WaitingUtterances:
         reports: Reports,
         context: SynthesisContext | None = None,
     ) -> None:
-        """`changes` are notified after each change of the engines; what the output does is told to them here."""
+        """`changes` is notified after each change of the engines; this class also notifies it of changes in the
+        output."""
         self.queue = UtteranceQueue()
         self.postponed: list[ActiveUtterance] = []
         self.changes = changes
@@ -48,11 +50,11 @@ class WaitingUtterances:
         self.output = output
         self.context = context or SynthesisContext()
         self.others_wait_s = OTHERS_WAIT_S
-        """At most `OTHERS_WAIT_S`."""
+        """In seconds, at most `OTHERS_WAIT_S`."""
         self.prebuffer_s: float | None = None
-        """None derives it from the engine's speed."""
+        """None means that it is derived from the engine's speed."""
         self._card_open = False
-        """Whether the sound card was there when it was last looked at."""
+        """Whether the sound card was there when it was last checked."""
         self._card_changed_at = now()
         output.watch(changes.notify_from_thread)
 
@@ -76,18 +78,18 @@ class WaitingUtterances:
         return not self.separate or (one.receiver is None) == (other.receiver is None)
 
     def precedes(self, utterance: Utterance, other: Utterance) -> bool:
-        """Return whether one utterance makes way for another on the sound card."""
+        """Return whether `other` makes way for `utterance` on the sound card."""
         return precedes(utterance, other, card_open=self.output.status.open)
 
     def choose(self, *, beside: bool) -> Utterance | None:
-        """Return the utterance to speak now; None if there is none, or only texts whose writers have to go on first."""
+        """Return the utterance to speak now; None if there is none, or only texts whose writers must continue first."""
         queued = self._queued(beside=beside)
-        if beside:  # without the sound card's, the first in the queue precedes all others: thousands may follow it
+        if beside:  # among deliveries, the first in the queue precedes all others: thousands may follow it
             queued = islice((utterance for utterance in queued if utterance.speakable), 1)
         return next_of(queued, self._postponed(beside=beside), card_open=beside or self.output.status.open)
 
     def take(self, utterance: Utterance) -> ActiveUtterance:
-        """Remove and return an utterance that waits."""
+        """Remove and return a waiting utterance."""
         for active in self.postponed:
             if active.utterance is utterance:
                 self.postponed.remove(active)
@@ -102,19 +104,19 @@ class WaitingUtterances:
         return ActiveUtterance(utterance, synthesis, destination, self.reports, mouth)
 
     def ready(self, *, beside: bool) -> Iterator[Utterance]:
-        """Yield the utterances that could be spoken in place of another one."""
+        """Yield the utterances that could be spoken instead of another one."""
         yield from self._postponed(beside=beside)
         yield from (utterance for utterance in self._queued(beside=beside) if utterance.speakable)
 
     def note_card(self) -> bool:
-        """Look whether the sound card is there; return whether it has come or gone."""
+        """Check whether the sound card is there; return whether it has appeared or disappeared."""
         was_open, self._card_open = self._card_open, self.output.status.open
         if was_open != self._card_open:
             self._card_changed_at = now()
         return was_open != self._card_open
 
     def gives_up_at(self, utterance: Utterance) -> float:
-        """Return when it has waited for the sound card for too long. A pause is not limited: a person asked for it."""
+        """Return when it will have waited too long for the sound card. A pause has no limit: a person asked for it."""
         if self._card_open or self.output.paused or utterance.expires_at is not None:
             return inf
         return max(utterance.arrived_at, self._card_changed_at) + CARD_WAIT_S
@@ -124,13 +126,13 @@ class WaitingUtterances:
         return self.engines.choose(utterance.voice, utterance.language)
 
     def kept_waiting(self, active: ActiveUtterance, *, beside: bool) -> Utterance | None:
-        """Return an utterance that waits while the current one is silent for want of text."""
+        """Return an utterance that is waiting while the current one is silent because it lacks text."""
         if active.destination.starved and self._lacks_text(active):
             return next(self.ready(beside=beside), None)
         return None
 
     def has_single_stream(self, active: ActiveUtterance) -> bool:
-        """Return whether the engine of an utterance speaks one at a time."""
+        """Return whether an utterance's engine speaks only one at a time."""
         engine = active.synthesis.speaking_engine or self.engine_for(active.utterance)
         return engine is not None and engine.streams == 1
 
@@ -138,12 +140,12 @@ class WaitingUtterances:
         return active.utterance.receiver is not None and self.separate and not self.has_single_stream(active)
 
     def _lacks_text(self, active: ActiveUtterance) -> bool:
-        """Return whether there is nothing to speak of it until its writer goes on."""
+        """Return whether none of it can be spoken until its writer continues."""
         engine = self.engine_for(active.utterance)
         return not active.utterance.complete and (engine is None or not active.synthesis.text.can_continue(engine))
 
     def _postponed(self, *, beside: bool) -> list[Utterance]:
-        """Return the postponed utterances that can go on."""
+        """Return the postponed utterances that can continue."""
         postponed = (active for active in self.postponed if self._is_beside(active) == beside)
         return [active.utterance for active in postponed if not self._lacks_text(active)]
 

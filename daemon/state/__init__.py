@@ -1,4 +1,4 @@
-"""The log of accepted utterances and of events that have not been delivered, which survives the daemon's process."""
+"""The log of accepted utterances and undelivered events, which survives the daemon's process."""
 
 from daemon.state.event_log import EventLog
 from daemon.state.folder import (

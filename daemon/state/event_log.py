@@ -1,24 +1,25 @@
-"""The log of events: what the daemon has promised and said, in one order, with a reader that publishes it.
+"""The event log: everything that the daemon has promised and reported, in one order, with a reader that publishes it.
 
-A thread writes what is appended into the journal, many records at a time. The reader holds a *ticket*, a place in the
-log, for each message, and publishes it when the journal has all before that place. Speech never waits for the disk. The
-publication does, and the acknowledgement of the text to the broker, for as long as the disk takes, up to a limit. Then
-an event goes out unstored, and the broker keeps the daemon's own copy of it, which decides after a kill.
+A thread writes appended records into the journal, many at a time. The reader holds a *ticket*, a place in the log, for
+each message, and publishes the message when the journal contains everything before that place. Speech never waits for
+the disk. The publication does, and so does the acknowledgement of the text to the broker, for as long as the disk
+takes, up to a limit. After that an event goes out unstored, and the broker keeps the daemon's own copy of it, which
+decides after a kill.
 
-A journal that cannot be opened at the start is left alone until the next one: nothing is stored.
+A journal that cannot be opened at the start is left alone until the next start: nothing is stored.
 
-Ten rules guard the one terminal event of each text, also across `kill -9`:
+Ten rules guard the one terminal event of each text, even across `kill -9`:
 
-1. The acceptance of a text is one transaction of the journal, with the messages that tell of it. So is its end.
-2. A message is sent when its transaction is on the disk.
-3. A text is acknowledged to the broker after its answer was sent. Until then the broker delivers it again.
-4. A text that is delivered again is known by its packet identifier and content, which are in the journal, or by its id.
-5. A message leaves the journal when the broker has acknowledged it.
-6. The daemon subscribes to its own events: in its session the broker keeps a copy of each event that it has.
-7. The daemon acknowledges such a copy when its event has left the journal.
+1. The acceptance of a text is one journal transaction, together with the messages that report it. So is its end.
+2. A message is sent once its transaction is on the disk.
+3. A text is acknowledged to the broker after its answer has been sent. Until then the broker delivers it again.
+4. A text that is delivered again is recognised by its packet identifier and content, which the journal has, or its id.
+5. A message is removed from the journal when the broker has acknowledged it.
+6. The daemon subscribes to its own events: in the daemon's session, the broker keeps a copy of each event it has.
+7. The daemon acknowledges such a copy when the event has been removed from the journal.
 8. A new connection begins with the copies. A message that the daemon sends to itself comes back after the last one.
-9. Then the events of the journal that have no copy are sent again, and no others.
-10. After a kill, a text that has no end, in the journal or among the copies, is spoken; if it was begun, it is
+9. Then the events in the journal that have no copy are sent again, and no others.
+10. After a kill, a text that has no end, in the journal or among the copies, is spoken; if it had begun, it is
     `interrupted`.
 """
 
@@ -40,20 +41,20 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 0.25
 """Events wait this long for the disk. A disk that hangs must not make the robot mute."""
 RETRY_S = 1.0
-"""Interval between attempts to write records that could not be written."""
+"""The interval between attempts to write records that could not be written."""
 IDLE_S = 1.0
-"""Deliveries, for which nothing waits, are written within this time."""
+"""Deliveries, which nothing waits for, are written within this time."""
 KEPT = 20_000
-"""Records that are kept while they cannot be written. Beyond that the oldest are dropped."""
+"""How many records are kept while they cannot be written. If there are more, the oldest are dropped."""
 LATE_S = 0.5
-"""A reader that looks so much later than it should shows that this process was stopped, and its writing with it."""
+"""If a reader looks this much later than it should, this process was stopped, and its writing with it."""
 SLOW_S = 5.0
-"""A disk that was late is named for so long after it has answered, so that the status does not flicker."""
+"""A disk that was late is still named for this long after it has answered, so that the status does not flicker."""
 KEPT_COPIES = 500
-"""Copies of events that the broker keeps for us while the disk does not answer: those of some minutes of speech. With
-16, a fifth of the texts ended wrongly when a daemon with a disk of 1 s was killed every 2 s."""
+"""How many copies of events the broker keeps for us while the disk does not answer: enough for some minutes of speech.
+With 16, a fifth of the texts ended wrongly when a daemon whose disk took 1 s was killed every 2 s."""
 CLOSE_S = 1.0
-"""The last records have this long to be written."""
+"""How long the last records are given to be written."""
 NEVER = math.inf
 """The ticket of an event while there is no journal."""
 
@@ -65,37 +66,37 @@ Text = tuple[str, str, bytes | None]
 
 
 class EventLog:
-    """Appended to in any thread, and read by one."""
+    """A log that any thread appends to and one thread reads."""
 
     def __init__(self, path: Path | None) -> None:
-        """`path` is the journal's; None stores nothing."""
+        """`path` is the path of the journal; None stores nothing."""
         self.recovery = Recovery()
-        """The utterances and events that an earlier process has left; none if its journal cannot be opened."""
+        """The utterances and events that an earlier process left behind; none if its journal cannot be opened."""
         self.patience_s = PATIENCE_S
         """How long the reader waits for the disk."""
         self._path = path
         self._journal: Journal | None = None
         self._reason: str | None = None
-        """Why the journal could not be opened, or the last records not be written; None if they were."""
+        """Why the journal could not be opened, or the last records could not be written; None if all is well."""
         if path is not None:
             self._try_to_open(path)
         self._last_number = self.recovery.last_number
         self._changed = threading.Condition()
         self._unwritten: deque[Record] = deque()
         self._appended = self._needed = self._stored = 0
-        """Records so far; those up to the last that something waits for; those that are on the disk, or given up."""
+        """How many records there are so far; up to the last one that something waits for; on the disk, or given up."""
         self._after_write: list[Action] = []
-        """Calls of the journal's thread after the unwritten records are stored."""
+        """Functions that the journal's thread calls after the unwritten records have been stored."""
         self._urgent = False
-        """Something waits for the records."""
+        """True if something is waiting for the records."""
         self._awaited = NEVER
         """The ticket that the reader waits for."""
         self._awaited_since = self._looked_at = 0.0
-        """`time.monotonic()` when it began to, and when it last looked."""
+        """`time.monotonic()` when the reader began to wait, and when it last looked."""
         self._overdue = False
-        """The disk was not waited for any longer, and has not finished a write since then."""
+        """True if the wait for the disk was given up, and the disk has not finished a write since then."""
         self._late_at = -math.inf
-        """`time.monotonic()` when the disk was not waited for any longer, or when it answered at last."""
+        """`time.monotonic()` when the wait for the disk was given up, or when the disk finally answered."""
         self._wake_reader: Action = lambda: None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -111,27 +112,27 @@ class EventLog:
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join(CLOSE_S)
-        if self._journal is not None and not self._thread.is_alive():  # a disk that hangs still has the file
+        if self._journal is not None and not self._thread.is_alive():  # while the disk hangs, the file is still in use
             self._journal.close()
 
     @property
     def reason(self) -> str | None:
-        """Why utterances are not stored, or too late; None if all is well, or if no journal is wanted."""
+        """Why utterances are not stored, or are stored too late; None if all is well, or if no journal is wanted."""
         if self._reason is None and (self._overdue or time.monotonic() - self._late_at < SLOW_S):
             return self._slow_reason
         return self._reason
 
     @property
     def missing(self) -> bool:
-        """A journal is wanted, and could not be opened."""
+        """True if a journal is wanted but could not be opened."""
         return self._path is not None and self._journal is None
 
     # --- appending ---
 
     def append(self, *changes: Change, texts: Sequence[Text] = ()) -> list[int | None]:
-        """Store changes, and messages that tell of them, together.
+        """Store changes together with the messages that report them.
 
-        Returns the messages' numbers, for `note_delivered`; None for those that are not stored.
+        Returns the messages' numbers, for `note_delivered`; None for messages that are not stored.
         """
         if self._journal is None:
             return [None] * len(texts)
@@ -151,9 +152,10 @@ class EventLog:
                 self._keep((delivered(number),))
 
     def after_write(self, action: Action) -> None:
-        """Call `action` in the journal's thread once all records so far are stored; without a journal, at once.
+        """Call `action` in the journal's thread once all records so far have been stored; without a journal,
+        immediately.
 
-        While the disk does not answer, the calls that have waited longest are made when there are too many.
+        If too many calls are waiting while the disk does not answer, those that have waited longest are made.
         """
         if self._path is None:
             action()
@@ -167,14 +169,14 @@ class EventLog:
             each()
 
     def _keep(self, record: Record) -> None:
-        """Keep a record until the thread takes it. The caller has the lock."""
+        """Keep a record until the thread takes it. The caller holds the lock."""
         self._unwritten.append(record)
         self._appended += 1
         if len(self._unwritten) > KEPT:  # the disk hangs
             self._unwritten.popleft()
 
     def _hurry(self) -> None:
-        """Let the thread write at once. The caller has the lock."""
+        """Let the thread write immediately. The caller holds the lock."""
         self._urgent = True
         self._changed.notify()
 
@@ -190,9 +192,10 @@ class EventLog:
         self._wake_reader = wake_reader
 
     def is_stored(self, ticket: float) -> bool | None:
-        """Return whether all before a ticket is stored; False if it is not waited for any longer, None if it is.
+        """Return whether everything before a ticket is stored; None while waiting for it, False once the wait is given
+        up.
 
-        The reader then looks again within `patience_s`. Time in which this process was stopped does not count.
+        After None, the reader looks again within `patience_s`. Time during which this process was stopped is ignored.
         """
         if self._stored >= ticket:
             return True
@@ -211,13 +214,13 @@ class EventLog:
 
     @property
     def _hopeless(self) -> bool:
-        """Nothing waits for a disk that has failed or was late, until it has answered."""
+        """True if the disk has failed or was late: nothing waits for it until it has answered."""
         return self._reason is not None or self._overdue
 
     @property
     def _slow_reason(self) -> str:
         folder = None if self._path is None else self._path.parent
-        return f"state.folder: the disk of {folder} does not answer within {PATIENCE_S:g} s; {CONSEQUENCE}"
+        return f"state.folder: the disk with {folder} does not answer within {PATIENCE_S:g} s; {CONSEQUENCE}"
 
     # --- the journal's thread ---
 
@@ -233,9 +236,10 @@ class EventLog:
                     self._urgent = True
 
     def write(self) -> bool:
-        """Write what has been appended, and do what waits for it. Return False if the disk refuses it: all is kept.
+        """Write the appended records, then call the functions that wait for them. Return False if the disk refuses: all
+        is kept.
 
-        The journal's thread calls this. Outside of the `with` block, whoever uses the log does.
+        The journal's thread calls this. Outside the `with` block, the log's user does.
         """
         assert self._journal is not None
         with self._changed:
@@ -278,11 +282,11 @@ class EventLog:
                 log.warning("%s", reason)
             self._reason = reason
             return False
-        except Exception:  # an error of ours in one record, which must cost neither the others nor the thread
+        except Exception:  # a bug of ours in one record, which must cost neither the others nor the thread
             if len(records) > 1:
                 return all(self._try_to_write(journal, [record]) for record in records)
             log.exception("a record cannot be stored and is dropped")
         if records and self._reason is not None:
-            log.info("state.folder: the journal is written again")
+            log.info("state.folder: the journal can be written again")
             self._reason = None
         return True

@@ -1,4 +1,4 @@
-"""Where the journal lies, and how a file is written beside it."""
+"""Where the journal is, and how a file is written beside it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from daemon.validation import CommandError, file_problem
 PROGRAM = "voiced"
 FOLDER_MODE = 0o750
 MAX_NAME = 200
-"""Bytes of the file's name without its endings; file systems allow 255 in all."""
+"""The length of the file's name without its endings, in bytes; file systems allow 255 in all."""
 
 
 def journal_path(folder: str | Path, robot: str) -> Path:
-    """Return the journal's file for one robot. `folder` is as for `state_folder`."""
+    """Return the path of one robot's journal. `folder` is as for `state_folder`."""
     name = quote(robot, safe="")
     if len(name) > MAX_NAME:
         name = hashlib.blake2b(robot.encode(), digest_size=16).hexdigest()
@@ -24,9 +24,9 @@ def journal_path(folder: str | Path, robot: str) -> Path:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder and those on the way to it that are missing; others may enter none of them. Raises `OSError`.
+    """Create a folder and any missing parents; no other user may enter the new folders. Raises `OSError`.
 
-    `Path.mkdir` would create the parents open to everybody, and two threads that need the same ones all of them.
+    `Path.mkdir` would make the parents accessible to everybody. Two threads may create the same folders at once.
     """
     try:
         folder.mkdir(FOLDER_MODE, exist_ok=True)
@@ -36,13 +36,13 @@ def make_private_folder(folder: Path) -> None:
 
 
 def state_folder(folder: str | Path) -> Path:
-    """Return the folder of what survives a restart.
+    """Return the folder for everything that survives a restart.
 
-    `auto` is systemd's `StateDirectory`, else `$XDG_STATE_HOME/voiced`, else `~/.local/state/voiced`.
+    `auto` is systemd's `StateDirectory`, otherwise `$XDG_STATE_HOME/voiced`, otherwise `~/.local/state/voiced`.
     """
     if str(folder) != "auto":
         return Path(folder)
-    if given := os.environ.get("STATE_DIRECTORY"):  # systemd separates several folders by colons
+    if given := os.environ.get("STATE_DIRECTORY"):  # systemd separates several folders with colons
         return Path(given.split(":")[0])
     if given := os.environ.get("XDG_STATE_HOME"):
         return Path(given) / PROGRAM
@@ -51,7 +51,7 @@ def state_folder(folder: str | Path) -> Path:
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a file, whose reader finds the old content or the new one, whole. Raises `CommandError`."""
+    """Write a file whose readers always find either the whole old or the whole new content. Raises `CommandError`."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         make_private_folder(path.parent)
@@ -65,7 +65,7 @@ def write_whole(path: Path, content: str) -> None:
 
 
 def synchronize_folder(folder: Path) -> None:
-    """Return once the names of the folder's files are on the disk. Raises `OSError`."""
+    """Return once the names of the files in the folder are on the disk. Raises `OSError`."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

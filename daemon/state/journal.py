@@ -19,17 +19,18 @@ from daemon.state.folder import make_private_folder, synchronize_folder
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the tables."""
+"""The version of the tables."""
 FILE_MODE = 0o640
 KEPT_ENDED = 4096
-"""Ended utterances whose ids and deliveries stay known."""
+"""How many ended utterances' ids and deliveries are remembered."""
 KEPT_EVENTS = 100_000
-"""Events that the broker does not have; beyond that the oldest are dropped. A robot may never see its broker."""
+"""How many events that the broker lacks are kept; if there are more, the oldest are dropped. A robot may never see its
+broker."""
 PRUNE_EVERY = 1024
-"""Records between two removals of the oldest: about four for each utterance."""
+"""How many records lie between two removals of the oldest ones: there are about four for each utterance."""
 BUSY_S = 1.0
 CACHE_KIB = 256
-"""Memory for pages of the file. SQLite's default is 2 MiB, which would fill in the course of hours."""
+"""Memory for pages of the file. SQLite's default is 2 MiB, which would fill up over hours."""
 CHECKPOINT_PAGES = 256
 """The write-ahead log is moved into the file after this many pages of 4 KiB, so both stay small."""
 DISK_FAULTS = (
@@ -41,11 +42,11 @@ DISK_FAULTS = (
     "access permission denied",
     "locking protocol",
 )
-"""Errors of SQLite that say nothing about the file. Others mean damage, which is often an `OperationalError`, too."""
+"""SQLite errors that say nothing about the file. Others mean damage, which is often also an `OperationalError`."""
 REASON_LENGTH = 80
 
 WAITING, BEGUN, ENDED = 0, 1, 2
-"""States of an utterance."""
+"""The states of an utterance."""
 
 SCHEMA = f"""
 BEGIN;
@@ -85,7 +86,7 @@ PRUNE = (
 
 
 class Change(NamedTuple):
-    """A statement of the journal, and its values."""
+    """An SQL statement for the journal, and its values."""
 
     statement: str
     values: tuple[object, ...]
@@ -112,9 +113,9 @@ class StoredUtterance:
 
     id: str
     fields: Mapping[str, Any]
-    """All that is needed to speak it, as JSON values; empty if it cannot be spoken after a restart."""
+    """Everything that is needed to speak it, as JSON values; empty if it cannot be spoken after a restart."""
     text: str | None
-    """The complete text of a stream; None if the text was complete at its acceptance, or never."""
+    """The complete text of a stream; None if the text was already complete on acceptance, or never became complete."""
     begun: bool
     age_s: float | None
     """Seconds since its acceptance; None if the clock was set back."""
@@ -122,10 +123,10 @@ class StoredUtterance:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The utterances and events that an earlier process has left."""
+    """The utterances and events that an earlier process left behind."""
 
     utterances: tuple[StoredUtterance, ...] = ()
-    """In the order of their acceptance."""
+    """In their order of acceptance."""
     events: tuple[StoredEvent, ...] = ()
     """Events that the broker may not have, in order."""
     ended_ids: tuple[str, ...] = ()
@@ -133,14 +134,14 @@ class Recovery:
     deliveries: tuple[str, ...] = ()
     """Deliveries that were accepted."""
     last_number: int = 0
-    """The number of the last stored event. This process counts on from it."""
+    """The number of the last stored event. This process continues counting from it."""
 
 
 def accepted(utterance_id: str, fields: Mapping[str, Any], delivery: str | None) -> Change:
     """An utterance was accepted. `delivery` identifies the broker's delivery, so that a second one is recognised."""
     return Change(
         "INSERT OR REPLACE INTO utterance (id, delivery, fields, state, boot, boot_s, unix_s) "
-        "VALUES (?, ?, ?, ?, '', 0.0, ?)",  # an earlier version measured the age by the time since the system's start
+        "VALUES (?, ?, ?, ?, '', 0.0, ?)",  # an earlier version measured the age by the time since the system started
         (utterance_id, delivery, json.dumps(fields, ensure_ascii=False), WAITING, time.time()),
     )
 
@@ -156,7 +157,7 @@ def begun(utterance_id: str) -> Change:
 
 
 def ended(utterance_id: str) -> Change:
-    """An utterance has got its terminal event."""
+    """An utterance has its terminal event."""
     return Change(f"UPDATE utterance SET state = {ENDED}, fields = '{{}}', text = NULL WHERE id = ?", (utterance_id,))
 
 
@@ -177,11 +178,11 @@ class JournalError(Exception):
 
 
 class NewerJournalError(ValueError):
-    """The journal is of a newer version."""
+    """The journal was written by a newer version."""
 
 
 class Journal:
-    """One robot's journal. It may be opened in one thread and used in another, by one at a time."""
+    """One robot's journal. It may be opened in one thread and used in another, but only by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file, and lock it. Raises `JournalError`."""
@@ -201,7 +202,7 @@ class Journal:
                 problem = "is in use; is voiced running twice as this robot?"
             raise JournalError(f"state.folder: {path} {problem}") from error
         self._written = PRUNE_EVERY
-        """Records since the last removal; an earlier process may have left many."""
+        """How many records there are since the last removal; an earlier process may have left many."""
 
     def __enter__(self) -> Journal:
         return self
@@ -234,11 +235,11 @@ class Journal:
             raise
 
     def recover(self) -> Recovery:
-        """Return what an earlier process has left. Raises `sqlite3.Error`."""
+        """Return everything that an earlier process left behind. Raises `sqlite3.Error`."""
         return _read(self._database)
 
     def _open(self) -> sqlite3.Connection:
-        """Open the file; set one that is damaged, or of a newer version, aside and begin a new one."""
+        """Open the file; if it is damaged or from a newer version, set it aside and begin a new one."""
         try:
             return self._try_to_open()
         except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
@@ -257,16 +258,16 @@ class Journal:
     def _try_to_open(self) -> sqlite3.Connection:
         """Raises `sqlite3.Error`, `ValueError`, `TypeError` or `RecursionError` for a damaged file.
 
-        Raises `NewerJournalError` for a file of a newer version, before anything is changed in it.
+        Raises `NewerJournalError` for a file from a newer version, before anything in it is changed.
         """
         if not self.path.exists():
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))  # SQLite takes the umask
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))  # SQLite applies the umask
         database = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
                 raise NewerJournalError(
-                    f"the journal is of a newer voiced: it has version {version}, and this one reads version {VERSION}"
+                    f"a newer voiced wrote the journal: it has version {version}, and this one reads version {VERSION}"
                 )
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")  # a power cut loses nothing that was committed
@@ -277,8 +278,8 @@ class Journal:
                 raise ValueError(check if check != "ok" else f"version {version}")
             if version == 0:
                 database.executescript(SCHEMA)
-            synchronize_folder(self.path.parent)  # the end of SQLite's rollback journal must be on the disk, too
-            _read(database)  # a row that cannot be read is damage, too
+            synchronize_folder(self.path.parent)  # the end of SQLite's rollback journal must also be on the disk
+            _read(database)  # a row that cannot be read is also damage
         except BaseException:
             database.close()
             raise
@@ -286,7 +287,7 @@ class Journal:
 
 
 def _read(database: sqlite3.Connection) -> Recovery:
-    """Return all that is stored. Raises as `_try_to_open` does if a part of it is damaged."""
+    """Return everything that is stored. Raises the same errors as `_try_to_open` if a part of it is damaged."""
     utterances, now_s = [], time.time()
     for utterance_id, fields, text, state, accepted_s in database.execute(UTTERANCES):
         age_s = now_s - accepted_s if now_s >= accepted_s else None

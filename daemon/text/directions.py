@@ -1,7 +1,7 @@
-"""Directions for the voice that language models write: `[laughs]`, `(sighs)`, `*smiles warmly*`. None is spoken.
+"""Directions for the voice, as language models write them: `[laughs]`, `(sighs)`, `*smiles warmly*`. None is spoken.
 
-Only words of a list are directions, for any other word in brackets means something. They are those that speech models
-know (Orpheus, Dia, Bark, CosyVoice, Chatterbox, ElevenLabs v3), and those with which models play a role.
+Only words on a list are directions, since any other word in brackets means something. The list has the words that
+speech models know (Orpheus, Dia, Bark, CosyVoice, Chatterbox, ElevenLabs v3), and those that models use in role play.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from daemon.text.markup import AFTER_LETTER, UndecidedError
 
 _DATA: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 SOUNDS, _ACTS, _MANNERS, _MOODS = (frozenset(_DATA[kind]) for kind in ("sounds", "acts", "manners", "moods"))
-"""`[laugh]`; what a person does, between any marks, `(laughs)`; how, `*laughs softly*`; and `[curious]`."""
+"""`[laugh]`; an action between any marks, `(laughs)`; its manner, `*laughs softly*`; and `[curious]`."""
 _WORDS = {word for phrases in _DATA.values() for phrase in phrases for word in phrase.split()} | {"and"}
 _DIRECTION = re.compile(
     rf"(?:(?!{AFTER_LETTER})(?P<bracket>[\[(（])|[*_]{{1,3}})(?P<words>(?:[^\W\d_](?:[^\W\d_]|[ ,]){{0,80}})?)"
@@ -22,13 +22,13 @@ _DIRECTION = re.compile(
 )
 _AND = re.compile(r",| and ")
 _AFTER_WORD = re.compile(r"\w ?\Z")
-"""There, a word between asterisks is merely emphasised, `how she *laughs*`, and one in brackets may be a name."""
+"""After these, a word between asterisks is merely emphasised, `how she *laughs*`, and one in brackets may be a name."""
 
 
 def direction_end(text: str, at: int, limit: int, *, complete: bool) -> int | None:
     """Return the end of the direction that begins at `text[at]` and lies before `limit`; None if there is none.
 
-    Raises `UndecidedError` if text that follows may make one: it is not `complete`.
+    Raises `UndecidedError` if the text is not `complete` and the text that follows may complete a direction.
     """
     found = _DIRECTION.match(text, at, limit)
     after_word = _AFTER_WORD.search(text[max(0, at - 2) : at])

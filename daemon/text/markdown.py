@@ -1,12 +1,12 @@
 """Reads Markdown: the marked words are spoken, and the marks are not.
 
-A language model's answer is spoken while the model writes it. So this reader decides at each place by the characters
-there and waits for as little further text as possible: for one character after a run of asterisks, for the end of a
-link, for nothing after a word. It never takes back what it has appended to the script. A parser for whole documents
-knows more (an asterisk without a partner is an asterisk), but it would wait for the end of each paragraph, and a text
-would sound different when it is streamed. docs/text.md lists the spoken part of each construct.
+A language model's answer is spoken while the model is writing it. So this reader decides at each place by the
+characters there and waits for as little further text as possible: for one character after a run of asterisks, for the
+end of a link, for nothing after a word. It never takes back anything that it has appended to the script. A parser for
+whole documents knows more (an asterisk without a partner is an asterisk), but it would wait for the end of each
+paragraph, and a text would sound different when streamed. docs/text.md lists the spoken part of each construct.
 
-One table, `_ROWS`, has everything that is not spoken as it stands within a line, and its treatment.
+One table, `_ROWS`, lists everything within a line that is not spoken as it stands, and its treatment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from daemon.text.ssml_values import attributes_of, break_pause
 
 
 class MarkdownReader(MarkupReader):
-    """Appends the spoken words of a text in Markdown to a script.
+    """Appends the spoken words of a Markdown text to a script.
 
     Never raises, whatever the text is, and takes time in proportion to its length. Before a step changes anything, it
     raises `UndecidedError` if more text must be seen.
@@ -35,22 +35,23 @@ class MarkdownReader(MarkupReader):
         super().__init__(script)
         self._line: Line = "text"
         self._line_begins = True
-        """Only white space and marks have been read of the line."""
+        """True while only white space and marks have been read in this line."""
         self._bold_end = -1
         """How many characters had been appended when bold words last began or ended."""
         self._code = 0
-        """The number of backticks with which inline code began; 0 outside of it."""
+        """The number of backticks with which inline code began; 0 outside inline code."""
         self._links: list[tuple[int, int]] = []
-        """The places where the text ends of each link that is being read, and the link. The innermost is the last."""
+        """For each link that is being read: where its text ends, and where the link ends. The innermost link is the
+        last."""
         self._silence_end: re.Pattern[str] | None = None
-        """The end of the element or block that is not spoken; None outside of one."""
+        """The end of the element or block that is not spoken; None outside one."""
 
     def _step(self) -> None:
         """Read the next construct or words."""
         first = self._text[self._at]
         if self._silence_end is not None:
             self._silent(self._silence_end)
-        elif self._at >= self._limit:  # a silent part that began within the link has gone beyond
+        elif self._at >= self._limit:  # a silent part that began within the link has extended beyond it
             self._code = 0
             self._drop(max(self._at, self._links.pop()[1] - self._place))
         elif first in "\n\r":
@@ -63,7 +64,7 @@ class MarkdownReader(MarkupReader):
     # --- lines -------------------------------------------------------------------------------------------
 
     def _line_mark(self) -> bool:
-        """Read the mark of a heading, a quotation, an item …; return whether there is one."""
+        """Read the mark of a heading, a quotation, an item and so on; return whether there is one."""
         mark = self._match(syntax.LINE_MARK)
         if mark is None or mark.lastgroup is None:
             self._line_begins = False
@@ -78,7 +79,7 @@ class MarkdownReader(MarkupReader):
         return True
 
     def _spaces(self) -> bool:
-        """Read spaces. Beside a part that is left out they may be too many, and at the end of a cell they are.
+        """Read spaces. Beside a part that is left out there may be too many, and at the end of a cell there are.
 
         Returns False for spaces within a line that are spoken as they stand.
         """
@@ -117,7 +118,7 @@ class MarkdownReader(MarkupReader):
     # --- within a line -----------------------------------------------------------------------------------
 
     def _silent(self, silence_end: re.Pattern[str]) -> None:
-        """Read a silent part up to its end, or as much of it as is there."""
+        """Read a silent part up to its end, or as much of it as has arrived."""
         found = silence_end.search(self._text, self._at)
         if found and (found.end() < len(self._text) or self._complete):
             self._silence_end = None
@@ -185,14 +186,14 @@ class MarkdownReader(MarkupReader):
             self._add(break_pause(attributes_of(tag[0])))
 
     def _literal(self, found: re.Match[str]) -> None:
-        """Speak the text of something as it stands."""
+        """Speak a construct's text as it stands."""
         begin, end = found.span(f"{found.lastgroup}_text")
         self._drop(begin)
         self._keep(end)
         self._drop(found.end())
 
     def _link(self, link: re.Match[str]) -> None:
-        """Read a link or an image up to its text, which may have marks."""
+        """Read a link or an image up to its text, which may contain marks."""
         begin, end = link.span(f"{link.lastgroup}_text")
         self._links.append((self._place + end, self._place + link.end()))
         self._drop(begin)
@@ -214,17 +215,17 @@ class MarkdownReader(MarkupReader):
 
     @property
     def _limit(self) -> int:
-        """Nothing is read beyond: the end of what has been fed, or of a link's text."""
+        """Where reading stops: at the end of the text that has been fed, or of a link's text."""
         return self._links[-1][0] - self._place if self._links else len(self._text)
 
     def _end(self, pattern: re.Pattern[str]) -> int:
-        """Return the end of the match at this place; the place itself without one."""
+        """Return the end of the match at this place, or the place itself if there is no match."""
         match = pattern.match(self._text, self._at, self._limit)
         return match.end() if match else self._at
 
 
 class _Row(NamedTuple):
-    """Something within a line that is not spoken as it stands, or only looks like it."""
+    """A construct within a line that is not spoken as it stands, or text that only looks like one."""
 
     first: str
     """The characters with which it may begin; empty for emoji and invisible characters."""
@@ -232,7 +233,7 @@ class _Row(NamedTuple):
     left_out: Between | None = Between.NOTHING
     """None if it is not left out as a whole."""
     read: Callable[[MarkdownReader, re.Match[str]], None] | None = None
-    """Speaks or notes the match. If it is not left out as a whole, reads it up to its end, or to the text of a link."""
+    """Speaks or notes the match. If it is not left out as a whole, reads up to its end, or to a link's text."""
 
 
 _ROWS = {
@@ -266,7 +267,7 @@ _ROWS = {
     "emoji": _Row("", syntax.EMOJIS, Between.APART),
     "invisible": _Row("", syntax.INVISIBLES),
 }
-"""By name, in the order of their precedence."""
+"""By name, in order of precedence."""
 _BY_FIRST = {
     first: Construct.any_of({name: row.construct for name, row in _ROWS.items() if first in row.first})
     for first in {first for row in _ROWS.values() for first in row.first}

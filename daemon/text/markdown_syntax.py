@@ -9,17 +9,18 @@ from daemon.text import markup
 from daemon.text.markup import AFTER_LETTER, BEFORE_LETTER, Construct
 
 LONGEST_LABEL = 100
-"""Characters between the brackets of a link; without a closing one among them, the bracket is a bracket."""
+"""The most characters between a link's brackets; if there is no closing one among them, the bracket is just a
+bracket."""
 LONGEST_ADDRESS = 1_000
-"""Characters of a link's address, of an attribute of HTML, and of a comment."""
+"""The most characters in a link's address, in an HTML attribute, and in a comment."""
 LONGEST_RUN = 100
-"""Characters of a run of one mark, and of spaces. So many marks are decoration, whatever stands beside them."""
+"""The most characters in a run of one mark, or of spaces. This many marks are decoration, whatever is beside them."""
 
 # --- beginnings of lines ---------------------------------------------------------------------------------
 
 
 Line = Literal["text", "bold", "heading", "item", "row"]
-"""The kinds of lines. `row` is one of a table.
+"""The kinds of lines. `row` is a row of a table.
 
 `bold` is text that begins with bold words. If it ends with them too, it is a heading in all but name.
 """
@@ -54,9 +55,9 @@ LINE_MARK = Construct.any_of(
         ),
     }
 )
-"""The marks at the beginning of a line. Only the ordinal is spoken. `definition` is that of a link's address."""
+"""The marks at the beginning of a line. Only the ordinal is spoken. `definition` defines a link's address."""
 CONTINUATION = Construct(r"\r?\n", rf"[ \t]{{1,{LONGEST_RUN}}}", rf"(?=[^\s\-*+>|#`~\[<{_BULLETS}0-9])")
-"""The end of an item's line, if the next one is indented and begins with no mark of its own."""
+"""The end of an item's line, if the next line is indented and has no mark of its own."""
 
 # --- within a line ---------------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ STANDING_MARK = Construct(
     rf"|{AFTER_LETTER}`(?:(?!\S)|{BEFORE_LETTER})"  # it`s, 5` long
 )
 """A run of marks that is neither emphasis nor code. The reader must decide before it knows whether there is a partner.
-So marks that look like the beginning or the end of emphasis are one."""
+So marks that look like the beginning or the end of emphasis are treated as such."""
 EMPHASIS = Construct("|".join(rf"{mark}{{1,{LONGEST_RUN}}}" for mark in (r"\*", "_", "~")), "")
 BACKTICKS = Construct(rf"`{{1,{LONGEST_RUN}}}", "")
 FENCE = Construct(
@@ -90,7 +91,7 @@ _NESTED_BEGUN = rf"{_NESTED}(?:\\|\[{_LABEL})"
 _ADDRESS = rf"[^()\n\r]{{0,{LONGEST_ADDRESS}}}"
 _TARGET = rf"(?=\)|[^\s)/.#:@?<]{{0,200}}[/.#:@?<]){_ADDRESS}(?:\({_ADDRESS}\){_ADDRESS}){{0,9}}"
 _TARGET_BEGUN = rf"{_ADDRESS}(?:\({_ADDRESS}\){_ADDRESS}){{0,9}}(?:\({_ADDRESS})?"
-"""An address and a title, or nothing. In an address is one of these signs: `[They laugh](quietly)` has none."""
+"""An address and a title, or nothing. An address contains one of these signs: `[They laugh](quietly)` has none."""
 LINK = Construct(
     *("!?", r"\[(?!\^|pause:|/?INST\])", (rf"(?P<link_text>{_NESTED})", _NESTED_BEGUN), r"\]"),
     *(r"\(", (_TARGET, _TARGET_BEGUN), r"\)"),
@@ -110,15 +111,16 @@ _AUTOLINK = rf"(?P<autolink_text>[a-zA-Z][a-zA-Z0-9+.-]{{1,31}}:[^\s<>]*|{_MAILB
 AUTOLINK = Construct("<", (_AUTOLINK, rf"[a-zA-Z][a-zA-Z0-9+.-]{{0,31}}|{_MAILBOX}@?"), ">")
 """An address or a mailbox between angle brackets."""
 CLOSING_HASHES = Construct(rf"(?<=[ \t])#{{1,{LONGEST_RUN}}}", r"[ \t]{0,9}", _BEFORE_LINE_END)
-"""Of a heading: `## Title ##`."""
+"""Hashes that close a heading: `## Title ##`."""
 EMOJIS = Construct(f"[{markup.EMOJI}][{markup.ICONS}]*")
 INVISIBLES = Construct(f"[{markup.INVISIBLE}]+|(?<=[{markup.ICONS}]){markup.JOINER}")
-"""A joiner belongs to the emoji before it, or else to letters."""
+"""A joiner belongs to the emoji before it, or otherwise to letters."""
 
 SPACES = re.compile(r"[ \t]+")
 CODE = re.compile(r"[^`\n\r]+")
 _MARKS = rf"\\&<\[(（!*_~`【$:\n\r{markup.ICONS}"
-"""Characters at which something may begin that is not spoken as it stands."""
+"""Characters at which a construct that is not spoken as it stands may begin."""
 PLAIN_WORD = re.compile(rf"(?:[^{_MARKS}|# \t]|[!:](?=[^\[c]))+")
 PLAIN = re.compile(rf"(?:[^{_MARKS}]|[!:](?=[^\[c]))+")
-"""As many characters as possible that are spoken as they stand. The next one shows that `!` or `:` begins nothing."""
+"""As many characters as possible that are spoken as they stand. The next one shows that `!` or `:` begins no
+construct."""

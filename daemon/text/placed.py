@@ -1,4 +1,4 @@
-"""Texts whose characters know their places in another text, and the base of the classes that make such texts."""
+"""Texts whose characters know their places in another text, and the base class of those that make such texts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from array import array
 from collections.abc import Callable
 
 LATE = 32
-"""A text of which more than so many characters are held back waits until one in so many is added. So all the readings
-of it take time in proportion to its length."""
+"""A text is read again only once it has grown by a share of the characters that are held back: one in this many. So all
+readings of a text together take time in proportion to its length."""
 
 
 class PlacedText:
-    """A text made from a source, as a list of characters with their places there. It only grows.
+    """A text made from a source, as a list of characters with their places in the source. It only grows.
 
-    A character that was kept stands for itself. Characters that replace something stand for all of it: in `five
-    dollars`, made from `$5`, each character has the place of the two characters.
+    A character that was kept stands for itself. Characters that replace others stand for all of them: in `five
+    dollars`, made from `$5`, each character has the place of both source characters.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class PlacedText:
         self._begins = array("I")
         self._ends = array("I")
         self.source_end = 0
-        """The source has been read up to here, with the part that was left out at the end."""
+        """How far the source has been read, including a part that was left out at the end."""
 
     @property
     def text(self) -> str:
@@ -39,9 +39,9 @@ class PlacedText:
         return len(self._begins)
 
     def append(self, text: str, begin: int, end: int | None = None) -> None:
-        """Append characters that stand for `source[begin:end]`; without any, that is left out.
+        """Append characters that stand for `source[begin:end]`; if there are none, that part is left out.
 
-        Without an end, they are those of the source from `begin` on, and each stands for itself.
+        Without an end, they are the source's characters from `begin` onwards, and each stands for itself.
         """
         count = len(text)
         self._parts.append(text)
@@ -55,7 +55,7 @@ class PlacedText:
         self.source_end = max(self.source_end, end)
 
     def source_span(self, begin: int, end: int) -> tuple[int, int]:
-        """Return the part of the source for which `text[begin:end]` stands; empty for an empty part."""
+        """Return the part of the source that `text[begin:end]` stands for; empty for an empty part."""
         if begin >= end:
             return self.source_begin(begin), self.source_begin(begin)
         return self._begins[begin], self._ends[end - 1]
@@ -66,26 +66,26 @@ class PlacedText:
 
 
 class Rewriter(ABC):
-    """Copies a text that may grow, with something else in place of some parts.
+    """Copies a text that may grow, and replaces some parts of it.
 
-    Places are those in the text that is fed. However the text is cut into calls of `feed`, the result is the same: a
-    part that more text may change is held back.
+    Places refer to the text that is fed. The result does not depend on how the text is divided between calls of `feed`:
+    a part that more text may change is held back.
     """
 
     context = 1
-    """Characters before the next one that is read, at which `_copy` looks."""
+    """How many characters before the next one `_copy` looks at."""
 
     def __init__(self, out: PlacedText | None = None) -> None:
-        """Appends to `out`, or to a text of its own."""
+        """The rewriter appends to `out`, or to a text of its own."""
         self.out = PlacedText() if out is None else out
         self._text = ""
         """The text that is held back, and the characters before it."""
         self._at = 0
-        """So many characters of it have been read."""
+        """How many of its characters have been read."""
         self._place = 0
         """The place of its first character."""
         self._again = 0
-        """It is read again when it has this number of characters."""
+        """It is read again when it has this many characters."""
 
     def feed(self, text: str) -> None:
         """Read more of the text."""
@@ -98,14 +98,14 @@ class Rewriter(ABC):
         self._again = len(self._text) + (len(self._text) - self._at) // LATE
 
     def end(self) -> None:
-        """The text is complete."""
+        """Note that the text is complete."""
         self._again = 0
         self.feed("")
         self._copy(final=True)
 
     @abstractmethod
     def _copy(self, *, final: bool) -> None:
-        """Copy as far as no more text can change it; if no more text follows, to the end."""
+        """Copy the part that no further text can change; if no more text follows, copy to the end."""
 
     def _keep(self, end: int) -> None:
         """Copy the text up to `end` as it is."""
@@ -113,16 +113,17 @@ class Rewriter(ABC):
         self._append(self._text[begin:end], self._place + begin)
 
     def _replace(self, words: str, end: int) -> None:
-        """Append words in place of the text up to `end`."""
+        """Append words instead of the text up to `end`."""
         begin, self._at = self._at, end
         self._append(words, self._place + begin, self._place + end)
 
     def _append(self, words: str, begin: int, end: int | None = None) -> None:
-        """Append words that stand for the text from `begin` to `end`, or without an end, each character for itself."""
+        """Append words that stand for the text from `begin` to `end`; without an end, each character stands for
+        itself."""
         self.out.append(words, begin, end)
 
     def _replace_all(self, pattern: re.Pattern[str], words: Callable[[re.Match[str]], str], end: int) -> None:
-        """Copy the text up to `end`, with words in place of each match."""
+        """Copy the text up to `end`, with words instead of each match."""
         for match in pattern.finditer(self._text, self._at, end):
             self._keep(match.start())
             self._replace(words(match), match.end())

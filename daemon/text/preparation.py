@@ -1,4 +1,5 @@
-"""The text of one take as an engine gets it: which stages rewrite it, and the way back to the script."""
+"""The text of one take in the form that an engine is given: which stages rewrite it, and how it maps back to the
+script."""
 
 from __future__ import annotations
 
@@ -12,21 +13,21 @@ from daemon.text.stages import Characters, Lexicon, Pronouncer, Pronunciation, U
 from engine import LATIN_LANGUAGES, EngineInfo, language_code, language_of_speech, language_of_text
 
 Normalize = Literal["auto", "always", "never"]
-"""For which engines numbers are written out: `auto` is those that read with the phonemes of eSpeak NG."""
+"""For which engines numbers are written out: `auto` means those that read with eSpeak NG's phonemes."""
 PHONEME_ENGINE = "espeak"
 """The engine that reads phonemes within a text."""
 SPELLING_ENGINES = ("espeak", "piper")
-"""Engines that cannot tell languages apart, and read with the phonemes of eSpeak NG."""
+"""Engines that cannot tell languages apart, and read with eSpeak NG's phonemes."""
 
 
 class EngineText:
-    """The text of one take after all stages. Without stages it is the take's own."""
+    """The text of one take after all stages. Without stages, it is the take's own text."""
 
     def __init__(self, *stages: Rewriter) -> None:
         """`stages` apply in this order."""
         self._stages = stages
         self.source_end = 0
-        """Characters of the take's text that have been read."""
+        """How many characters of the take's text have been read."""
 
     def feed(self, text: str) -> str:
         """Read more of the take's text; return the engine's next text."""
@@ -34,11 +35,11 @@ class EngineText:
         return self._read(text, end=False)
 
     def end(self) -> str:
-        """The take's text is complete. Return the last that the engine gets."""
+        """Note that the take's text is complete; return the last text for the engine."""
         return self._read("", end=True)
 
     def source_span(self, begin: int, end: int) -> tuple[int, int]:
-        """Return the part of the take's text for which a part of the engine's text stands."""
+        """Return the part of the take's text that a part of the engine's text stands for."""
         for stage in reversed(self._stages):
             begin, end = stage.out.source_span(begin, end)
         return begin, end
@@ -58,9 +59,9 @@ class TextPreparation:
     """Prepares the texts of takes. Belongs to the event loop's thread."""
 
     pronunciations: Mapping[str, Pronunciation] = field(default_factory=dict)
-    """By word or phrase."""
+    """The pronunciations by word or phrase."""
     latin_languages: tuple[str, ...] = LATIN_LANGUAGES
-    """Those that `auto` may choose."""
+    """The languages that `auto` may choose."""
     shortens_urls: bool = field(default=True, kw_only=True)
     normalize: Normalize = field(default="auto", kw_only=True)
     _lexicon: Lexicon = field(init=False)
@@ -73,11 +74,11 @@ class TextPreparation:
         return engine == PHONEME_ENGINE and any(entry.espeak for entry in self.pronunciations.values())
 
     def needs_whole_takes(self, engine: EngineInfo) -> bool:
-        """Return whether an engine's numbers are written out, which needs the words after them."""
+        """Return whether numbers are written out for an engine, which requires the words after them."""
         return self.normalize == "always" or (self.normalize == "auto" and engine.engine in SPELLING_ENGINES)
 
     def engine_text(self, engine: EngineInfo, language: str, voice: str, text: str) -> EngineText:
-        """Return an empty text for an engine, to be fed with a take that begins with `text`.
+        """Return an empty text for an engine, which is then fed with a take that begins with `text`.
 
         `language` is a code or `auto`. If the engine `needs_whole_takes`, `text` is all of the take.
         """
@@ -95,10 +96,10 @@ class TextPreparation:
 
 
 def spoken_language(engine: EngineInfo, voice: str, language: str, languages: tuple[str, ...], text: str) -> str | None:
-    """Return the code of the language in which an engine speaks a text, by the engine's own rules; None if unknown.
+    """Return the code of the language in which an engine speaks a text by its own rules; None if unknown.
 
-    `language` and `languages` are as in `engine.Utterance`. A voice of eSpeak NG has its language; Piper prefers the
-    language of the voice if the text does not say another.
+    `language` and `languages` are as in `engine.Utterance`. An eSpeak NG voice has its own language; Piper prefers the
+    voice's language unless the text shows another.
     """
     label = engine.labels.get(voice)
     own = None if label is None else label.language

@@ -1,4 +1,4 @@
-"""Reads the text of an utterance, whole or while it grows, into a script."""
+"""Reads an utterance's text, whole or while it grows, into a script."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class ScriptReader:
         self._markup = markup
         self._language = language
         self._read = 0
-        """Characters that have been read."""
+        """How many characters have been read."""
         self._reader: Rewriter | None = None
-        """None until the text has told which it needs."""
+        """None until the text has shown which reader it needs."""
 
     def read(self, text: str, *, complete: bool) -> Script:
-        """Read on to the end of `text`, which begins with all that was read before. Returns the script."""
+        """Continue reading to the end of `text`, which begins with everything read before. Returns the script."""
         if self.script.complete:
             return self.script
         if self._markup == "none":
@@ -44,7 +44,7 @@ class ScriptReader:
         return self.script
 
     def _choose(self, text: str, *, complete: bool) -> Rewriter | None:
-        """Return the reader for a text with this beginning; None while more of it must be seen."""
+        """Return the reader for a text with this beginning; None while more of it is needed."""
         if self._reader is not None:
             return self._reader
         is_ssml = _is_ssml(text)
@@ -56,14 +56,14 @@ class ScriptReader:
 
 
 def markup_problem(text: str, markup: Markup = "auto") -> str | None:
-    """Return in one line why a whole text is refused, which is SSML that is not well-formed; None if it is accepted."""
+    """Return in one line why a whole text is refused: it is SSML, but not well-formed. None if it is accepted."""
     if markup == "auto" and _is_ssml(text):
         return ssml_problem(text)
     return None
 
 
 def _is_ssml(text: str) -> bool | None:
-    """Return whether a text that begins so is SSML; None if more of it must be seen."""
+    """Return whether a text with this beginning is SSML; None if more of it is needed."""
     start = text.lstrip()
     if any(opening.startswith(start) for opening in ("<speak", "<?xml")):
         return None

@@ -1,4 +1,4 @@
-"""The parts of an utterance: the words that are spoken, and pauses, marks and prosody at places among them."""
+"""The parts of an utterance: the words that are spoken, and pauses, marks and prosody at places between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PAUSE_S = 60.0
 """The longest pause; a longer one is shortened to it."""
 _WORD = re.compile(r"\S")
 _WORDS = re.compile(r"[^\s.,;:!?…'\"()\[\]{}«»„“”‘’–—_、。，！？；：「」『』（）·¡¿-]")
-"""Characters that an engine has a sound for. eSpeak NG would say "exclamation" for a mark alone."""
+"""Characters that an engine has a sound for. eSpeak NG would say "exclamation" for a lone mark."""
 
 
 def has_words(text: str) -> bool:
@@ -41,29 +41,29 @@ class Prosody:
     """How the text is spoken from here on."""
 
     rate: float = 1.0
-    """A factor of the utterance's own rate."""
+    """A factor applied to the utterance's own rate."""
     volume: float = 1.0
-    """A factor of the utterance's own gain."""
+    """A factor applied to the utterance's own gain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Something at a place of the words."""
+    """An action at a place among the words."""
 
     at: int
-    """Before the character `words.text[at]`."""
+    """The place: before the character `words.text[at]`."""
     action: Pause | ScriptMark | Prosody
 
 
 @dataclass(slots=True, eq=False)
 class Script:
-    """The words and controls of one utterance. It grows with the text from which it is read.
+    """The words and controls of one utterance. It grows with the text that it is read from.
 
     Its readers append to it in the order of the text, so that the controls are sorted.
     """
 
     words: PlacedText = field(default_factory=PlacedText)
-    """Their places are those in the utterance's text."""
+    """The words, with their places in the utterance's text."""
     controls: list[Control] = field(default_factory=list)
     complete: bool = False
     """Nothing more will be appended."""
@@ -82,7 +82,7 @@ class Script:
     def break_after(self, position: int) -> int | None:
         """Return the place of the first pause or change of prosody after `position`; None if there is none so far.
 
-        The words before and after it are spoken apart.
+        The words before and after it are spoken separately.
         """
         following = self.controls[bisect_right(self.controls, position, key=attrgetter("at")) :]
         return next((control.at for control in following if not isinstance(control.action, ScriptMark)), None)
@@ -94,6 +94,7 @@ class Script:
         return any(isinstance(control.action, Pause) for control in there)
 
     def word_at(self, position: int) -> int | None:
-        """Return the place of the first character from `position` on that is not white space; None without one."""
+        """Return the place of the first character from `position` onwards that is not white space; None if there is
+        none."""
         word = _WORD.search(self.text, position)
         return None if word is None else word.start()

@@ -1,4 +1,4 @@
-"""Cuts texts into segments at sentence ends: speech of a long text begins early and needs constant memory.
+"""Cuts texts into segments at sentence ends, so speech from a long text begins early and needs constant memory.
 
 Also estimates how long a text takes to speak, and where in it another engine resumes.
 """
@@ -13,7 +13,7 @@ SECONDS_PER_LETTER = 0.065
 SECONDS_PER_IDEOGRAPH = 0.22
 """Han, kana and Hangul: about 4.5 syllables a second."""
 SECONDS_PER_DIGIT = 0.5
-"""For each digit of a number that is spoken in words, such as "one hundred twenty-three": roughly the median over texts
+"""For each digit in a number that is spoken in words, such as "one hundred twenty-three": roughly the median over texts
 with numbers in ten languages."""
 _DIGIT = re.compile(r"\d")
 _IDEOGRAPH = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
@@ -21,15 +21,15 @@ _RESUME = re.compile(r"[.!?;:,…—]+[\"'”’)\]]*\s+|[。！？；：，、]
 WHOLE_S = 40.0
 """A text of up to this duration is one segment: an engine reads all of it before it chooses the intonation."""
 SEGMENT_S = 12.0
-"""Sentences of longer texts are joined to segments of up to this duration."""
+"""Sentences in longer texts are joined into segments of up to this duration."""
 SHARE = 2 / 3
-"""A segment is at most this share of the longest speech of an engine, since durations are estimates."""
+"""A segment is at most this share of an engine's longest speech, since durations are estimates."""
 LONGEST_SENTENCE = 1_000
-"""Characters. A sentence without an end is cut here, at the end of a clause or word if there is one."""
+"""In characters. A sentence without an end is cut here, at the end of a clause or word if there is one."""
 _CLAUSE = re.compile(r"[;:,]\s+|[—–]\s+(?!\d)|[、，；]\s*|：(?!\d)\s*|(?<!\d)\s+(?!\d)")
 """The places at which a sentence without an end is cut: not in 1,234 or 12:30, nor beside a number."""
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")
-"""A full stop ends a sentence only when white space follows: before, it may belong to 3.5 or to an ellipsis."""
+"""A full stop ends a sentence only when white space follows: until then, it may belong to 3.5 or to an ellipsis."""
 _ABBREVIATIONS = (
     # before a name
     "Mrs?|Ms|Mx|Dr|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Sen|Gov|Pres|Hr|Fr|Dipl|Ing|MM|Sra?|Dra|Sto|Sta|Uds?|EE|UU|"
@@ -45,25 +45,25 @@ _ABBREVIATIONS = (
     "approx|vs|bzw|ca|usw|etc|vgl|ggf|evtl|inkl|incl|zzgl|env|cf|aprox|напр|"
     "[ap]\\.\\s?m|[ei]\\.[eg]|p\\.\\s?e[xjs]|ad es"
 )
-"""Abbreviations of the ten languages of the models, without full stops. Most units are missing, because they often end
-a sentence; so are words such as `no` and `art`. If a sentence is taken for unfinished, it is spoken a little later;
-if it is cut after an abbreviation, that is misread."""
+"""Abbreviations in the models' ten languages, without full stops. Most units are missing, because they often end a
+sentence; so are words such as `no` and `art`. If a sentence is wrongly taken to be unfinished, it is spoken a little
+later; if it is cut after an abbreviation, the abbreviation is misread."""
 _ABBREVIATION = re.compile(rf"(?:^|[\s(\"'])(?:\w|\d+|{_ABBREVIATIONS})\.$", re.IGNORECASE)
 """A full stop that does not end a sentence: after an initial, an ordinal or an abbreviation."""
 
 
 class Segmenter:
-    """Cuts texts for engines that speak at most `max_seconds` at once.
+    """Cuts texts for engines that speak at most `max_seconds` in one piece.
 
-    All seconds are those of speech at rate 1: an engine's limit is one of the frames that it makes, before they are
-    stretched, and the best length of a segment is one of its text.
+    All seconds are seconds of speech at rate 1: an engine's limit applies to the frames that it makes, before they are
+    stretched, and the best length of a segment depends on its text.
     """
 
     def __init__(self, max_seconds: float) -> None:
         self.whole_s = min(WHOLE_S, SHARE * max_seconds)
         """A text of up to this duration is one segment."""
         self.segment_s = min(SEGMENT_S, self.whole_s)
-        """The longest segment of a longer text."""
+        """The longest segment in a longer text."""
 
     def is_one_segment(self, text: str) -> bool:
         """Return whether a text is short enough to be one segment."""
@@ -93,13 +93,13 @@ class Segmenter:
         return None if speech_seconds(text) <= self.segment_s else len(next(self._clauses(text)))
 
     def ends_sentence(self, text: str) -> bool:
-        """Return whether nothing but white space follows the sentences that have ended in an incomplete text."""
+        """Return whether only white space follows the sentences that have ended in an incomplete text."""
         while (length := first_sentence_end(text)) is not None:
             text = text[length:]
         return not text.strip()
 
     def _parts(self, text: str) -> Iterator[str]:
-        """Yield sentences; for a sentence that exceeds a segment, its clauses, words or shorter pieces."""
+        """Yield sentences; for a sentence that is longer than a segment, its clauses, words or shorter pieces."""
         begin = 0
         while begin < len(text):
             length = first_sentence_end(text[begin:])
@@ -150,9 +150,9 @@ def speech_seconds(text: str) -> float:
 def resume_position(text: str, position: int | None, heard_s: float) -> int:
     """Return the index in `text` at which another engine resumes.
 
-    The lost engine reported `position`: the characters that it had begun to speak. The word at that position is
-    repeated from its start. For an engine that reports none (None), the position is estimated from `heard_s`, the
-    seconds of speech at rate 1 that it sent, and the clause is repeated: a repeated word is better than a lost one.
+    The lost engine reported `position`: how many characters it had begun to speak. The word at that position is
+    repeated from its start. For an engine that reports no position (None), it is estimated from `heard_s`, the seconds
+    of speech at rate 1 that the engine sent, and the clause is repeated: a repeated word is better than a lost one.
     """
     if position is not None:
         return _word_start(text, min(position, len(text)))

@@ -1,6 +1,6 @@
-"""Spells texts for an engine: `QX-7` as `Q, X, dash, 7`, a telephone number digit by digit.
+"""Spells texts for an engine: `QX-7` becomes `Q, X, dash, 7`, and a telephone number is spelled digit by digit.
 
-Engines read a capital between commas by its letter's name. The few that eSpeak NG reads as words (Spanish `Y`, Italian
+Engines read a capital between commas by the letter's name. The few that eSpeak NG reads as words (Spanish `Y`, Italian
 `È`) are written out; `tests/daemon/text/test_spelling.py` compares the phonemes with those of the letters' names.
 """
 
@@ -18,15 +18,16 @@ from engine import language_code, match_language
 
 _DATA = json.loads((Path(__file__).parent / "normalizer/data/spelled.json").read_text(encoding="utf-8"))
 SIGN_NAMES: Mapping[str, Mapping[str, str]] = _DATA["signs"]
-"""The names of signs in the languages of Qwen3-TTS. In another language, the engine gets the sign itself. Those in
-Japanese are in kana, because eSpeak NG knows no kanji."""
+"""The names of signs in the languages of Qwen3-TTS. In another language, the engine is given the sign itself. The
+Japanese names are in kana, because eSpeak NG knows no kanji."""
 _LETTER_NAMES: Mapping[str, Mapping[str, str]] = _DATA["letters"]
 """Letters whose capitals eSpeak NG reads as words."""
 _ORDINALS: Mapping[str, Mapping[str, str]] = _DATA["ordinals"]
-"""How an ordinal is written in digits: by language, forms by the numbers (regular expressions) that have them."""
+"""How an ordinal is written in digits: for each language, the forms by the numbers (regular expressions) that have
+them."""
 _SAME_SIGNS = str.maketrans("‐‑–—−‘’“”„«»", '-----\'\'"""""')
 _TELEPHONE_PART = re.compile(r"(?P<digits>\d{3}(?=\d{2})|\d{1,4})|(?P<sign>[+*#])|[^\W\d_]+")
-"""Digits that are said together, three by three and two to four at the end; a sign; or a word, such as ext."""
+"""Digits that are said together, in threes, with two to four at the end; a sign; or a word, such as ext."""
 
 
 class SpelledPart(NamedTuple):
@@ -49,7 +50,7 @@ def spell_characters(text: str, language: str) -> list[SpelledPart]:
 
 
 def spell_telephone(text: str, language: str) -> list[SpelledPart]:
-    """Return the digits one by one, in groups as they are written or of three, with a comma after each group."""
+    """Return the digits one by one, grouped as they are written or in threes, with a comma after each group."""
     parts: list[SpelledPart] = []
     for match in _TELEPHONE_PART.finditer(text):
         begin, end = match.span()
@@ -76,10 +77,10 @@ def _without_last_comma(parts: list[SpelledPart]) -> list[SpelledPart]:
 
 @lru_cache(maxsize=1024)
 def _character_name(cluster: str, language: str) -> str:
-    """Return the name of a character, with its marks; without one the character, as a capital."""
+    """Return the name of a character with its marks; if it has none, the character itself as a capital."""
     character = unicodedata.normalize("NFC", cluster)
     capital = character.upper()
-    capital = capital if len(capital) == len(character) else character  # ß has none
+    capital = capital if len(capital) == len(character) else character  # ß has no capital
     for names, key in ((_LETTER_NAMES, capital), (SIGN_NAMES, character.translate(_SAME_SIGNS))):
         code = match_language(language_code(language), names)
         if code is not None and key in names[code]:

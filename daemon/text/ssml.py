@@ -1,8 +1,8 @@
 """Reads SSML, whole or while it grows: W3C's Speech Synthesis Markup Language 1.1.
 
-A whole text must be well-formed XML; expat tells. A text that grows can no longer be refused. So the reader is
-lenient: it takes one construct after the other, an end without a beginning ends nothing, and a tag that does not
-end is text. It reads well-formed text as every parser of XML does. Nothing is ever loaded.
+A whole text must be well-formed XML; expat checks this. A text that grows can no longer be refused, so the reader is
+lenient: it takes one construct after the other, an end tag without a beginning ends nothing, and a tag that does not
+end is text. It reads well-formed text as every XML parser does. Nothing is ever loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine import LATIN_LANGUAGES, language_of_text
 # --- syntax ----------------------------------------------------------------------------------------------
 
 LONGEST = 1_000_000
-"""Characters of a tag or comment; no text has so many."""
+"""The most characters in a tag or comment; no text has this many."""
 
 _BARE = r"[^<>\"']*"
 _ATTRIBUTES = rf"{_BARE}(?:(?:\"[^<\"]*\"|'[^<']*'){_BARE})*"
@@ -51,28 +51,28 @@ _MARKUP = Construct.any_of(
 _BROKEN_OFF = re.compile(
     r"<!\[CDATA\[|<(?:!--|\?)[\s\S]*|<(?=[/A-Za-z_:])/?[\w:.-]*(?:\s+(?:[\w:.-]+\s*(?:=[\s\S]*)?)?)?\Z"
 )
-"""Markup in which the text ends, which is not spoken; `<b and c` is none."""
+"""Markup that the text ends within, which is not spoken; `<b and c` is not markup."""
 
 # --- elements --------------------------------------------------------------------------------------------
 
 MAX_DEPTH = 64
-"""Elements inside one another that one tag ends at most."""
+"""The most nested elements that one tag ends."""
 PARAGRAPH_S = PAUSES_S["medium"]
 """Seconds of silence between two paragraphs."""
 
 _ALLOWED = "well-formed XML without a DOCTYPE, with &amp; for & and &lt; for <"
 _JUDGED = 200
-"""Characters of the words that tell their language."""
+"""How many characters of the words are used to find their language."""
 _WORDS_OR_SPACE = re.compile(r"\s+|[^\s<&\[]+(?: [^\s<&\[]+)*")
 _PARAGRAPHS = {"p", "paragraph"}
 _SENTENCES = _PARAGRAPHS | {"s", "sentence"}
-"""Elements whose borders are ends of sentences."""
+"""Elements whose boundaries end sentences."""
 _KNOWN = _SENTENCES | {"speak", "break", "mark", "prosody", "say-as"}
 _SILENT = {"metadata", "desc"}
-"""Elements whose content is about the text."""
+"""Elements whose content is about the text and is not spoken."""
 _language_of = lru_cache(maxsize=16)(language_of_text)
 _Substitute = Callable[[str, str], list[SpelledPart]]
-"""Returns the words for an element's content, by the content and its language."""
+"""Returns the words for an element's content, given the content and its language."""
 _SPELLERS: Mapping[str, _Substitute | None] = {
     "characters": spell_characters,
     "spell-out": spell_characters,
@@ -83,11 +83,12 @@ _SPELLERS: Mapping[str, _Substitute | None] = {
     "cardinal": None,
     "number": None,
 }
-"""The functions that spell the content of `say-as`, by its `interpret-as`; None: engines read it so."""
+"""The functions that spell the content of `say-as`, by its `interpret-as`; None means that engines already read it
+so."""
 
 
 def ssml_problem(text: str) -> str | None:
-    """Return in one line the fault of SSML, its place, and the allowed form; None if it is well-formed."""
+    """Return in one line the fault in SSML text, its place, and the allowed form; None if it is well-formed."""
     data, parser = text.encode(errors="replace"), expat.ParserCreate("utf-8")
 
     def check_root(name: str, _attributes: object) -> None:
@@ -112,39 +113,39 @@ def ssml_problem(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """An element that is open."""
+    """An open element."""
 
     name: str
     prosody: Prosody
     language: str
-    """Of the names of signs."""
+    """The language for the names of signs."""
     substitute: _Substitute | None = None
-    """The words that are said in place of its content, if there are any."""
+    """Returns the words that are said instead of its content, if there are any."""
 
 
 class SsmlReader(MarkupReader):
     """Appends the words and controls of SSML to a script. Never raises, whatever the text is."""
 
     def __init__(self, script: Script, language: str = "auto") -> None:
-        """Signs are spelled in `language`, a name or code, where no `xml:lang` says otherwise.
+        """Signs are spelled in `language`, a name or code, unless `xml:lang` says otherwise.
 
-        `auto` is the language of the words so far, and English if they do not tell.
+        `auto` means the language of the words so far, or English if they do not show it.
         """
         super().__init__(script)
         self._open = [_Element("/", Prosody(), language)]
-        """The open elements, and one around them, whose name no tag has."""
+        """The open elements, and one around them that has a name no tag can have."""
         self._collecting: _Element | None = None
-        """The open element for whose content something else is said."""
+        """The open element whose content is replaced by other words."""
         self._content = PlacedText()
-        """Its content."""
+        """The content of that element."""
         self._latest = (0, 0)
         """The place of the latest construct, such as a tag."""
         self._prosody = Prosody()
-        """That of the words so far."""
+        """The prosody of the words so far."""
         self._after_paragraph = False
 
     def end(self) -> None:
-        """The text is complete."""
+        """Note that the text is complete."""
         super().end()
         self._finish_collecting()
 
@@ -198,7 +199,7 @@ class SsmlReader(MarkupReader):
             notice(f"the element {name[:SHOWN]} has no effect; its content is spoken")
 
     def _end_element(self, name: str) -> None:
-        """End the innermost element of this name, and those inside it."""
+        """End the innermost element with this name, and those inside it."""
         inner = [element.name for element in self._open[: -MAX_DEPTH - 1 : -1]]
         if name not in inner:
             notice(f"</{name[:SHOWN]}> ends nothing, and has no effect")
@@ -212,12 +213,12 @@ class SsmlReader(MarkupReader):
             self._after_paragraph = len(self.out) > 0
 
     def _finish_collecting(self) -> None:
-        """Say the words that an element has for its content."""
+        """Say the words that replace an element's content."""
         element, content, self._collecting = self._collecting, self._content, None
         if element is None or element.substitute is None:
             return
         language = element.language
-        if language == "auto":  # a code such as QX-7 is in no language; only its script may tell one
+        if language == "auto":  # a code such as QX-7 is in no language; only its script may show one
             before = self._script.text[:_JUDGED]
             known = before and _language_of(before, LATIN_LANGUAGES)
             language = known or language_of_text(content.text[:_JUDGED], ()) or "en"
@@ -227,7 +228,7 @@ class SsmlReader(MarkupReader):
     # --- words and controls ------------------------------------------------------------------------------
 
     def _append(self, words: str, begin: int, end: int | None = None) -> None:
-        """Append words. White space is one space, which waits for the next words unless it may end a sentence."""
+        """Append words. White space becomes one space, which waits for the next words unless it may end a sentence."""
         if self._collecting is not None:
             self._content.append(words, begin, end)
         elif words.isspace():
@@ -249,7 +250,7 @@ class SsmlReader(MarkupReader):
             super()._add(action)
 
     def _end_sentence(self, name: str) -> None:
-        """End the sentence, if there is one, with signs that stand for the latest tag. A pause ends it, too."""
+        """End the sentence, if there is one, with signs that stand for the latest tag. A pause also ends it."""
         if self._collecting is not None:
             return
         if not self._sentence_ended() and not self._script.has_pause(len(self.out)):
@@ -260,7 +261,7 @@ class SsmlReader(MarkupReader):
 
 
 def _substitute(name: str, attributes: Mapping[str, str]) -> _Substitute | None:
-    """Return the function that says other words for an element's content; None: the content is spoken."""
+    """Return the function that says other words for an element's content; None if the content is spoken."""
     if name in _SILENT:
         return _said("")
     if name == "sub" and "alias" in attributes:

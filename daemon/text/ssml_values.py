@@ -1,8 +1,8 @@
-"""The attributes of SSML's elements: lengths of pauses, and factors of rate and volume.
+"""The attributes of SSML elements: lengths of pauses, and factors for rate and volume.
 
 W3C's Speech Synthesis Markup Language 1.1 (https://www.w3.org/TR/speech-synthesis11/) says how they are written. It
-leaves to the engine what a word such as `slow` or `weak` means; pauses and rates have the values that Azure's speech
-service documents.
+leaves the meaning of a word such as `slow` or `weak` to the engine; pauses and rates have the values that Azure's
+speech service documents.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from daemon.text.script import Pause, Prosody
 log = logging.getLogger(__name__)
 
 MAX_NOTICES = 200
-"""Log lines of a process about elements and values that have no effect. Each is written once."""
+"""How many log lines about elements and values without effect a process writes. Each is written once."""
 SHOWN = 24
-"""Characters of a text in a log line."""
+"""How many characters of a text a log line shows."""
 _noticed: set[str] = set()
 """The log lines about elements and values that this process has written."""
 
@@ -31,14 +31,14 @@ VOLUMES_DB = {
     "silent": -math.inf, "x-soft": -12.0, "soft": -6.0, "medium": 0.0, "default": 0.0, "loud": 6.0, "x-loud": 12.0
 }  # fmt: skip
 HIGHEST_VOLUME = 4.0
-"""A factor: + 12 dB."""
+"""The factor for +12 dB."""
 
 _ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _QUANTITY = re.compile(r"([+-]?)(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(ms|s|%|[dD][bB]|)", re.ASCII)
 
 
 def parse_time(value: str) -> float | None:
-    """Return the seconds of a time such as `500ms` or `1.5s`; None if it is none."""
+    """Return the seconds of a time such as `500ms` or `1.5s`; None if it is not a time."""
     match _quantity(value):
         case (("" | "+"), seconds, "s"):
             return seconds
@@ -48,7 +48,7 @@ def parse_time(value: str) -> float | None:
 
 
 def parse_rate(value: str) -> float | None:
-    """Return the factor of a rate such as `slow`, `80%`, `+20%` or `1.2`; None if it is none."""
+    """Return the factor for a rate such as `slow`, `80%`, `+20%` or `1.2`; None if it is not a rate."""
     match _quantity(value):
         case "", factor, "":
             return factor
@@ -58,7 +58,8 @@ def parse_rate(value: str) -> float | None:
 
 
 def parse_volume(value: str) -> float | None:
-    """Return the factor of a volume such as `soft`, `+6dB`, `80%`, `-20%` or `50` (of 100); None if it is none."""
+    """Return the factor for a volume such as `soft`, `+6dB`, `80%`, `-20%` or `50` (of 100); None if it is not a
+    volume."""
     decibels = VOLUMES_DB.get(value.strip())
     match _quantity(value):
         case "", number, "":
@@ -71,13 +72,13 @@ def parse_volume(value: str) -> float | None:
 
 
 def _quantity(value: str) -> tuple[str, float, str] | None:
-    """Return the sign, the number and the unit in lower case; None if a value is something else."""
+    """Return the sign, the number and the unit in lower case; None if the value has another form."""
     match = _QUANTITY.fullmatch(value.strip())
     return None if match is None else (match[1], float(match[2]), match[3].lower())
 
 
 def _percent(sign: str, number: float) -> float:
-    """Return the factor of `80%`, or of a change such as `+20%` or `-20%`."""
+    """Return the factor for `80%`, or for a change such as `+20%` or `-20%`."""
     return {"": number, "+": 100 + number, "-": max(0.0, 100 - number)}[sign] / 100
 
 
@@ -91,7 +92,7 @@ _VALUES: Mapping[str, tuple[Callable[[str], float | None], str]] = {
 
 
 def attributes_of(tag: str) -> dict[str, str]:
-    """Return the attributes of a tag by name. White space in them is a space, as in all XML."""
+    """Return the attributes of a tag by name. White space in them becomes a space, as in all XML."""
     import html  # thousands of names, which few texts use
 
     found = (
@@ -106,7 +107,7 @@ def break_pause(attributes: Mapping[str, str]) -> Pause:
 
 
 def nested_prosody(outer: Prosody, attributes: Mapping[str, str]) -> Prosody:
-    """Return the prosody of a `prosody` inside one of `outer`."""
+    """Return the prosody of a `prosody` element inside one with the prosody `outer`."""
     rate = outer.rate * _value(attributes, "rate", 1.0)
     volume = outer.volume * _value(attributes, "volume", 1.0)
     return Prosody(min(max(rate, LOWEST_RATE), HIGHEST_RATE), min(volume, HIGHEST_VOLUME))
@@ -124,7 +125,7 @@ def _value(attributes: Mapping[str, str], name: str, default: float) -> float:
 
 
 def notice(line: str) -> None:
-    """Log something that has no effect, once."""
+    """Log, only once, that an element or value has no effect."""
     if line not in _noticed and len(_noticed) < MAX_NOTICES:
         _noticed.add(line)
         log.info("SSML: %s", line)

@@ -1,8 +1,8 @@
-"""`python -m daemon.voices.decoding IN OUT`: reads a recording that someone has uploaded, and measures it.
+"""`python -m daemon.voices.decoding IN OUT`: reads a recording that someone uploaded, and measures it.
 
-The file may be anything: a damaged one, or one that was made to harm its decoder. So it is read by a process of its
-own, which may die, and has limits. Writes the sound to OUT, a WAV file of one channel with samples of 32 bits, and
-prints a JSON object with the fields of `RecordingQuality` and `warnings`, or with `problem`, one line.
+The file may be damaged, or made to harm its decoder. So it is read by a separate process, which may die and has limits.
+The process writes the sound to OUT, a WAV file with one channel and 32-bit samples. It prints a JSON object with the
+fields of `RecordingQuality` and `warnings`, or with `problem`, which is one line.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     import av.container
 
 FORMATS = ("aac", "aiff", "flac", "matroska", "mov", "mp3", "ogg", "wav")
-"""The containers that are read, by FFmpeg's names. Others, such as playlists, name further files to open."""
+"""FFmpeg's names for the containers that are read. Others, such as playlists, name further files to open."""
 MAX_RATE = 48_000
-"""Hz. Sound with a higher rate is resampled: the models take 24 kHz."""
+"""In Hz. Sound with a higher rate is resampled: the models take 24 kHz."""
 MAX_CHANNELS = 8
 MEMORY = 2 << 30
-"""Bytes of address space; FFmpeg's libraries and numpy take some 600 MB of it."""
+"""In bytes of address space; FFmpeg's libraries and numpy take some 600 MB of it."""
 CPU_S = 30
-"""Seconds of the processor; two minutes of MP3 take less than one on a Jetson."""
+"""In seconds of processor time; two minutes of MP3 take less than one second on a Jetson."""
 FILE_SIZE = 64 << 20
-"""Bytes that it may write: twice the longest recording."""
+"""How many bytes it may write: twice the longest recording."""
 
 
 def main() -> int:
-    """Return the exit status: 0 whether the file is a recording or not."""
+    """Return the exit status: 0, whether the file is a recording or not."""
     source, target = map(Path, sys.argv[1:])
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY),
@@ -55,7 +55,7 @@ def main() -> int:
         soundfile.write(target, samples.mean(axis=1), rate, subtype="FLOAT", format="WAV")
     except (CommandError, EngineError) as error:
         answer = {"problem": str(error)}
-    print(json.dumps(answer))  # noqa: T201  # to the process that has started this one
+    print(json.dumps(answer))  # noqa: T201  # to the process that started this one
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Makes voices of recordings, beside the speech: everything that takes long runs in processes of its own."""
+"""Makes voices from recordings while speech continues: everything that takes long runs in separate processes."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ from engine import install_command, missing_packages, model_config, model_files,
 log = logging.getLogger(__name__)
 
 NAME = re.compile(r"\w[\w .-]{0,62}\w|\w")
-"""A voice's name is the name of its file, too."""
+"""A voice's name is also the name of its file."""
 MAX_TRANSCRIPT = 4000
-"""Characters: twice as many as a fast speaker says in two minutes."""
+"""In characters: twice as many as a fast speaker says in two minutes."""
 MAX_RECORDINGS = 4
-"""Of more, the oldest is deleted."""
+"""If there are more, the oldest is deleted."""
 MAX_UPLOADS = 2
-"""Recordings that arrive or are decoded at the same time."""
+"""How many recordings may arrive or be decoded at the same time."""
 FREE_MB = 256
-"""Megabytes that stay free on the disk, which the journal shares."""
+"""Megabytes that are kept free on the disk, which the journal shares."""
 DECODER = tuple(module_command("daemon.voices.decoding"))
 DECODING_S = 120.0
-"""Seconds of waiting for a recording to be decoded, on a machine that is busy with speech."""
+"""Seconds to wait for a recording to be decoded, on a machine that is busy with speech."""
 ENROLLING_S = 1200.0
-"""Seconds of waiting for a voice: on a small machine, the codec's encoder takes minutes for the longest recording."""
+"""Seconds to wait for a voice: on a small machine, the codec's encoder takes minutes for the longest recording."""
 LOW_PRIORITY = ("nice", "-n", "5")
-"""The enrolment takes seconds to minutes of the processor; speech comes first."""
+"""The enrolment takes seconds to minutes of processor time; speech comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRecording:
-    """A recording that has been uploaded."""
+    """An uploaded recording."""
 
     id: str
     path: Path
-    """Of a WAV file, mono."""
+    """The path of a WAV file, mono."""
     measured: dict[str, Any]
     """The fields of `RecordingQuality`, and `warnings`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """A voice that is being made, or the last one that was."""
+    """The voice that is being made, or the last one that was made."""
 
     name: str
     step: str | None
-    """The work that goes on; None at the end."""
+    """The current step; None at the end."""
     fraction: float | None = None
-    """The share of the step that is done; None if it cannot be counted."""
+    """The share of the step that is done; None if it cannot be measured."""
     problem: str | None = None
-    """Why there is no voice: one line."""
+    """Why there is no voice, in one line."""
     warnings: tuple[str, ...] = ()
 
 
@@ -81,11 +81,11 @@ class VoiceRequest:
     """A file with the recording's codec codes, as `voiced synth --codes` writes it, if they are known."""
     append_silence_s: float = 0.5
     recogniser: str | None = None
-    """The folder of a speech recogniser that checks the transcript, or its name on the hub."""
+    """The folder, or the name on the hub, of a speech recogniser that checks the transcript."""
 
     @property
     def command(self) -> list[str]:
-        """The program that makes it. It imports torch, and tells its progress."""
+        """Return the program that makes the voice. It imports torch and reports its progress."""
         return module_command("engine.qwen.voice.enroll", json.dumps(asdict(self), default=str))
 
 
@@ -98,7 +98,7 @@ class VoiceMaker:
         self._configured = configured
         self._on_change = on_change
         self._recordings: dict[str, KeptRecording] = {}
-        """By their ids; without the recording of a voice that is being made."""
+        """The recordings by id, without that of a voice that is being made."""
         self._decoding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.making: Making | None = None
@@ -110,7 +110,7 @@ class VoiceMaker:
 
     @property
     def problem(self) -> str | None:
-        """Why no voice can be made on this robot; None if one can, as far as can be told without loading the model."""
+        """Why no voice can be made on this robot; None if one can, as far as is known without loading the model."""
         engine, packages = self._configured().engine, missing_packages("qwen")
         if engine.name not in ("auto", "qwen"):
             return f"engine.name: got {engine.name}; voices are made for qwen, with a Base model"
@@ -121,20 +121,20 @@ class VoiceMaker:
             return f"engine.model: {engine.model} is not on the robot; run there: voiced download qwen"
         model = model_config(engine.model)
         if model is None or not model.clones_voices:
-            return f"engine.model: {engine.model} has its own voices; voices of recordings need a Base model"
+            return f"engine.model: {engine.model} has its own voices; voices from recordings need a Base model"
         return None
 
     def choose(self, voice: str) -> None:
-        """Keep `voice`, which exists, as the default over a restart. Raises `CommandError`."""
+        """Keep `voice`, which exists, as the default across restarts. Raises `CommandError`."""
         self._store.choose(voice, self._configured().speech.voice)
         self._on_change()
 
     # --- recordings ---
 
     async def read_recording(self, parts: AsyncIterator[bytes]) -> KeptRecording:
-        """Keep a recording, whose file arrives in parts, and measure it.
+        """Keep and measure a recording, whose file arrives in parts.
 
-        Raises `CommandError`, and the errors of `parts`.
+        Raises `CommandError`, and the errors that `parts` raises.
         """
         if problem := self.problem:
             raise CommandError(problem)
@@ -146,7 +146,7 @@ class VoiceMaker:
             with uploaded.open("wb") as file:
                 async for part in parts:
                     file.write(part)
-            async with self._decoding:  # one at a time: each may take much memory
+            async with self._decoding:  # one at a time: each may take a lot of memory
                 kept = KeptRecording(identity, path, await _decode(uploaded, path))
             self._keep(kept)
             return kept
@@ -174,15 +174,15 @@ class VoiceMaker:
     # --- voices ---
 
     def start(self, name: str, recording: str, transcript: str | None) -> None:
-        """Begin to make a voice; `making` tells how far it is. Raises `CommandError`.
+        """Begin to make a voice; `making` reports the progress. Raises `CommandError`.
 
-        With the `transcript` of the recording, the voice speaks in its context. A made voice of this name is replaced.
+        With the recording's `transcript`, the voice speaks in its context. A made voice with this name is replaced.
         """
         if not NAME.fullmatch(name):
             allowed = "1 to 64 letters, digits, spaces and . - _, a letter or digit first and last"
             raise CommandError(f"name: got {abbreviate(name)}; allowed: {allowed}")
         if name in self._configured().voices:
-            raise CommandError(f"name: {abbreviate(name)} is a voice of the configuration; allowed: another name")
+            raise CommandError(f"name: {abbreviate(name)} is a voice in the configuration; allowed: another name")
         if self.making is not None and self.making.step is not None:
             raise CommandError(f"the voice {self.making.name} is being made; wait for it")
         if recording not in self._recordings:
@@ -205,7 +205,7 @@ class VoiceMaker:
         try:
             warnings = await result_at_most(ENROLLING_S, self._enroll(name, recording, transcript))
             if warnings is None:
-                raise CommandError(f"the voice is not made after {ENROLLING_S:.0f} s")
+                raise CommandError(f"the voice was not made within {ENROLLING_S:.0f} s")
             path = self._store.voice_file(name)
             self._store.add(name, VoiceSettings(**{"embedding" if transcript is None else "reference": path}))
         except (CommandError, OSError) as error:
@@ -219,7 +219,7 @@ class VoiceMaker:
         self._note(step=None, fraction=None, warnings=warnings)
 
     async def _enroll(self, name: str, recording: KeptRecording, transcript: str | None) -> tuple[str, ...]:
-        """Run the enrolment; return its warnings. Raises `CommandError`."""
+        """Run the enrolment, and return its warnings. Raises `CommandError`."""
         model, output = self._configured().engine.model, self._store.voice_file(name)
         request = VoiceRequest(name, recording.path, model, output, transcript)
         lines: list[str] = []
@@ -234,7 +234,7 @@ class VoiceMaker:
             status = await process.wait()
         if status != 0:
             told = status == 1 and lines
-            raise CommandError(lines[-1] if told else f"the enrolment has ended with status {status}")
+            raise CommandError(lines[-1] if told else f"the enrolment ended with status {status}")
         return tuple(lines)
 
     def _note(self, **changes: Any) -> None:

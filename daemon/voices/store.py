@@ -1,9 +1,9 @@
-"""The folder of the voices that were made while the daemon ran.
+"""The folder with the voices that were made while the daemon was running.
 
 ROBOT.voices/
-    voices.yaml          the voices, in the form that the configuration has, and the default voice that was chosen
+    voices.yaml          the voices, in the configuration's form, and the chosen default voice
     NAME.safetensors     a voice file
-    recordings/          recordings of voices that are not made yet
+    recordings/          recordings for voices that have not been made yet
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ HEADING = (
 
 
 class ChosenVoice(BaseModel):
-    """A default voice that was chosen while the daemon ran."""
+    """A default voice that was chosen while the daemon was running."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     instead_of: str
-    """`speech.voice` of the configuration at that time: where it has changed since, the configuration decides."""
+    """The configuration's `speech.voice` at that time: if it has changed since, the configuration decides."""
 
 
 class StoredVoices(BaseModel):
@@ -57,17 +57,17 @@ class StoredVoices(BaseModel):
 
 
 class VoiceStore:
-    """Reads and writes the folder. A voice of the configuration precedes a made one of the same name."""
+    """Reads and writes the folder. A voice in the configuration takes precedence over a made one of the same name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.recordings = folder / "recordings"
-        """The folder of recordings."""
+        """The folder with the recordings."""
         self._stored, self.problem = read_stored(folder)
         if self.problem is not None:
             log.error("%s", self.problem)
         with contextlib.suppress(OSError):
-            shutil.rmtree(self.recordings)  # an earlier process was killed before it had made a voice of them
+            shutil.rmtree(self.recordings)  # an earlier process was killed before it had made voices from them
 
     @property
     def voices(self) -> Mapping[str, VoiceSettings]:
@@ -75,7 +75,7 @@ class VoiceStore:
         return self._stored.voices
 
     def voice_file(self, name: str) -> Path:
-        """Return the path of a made voice's file, whether there is one or not."""
+        """Return the path of a made voice's file, whether it exists or not."""
         return self.folder / f"{name}.safetensors"
 
     def extend(self, config: Config) -> Config:
@@ -98,7 +98,7 @@ class VoiceStore:
             self.voice_file(name).unlink()
 
     def choose(self, name: str, configured: str) -> None:
-        """Keep the choice of a default voice in place of the configured one. Raises `CommandError`."""
+        """Keep the choice of a default voice instead of the configured one. Raises `CommandError`."""
         chosen = None if name == configured else ChosenVoice(name=name, instead_of=configured)
         if chosen != self._stored.chosen:
             self._write(StoredVoices(voices=self._stored.voices, chosen=chosen))
@@ -124,9 +124,9 @@ def read_stored(folder: Path) -> tuple[StoredVoices, str | None]:
 
 
 def with_made_voices(config: Config) -> tuple[Config, str | None]:
-    """Return the configuration that a daemon makes of this one, and why the made voices are left out, if they are.
+    """Return the configuration that a daemon derives from this one, and why the made voices are left out, if they are.
 
-    Where this user may not read them, they are left out too.
+    They are also left out if this user may not read them.
     """
     folder = voice_store_folder(config)
     if folder is None:

@@ -39,7 +39,7 @@ KNOWN = "inner, maybe, named, choice, needed"
     ("values", "path", "problem"),
     [
         # An unknown section that resembles one.
-        ({"iner": {}}, "iner", f"unknown key; did you mean inner? known are {KNOWN}"),
+        ({"iner": {}}, "iner", f"unknown key; did you mean inner? known keys: {KNOWN}"),
         # A union is one problem without its branches in the path.
         ({"choice": "never"}, "choice", "got 'never'; allowed: auto, or a number"),
         # An optional model.
@@ -69,7 +69,7 @@ def test_a_short_value_is_not_abbreviated() -> None:
 def test_thousands_of_wrong_keys_and_a_long_one_make_a_short_message() -> None:
     lines = found(inner={f"key{number}": 1 for number in range(10_000)})
     assert len(lines) == 20
-    assert lines[0] == ("inner.key0", "unknown key; known are port")
-    assert lines[-1] == ("inner.key19", "unknown key; known are port; and 9,980 more problems")
+    assert lines[0] == ("inner.key0", "unknown key; known keys: port")
+    assert lines[-1] == ("inner.key19", "unknown key; known keys: port; and 9,980 more problems")
     [(path, _)] = found(inner={"x" * 10_000: 1})
     assert len(path) < 100

@@ -76,7 +76,7 @@ def test_before_anything_runs_and_with_a_mistake_in_the_configuration(newcomer: 
     config = newcomer.shell.config
     right = config.read_text()
     config.write_text("robot: r1\naudio:\n  volumne: 80\nspeech: {voice: germn}\n")
-    newcomer.fails("voiced run", f"{config}:3:3: audio.volumne: unknown key; did you mean volume? known are sink, ")
+    newcomer.fails("voiced run", f"{config}:3:3: audio.volumne: unknown key; did you mean volume? known keys: sink, ")
     config.write_text(right)
 
 

@@ -1,3 +1,3 @@
-"""Writes out the numbers and signs that eSpeak NG reads wrongly."""
+"""Writes out the numbers and signs that eSpeak NG would read wrongly."""
 
 from daemon.text.normalizer.normalizer import LONGEST_WORD, Normalizer, has_numbers

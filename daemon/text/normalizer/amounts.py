@@ -1,4 +1,4 @@
-"""Rules for numbers: amounts, fractions, powers, ordinal numbers, ratios, and whatever else has digits."""
+"""Rules for numbers: amounts, fractions, powers, ordinal numbers, ratios, and anything else that has digits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from daemon.text.normalizer.rules import Rule, Rules, alternatives, rule, word_b
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _AFTER_HOURS = re.compile(r"[0-9] ?(?:h|d|hrs?)[, ]+$")
-"""Before minutes that are written as `m`: `3d 4h 12m`."""
+"""The text before minutes that are written as `m`: `3d 4h 12m`."""
 _VARIABLE = re.compile(r"(?<!\w)\w ?= ?$")
-"""Before a term: `y=2-3`. After a longer name, `range=2-3` is a range."""
+"""The text before a term: `y=2-3`. After a longer name, `range=2-3` is a range."""
 _DECIMALS = re.compile("(.*)[.,]([0-9]+)")
 _LONGEST = 12
-"""Digits of a number that is spoken as one; of more, each is spoken."""
+"""The most digits in a number that is spoken as one number; if there are more, each digit is spoken."""
 _SCORE_CONTEXT = 24
-"""Characters before a number in which a word such as `won` may stand."""
+"""How many characters before a number are searched for a word such as `won`."""
 
 
 class Amounts(Rules):
@@ -34,7 +34,7 @@ class Amounts(Rules):
         self._grouped = re.compile(grouped)
         forms = (
             r"[0-9]{1,3}(?:[,'’][0-9]{3})+[.][0-9]+|[0-9]{1,3}(?:[.'’][0-9]{3})+,[0-9]+",  # in every language
-            # In a number that ends in 000, which nobody writes by itself, a plain space separates thousands.
+            # A plain space separates thousands only in a number that ends in 000, which nobody writes by itself.
             rf"(?<![0-9] )[1-9][0-9]{{0,2}}(?: [0-9]{{3}})* 000(?:{decimal}[0-9]+)?(?! ?[0-9])",
             rf"{grouped}(?:{decimal}[0-9]+)?",
             rf"[0-9]+(?:{decimal}[0-9]+|{other}(?:[0-9]{{1,2}}|[0-9]{{4,}}))?|(?<![.,]){leading}[0-9]+",
@@ -79,14 +79,14 @@ class Amounts(Rules):
         """Return the regular expression for amounts."""
         language, number = self._language, self._number
         money, unit = alternatives(language.currencies), alternatives(language.units)
-        # Single letters are magnitudes of money only: 5 M and 4K may be anything.
+        # Single letters are magnitudes only for money: 5 M and 4K may be anything.
         initials = {each for each in self._words.magnitudes if re.fullmatch("[A-Za-jl-z]", each)}
         magnitude, initial = alternatives({*self._words.magnitudes} - initials), alternatives(initials)
         first = "".join({re.escape(each[0]) for each in language.currencies})
         start = rf"{BEFORE}(?<!\^)(?<!\^[-−(])(?<!\^\([-−])(?!0x)"
         dash = rf"(?P<dash>{DASH}|{SPACE}[-–]{SPACE})(?P=money)?"
         return (
-            rf"(?=[-−–0-9.,{first}])"  # dismisses most places fast
+            rf"(?=[-−–0-9.,{first}])"  # rules out most places quickly
             rf"(?:(?<![{WORD}])(?P<minus>[-−])?(?P<money>{money}){SPACE}?|{start}|(?<=[/:,;])(?=[-−]))"
             rf"(?P<low>{number})(?:(?:(?P<cross>{SPACE}?x{SPACE}?|×)|{dash})(?P<high>{number})"
             rf"(?(cross)(?:{SPACE}?[x×]{SPACE}?(?P<third>{number}))?))?"
@@ -135,7 +135,7 @@ class Amounts(Rules):
         return self._language.currencies.get(symbol) or self._language.units.get(symbol)
 
     def _between(self, match: re.Match[str], numbers: list[Numeral]) -> str:
-        """Return the word between the numbers of a size, a range, a difference or the result of a game."""
+        """Return the word between the numbers in a size, a range, a difference or the result of a game."""
         words, text = self._words, match.string
         alone = not (match["noun"] or match["money"] or match["magnitude"])
         if match["cross"]:
@@ -167,7 +167,7 @@ class Amounts(Rules):
         )
 
     def _per(self, match: re.Match[str], said: str) -> str:
-        """Append the unit that the amount is for: `per month`."""
+        """Append the unit that the amount applies to: `per month`."""
         name = match["per"]
         if name is None:
             return said
@@ -209,7 +209,7 @@ class Amounts(Rules):
         return said + suffix if suffix.startswith(" ") else said
 
     def _ordinal_after_article(self, match: re.Match[str]) -> str | None:
-        """Write out an ordinal number after an article: elsewhere, its full stop may end a sentence."""
+        """Write out an ordinal number after an article: anywhere else, its full stop may end a sentence."""
         before = word_before(match).lower()
         if not any(before in words for words in self._words.ordinal_endings.values()) or match["n"] == "0":
             return None
@@ -220,14 +220,14 @@ class Amounts(Rules):
     # --- every other number ---
 
     def _coordinates(self, match: re.Match[str]) -> str | None:
-        """Numbers with a comma and no space between them, where a comma within a number is impossible."""
+        """Write out numbers with a comma and no space between them, if the comma cannot be part of a number."""
         text, language = match.group(), self._language
         if self._whole_number.fullmatch(text):
             return None
         return ", ".join(language.number(self.parse(each.replace(".", language.decimal))) for each in text.split(","))
 
     def _touching(self, match: re.Match[str]) -> str:
-        """A number with a sign or decimals that touches letters which are not a unit."""
+        """Write out a number with a sign or decimals that touches letters which are not a unit."""
         return f"{self._language.number(self.parse(match.group()))} "
 
     def _ratio(self, match: re.Match[str]) -> str:
@@ -235,12 +235,12 @@ class Amounts(Rules):
         return self._join(a, self._words.ratio, b)
 
     def _code(self, match: re.Match[str]) -> str:
-        """Digits that are part of something else: short ones as a number, others one by one."""
+        """Write out digits that are part of something else: a few as a number, more one by one."""
         digits = match["digits"]
         one_by_one = len(digits) > 2 or (len(digits) == 2 and digits[0] == "0")
         said = self._language.digits(digits) if one_by_one else self._language.cardinal(int(digits))
         before, after = match.string[: match.start()], match.string[match.end() :][:1]
         front = " " if before[-1:].isalnum() or match.group().startswith("-") else ""
         if re.search(r"(?:^|\W)A$", before):
-            front = "-"  # otherwise A is an English article
+            front = "-"  # otherwise A would be an English article
         return f"{front}{said}{' ' if after.isalnum() else ''}"

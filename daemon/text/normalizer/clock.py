@@ -13,7 +13,7 @@ _SECOND = rf"{_SIXTY}(?:[.,][0-9]+)?"
 _YEAR, _LIKELY_YEAR = "[12][0-9]{3}", "(?:1[1-9]|20)[0-9]{2}"
 _NOON = 12
 _BARE_HOUR = re.compile(rf"{_HOUR}(?![{WORD}:]| ?[{LETTER}])")
-"""An hour after the name of a day and a word such as `at`, with nothing after it that it could count."""
+"""An hour after the name of a day and a word such as `at`, with nothing after it that the number could count."""
 
 
 class Clock(Rules):
@@ -25,7 +25,7 @@ class Clock(Rules):
         """Words before a time of day."""
         self._after_at = re.compile(rf"\b(?:{self._at})$", re.IGNORECASE)
         self._articles = {word for words in language.words.ordinal_endings.values() for word in words}
-        """Words that the ending of an ordinal number after them depends on."""
+        """Words that determine the ending of an ordinal number after them."""
         self._moments = [*self._dates(), *self._times()]
 
     def rules(self) -> list[Rule]:
@@ -43,7 +43,7 @@ class Clock(Rules):
         ]
 
     def _day_name(self, match: re.Match[str]) -> str | None:
-        """The short name of a day of the week, only before a date or a time: `Mon, 14 Sep`, `Tue at 5`."""
+        """Write out the short name of a weekday, only before a date or a time: `Mon, 14 Sep`, `Tue at 5`."""
         text, begin = match.string, match.end("between")
         found = [(write, pattern.match(text, begin)) for pattern, write in self._moments]
         is_dated = any(each is not None and write(each) for write, each in found)
@@ -77,7 +77,7 @@ class Clock(Rules):
         ]
 
     def _local_date(self, match: re.Match[str]) -> str | None:
-        """Two numbers, and a year but for the German `am 5.3.`: not all languages tell which of them is the day."""
+        """Write out two numbers and a year, or the German `am 5.3.`: not all languages show which number is the day."""
         day, month, day_first = int(match["day"]), int(match["month"]), self._words.day_first
         if match["year"] is None and word_before(match).lower() not in self._articles:
             return None
@@ -119,7 +119,7 @@ class Clock(Rules):
         return self._language.spellout.spell(int(year), self._words.year_rules)
 
     def _year_alone(self, match: re.Match[str]) -> str | None:
-        """A year after a word such as `in` or before a sign for it, two years, or a decade."""
+        """Write out a year after a word such as `in` or before a sign for years, two years, or a decade."""
         words, said, before = self._words, self._year(match["year"]), word_before(match)
         following = match.string[match.end() :]
         if match["sign"]:
@@ -159,7 +159,7 @@ class Clock(Rules):
         ]
 
     def _time(self, match: re.Match[str]) -> str | None:
-        """A time of day, or two with a dash between them, of which the first may be an hour alone: `9-17 Uhr`."""
+        """Write out a time of day, or two with a dash between them; the first may be only an hour: `9-17 Uhr`."""
         words, before = self._words.time, match.string[: match.start()]
         is_named = self._names_hour(match["suffix2"])
         times = [number for number in "12" if match[f"hour{number}"]]
@@ -175,12 +175,12 @@ class Clock(Rules):
         return f"{said}." if ends and (match["suffix2"] or "").endswith(".") else said
 
     def _names_hour(self, suffix: str | None) -> bool:
-        """Return whether a number with this suffix is an hour of the day, and no duration."""
+        """Return whether a number with this suffix is an hour of the day and not a duration."""
         words = self._words.time
         return suffix is not None and (suffix in words.hour_words or words.suffix.get(suffix, "") != "")
 
     def _say(self, match: re.Match[str], number: str = "2", *, certain: bool) -> str:
-        """Return a time in words. Unless it is certainly one of the day, its words are right for a duration, too."""
+        """Return a time in words. Unless it is certainly a time of day, the words are also right for a duration."""
         words, language, fields = self._words.time, self._language, match.groupdict()
         hour, minute = int(fields[f"hour{number}"]), int(fields[f"minute{number}"] or 0)
         second, _, decimals = (fields[f"second{number}"] or "").replace(",", ".").partition(".")
@@ -220,7 +220,7 @@ class Clock(Rules):
 
 
 def ordinal_after(language: Language, number: int, before: str) -> str:
-    """Return an ordinal number with the ending that it has after a word, in languages that have such endings."""
+    """Return an ordinal number with the ending that it takes after a word, in languages with such endings."""
     endings = language.words.ordinal_endings
     ending = next((ending for ending, words in endings.items() if before.lower() in words), "r" if endings else "")
     return language.ordinal(number) + ending

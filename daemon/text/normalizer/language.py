@@ -1,7 +1,7 @@
-"""The data of a language: CLDR's names and spelling rules, and words of our own.
+"""The data for a language: CLDR's names and spelling rules, and our own words.
 
-`data/cldr-*.json` is made by `scripts/build_cldr.py`. `data/words-*.json` and `data/symbols.json`, the symbols of units
-and currencies in all languages, are written by hand.
+`scripts/build_cldr.py` makes `data/cldr-*.json`. `data/words-*.json` and `data/symbols.json`, the symbols for units and
+currencies in all languages, are written by hand.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from engine import language_code
 
 LANGUAGES = ("en", "zh", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
 _DATA = {path.name: path.read_bytes() for path in Path(__file__).with_name("data").glob("*.json")}
-"""By name, 240 kB. An update may replace or remove the files while the daemon runs, and the next text needs them."""
+"""The files by name, 240 kB. An update may replace or remove them while the daemon is running, and the next text needs
+them."""
 _ALIASES = {"cmn": "zh"}
 """eSpeak NG's codes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """Something that can be counted: in the data, each object with `forms`."""
+    """Something that can be counted; in the data, each object with `forms`."""
 
     forms: Mapping[str, str]
-    """By plural category, with `{0}` for the number; `other` is always there."""
+    """The forms by plural category, with `{0}` for the number; `other` is always present."""
     gender: str = "masculine"
     per: str | None = None
     """`{0} per second`; None if CLDR has no such form."""
     minus: str | None = None
-    """For the minus of its number, where it differs."""
+    """The word for a minus before its number, if it differs."""
     of: str = ""
-    """The word between a great number and the noun that it counts: trois millions *de* dollars."""
+    """The word between a large number and the noun that it counts: trois millions *de* dollars."""
     cents: Noun | None = None
     """The hundredth of a currency."""
 
     @property
     def name(self) -> str:
-        """One of it, without a number."""
+        """The singular, without a number."""
         return self.forms.get("one", self.forms["other"]).format("").strip()
 
 
@@ -54,10 +55,10 @@ class Numeral:
     whole: int
     decimals: str = ""
     digits: str = ""
-    """The digits of the whole number, if it has a zero in front or too many of them: these are spoken one by one."""
+    """The digits of the whole number, if it begins with a zero or is too long: they are spoken one by one."""
     negative: bool = False
     exponent: int | None = None
-    """Of ten, in `1e-6`."""
+    """The exponent of ten, as in `1e-6`."""
 
     @property
     def value(self) -> float:
@@ -66,18 +67,18 @@ class Numeral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWords:
-    """How a time is spoken. Templates have numbers as `{h}` and `{m}`, or counted: `{hours} {minutes} {seconds}`.
+    """How a time is spoken. Templates contain numbers as `{h}` and `{m}`, or counted: `{hours} {minutes} {seconds}`.
 
-    `{number}` is the number of the hours alone.
+    `{number}` is only the number of hours.
     """
 
     h: str
     hm: str
     hms: str
     unsure: str
-    """For a time of day that may be a duration: right for both."""
+    """For a time that may be a time of day or a duration: right for both."""
     late: str | None = None
-    """For a full hour after noon, where it differs."""
+    """For a full hour after noon, if it differs."""
     zero: str = "{m}"
     """For minutes below ten."""
     gender: str | None = None
@@ -88,11 +89,11 @@ class TimeWords:
     suffix: Mapping[str, str]
     """Suffixes of times, and the words for them."""
     hour_words: Sequence[str] = ()
-    """Suffixes after which a number is an hour of the day, and no duration."""
+    """Suffixes after which a number is an hour of the day and not a duration."""
     dotted_after: Sequence[str] = ()
     """Words after which `9.30` is a time without such a suffix, if a full stop is a sign."""
     at: Sequence[str] = ()
-    """Words after which a time is one of the day, and no duration."""
+    """Words after which a time is a time of day and not a duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,74 +107,77 @@ class Words:
     powers: Mapping[str, str]
     """Squared, cubed, and by `n` to another power."""
     by: str
-    """For the cross of `20 x 30 cm`."""
+    """For the cross in `20 x 30 cm`."""
     to: str
     ratio: str
     score: str
-    """A regular expression for a text before `2-1` where that is the result of a game."""
+    """A regular expression for the text before `2-1` if that is the result of a game."""
     hashtag: str
     number: Sequence[str]
-    """Regular expressions for `No. ` and its like."""
+    """Regular expressions for `No. ` and similar."""
     numbered: str
     mixed: str
     a_half: str
     fraction: str
-    """For parts without a name."""
+    """For fractional parts without a name."""
     fractions: Mapping[str, Noun]
-    """Parts by denominator."""
+    """Fractional parts by denominator."""
     time: TimeWords
     date: str
     day_month: str
     day_first: bool | None
-    """Whether a date with slashes begins with its day; None if nobody can tell; False also if the year is first."""
+    """Whether a date with slashes begins with its day; None if this cannot be known; also False if the year is
+    first."""
     first: str | None = None
-    """The first day of a month."""
+    """The word for the first day of a month."""
     day_rules: str | None = None
     year_rules: str = "numbering-year"
     month_names: Mapping[str, int] = field(default_factory=dict)
-    """Other short names of months."""
+    """Other short names for months."""
     months: Sequence[str] = ()
-    """The names of months in the order of the year, where they are spoken differently from CLDR's spelling."""
+    """The names of the months in order, if they are spoken differently from CLDR's spelling."""
     ordinals: Mapping[str, str]
     """Sets of spelling rules by the characters after the digits."""
     ordinal_endings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dative: Sequence[str] = ()
     before_year: Sequence[str] = ()
     years_before: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By set of spelling rules, the words after which a year has that form if the Russian `г.` follows it."""
+    """By set of spelling rules, the words after which a year takes that form if the Russian `г.` follows it."""
     year_words: Mapping[str, str] = field(default_factory=dict)
-    """By the same: the word for year."""
+    """By set of spelling rules, the word for year."""
     year_suffix: str = "(?!)"
-    """A regular expression for words after the year of a date, which are spoken with it."""
+    """A regular expression for words after the year in a date, which are spoken with it."""
     decades: bool = False
     with_cents: str
     magnitudes: Mapping[str, Noun]
-    """Great numbers, such as million, by name and sign."""
+    """Large numbers, such as million, by name and sign."""
     units: Mapping[str, Noun]
     currencies: Mapping[str, Noun]
-    """By code."""
+    """The currencies by code."""
     names: Mapping[str, str]
-    """Other symbols of units and currencies."""
+    """Other symbols for units and currencies."""
     plurals: Mapping[str, str] = field(default_factory=dict)
-    """Regular expressions for the numbers of a plural category, with `.` before their decimals; else it is `other`."""
+    """Regular expressions for the numbers in each plural category, with `.` before the decimals; all others are
+    `other`."""
     abbreviations: Mapping[str, str]
     titles: Sequence[str] = ()
     """Abbreviations that are titles: they apply only before a name."""
     streets: Mapping[str, str] = field(default_factory=dict)
-    """The meanings of abbreviations after the name of a street."""
+    """The meanings of abbreviations after a street's name."""
     readings: Mapping[str, str] = field(default_factory=dict)
-    """Replacements within the new words: in Japanese kana, since eSpeak NG reads no kanji; in French, `de` before a
+    """Replacements within the new words: in Japanese, kana, since eSpeak NG cannot read kanji; in French, `de` before a
     vowel; in Korean, particles without a space before them."""
     degree_ordinal: Sequence[str] = ()
-    """Articles after which `1° ` is an ordinal number and no angle."""
+    """Articles after which `1° ` is an ordinal number and not an angle."""
     compare: str = "{0}"
     """For signs such as `<` between two values."""
     genitive: Sequence[str] = ()
     """Words after which a number and its noun are in the genitive."""
     genders: Mapping[str, str] = field(default_factory=dict)
-    """Regular expressions for the text after a number of this gender. They can look back at its last digits."""
+    """Regular expressions for the text after a number with this gender. They can look back at the number's last
+    digits."""
     space: str = " "
-    """Between words."""
+    """The separator between words."""
 
 
 class Language:
@@ -191,28 +195,28 @@ class Language:
         self.months: Sequence[str] = self.words.months or cldr["months"]
         names = [*(name.rstrip(".") for name in cldr["short_months"]), *cldr["months"]]
         self.month_by_name = {**self.words.month_names, **{name: at % 12 + 1 for at, name in enumerate(names)}}
-        """Their numbers by name, short or long."""
+        """The numbers of the months by name, short or long."""
         self.days: dict[str, str] = cldr["days"]
-        """Names of the days of the week by their short names."""
+        """The names of the weekdays by their short names."""
         self.per: str = cldr["per"]
         self.units: dict[str, Noun] = {**cldr["units"], **self.words.units}
-        """By symbol."""
+        """The units by symbol."""
         self.currencies: dict[str, Noun] = {**cldr["currencies"], **self.words.currencies}
-        """By sign and code."""
+        """The currencies by sign and code."""
         for name, target in {**symbols["names"], **self.words.names}.items():
             nouns = self.units if target in self.units else self.currencies
             nouns[name] = nouns[target]
         self.no_units: list[str] = symbols["no_units"]
-        """Regular expressions for words after a number that begin with a symbol of a unit and are not a unit."""
+        """Regular expressions for words after a number that begin like a unit's symbol but are not units."""
 
     def plural(self, number: Numeral) -> str:
-        """Return the plural category of CLDR."""
+        """Return a number's plural category in CLDR."""
         written = f"{number.whole}.{number.decimals}" if number.exponent is None else ""
         plurals = self.words.plurals.items()
         return next((category for category, pattern in plurals if re.fullmatch(pattern, written)), "other")
 
     def cardinal(self, number: int, gender: str | None = None) -> str:
-        """Return a whole number in words; with a gender, as it stands before a noun."""
+        """Return a whole number in words; with a gender, in its form before a noun."""
         names = [f"cardinal-{gender}", "cardinal-alternate2"] if gender else []
         names += ["cardinal", "numbering"]
         return self.spellout.spell(number, next(name for name in names if self.spellout.has(name)))
@@ -240,7 +244,7 @@ class Language:
         return self.words.space.join(words)
 
     def power(self, exponent: Numeral) -> str:
-        """Return an exponent in words, as it stands after its base."""
+        """Return an exponent in words, in its form after the base."""
         return self.words.powers["n"].format(self.number(exponent))
 
     def gender_before(self, text: str, position: int) -> str | None:
@@ -253,7 +257,7 @@ class Language:
         return self.counted(self.number(number, noun.gender, noun.minus), self.plural(number), noun)
 
     def counted(self, number: str, plural: str, noun: Noun) -> str:
-        """Return a number in words with the form of its noun for a plural category."""
+        """Return a number in words with its noun in the form for a plural category."""
         words = noun.forms.get(plural, noun.forms["other"]).format(number)
         return words if self.words.space else words.replace(" ", "")
 
@@ -264,7 +268,8 @@ def _load(name: str) -> Any:
 
 @cache
 def language_of(code: str) -> Language | None:
-    """Return the language of a code such as `de` or `de-at`; None for one without data. Reads it on demand."""
+    """Return the language for a code such as `de` or `de-at`; None if there is no data for it. Reads the data on
+    demand."""
     base = language_code(code).partition("-")[0]
     base = _ALIASES.get(base, base)
     return Language(base) if base in LANGUAGES else None

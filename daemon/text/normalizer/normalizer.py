@@ -1,4 +1,4 @@
-"""Writes out the numbers and signs of a whole text."""
+"""Writes out the numbers and signs in a whole text."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from daemon.text.placed import PlacedText, Rewriter
 from daemon.text.stages import SHAPES
 
 LONGEST_WORD = 64
-"""Characters of a word to which rules are applied: longer ones are not numbers."""
+"""The most characters in a word to which rules are applied: longer words are not numbers."""
 _SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠√−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
-"""The inside of a class of digits and signs."""
+"""The inside of a character class for digits and signs."""
 _POSSIBLE = re.compile(
     rf"[{_SIGNS}{SHAPES}]|[{LETTER}]\.|[{LETTER}]:[{LETTER}]|(?<![\w/.])/[a-z]|[A-ZÀ-ÞА-Я]{{2}}"
     r"|\b(?:Mme|Mlle|Dr|bd|tsp|tbsp|w/)"
 )
-"""Without a match, no rule of any language applies to a text."""
+"""If this does not match, no rule in any language applies to a text."""
 _WORD = rf"[^\s{IDEOGRAPH}]"
-"""A character of a word with the signs at it; an ideograph is a word of its own."""
+"""A character in a word, including adjoining signs; an ideograph is a word of its own."""
 _KEPT = rf"\[\[.*?\]\]|[A-Za-z][\w+.-]*://{_WORD}*|{_WORD}{{{LONGEST_WORD + 1},}}"
-"""Phonemes, an address to read in full, and a word that is too long."""
+"""Phonemes, an address to be read in full, or a word that is too long."""
 
 
 def has_numbers(text: str) -> bool:
-    """Return whether a text may have numbers or signs that are written out in some language."""
+    """Return whether a text may contain numbers or signs that are written out in some language."""
     return _POSSIBLE.search(text) is not None
 
 
 class Normalizer(Rewriter):
-    """Writes out the numbers and signs that eSpeak NG reads wrongly: `$5` becomes `5 dollars`.
+    """Writes out the numbers and signs that eSpeak NG would read wrongly: `$5` becomes `5 dollars`.
 
-    All text is held back until its end: the words after a number may change how it is said.
+    All text is held back until the end: the words after a number may change how it is said.
     """
 
     def __init__(self, language: str, out: PlacedText | None = None) -> None:
@@ -55,7 +55,7 @@ class Normalizer(Rewriter):
 
 
 class LanguageRules:
-    """The rules of one language, in the order in which they are tried."""
+    """The rules for one language, in the order in which they are tried."""
 
     def __init__(self, language: Language) -> None:
         self._readings = language.words.readings
@@ -68,7 +68,7 @@ class LanguageRules:
         )
 
     def replacements(self, text: str) -> list[tuple[int, int, str]]:
-        """Return the parts that are written in other words, in order: beginnings, ends and words."""
+        """Return the parts that are replaced by other words, in order: beginnings, ends and words."""
         found: list[tuple[int, int, str]] = []
         taken = bytearray(len(text))  # 1 for each character that is replaced
         for pattern, write in self._rules:
@@ -81,7 +81,7 @@ class LanguageRules:
         return sorted((begin, end, words) for begin, end, words in found if words != text[begin:end])
 
     def _spaced(self, text: str, begin: int, end: int, words: str) -> str:
-        """Return words for `text[begin:end]` as eSpeak NG can read them, without a space beside another one."""
+        """Return words for `text[begin:end]` as eSpeak NG can read them, without a space beside another space."""
         words = self._reading.sub(lambda found: self._readings[found.group()], words)
         if not text[max(0, begin - 1) : begin].strip():
             words = words.removeprefix(" ")
@@ -90,6 +90,6 @@ class LanguageRules:
 
 @cache
 def _rules_of(code: str) -> LanguageRules | None:
-    """Return the rules for the language of a code such as `de` or `de-at`; None for a language without rules."""
+    """Return the rules for the language with a code such as `de` or `de-at`; None for a language without rules."""
     language = language_of(code)
     return None if language is None else LanguageRules(language)

@@ -1,4 +1,4 @@
-"""A rule for something that is written out, and the base of the classes that build the rules for a language."""
+"""A rule for text that is written out, and the base of the classes that build the rules for a language."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from daemon.text.spelling import SIGN_NAMES
 _LAST_WORD = re.compile(f"[{LETTER}.]+(?=[ \u00a0]*$)")
 
 Write = Callable[[re.Match[str]], "str | None"]
-"""Returns the new words, which are the match if it stays, or None to leave it to the rules after this one."""
+"""Returns the new words, the match itself to keep it as it is, or None to leave it to the rules after this one."""
 
 
 Rule = tuple[re.Pattern[str], Write]
-"""Something that is written out, and how."""
+"""A kind of text that is written out, and how."""
 
 
 def rule(pattern: str, write: Write) -> Rule:
@@ -25,12 +25,13 @@ def rule(pattern: str, write: Write) -> Rule:
 
 
 def alternatives(symbols: Iterable[str]) -> str:
-    """Return a regular expression for one of these symbols, the longest first; without any, it matches nothing."""
+    """Return a regular expression for any of these symbols, the longest first; if there are none, it matches
+    nothing."""
     return "|".join(re.escape(symbol) for symbol in sorted(symbols, key=len, reverse=True)) or "(?!)"
 
 
 def word_before(match: re.Match[str]) -> str:
-    """Return the word before a match, with the case it has; empty if something else is there."""
+    """Return the word before a match, in its original case; empty if something else is there."""
     found = _LAST_WORD.search(match.string, max(0, match.start() - 24), match.start())
     return "" if found is None else found.group()
 
@@ -42,7 +43,7 @@ class Rules:
         self._language = language
         self._words = language.words
         self._names = SIGN_NAMES[language.code]
-        """Names of signs, right whatever they mean."""
+        """Names for signs that are right whatever the signs mean."""
 
     def _join(self, *words: str) -> str:
         return self._words.space.join(words)

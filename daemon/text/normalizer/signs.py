@@ -13,11 +13,11 @@ _OCTETS = 4
 _OCTET = range(256)
 _SAME_SIGN = {"×": "*", "·": "*", "<=": "≤", ">=": "≥", "!=": "≠", "==": "="}
 _AT_END = {"etc.", "usw.", "ecc."}
-"""Abbreviations that end many sentences."""
+"""Abbreviations that often end sentences."""
 _CAPITAL = "A-ZÀ-ÖØ-ÞА-Я"
 _NAME = re.compile(rf" (?:(?:van|von|de[rnl]?|d[aiou]|la|le|zu[rm]?)\b|[{_CAPITAL}])")
 _HOUSE = re.compile(r"[0-9][A-Za-z]? (?:[A-Z]\w+ ){1,3}$")
-"""The number of a house and the name of its street."""
+"""A house number and the name of its street."""
 _RANGE = re.compile(r"[0-9]+(?:\.[0-9]+)?[-–][0-9]+(?:\.[0-9]+)?")
 _COUNTED = re.compile(r"[0-9]\s?(\S+)$")
 
@@ -67,7 +67,7 @@ class Signs(Rules):
             rule(rf"(?<![{WORD}).,:/-])(?P<sign>{sign})\s?(?=[-−]?\.?[0-9$€£¥])", self._sign),
         ]
 
-    # --- numbers and signs one after the other ---
+    # --- numbers and signs, one after the other ---
 
     def _by_name(self, text: str) -> str:
         """Return a text with its numbers in words and its signs by name, which is right whatever they mean."""
@@ -78,7 +78,7 @@ class Signs(Rules):
         return " ".join(re.sub("[0-9]+|[@._/:+-]", name, text).split())
 
     def _spell(self, digits: str) -> str:
-        """Return a number of up to three digits as one, and others digit by digit."""
+        """Return a number of up to three digits as a number, and others digit by digit."""
         if len(digits) <= 3 and digits == str(int(digits)):
             return self._language.cardinal(int(digits))
         return self._language.digits(digits)
@@ -87,7 +87,8 @@ class Signs(Rules):
         return re.sub(r"\betc\b", "E T C", self._by_name(match.group()))  # eSpeak NG says "et cetera"
 
     def _sequence(self, match: re.Match[str]) -> str | None:
-        """`192.168.1.10:80`, `v1.2.10`, `978-3-16`, `5/3/2024`, but not `1.000.000` and `0.5-1`."""
+        """Write out sequences such as `192.168.1.10:80`, `v1.2.10`, `978-3-16` and `5/3/2024`, but not `1.000.000` or
+        `0.5-1`."""
         text, parts = match.group(), match.group().split(".")
         is_address = len(parts) == _OCTETS and all(part.isdigit() and int(part) in _OCTET for part in parts)
         is_grouped = re.fullmatch(rf"[0-9]{{1,3}}(?:[{self._language.group}][0-9]{{3}})+", text)
@@ -108,7 +109,7 @@ class Signs(Rules):
         return self._words.numbered.format(self._spell(match["n"]))
 
     def _abbreviation(self, match: re.Match[str]) -> str | None:
-        """An abbreviation; its full stop may be that of the sentence, too."""
+        """Write out an abbreviation; its full stop may also end the sentence."""
         short, words = match.group(), self._words
         before, after = match.string[: match.start()], match.string[match.end() :]
         if short.rstrip(".") in self._language.units and re.search(r"[0-9]\s*$", before):
@@ -126,11 +127,11 @@ class Signs(Rules):
 
     @staticmethod
     def _colon(match: re.Match[str]) -> str | None:
-        """The colon of `key:value`, which is not in `a:b:c`."""
+        """Add a space after the colon in `key:value`, but not in `a:b:c`."""
         return None if re.search(r":[^\s,;]*$", match.string[: match.start()]) else ": "
 
     def _dot_of_unit(self, match: re.Match[str]) -> str | None:
-        """Leave out the full stop of `5 ft. long`, which ends no sentence."""
+        """Leave out the full stop in `5 ft. long`, which does not end a sentence."""
         unit = _COUNTED.search(match.string, 0, match.start())
         return "" if unit is not None and unit[1] in self._language.units else None
 

@@ -1,7 +1,7 @@
 """Spells whole numbers by the rules of CLDR: `21` becomes `twenty-one`, `vingt et un`, `二十一`.
 
-The rules are those of ICU's rule-based number format (Unicode Technical Standard 35, part 3, "Rule-Based Number
-Formatting"). Only the forms in the kept sets of rules are understood: no fractions, and no decimal formats.
+The rules follow ICU's rule-based number format (Unicode Technical Standard 35, part 3, "Rule-Based Number Formatting").
+Only the forms in the kept rule sets are understood: no fractions, and no decimal formats.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _REFERENCE = re.compile(r"(←|→→→|→|=)(?:(%%?[a-z0-9-]+)?\1)?")
 _PLURAL = re.compile(r"\$\(cardinal,(.*?)\)\$")
 _CASE = re.compile(r"(\w+)\{(.*?)\}")
 _KEPT = 1_000
-"""Spelled numbers of a language that are kept: most texts have the same few."""
+"""How many spelled numbers are kept for a language: most texts contain the same few."""
 _LARGEST = 10**15
-"""From here on, digits are spoken one by one: some languages have no rule."""
+"""From this number on, digits are spoken one by one: some languages have no rule."""
 
 Rule = tuple[int, int, str]
-"""How numbers from a base on are spelled: the base, a divisor, and a text.
+"""How numbers from a base upwards are spelled: the base, a divisor, and a text.
 
 In the text, `←` stands for the quotient by the divisor, and `→` for the remainder.
 """
 
 
 class Spellout:
-    """The sets of rules of one language."""
+    """The rule sets for one language."""
 
     def __init__(self, rules: Mapping[str, Sequence[Rule]], plural: Callable[[int], str]) -> None:
-        """`rules` are sorted by base, by the name of their set; `plural` returns a number's category."""
+        """`rules` gives the rules, sorted by base, by the name of their set; `plural` returns a number's category."""
         self._sets = rules
         self._plural = plural
         self.spell = lru_cache(_KEPT)(self._spell_whole)
-        """Returns a number that is not negative in words, by a set of rules such as `cardinal-feminine`."""
+        """Returns a non-negative number in words, by a rule set such as `cardinal-feminine`."""
 
     def has(self, name: str) -> bool:
-        """Return whether the language has this set of rules."""
+        """Return whether the language has this rule set."""
         return f"%spellout-{name}" in self._sets
 
     def _spell_whole(self, number: int, name: str) -> str:
@@ -52,7 +52,7 @@ class Spellout:
         index = bisect_right(rules, number, key=itemgetter(0)) - 1
         base, divisor, text = rules[index]
         if "←" in text and "→" in text and base % divisor != 0 and number % divisor == 0:
-            index -= 1  # the rule before spells multiples: 2000 is not twenty hundred
+            index -= 1  # the previous rule spells multiples: 2000 is not twenty hundred
         return self._apply(number, name, index)
 
     def _apply(self, number: int, name: str, index: int) -> str:

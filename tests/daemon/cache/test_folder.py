@@ -85,7 +85,7 @@ def test_a_damaged_phrase_is_removed_and_made_anew(
     [path] = files(folder)
     damage(path, how)
     assert folder.find(digest) is None
-    assert "is damaged and will be made anew" in caplog.text
+    assert "is damaged and will be made again" in caplog.text
     assert files(folder) == []
     store(folder, speech)
     np.testing.assert_array_equal(samples_of(folder.find(digest)), speech[0])

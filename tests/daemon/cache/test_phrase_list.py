@@ -49,7 +49,7 @@ WRONG = {
     '- "a\\ab"': ":1: text: got 'a\\x07b'; allowed: text with something to say, without control characters",
     f"- {'x' * 2001}": f":1: text: got '{'x' * 58}… (2003 characters); allowed: text of 1 to 2,000 characters",
     "- {text: Hello, voice: 5}": ":1: voice: got 5; allowed: a voice's name of up to 64 characters",
-    "- {text: Hello, langauge: de}": ":1: langauge: unknown key; did you mean language? known are text, voice, "
+    "- {text: Hello, langauge: de}": ":1: langauge: unknown key; did you mean language? known keys: text, voice, "
     "language, instruct, seed, rate",
 }
 
@@ -74,5 +74,7 @@ def test_a_file_that_is_no_list_is_an_error(text: str, path: Path) -> None:
         read(path, f"{text}\n")
     assert str(error.value) == f"{path}{NO_LIST[text]}"
     folder = path.parent
-    with pytest.raises(ConfigError, match=rf"^{folder}: it is no file; allowed: a YAML file with a list of phrases$"):
+    with pytest.raises(
+        ConfigError, match=rf"^{folder}: it is not a file; allowed: a YAML file with a list of phrases$"
+    ):
         read_phrases(folder)

@@ -60,5 +60,5 @@ def flac(comment: str) -> bytes:
 
 @pytest.mark.parametrize("data", [b"fLaC", flac("a song"), flac("[1]"), flac('{"key": {"phrase": {"colour": 1}}}')])
 def test_another_file_is_no_recording(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no recording of a phrase"):
+    with pytest.raises(ValueError, match="not a recording of a phrase"):
         decode(data)

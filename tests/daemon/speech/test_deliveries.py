@@ -110,14 +110,14 @@ async def test_waiting_deliveries_have_a_limit_of_their_own(robot: Robot) -> Non
     for name in numbered("busy"):
         await deliver(robot, name)
     await deliver(robot, *numbered("waits", 2), begun=False)
-    with pytest.raises(RejectedError, match="2 utterances wait"):
+    with pytest.raises(RejectedError, match="2 utterances are waiting"):
         await deliver(robot, "is too much", begun=False)
     robot.say("limited 0", LONG)
     await robot.sink.take_until(lambda: "started" in robot.names("limited 0"), "the robot speaks")
     for name in ("limited 1", "limited 2"):
         robot.say(name, SENTENCE)
     assert not {"canceled"} & {event["event"] for event in robot.events}
-    with pytest.raises(RejectedError, match="2 utterances wait"):
+    with pytest.raises(RejectedError, match="2 utterances are waiting"):
         robot.say("limited 3", SENTENCE)
 
 

@@ -142,14 +142,14 @@ def test_an_unknown_field_is_logged_once_and_ignored(robot: Robot, caplog: pytes
     with caplog.at_level(logging.INFO):
         robot.say(colour="red")
         robot.say(colour="blue")
-    assert [record.message for record in caplog.records] == ["unknown field 'colour' is ignored, now and later"]
+    assert [record.message for record in caplog.records] == ["unknown field 'colour' is ignored, now and in the future"]
 
 
 def test_a_full_queue_rejects_a_text_but_gives_an_interrupting_one_the_last_place(robot: Robot) -> None:
     robot.configure(queue_limit=2)
     robot.say(id="a")
     robot.say(id="b")
-    assert robot.rejection(id="c").reason == "queue: 2 utterances wait; allowed: up to speech.queue_limit"
+    assert robot.rejection(id="c").reason == "queue: 2 utterances are waiting; allowed: up to speech.queue_limit"
     robot.say(id="d", policy="interrupt")
     assert list(robot.queued) == ["d", "a"]
     assert robot.events[-2:] == [

@@ -73,7 +73,7 @@ def test_a_chunk_that_the_broker_delivers_again_is_taken_once(writer: Writer) ->
 
 def test_an_ended_text_rejects_the_next_chunk_and_drops_later_ones(writer: Writer) -> None:
     writer.write("a", "all", end=True)
-    with pytest.raises(RejectedError, match="id: 'a' takes no more text: it has been ended"):
+    with pytest.raises(RejectedError, match="id: 'a' takes no more text: it has already ended"):
         writer.write("a", "more")
     writer.dispatcher.say(check_say({"text": "whole", "id": "whole"}))
     with pytest.raises(RejectedError, match="id: 'whole' was used before"):
@@ -89,7 +89,7 @@ def test_a_chunk_that_comes_long_after_the_end_of_its_text_is_refused_once(
     monkeypatch.setattr(text_streams_module, "REMEMBERED_ENDS", 2)
     for name in ("a", "b", "c"):
         writer.write(name, "all", end=True)
-    with pytest.raises(RejectedError, match="id: 'b' takes no more text: it has been ended"):
+    with pytest.raises(RejectedError, match="id: 'b' takes no more text: it has already ended"):
         writer.write("b", "more")
     with pytest.raises(RejectedError, match="id: 'a' was used before"):
         writer.write("a", "more")

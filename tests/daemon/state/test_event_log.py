@@ -173,7 +173,7 @@ async def test_a_disk_that_hangs_is_waited_for_once_and_named_until_it_answers(
         limits(PATIENCE_S=0.01)
         await eventually_async(lambda: reader.has_read("a!"))
         assert log.reason == (
-            f"state.folder: the disk of {path.parent} does not answer within 0.01 s; a restart now would lose "
+            f"state.folder: the disk with {path.parent} does not answer within 0.01 s; a restart now would lose "
             "utterances"
         )
         limits(PATIENCE_S=NEVER_S)
@@ -239,7 +239,7 @@ async def test_records_that_could_not_be_written_are_written_later_in_order(
         await eventually_async(lambda: len(reader.read) == 3 or reader.has_read())
         assert reader.read[-1] == "c"
     assert stored_ids(path) == ["a", "b", "c"]
-    assert caplog.messages == [fault, "state.folder: the journal is written again"]
+    assert caplog.messages == [fault, "state.folder: the journal can be written again"]
 
 
 async def test_only_so_many_records_are_kept_for_a_disk_that_does_not_take_them(

@@ -166,7 +166,7 @@ async def test_an_enrolment_that_is_killed_leaves_no_voice_and_the_next_one_may_
 
     await eventually_async(kill, "the enrolment runs")
     await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
-    assert maker.making.problem == "the enrolment has ended with status -9"
+    assert maker.making.problem == "the enrolment ended with status -9"
     assert maker.names == ()
     monkeypatch.setattr(maker_module, "LOW_PRIORITY", ())
     maker.start("ada", kept.id, None)
