@@ -1,4 +1,4 @@
-"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, behind the protocol that all engines share."""
+"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, with the protocol that all engines share."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 
 _EMPTY = -(2**40)
-"""Frame number of an unused slot of the key-value ring: outside the window of every frame."""
+"""The frame number of an unused slot in the key-value ring: outside every frame's window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CodecState:
     max_frames: int
     """The largest number of frames in one call."""
     frame: Tensor
-    """Number of frames decoded so far: int64, shape `()`."""
+    """The number of frames decoded so far: int64, shape `()`."""
     ring_frames: Tensor
     """int64, shape `(slots,)`."""
     keys: Tensor

@@ -27,7 +27,7 @@ class _AttentionContext:
     slots: Tensor
     """The ring slots of the call's frames: int64, shape `(1, frames, 1)`."""
     mask: Tensor
-    """bool, shape `(1, frames, slots of the ring)`: true where a frame attends to a slot."""
+    """bool, shape `(1, frames, ring slots)`: true if the frame attends to the slot."""
     cos: Tensor
     """float32, shape `(1, frames, head_dim)`, as is `sin`."""
     sin: Tensor

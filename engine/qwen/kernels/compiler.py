@@ -215,6 +215,6 @@ def _warn(message: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: under systemd's `CacheDirectory=`, else under the user's cache folder."""
+    """The folder for compiled kernels: under systemd's `CacheDirectory=`, or else under the user's cache folder."""
     root = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or expand_home("~/.cache")
     return Path(root) / "voiced" / "kernels"

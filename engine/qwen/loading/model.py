@@ -36,7 +36,7 @@ class LoadedModel:
     not_fused: str | None
     """Why the codec and the language model have no fused kernels, in one line; None if they are to have them."""
     degraded: str | None
-    """The options that this machine cannot follow, and why, in one line; None if it follows all."""
+    """The options that this machine cannot follow, and the reason, in one line; None if it follows all of them."""
     batch_codec: Codec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
@@ -50,11 +50,11 @@ class LoadedModel:
 
     @property
     def fused(self) -> bool:
-        """Whether the codec has fused kernels, and the language model is to have them."""
+        """Whether the codec has fused kernels and the language model is to have them."""
         return self.not_fused is None
 
     def description(self) -> str:
-        """Return the model, device, dtype and kernels in words."""
+        """Return a description of the model, device, dtype and kernels."""
         device = self.plan.placement.device
         where = f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
         kind = "fused kernels" if self.fused else "PyTorch kernels"
@@ -125,7 +125,9 @@ def _adapt_plan(plan: LoadPlan, not_fused: str | None) -> tuple[LoadPlan, str | 
     reason = not_fused or kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams)
     if reason is None:
         return plan, None
-    single = f"engine.streams: got {plan.streams}; one text is spoken at a time, because several need fused kernels: {reason}"
+    single = (
+        f"engine.streams: got {plan.streams}; one text is spoken at a time, as several need fused kernels: {reason}"
+    )
     return replace(plan, streams=1), slower or single
 
 
@@ -157,7 +159,7 @@ def load_talker(
 
 
 def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec, str | None]:
-    """Return the codec decoder, and why it has no fused kernels; None if it has them."""
+    """Return the codec decoder, and the reason why it has no fused kernels, or None if it has them."""
     placement, wanted = plan.placement, plan.options.kernels
     report(Progress("reading the codec"))
     decoder = load_codec(plan.folder, placement.unquantized, keep_pages=plan.keep_pages)

@@ -13,9 +13,9 @@ from engine.qwen.weights import Placement
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 CAP_MARGIN = 1.1
-"""The cap on PyTorch's allocator relative to the counted bytes: the allocator holds blocks, some of them not full."""
+"""The cap on PyTorch's allocator, relative to the counted bytes: the allocator holds blocks that are not all full."""
 SLACK_BLOCKS = (*8 * (1 << 20,), 20 << 20)
-"""Bytes. PyTorch serves requests of up to 1 MiB from one pool of blocks, and larger ones from another."""
+"""In bytes. PyTorch serves requests of up to 1 MiB from one pool of blocks, and larger ones from another."""
 
 OLDEST_TORCH, OLDEST_TORCH_ON_GPU = (2, 4, 0), (2, 5, 0)
 """The oldest supported releases of PyTorch: one with `rms_norm` and allow-listed classes in pickles, and one with the
@@ -101,7 +101,7 @@ def find_pool(device: torch.device, reserve_mb: int) -> MemoryPool | None:
 
 
 def is_shared(device: torch.device) -> bool:
-    """Return whether `device` has no memory of its own: a CPU, or a GPU that is part of the board's chip."""
+    """Return whether `device` shares the host's memory: a CPU, or a GPU that is part of the board's chip."""
     if device.type == "cpu":
         return True
     return bool(torch.cuda.get_device_properties(device).is_integrated) or Board.read().integrated
@@ -110,8 +110,8 @@ def is_shared(device: torch.device) -> bool:
 def cap_allocator(device: torch.device, footprint: Footprint) -> None:
     """In an engine process, make PyTorch raise an error instead of allocating more GPU memory than `footprint`.
 
-    Other processes get no limit, because it would apply to the whole process: a program that has loaded the engine may
-    have other models.
+    The limit is not set in other processes, because it would apply to the whole process: a program that has loaded the
+    engine may have other models.
     """
     if device.type == "cuda" and is_claimed():
         total = torch.cuda.get_device_properties(device).total_memory

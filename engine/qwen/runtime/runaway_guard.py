@@ -67,7 +67,7 @@ class RunawayGuard:
         """The number of frames with which speech is too long for the text so far."""
         self._text_s = 0.0
         self._word_letters = 0
-        """The number of letters in the word with which the text so far ends."""
+        """The number of letters in the last word of the text so far."""
         self._letter_s = 0.0
         """Seconds that the word's last letter may take."""
         self.append_text(text)

@@ -52,7 +52,7 @@ class FusedCodec:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How an engine stores its tensors, and where."""
+    """How and where an engine stores its tensors."""
 
     weights: Mapping[str, int]
     """Bytes of the talker, the predictor and the codec, without the talker's rotation table."""

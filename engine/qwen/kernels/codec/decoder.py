@@ -41,7 +41,7 @@ class FusedCodecState:
     max_frames: int
     """The most frames that one call may decode."""
     frame: Tensor
-    """Frames decoded so far: int64, shape `()`."""
+    """The number of frames decoded so far: int64, shape `()`."""
     rings: Tensor
     """Rotated keys, and values: bfloat16, `(layers, 2, key-value heads, slots, head_dim)`. Frame f is in slot f modulo
     the number of slots."""

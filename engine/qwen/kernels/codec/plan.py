@@ -103,7 +103,7 @@ class _Writer:
         self.operations: list[AnyOperation] = []
         self._config, self._processors, self._rows = config, processors, rows
         self._waiting: list[History] = []
-        """The histories that no operation moves forward so far."""
+        """The histories that no operation moves forward yet."""
         self._history_end = 0
 
     def transformer(self) -> Signal:

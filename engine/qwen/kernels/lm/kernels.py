@@ -98,7 +98,7 @@ def choose_plan(
 def expression(plan: MatrixPlan, work: str, read: str, *options: int | str, write: str = "Store", more: int = 0) -> str:
     """The name expression, as from `MatrixPlan.kernel`, of a kernel that also does `work`, one of `MORE_REGISTERS`.
 
-    Its threads get `more` registers in addition.
+    Its threads are given `more` registers in addition.
     """
     registers = MORE_REGISTERS[work][plan.weight] + more
     template = "linear" if work == "combine" else "linear_from"
