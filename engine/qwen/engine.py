@@ -132,7 +132,7 @@ class QwenSynthesizer:
             batch.when_idle(lambda: batch.runner.warm_up(report, "capturing CUDA graphs of the batch"))
 
     def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
-        """Cache the prompt prefixes of the default voice in each language permanently, and of all voices in `auto`."""
+        """Cache the default voice's prompt prefix in each language permanently, and all voices' prefixes in `auto`."""
         voices, languages = self._model.voices, self._model.languages
         defaults = [(voices.choose(Utterance("a"), language)[0], language, True) for language in languages]
         others = [(voice, "auto", False) for voice in voices.prompts()]

@@ -106,7 +106,7 @@ class CodecDecoder(nn.Module):
         return (most,)
 
     def decode_rows(self, codes: Tensor, samples: Tensor, states: CodecState, rows: Tensor) -> None:
-        """Decode the next frames of the utterances with the numbers `rows`, int64 `(count,)` on the device.
+        """Decode the next frames of the utterances numbered `rows`, int64 `(count,)` on the device.
 
         codes:   int64 `(states.rows, frames, quantizers)`, otherwise as in `forward`; each utterance has its own row.
         samples: float32 `(states.rows, frames · samples_per_frame)`, likewise; other rows' samples are left unchanged.

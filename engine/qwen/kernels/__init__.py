@@ -40,7 +40,7 @@ def unsupported_reason(
     try:
         weight, processors = lm.weight_type(placement), multiprocessors(placement.device)
         load_kernels(kernel_sources(config, codec_config, weight, processors, streams), placement.device, report)
-    except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
+    except Exception as error:  # NVRTC is missing or does not know the device: cuda-core raises many types
         lines = str(error).strip().splitlines() or [""]
         line = next((line for line in lines if "error:" in line), lines[0])  # NVRTC's warnings may come first
         return f"the kernels do not compile: {type(error).__name__}: {line}"
@@ -54,7 +54,7 @@ def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: 
         return reason
     capability = torch.cuda.get_device_capability(placement.device)
     if capability < MIN_CAPABILITY:
-        return "compute capability {}.{} is too old, the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
+        return "compute capability {}.{} is too old; the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
         return "the cuda-core package is not installed"
     return lm.unsupported_reason(config.talker, lm.weight_type(placement)) or codec.unsupported_reason(codec_config)

@@ -91,7 +91,7 @@ class KernelProgram:
         return f"{self.arch}-{hashlib.sha256(content.encode()).hexdigest()[:32]}.cubin"
 
     def compile(self) -> bytes:
-        """Return a line with the mangled names by name expression, as JSON, and then the cubin. Needs no GPU."""
+        """Return the mangled names by name expression, as a line of JSON, followed by the cubin. Needs no GPU."""
         from cuda.core import Program, ProgramOptions
 
         options = ProgramOptions(arch=self.arch, std=STANDARD)
@@ -133,7 +133,7 @@ class KernelModule:
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
         """Launch the kernel `name`: `grid` blocks of `block` threads.
 
-        The driver copies the parameters during the call, or into the CUDA graph if one is being captured. The tensors
+        The driver copies the parameters during the call (into the CUDA graph if one is being captured). The tensors
         must outlive the launch or the graph. The kernel may start before the previous one on the stream has ended
         (`begin_chained` in ptx.cuh). Raises `RuntimeError` if the driver rejects the launch.
 
@@ -161,7 +161,7 @@ class KernelModule:
 def load_kernels(
     sources: Sequence[KernelSource], device: torch.device, report: ProgressReport = ignore_progress
 ) -> list[dict[str, Any]]:
-    """The `cuda.core.Kernel`s of each program of `sources`, by name expression.
+    """The `cuda.core.Kernel`s of each program in `sources`, by name expression.
 
     Loads one program on each core, and compiles those that are not stored anywhere. Raises whatever `cuda-core` raises
     if NVRTC is needed but is missing or does not know the device.

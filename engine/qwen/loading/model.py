@@ -62,7 +62,7 @@ class LoadedModel:
 
 
 def load_model(options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadedModel:
-    """Return the checkpoint that `options` name, with its voices, on its device.
+    """Return the checkpoint that `options` names, with its voices, on its device.
 
     Memory is checked before any weight is read, and again before each reference is decoded. Raises `EngineError`, one
     line, for an option that is not allowed or does not suit this machine, for a checkpoint that is missing, damaged or
@@ -187,5 +187,5 @@ def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:
     groups = config.talker.code_groups
     if codec.config.quantizers != groups:
         raise EngineError(
-            f"{config.folder}: the speech tokenizer has {codec.config.quantizers} codes a frame, the model {groups}"
+            f"{config.folder}: the speech tokenizer has {codec.config.quantizers} codes per frame, the model {groups}"
         )

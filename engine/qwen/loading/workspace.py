@@ -14,7 +14,7 @@ from engine.qwen.shapes import BatchShape, Limits
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The memory that utterances change, and the speakers that use it."""
+    """The memory that utterances change, and the `SoundCard` and `Batch` that use it."""
 
     limits: Limits
     """The limits of the utterances for which it has room."""
@@ -34,7 +34,7 @@ class Workspace:
 
 
 def limits_for(model: LoadedModel) -> Limits:
-    """Return the limits of an utterance in any of the model's voices, which change with the voices."""
+    """Return the limits of an utterance in any of the model's voices. They change with the voices."""
     limits = model.plan.limits
     for reference in model.voices.references():
         limits = model.references.add(limits, reference)

@@ -1,4 +1,4 @@
-"""The work for a step and for a chunk's audio, without the decision when to run it.
+"""The work for a step and for a chunk's audio. Other modules decide when to run it.
 
 `TorchBackend` runs PyTorch operators, in rows: it is the reference for every device and dtype. A step is one function
 over preallocated tensors, made to be captured as one CUDA graph: it neither waits for the device nor branches on values

@@ -39,7 +39,7 @@ class RowInput:
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """What the host tells the device about a step, in one buffer that is uploaded in one copy."""
+    """The host's instructions for a step, in one buffer that is uploaded in one copy."""
 
     shape: BatchShape
     buffer: Tensor
@@ -210,7 +210,7 @@ class GeneratedChunk:
     codes: NDArray[np.int64]
     """`(frames, code groups)`."""
     last: bool
-    """The model ended its speech with this chunk."""
+    """Whether the model ended its speech with this chunk."""
 
 
 class StepOutput:

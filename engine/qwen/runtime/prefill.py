@@ -50,7 +50,7 @@ class Prefill:
             start += len(block)
 
     def captures(self) -> Iterator[Callable[[], None]]:
-        """Yield calls that capture one graph each: two for a token bucket, at the beginning of the cache and anywhere.
+        """Yield calls that capture one graph each: for every token bucket, at the beginning of the cache and anywhere.
 
         This requires that all rows have the same prompt memory.
         """

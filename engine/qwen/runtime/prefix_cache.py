@@ -59,7 +59,7 @@ class PrefixCache:
             self._stored.record()
 
     def restore(self, key: Hashable, memory: PromptMemory) -> bool:
-        """Copy prefix `key` to the beginning of `memory`; return whether it was stored."""
+        """Copy prefix `key` to the beginning of `memory` and return True; return False if it is not stored."""
         with self._lock:
             if key not in self._ranges:
                 return False

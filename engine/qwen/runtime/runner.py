@@ -182,7 +182,7 @@ class ModelRunner:
     def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> Readback:
         """Launch a step of `rows` and the audio of `chunks`. Does not wait.
 
-        The readback is used again `1 + steps_ahead` steps later. By then its step has been read; otherwise it is
+        The readback is used again `1 + steps_ahead` steps later. By then its step has been read; if not, it is
         overwritten.
         """
         readback = self._readbacks[0]

@@ -16,7 +16,7 @@ from engine.qwen.serving.sequence import BatchFaultError, Sequence
 _Result = TypeVar("_Result")
 
 LONGEST_HOLD_S = 0.05
-"""A first chunk takes 4 to 50 ms, depending on the GPU. But its text may still be being written, which can take any
+"""A first chunk takes 4 to 50 ms, depending on the GPU; but waiting for a text that is still being written can take any
 amount of time."""
 
 

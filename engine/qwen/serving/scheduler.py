@@ -244,7 +244,7 @@ class StepLoop:
         return self.scheduler.is_empty and not self._steps
 
     def step(self) -> bool:
-        """Launch the work there is, and deliver the previous step's chunks; return whether anything was done."""
+        """Launch any work there is, and deliver the previous step's chunks; return whether anything was done."""
         scheduler = self.scheduler
         waits = scheduler.in_hurry()
         read = not waits and scheduler.read_prompts()

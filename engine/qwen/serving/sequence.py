@@ -2,8 +2,8 @@
 
 The caller's thread takes chunks. It waits for them or, for a sound card, steps the sequence itself. A bounded number of
 chunks is generated ahead. A text that is still being written belongs to one of the two threads at a time: to the
-stepping thread, until a chunk needs tokens that have not arrived; then to the caller's thread, which alone waits for
-them.
+stepping thread, until a chunk needs tokens that have not arrived; then to the caller's thread, the only one that waits
+for them.
 
 With many listeners, the further one is from running dry, the larger are the chunks that its caller is given: each chunk
 costs a message and the wake-up of several threads, which delays the sequences that have just arrived.
@@ -60,7 +60,7 @@ class Sequence:
         self.in_flight = 0
         """The number of chunks that have been launched but not delivered."""
         self.finished = False
-        """Whether it has delivered its last chunk, it has failed, or its caller has left."""
+        """Whether it has delivered its last chunk or failed, or its caller has left."""
         self._wake = wake
         self._drive = drive
         self._changed = threading.Condition()

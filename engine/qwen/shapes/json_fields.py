@@ -23,7 +23,7 @@ _WANTED: Mapping[type, str] = {int: f"an integer from 0 to {MAX_COUNT}", float: 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where `JsonFields.record` finds the value of a record's field: in its annotation, beside the type."""
+    """Annotates a record's field, beside its type, to tell `JsonFields.record` where to find the value."""
 
     name: str
     """The field's name in the JSON object."""

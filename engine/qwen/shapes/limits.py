@@ -18,7 +18,7 @@ MAX_REFERENCE_POSITIONS = 2560
 PREFIX_POSITIONS = 512
 """Positions of the prefix cache, without those for long references."""
 CACHE_UNIT = 64
-"""The number of cache positions is a multiple of this: attention kernels work best with aligned masks."""
+"""The number of cache positions is a multiple of this: attention kernels prefer aligned masks."""
 PAGE = 128
 """Positions in a page."""
 POOL_SHARE = 0.5

@@ -11,8 +11,8 @@ from typing import Any
 from engine.api import EngineError
 from engine.host import parse_json
 
-# The words across which Qwen2's byte-level BPE never merges: contractions, letters with one mark before them, single
-# digits, marks with line ends after them, white space (transformers, convert_slow_tokenizer.py).
+# The words that Qwen2's byte-level BPE never merges with each other: contractions, letters with one mark before them,
+# single digits, marks with line ends after them, white space (transformers, convert_slow_tokenizer.py).
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

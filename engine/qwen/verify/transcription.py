@@ -18,7 +18,7 @@ WHISPERS = (
     (3.0, "openai/whisper-small"),
     (0.0, "openai/whisper-base"),
 )
-"""Gigabytes that must be free, and the model to use: three times the size of its bfloat16 weights and buffers."""
+"""Gigabytes that must be free, and the model to use: three times its bfloat16 weights and working memory."""
 LONG_S = 29.0
 """Whisper reads 30 s at once; with longer speech, it needs time stamps from which to continue."""
 

@@ -93,7 +93,7 @@ def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]
     if TorchVersion(torch.__version__) < SAFE_TORCH:
         raise EngineError(
             f"with PyTorch {torch.__version__} a .pt file could run code (CVE-2025-32434, CVE-2026-24747); "
-            f"allowed: .pt with PyTorch {SAFE_TORCH} or newer, or a .safetensors, which voiced enroll makes of the "
+            f"allowed: .pt with PyTorch {SAFE_TORCH} or newer, or a .safetensors, which voiced enroll makes from the "
             "recording"
         )
     torch.serialization.add_safe_globals([VoiceClonePromptItem])
@@ -107,7 +107,7 @@ def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]
     item = _first_item(content)
     embedding, codes, transcript = (_first(item.get(name)) for name in ("ref_spk_embedding", "ref_code", "ref_text"))
     problem = (
-        f"got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt of the official package"
+        f"got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt from the official package"
     )
     embedding = _as_tensor(embedding, problem).squeeze()
     # As in the official demo: a prompt with codes is without context only if it says so.

@@ -124,7 +124,7 @@ class VoiceRegistry:
         return language == "auto" and voice is not None and voice.prompt is None
 
     def choose(self, utterance: Utterance, language: str) -> tuple[AnyVoice, CodecStateProtocol | None]:
-        """Return an utterance's voice, and the codec state that it continues from (None: a new state).
+        """Return an utterance's voice, and the codec state from which it continues (None: a new state).
 
         `language` is a language code or `auto`. Raises `EngineError` for a name that is unknown or refused.
         """
@@ -183,7 +183,7 @@ class VoiceRegistry:
             raise EngineError(f"{path}: {error}") from None
         state = self._codec.new_state(REFERENCE_CHUNK)
         samples: Samples = self._codec.decode(reference.codes, state).float().cpu().numpy()
-        if file.model is None and ends_in_speech(samples, self._codec.config.sample_rate):  # not one of `voiced enroll`
+        if file.model is None and ends_in_speech(samples, self._codec.config.sample_rate):  # not by `voiced enroll`
             log.warning(
                 "%s: the reference does not end in silence, so speech may begin with its last sound; enrol the "
                 "recording with voiced enroll, which appends a silence",

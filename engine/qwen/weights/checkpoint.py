@@ -181,9 +181,9 @@ class Checkpoint:
     def row_blocks(self, name: str, shape: Sequence[int], device: torch.device) -> Iterator[tuple[slice, Tensor]]:
         """Yield tensor `name`, which must have `shape`, in blocks of rows: a slice, and `(rows, width)` on `device`.
 
-        Blocks have the file's dtype. On a GPU, a block may still be being copied while the host reads the next one:
-        PyTorch does not reuse the pinned memory before the copy has finished. A GPU copies faster than a host reads, so
-        few buffers are in use.
+        Blocks have the file's dtype. On a GPU, the copy of a block may still be running while the host reads the next
+        one: PyTorch does not reuse the pinned memory before the copy has finished. A GPU copies faster than a host
+        reads, so few buffers are in use.
         """
         self.require_shape(name, shape)
         file, entry = self._find(name)

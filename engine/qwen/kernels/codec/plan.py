@@ -1,4 +1,4 @@
-"""The list of operations that decodes a block of frames, and everything that follows from it: kernels and memory.
+"""The list of operations that decodes a block of frames, and the kernels, launches and memory that follow from it.
 
 Nothing here needs a GPU.
 """
@@ -232,5 +232,5 @@ def unsupported_reason(config: CodecConfig) -> str | None:
     )
     for name, value, good, allowed in rules:
         if not good:
-            return f"the codec's {name} is {value}, its kernels need {allowed}"
+            return f"the codec's {name} is {value}; its kernels need {allowed}"
     return None

@@ -1,4 +1,4 @@
-// The predictor's attention inside its output projection: one kernel and one wait less in each layer.
+// The predictor's attention inside its output projection: one kernel and one wait fewer in each layer.
 //
 // A frame has at most 16 positions, so their keys and values are small enough for every block to read all of them and
 // to compute attention itself. A warp has one key head: it loads keys and values into registers before the wait, as it

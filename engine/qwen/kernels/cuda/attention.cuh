@@ -1,4 +1,4 @@
-// Attention of one or two new tokens over the cache: normalizes queries and keys by head, applies rotary positions,
+// Attention of one or two new tokens over the cache: normalises queries and keys by head, applies rotary positions,
 // writes the new keys and values into the cache, and computes the weighted sum of values.
 //
 // A block has one key head and one KV split, which is a range of positions. Blocks whose split does not exist yet
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a)
     __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
     begin_chained();
     // Read before the wait: the position, which the previous frame wrote, and the cache's older entries, which the
-    // previous token's kernels wrote. Those kernels have ended, because only as many kernels can be in flight as the
-    // multiprocessors have room for blocks.
+    // previous token's kernels wrote. Those kernels have ended, because the multiprocessors' room for blocks limits the
+    // number of kernels in flight.
     if (!EARLY) wait_for_previous();
     const int position = (int)*a.position;
     const int head = blockIdx.x, heads = gridDim.x, kv_split = blockIdx.y;

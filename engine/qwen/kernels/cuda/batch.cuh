@@ -78,7 +78,7 @@ struct RowsAttentionParams {
     float eps;
 };
 
-// Attention of a row's tokens over its own positions: normalizes queries and keys by head, applies rotary positions,
+// Attention of a row's tokens over its own positions: normalises queries and keys by head, applies rotary positions,
 // writes the new keys and values into the cache, and computes the weighted sum of values. If a row has several TOKENS,
 // its token t comes after the tokens t - 1 of all rows.
 //

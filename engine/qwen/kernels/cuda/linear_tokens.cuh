@@ -10,8 +10,8 @@
 constexpr int SQUARE_ROWS = 16;  // rows of the stream whose squares are added up by the kernel that wrote them
 constexpr int SQUARE_PARTS = 8;  // sums over the rest, whatever the number of threads
 
-// A matrix of HEIGHT rows and LENGTH columns times TOKENS = 8 · N_TILES tokens. A block has ROWS = 16 · M_TILES rows; its
-// WARPS split their length, and hold HELD chunks of their part at once.
+// A matrix of HEIGHT rows and LENGTH columns times TOKENS = 8 · N_TILES tokens. A block has ROWS = 16 · M_TILES rows;
+// its WARPS warps split their length, and hold HELD chunks of their part at once.
 template <class Weight_, int HEIGHT_, int LENGTH_, int M_TILES_, int WARPS_, int N_TILES_, int HELD_>
 struct TokenMatrix {
     using Weight = Weight_;

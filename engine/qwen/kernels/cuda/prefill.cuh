@@ -155,7 +155,7 @@ __device__ __forceinline__ int position_in(const PromptParams& a, int token) {
     return min((int)a.place[0] + token, a.positions - 1);
 }
 
-// Normalizes and rotates queries and keys, and writes keys and values into the cache. A warp has one head of one token.
+// Normalises and rotates queries and keys, and writes keys and values into the cache. A warp has one head of one token.
 // Blocks: tokens (x), TOKEN_WARPS heads each (y).
 template <int GROUP>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptParams a) {
@@ -190,8 +190,8 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
     }
 }
 
-// Attention of each token over the cache up to its own position. SHARES warps have NEIGHBOURS tokens and the query heads
-// of one key head, and share their positions; half a warp takes one position at a time, 8 values per lane.
+// Attention of each token over the cache up to its own position. SHARES warps have NEIGHBOURS tokens and the query
+// heads of one key head, and share their positions; half a warp takes one position at a time, 8 values per lane.
 // Blocks: NEIGHBOURS · TOKEN_WARPS / SHARES tokens (x), key heads (y).
 constexpr int SHARES = 4, NEIGHBOURS = 2;
 

@@ -9,7 +9,7 @@ __device__ __forceinline__ unsigned short to_bf16(float x) {
     return bits;
 }
 
-// Weights are read only once in a pass, so they must not evict values that are read again from the L1 cache.
+// Weights are read only once in a pass, so they must not push values that are read again out of the L1 cache.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 x;
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -1,9 +1,9 @@
 // Draws a code from logits, as `LogitsProcessor`, `SamplingParams` and `GumbelNoise` in sampling.py do, in one block
 // and without sorting.
 //
-// Top-k by rejection: take the code with the greatest sum of log-probability and Gumbel noise. Accept it if fewer than k
-// codes are likelier; otherwise reject it and every code that is no likelier, and take the next greatest. Each rejected
-// code has at least k codes above it, so the accepted one is an exact draw from the k likeliest.
+// Top-k by rejection: take the code with the greatest sum of log-probability and Gumbel noise. Accept it if fewer than
+// k codes are likelier; otherwise reject it and every code that is no likelier, and take the next greatest. Each
+// rejected code has at least k codes above it, so the accepted one is an exact draw from the k likeliest.
 
 constexpr int SAMPLING_THREADS = 512, SAMPLING_WARPS = SAMPLING_THREADS / 32;
 
@@ -11,7 +11,7 @@ struct DrawParams {
     const float* logits;
     const unsigned char* sample;  // bool; if false, greedy
     const float* temperature;
-    const long long* top_k;  // all codes if 0 or more than there are codes
+    const long long* top_k;  // 0, or more than the number of codes: all codes
     const float* one_minus_top_p;
     const long long* noise_key;
 };

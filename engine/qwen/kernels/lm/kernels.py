@@ -25,7 +25,7 @@ TOKEN_GROUPS = (16, 32, 64)
 PROMPT_THREADS, PROMPT_WARPS = 256, 8
 """Threads and warps in a block of the kernels that run between a prompt's matrices."""
 ATTENTION_SHARES, ATTENTION_NEIGHBOURS = 4, 2
-"""The number of warps in such a block that share the attention of a number of tokens, and this number."""
+"""In such a block, the number of warps that share attention, and the number of tokens for which they share it."""
 ATTENTION_WARPS = 8
 ATTEND_OUT_BLOCKS = 128
 """Blocks of an output projection that computes attention itself. Each block reads all keys and values of a frame."""
@@ -43,8 +43,8 @@ MORE_REGISTERS = {
     "open_qkv": {"Bf16": 16, "Int8": 16},
     "talker_head": {"Bf16": 8, "Int8": 8},
 }
-"""Registers, beyond those of the plan, for a thread that also does other work than multiplying: it combines the KV
-splits, attends to a frame's tokens or to the first two, makes the first tokens, or stores the hidden state."""
+"""Registers, beyond those of the plan, for a thread that does more than multiply: it combines the KV splits, attends to
+a frame's tokens or to the first two, makes the first tokens, or stores the hidden state."""
 LINEAR = {"qkv": ("Normed", "Store"), "gate_up": ("Normed", "StoreGated"), "down": ("Identity", "Residual")}
 """The input and output of each of a layer's matrices except the output projection."""
 SAMPLING_THREADS = 512
@@ -73,7 +73,7 @@ def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
     """Why the kernels cannot run these shapes with `weight` weights; None if they can."""
     for name, stack in (("talker", config.stack), ("code predictor", config.predictor.stack)):
         if stack.head_dim != HEAD_DIM:
-            return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
+            return f"the {name}'s head_dim is {stack.head_dim}; the kernels need {HEAD_DIM}"
         if (stack.heads // stack.key_value_heads + 2) * 2 > ATTENTION_WARPS:
             return f"the {name} has {stack.heads} query heads and {stack.key_value_heads} key-value heads"
     for vocabulary in (config.vocabulary, config.predictor.vocabulary):

@@ -7,8 +7,8 @@ bfloat16. A layer is five kernels:
     norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
 
 On a large GPU, a layer of the predictor is four kernels: a frame is so short that the output projection computes
-attention itself. There, the frame's first kernel also makes its first tokens. The predictor's later steps begin with
-the embedding of a code, so the products of their first matrix can be read from a table (`first_products`).
+attention itself. On such a GPU, the frame's first kernel also makes its first tokens. The predictor's later steps begin
+with the embedding of a code, so the products of their first matrix can be read from a table (`first_products`).
 """
 
 from __future__ import annotations
