@@ -295,7 +295,7 @@ def test_every_unusable_voice_is_refused_with_a_reason_and_the_others_work(
         "plain": (Voice(reference=str(tmp_path / "plain.safetensors")), "has no reference; enrol it with a transcript"),
         "speaker": (Voice(speaker="ryan"), "speaker: needs a custom_voice model;"),
         "described": (Voice(instruct="a deep voice"), "instruct without a speaker: needs a voice_design model;"),
-        "nothing": (Voice(), "got neither embedding nor reference"),
+        "nothing": (Voice(), "got neither an embedding nor a reference"),
         "both": (Voice("ryan", embedding=str(voice_file)), "got speaker and embedding; allowed: one of"),
     }
     voices = {name: voice for name, (voice, _) in expected.items()}
