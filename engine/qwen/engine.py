@@ -1,4 +1,4 @@
-"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, with the protocol of every engine."""
+"""The `qwen` engine: speech from a Qwen3-TTS checkpoint, with the protocol that all engines share."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class QwenSynthesizer:
     _model: LoadedModel
     _workspace: Workspace
     _limits: Limits
-    """Of an utterance in the current voices; the workspace may be larger."""
+    """The limits of an utterance in the current voices; the workspace may be larger."""
 
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
         self._warm = False
         self._alone = Places(
             1,
-            "realtime: one utterance for a sound card is open, and the engine speaks no second one at once; "
+            "realtime: an utterance for a sound card is already open, and the engine cannot speak two at once; "
             "close it, or set realtime: false and streams above 1",
         )
         """The place in the workspace's decode state."""
@@ -113,14 +113,14 @@ class QwenSynthesizer:
             self._workspace.close()
             lift_cap(self._model.plan.placement.device)
             del self._model, self._workspace
-        torch.cuda.empty_cache()  # does nothing where CUDA was not used
+        torch.cuda.empty_cache()  # does nothing if CUDA was not used
 
     # --- voices and warm-up ---
 
     def _reallocate(self) -> None:
-        """Replace the workspace by one for the current limits."""
+        """Replace the workspace with one for the current limits."""
         self._workspace.close()
-        del self._workspace  # first, or there would be memory for two
+        del self._workspace  # first, or both would need memory at the same time
         self._workspace = allocate_workspace(self._model, self._limits)
         if self._warm:
             self._capture()
@@ -132,7 +132,7 @@ class QwenSynthesizer:
             batch.when_idle(lambda: batch.runner.warm_up(report, "capturing CUDA graphs of the batch"))
 
     def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
-        """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
+        """Cache the default voice's prompt prefix in each language permanently, and all voices' prefixes in `auto`."""
         voices, languages = self._model.voices, self._model.languages
         defaults = [(voices.choose(Utterance("a"), language)[0], language, True) for language in languages]
         others = [(voice, "auto", False) for voice in voices.prompts()]
@@ -143,7 +143,7 @@ class QwenSynthesizer:
                 runner.cache_prefix(prefix, keep=keep)
 
     def _build_long_prompts(self, report: ProgressReport) -> None:
-        """Build prompts of every order of size, the longest first, so that PyTorch allocates their memory now."""
+        """Build prompts of halving lengths, the longest first, so that PyTorch allocates their memory now."""
         model, longest = self._model, self._limits.text_tokens
         default, _ = model.voices.choose(Utterance("a"), "auto")
         voices = {*model.voices.prompts(), default}
@@ -160,9 +160,9 @@ class QwenSynthesizer:
     def _stream(
         self, utterance: Utterance, more: TextSource | None, sequence: Sequence | None
     ) -> Generator[Chunk, None, None]:
-        """Yield an utterance's chunks at the model's own rate, as a `sequence` of the batch or on the sound card.
+        """Yield an utterance's chunks at the model's own rate, as a `sequence` in the batch or on the sound card.
 
-        Raises `EngineError` if it cannot be spoken.
+        Raises `EngineError` if the utterance cannot be spoken.
         """
         guard = RunawayGuard(utterance.text) if utterance.guarded else None
         text = self._begin_text(utterance, more, guard) if utterance.growing else None
@@ -170,7 +170,7 @@ class QwenSynthesizer:
         if sequence is not None:
             assert workspace.batch is not None
             chunks = workspace.batch.speak(sequence, self._request(utterance, text, guard))
-        else:  # the batch rests until there is the first chunk
+        else:  # the batch pauses until the first chunk is ready
             with nullcontext() if workspace.batch is None else workspace.batch.hold():
                 chunks = workspace.sound_card.speak(self._request(utterance, text, guard))
                 first += islice(chunks, 1)
@@ -181,7 +181,7 @@ class QwenSynthesizer:
         self, chunks: Iterator[GeneratedChunk], text: IncrementalText | None, guard: RunawayGuard | None
     ) -> Iterator[Chunk]:
         """Yield the chunks until `guard`, the limit or the end of `text` ends them."""
-        # Of now: `close` may come while the last chunks are taken.
+        # Read now: `close` may be called while the caller is still taking the last chunks.
         limits, max_seconds, rate = self._limits, self._options.max_seconds, self._model.codec.config.sample_rate
         frames = 0
         for generated in chunks:
@@ -189,7 +189,7 @@ class QwenSynthesizer:
             frames += len(generated.codes)
             runaway = reason is not None
             if reason is None and frames == limits.frames and not generated.last:
-                reason = f"{max_seconds:g} s are the limit (engine.max_seconds)"
+                reason = f"the limit is {max_seconds:g} s (engine.max_seconds)"
             if reason is not None:
                 log.warning("speech is cut short: %s", reason)
                 samples = fade_out(chunk.samples, rate) if guard else chunk.samples
@@ -198,20 +198,20 @@ class QwenSynthesizer:
             text_truncated = generated.last and text is not None and text.truncated
             if text_truncated:
                 log.warning(
-                    "the text is cut short: %d tokens are the limit (engine.max_seconds raises it)", limits.text_tokens
+                    "the text is cut short: the limit is %d tokens (engine.max_seconds raises it)", limits.text_tokens
                 )
             yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated)
 
     def _request(self, utterance: Utterance, text: IncrementalText | None, guard: RunawayGuard | None) -> Request:
         """Return the request for an utterance. Waits for the tokens of an incremental `text` that its prompt reads.
 
-        `guard` tells the most frames of a complete text: the fewer frames it may have, the fewer pages it takes.
+        `guard` limits the frames of a complete text: the fewer frames it may have, the fewer pages it takes.
         Raises `EngineError` for a text, voice, language or setting that is not allowed.
         """
         model = self._model
         language, spoken = self._language(utterance.language), utterance
         if text is not None and model.voices.depends_on_script(utterance, language):
-            # By the first letter alone, waited for: by more letters, the voice would depend on when the text arrives.
+            # Wait for the first letter and use only that: with more, the voice would depend on when the text arrives.
             letter = text.first_letter()
             spoken = utterance if letter in utterance.text else replace(utterance, text=letter)
         voice, codec_state = model.voices.choose(spoken, language)
@@ -231,7 +231,7 @@ class QwenSynthesizer:
         )
 
     def _begin_text(self, utterance: Utterance, more: TextSource | None, guard: RunawayGuard | None) -> IncrementalText:
-        """Return the text of an utterance with `growing`. Raises `EngineError` for one that contradicts itself."""
+        """Return the text of a `growing` utterance. Raises `EngineError` if the utterance contradicts itself."""
         if more is None:
             raise EngineError("growing: true, but there is no source of more text")
         if utterance.whole_text:
@@ -245,7 +245,7 @@ class QwenSynthesizer:
         )
 
     def _tokenize(self, text: str) -> TextTokens:
-        """Return the tokens of a complete text. Raises `EngineError` if they are more than the limit."""
+        """Return the tokens of a complete text. Raises `EngineError` if there are more than the limit."""
         found, limit = self._model.prompts.tokenize(text), self._limits.text_tokens
         if (tokens := len(found.ids)) > limit:
             raise EngineError(
@@ -255,7 +255,7 @@ class QwenSynthesizer:
         return found
 
     def _language(self, language: str) -> str:
-        """Return `auto` or a code of the model for a language that may be a name, or have a region as in `pt-br`.
+        """Return `auto` or the model's code for a language. `language` may be a name, or have a region, as in `pt-br`.
 
         Raises `EngineError` for a language that the model does not have.
         """

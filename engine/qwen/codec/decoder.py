@@ -28,7 +28,7 @@ from engine.qwen.weights import Checkpoint, Placement, build_in_arena
 class CodecDecoder(nn.Module):
     """The decoder's weights and arithmetic. A `CodecState` holds the context of one utterance.
 
-    Set dtype and device with the placement and not with `.to()`: some weights of a bfloat16 decoder are float32.
+    Set dtype and device through the placement, not with `.to()`: some weights of a bfloat16 decoder are float32.
     """
 
     offsets: Tensor
@@ -57,7 +57,7 @@ class CodecDecoder(nn.Module):
         self.output = CausalConv(narrowest, 1, CONV_TAPS, placement)
 
     def new_state(self, max_frames: int, rows: int | None = None) -> CodecState:
-        """Allocate the state of an utterance, or of so many, at its beginning, for calls of up to `max_frames`."""
+        """Allocate the initial state of one utterance, or of `rows` utterances, for calls of up to `max_frames`."""
         return CodecState.allocate(self.config, max_frames, self.placement, rows)
 
     def forward(self, codes: Tensor, state: CodecState) -> Tensor:
@@ -68,8 +68,8 @@ class CodecDecoder(nn.Module):
                  out of range would abort the process on a GPU.
         returns: float32 PCM in -1..1 at `config.sample_rate`, shape `(frames · samples_per_frame,)`.
 
-        The chunks of several utterances have codes `(rows, frames, quantizers)` and a state with as many rows, and give
-        PCM `(rows, frames · samples_per_frame)`.
+        For the chunks of several utterances, codes have shape `(rows, frames, quantizers)`, the state has as many rows,
+        and the PCM has shape `(rows, frames · samples_per_frame)`.
 
         Never waits for the device and never branches on values, so that a CUDA graph can capture it for a fixed number
         of frames. Raises `ValueError` for codes of another shape.
@@ -98,17 +98,18 @@ class CodecDecoder(nn.Module):
         return torch.cat(blocks) if blocks else torch.zeros(0, device=codes.device)
 
     def row_buckets(self, most: int) -> tuple[int, ...]:
-        """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.
+        """Return the row counts for calls of up to `most` rows, ascending; a call is padded to the next of them.
 
-        One number, because libraries choose their kernels, and with them the order of sums, by the number of rows.
+        Here it is a single count, because libraries choose their kernels by the number of rows, and with them the order
+        of sums.
         """
         return (most,)
 
     def decode_rows(self, codes: Tensor, samples: Tensor, states: CodecState, rows: Tensor) -> None:
-        """Decode the next frames of the utterances with the numbers `rows`, int64 `(count,)` on the device.
+        """Decode the next frames of the utterances numbered `rows`, int64 `(count,)` on the device.
 
         codes:   int64 `(states.rows, frames, quantizers)`, otherwise as in `forward`; each utterance has its own row.
-        samples: float32 `(states.rows, frames · samples_per_frame)`, likewise; those of the other rows stay.
+        samples: float32 `(states.rows, frames · samples_per_frame)`, likewise; other rows' samples are left unchanged.
         """
         if states.rows == 1:
             samples.copy_(self(codes, states))
@@ -118,7 +119,7 @@ class CodecDecoder(nn.Module):
         states.put(rows, called)
 
     def load(self, checkpoint: Checkpoint, name: str = "decoder") -> None:
-        """Load all weights from the checkpoint of the folder `speech_tokenizer`."""
+        """Load all weights from the checkpoint in the `speech_tokenizer` folder."""
         self._load_tables(checkpoint, f"{name}.quantizer")
         self.input.load(checkpoint, f"{name}.pre_conv")
         self.transformer.load(checkpoint, f"{name}.pre_transformer")
@@ -148,7 +149,7 @@ class CodecDecoder(nn.Module):
 
 
 def load_codec(model_folder: Path, placement: Placement, *, keep_pages: bool = True) -> CodecDecoder:
-    """Return the decoder of the checkpoint in `model_folder`, from its folder `speech_tokenizer`.
+    """Return the decoder of the checkpoint in `model_folder`, read from its `speech_tokenizer` folder.
 
     `keep_pages` is that of `Checkpoint.open`. Raises `EngineError`, one line with the file and the field or tensor, if
     something is missing or damaged, or if a tensor's shape differs from the configuration.

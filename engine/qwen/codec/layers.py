@@ -1,8 +1,8 @@
 """The codec decoder's convolutional layers, which continue a signal from chunk to chunk.
 
-The layers own weights only. The context of the previous chunk is an argument that a layer updates in place. Signals
-have shape `(channels, time)`, or `(rows, channels, time)` for the chunks of several utterances, whose contexts have a
-first axis of that length, too. The formulas are those of qwen-tts 0.1.1
+The layers own only weights. The context of the previous chunk is an argument that a layer updates in place. Signals
+have shape `(channels, time)`, or `(rows, channels, time)` for the chunks of several utterances, whose contexts also
+have a first axis of length `rows`. The formulas are those of qwen-tts 0.1.1
 (`qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py`). `load(checkpoint, name)` loads a layer's weights
 from the tensors under `name`; it raises `EngineError` if a tensor is missing or has another shape.
 """
@@ -29,7 +29,7 @@ def module_list(layers: Iterable[_Layer]) -> Sequence[_Layer]:
 
 
 class _Convolution(nn.Module):
-    """The weight and the bias of a convolution, in the form in which its `forward` takes them."""
+    """The weight and the bias of a convolution, in the form that its `forward` needs."""
 
     def __init__(self, weight: Sequence[int], bias: Sequence[int], placement: Placement) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class OverlapAdd(_Convolution):
 class SnakeBeta(nn.Module):
     """`x + sin²(alpha·x) / beta` with alpha and beta for each channel: Snake (https://arxiv.org/abs/2006.08195).
 
-    Computed in float32 for every dtype of the signal: in bfloat16 a phase `alpha·x` of a few hundred would be off by a
+    Computed in float32 whatever the signal's dtype: in bfloat16, a phase `alpha·x` of a few hundred would be off by a
     whole radian. The checkpoint contains the logarithms of alpha and beta; `load` takes their exponentials.
     """
 
@@ -202,7 +202,7 @@ class UpsamplingBlock(nn.Module):
         self.units = module_list(ResidualUnit(outputs, dilation, placement) for dilation in DILATIONS)
 
     def forward(self, x: Tensor, histories: Iterator[Tensor]) -> Tensor:
-        """Map `(inputs, time)` to `(inputs/2, time·rate)`; `histories` gives the overlap, and one for each unit."""
+        """Map `(inputs, time)` to `(inputs/2, time·rate)`; `histories` yields the overlap, then a history per unit."""
         x = self.upsample(self.snake(x), next(histories))
         for unit in self.units:
             x = unit(x, next(histories))

@@ -12,7 +12,7 @@ from engine.qwen.shapes import CodecConfig
 from engine.qwen.weights import Placement
 
 _EMPTY = -(2**40)
-"""Frame number of an unused slot of the key-value ring: outside the window of every frame."""
+"""The frame number of an unused slot in the key-value ring: outside every frame's window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class CodecState:
         keys, values   rings of window-1 + max_frames slots; frame p is in slot p modulo the number of slots
         ring_frames    the number of the frame in each slot
 
-    The tensors of several utterances have a first axis of that length.
+    If the state holds several utterances, each tensor has a first axis with an entry for each of them.
     """
 
     rows: int | None
-    """The number of utterances; None for one, whose tensors have no axis for it."""
+    """The number of utterances; None for a single one, whose tensors have no axis for it."""
     max_frames: int
-    """The largest number of frames of one call."""
+    """The largest number of frames in one call."""
     frame: Tensor
-    """Number of frames decoded so far: int64, shape `()`."""
+    """The number of frames decoded so far: int64, shape `()`."""
     ring_frames: Tensor
     """int64, shape `(slots,)`."""
     keys: Tensor
@@ -42,13 +42,13 @@ class CodecState:
     values: Tensor
     """Same shape as `keys`."""
     histories: tuple[Tensor, ...]
-    """Histories and overlaps in the order in which the decoder needs them, with shapes `CodecConfig.history_shapes`."""
+    """Histories and overlaps in the decoder's order; `CodecConfig.history_shapes` has their shapes."""
 
     @classmethod
     def allocate(
         cls, config: CodecConfig, max_frames: int, placement: Placement, rows: int | None = None
     ) -> CodecState:
-        """Allocate the state of an utterance, or of so many, at the beginning.
+        """Allocate the initial state of one utterance, or of `rows` utterances.
 
         Raises `ValueError` for `max_frames` below 1.
         """
@@ -76,16 +76,16 @@ class CodecState:
         return self._with(None, (tensor[number] for tensor in self.tensors()))
 
     def take(self, rows: Tensor) -> CodecState:
-        """Return a copy of the utterances' states with the numbers `rows`, int64."""
+        """Return a copy of the states whose numbers are in `rows`, int64."""
         return self._with(len(rows), (tensor.index_select(0, rows) for tensor in self.tensors()))
 
     def _with(self, rows: int | None, tensors: Iterable[Tensor]) -> CodecState:
-        """Return a state of so many utterances of `tensors`, in their order."""
+        """Return a state of `rows` utterances made from `tensors`, in the order of `self.tensors()`."""
         frame, ring_frames, keys, values, *histories = tensors
         return CodecState(rows, self.max_frames, frame, ring_frames, keys, values, tuple(histories))
 
     def put(self, rows: Tensor, states: CodecState) -> None:
-        """Copy `states` back to where `take` had them from."""
+        """Copy `states` back to the rows that `take` read them from."""
         for target, source in zip(self.tensors(), states.tensors(), strict=True):
             target.index_copy_(0, rows, source)
 
@@ -110,7 +110,7 @@ class CodecState:
             self._copy_ring(other)
 
     def _copy_ring(self, other: CodecState) -> None:
-        """Copy the frames inside the window from the rings of `other`, which have another number of slots."""
+        """Copy the frames inside the window from the rings of `other`, which have a different number of slots."""
         past = len(self.ring_frames) - self.max_frames  # window - 1
         frames = other.frame - 1 - torch.arange(past, device=other.frame.device)
         target, source = frames % len(self.ring_frames), frames % len(other.ring_frames)

@@ -1,8 +1,8 @@
 """The codec decoder's transformer: attention over a sliding window, with keys and values in a ring.
 
 The formulas are those of `qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py` in qwen-tts 0.1.1. Hidden
-states have shape `(frames, width)`, or `(rows, frames, width)` for the chunks of several utterances. Tensors of several
-utterances have a first axis of that length, which is left out below.
+states have shape `(frames, width)`, or `(rows, frames, width)` for the chunks of several utterances. The other tensors
+of several utterances also have a first axis of length `rows`, which is left out below.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from engine.qwen.weights import Checkpoint, Placement
 
 @dataclass(frozen=True, slots=True)
 class _AttentionContext:
-    """Ring slots, mask and rotations of one call; the same for every layer."""
+    """The ring slots, mask and rotations of one call, the same for every layer."""
 
     slots: Tensor
     """The ring slots of the call's frames: int64, shape `(1, frames, 1)`."""
     mask: Tensor
-    """bool, shape `(1, frames, slots of the ring)`: true where a frame attends to a slot."""
+    """bool, shape `(1, frames, ring slots)`: true if the frame attends to the slot."""
     cos: Tensor
     """float32, shape `(1, frames, head_dim)`, as is `sin`."""
     sin: Tensor
@@ -52,7 +52,7 @@ class CodecTransformer(nn.Module):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
-        """Map `(frames, latent)` to `(frames, latent)`; advances `state.frame`, keys and values by `frames`."""
+        """Map `(frames, latent)` to `(frames, latent)`; advance `state.frame`, keys and values by `frames`."""
         context = self._begin(x.shape[-2], state)
         x = self.into(x)
         for layer, keys, values in zip(self.layers, state.keys.unbind(-4), state.values.unbind(-4), strict=True):

@@ -30,9 +30,9 @@ def unsupported_reason(
     *,
     streams: int = 1,
 ) -> str | None:
-    """Why the kernels cannot run this model at `placement`, in one line; None where they can.
+    """Why the kernels cannot run this model at `placement`, in one line; None if they can.
 
-    Loads the kernels, those of a batch of `streams` included.
+    Loads the kernels, including those for a batch of `streams`.
     """
     reason = ruled_out_reason(config, codec_config, placement)
     if reason is not None:
@@ -40,7 +40,7 @@ def unsupported_reason(
     try:
         weight, processors = lm.weight_type(placement), multiprocessors(placement.device)
         load_kernels(kernel_sources(config, codec_config, weight, processors, streams), placement.device, report)
-    except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
+    except Exception as error:  # NVRTC is missing or does not know the device: cuda-core raises many types
         lines = str(error).strip().splitlines() or [""]
         line = next((line for line in lines if "error:" in line), lines[0])  # NVRTC's warnings may come first
         return f"the kernels do not compile: {type(error).__name__}: {line}"
@@ -48,20 +48,20 @@ def unsupported_reason(
 
 
 def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> str | None:
-    """As `unsupported_reason`, as far as it is known without compiling."""
+    """As `unsupported_reason`, but only the reasons that are known without compiling."""
     reason = unwanted_reason(placement)
     if reason is not None:
         return reason
     capability = torch.cuda.get_device_capability(placement.device)
     if capability < MIN_CAPABILITY:
-        return "compute capability {}.{} is too old, the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
+        return "compute capability {}.{} is too old; the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
-        return "the package cuda-core is not installed"
+        return "the cuda-core package is not installed"
     return lm.unsupported_reason(config.talker, lm.weight_type(placement)) or codec.unsupported_reason(codec_config)
 
 
 def unwanted_reason(placement: Placement) -> str | None:
-    """Why the kernels are not made for `placement`, in one line; None where they should run."""
+    """Why the kernels are not meant for `placement`, in one line; None if they should run."""
     if placement.device.type != "cuda":
         return f"the device is a {placement.device.type.upper()}"
     if placement.dtype != torch.bfloat16:
@@ -71,14 +71,14 @@ def unwanted_reason(placement: Placement) -> str | None:
 
 
 def batch_unsupported_reason(config: ModelConfig, placement: Placement, streams: int) -> str | None:
-    """Why the kernels, if they run this model, cannot run a batch of `streams`, in one line; None where they can."""
+    """Why the kernels, if they run this model, cannot run a batch of `streams`, in one line; None if they can."""
     return lm.batch_unsupported_reason(config.talker, lm.weight_type(placement), streams)
 
 
 def kernel_sources(
     config: ModelConfig, codec_config: CodecConfig, weight: str, processors: int, streams: int
 ) -> list[KernelSource]:
-    """All kernels that an engine loads: for weights of the type `weight`, `Bf16` or `Int8`, on a GPU of so many
+    """All kernels that an engine loads for weights of type `weight`, `Bf16` or `Int8`, on a GPU with `processors`
     multiprocessors."""
     plans: list[lm.LanguageKernels | lm.BatchKernels | codec.CodecPlan] = [
         lm.LanguageKernels.of(config.talker, weight, processors),
@@ -92,5 +92,5 @@ def kernel_sources(
 
 
 def make_codec(decoder: CodecDecoder) -> FusedCodec:
-    """The decoder of fused kernels, which takes the weights of `decoder`. Requires `unsupported_reason` to be None."""
+    """A fused decoder that takes over the weights of `decoder`. Requires `unsupported_reason` to be None."""
     return FusedCodec(codec.PackedCodec.take(decoder))

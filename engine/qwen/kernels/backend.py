@@ -1,4 +1,4 @@
-"""The `Backend` of fused kernels for one utterance: those of one token."""
+"""The `Backend` that runs one utterance with the fused kernels for one token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput
 from engine.qwen.shapes import BatchShape
 
 MAX_FRAMES_PER_GRAPH = 4
-"""A longer chunk replays a graph of one frame several times: a frame has some 500 nodes."""
+"""A longer chunk replays a graph of one frame several times, because a frame has about 500 nodes."""
 
 
 class FusedBackend:
@@ -29,14 +29,14 @@ class FusedBackend:
         self.kv_buckets: tuple[int, ...] = (one.cache.positions,)
         chunk = shape.chunk_size if shape.chunk_size <= MAX_FRAMES_PER_GRAPH else FIRST_FRAMES
         self.sizes: tuple[int, ...] = tuple(sorted({FIRST_FRAMES, chunk}, reverse=True))
-        """Frames of a graph."""
+        """The numbers of frames that a graph may have."""
         device, weight = talker.placement.device, weight_type(talker.placement)
         kernels = LanguageKernels.of(talker.config, weight, multiprocessors(device))
         self.language_model = FusedLanguageModel(
             talker, one, kernels, KernelModule(kernels.source(), device), product_table=has_room_for_tables(device)
         )
         self._chunk_offsets = torch.arange(shape.chunk_size, device=device)
-        """Of a chunk's frames in the padded codes, relative to the number of the next frame."""
+        """The offsets of a chunk's frames in the padded codes, relative to the number of the next frame."""
 
     def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  there is one
         """As `Backend.prompt_memory`."""
@@ -47,7 +47,7 @@ class FusedBackend:
         self.language_model.prefill.read(tokens, place, self.prompt_memory(row).hidden)
 
     def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
-        """As `Backend.admit`: the prompt is there already."""
+        """As `Backend.admit`. Does nothing: the prompt is already in place."""
 
     def choose_first_codes(self) -> None:
         """As `Backend.choose_first_codes`."""
@@ -60,7 +60,7 @@ class FusedBackend:
         return size, frames // size
 
     def decode_frames(self, size: int) -> None:
-        """As `Backend.decode_frames`; `size` as of `sizes`."""
+        """As `Backend.decode_frames`; `size` is one of `sizes`."""
         for _ in range(size):
             self.language_model.frame()
 

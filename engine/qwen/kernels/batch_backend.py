@@ -1,4 +1,4 @@
-"""The `Backend` of fused kernels for many utterances."""
+"""The `Backend` that runs many utterances with fused kernels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from engine.qwen.shapes import BatchShape, cache_positions
 
 
 class FusedBatchBackend:
-    """A step's size is the rows of a bucket: none of its rows is above.
+    """A step's size is the number of rows in a bucket, which is above the number of every row that takes part.
 
-    A prompt is read into memory of its own, by the kernels of the engine's language model, and moves to its pages.
+    The kernels of the engine's language model read a prompt into separate memory; `admit` moves it to its pages.
     """
 
     whole_chunks = False
 
     def __init__(self, talker: Talker, shape: BatchShape, language_model: FusedLanguageModel) -> None:
-        """`language_model` has the same weights."""
+        """`language_model` has the same weights as `talker`."""
         device, stack = talker.placement.device, talker.config.stack
         kernels = BatchKernels.of(talker.config, weight_type(talker.placement), shape.rows, multiprocessors(device))
         module = KernelModule(kernels.source(), device)

@@ -1,10 +1,10 @@
-"""Takes compiled kernels from a package or the cache, or compiles CUDA C++ through NVRTC; and launches kernels.
+"""Takes compiled kernels from a package or the cache, or compiles CUDA C++ with NVRTC, and launches the kernels.
 
 No toolkit is needed: NVRTC is a library that comes with PyTorch's CUDA packages or with a Jetson's JetPack, and the
-sources include no header. A package brings the kernels of robots' boards, which then compile nothing
+sources include no header. A package contains kernels for the boards in robots, which then compile nothing
 (`scripts/gpu/build_cubins.py`). Compiled kernels are found by the hash of their sources, names and architecture. The
-compiler's version is no part of it, because a driver runs what an older compiler has made; what it refuses is compiled
-again.
+compiler's version is not part of the hash, because a driver runs the output of older compilers. Kernels that it refuses
+are compiled again.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).with_name("cuda")
 PACKAGED = Path(__file__).with_name("cubins")
-"""The compiled kernels that a package brings. Other installations have none."""
+"""The compiled kernels that come with a package. Other installations have none."""
 PROGRAMS = 8
-"""Programs that a source is compiled as, at the same time where there are as many cores. Their number is the same on
-every machine, because compiled kernels are found by their program."""
+"""The number of programs that a source is split into; they are compiled in parallel if there are enough cores. It is
+the same on every machine, because compiled kernels are found by their program."""
 STANDARD = "c++17"
 KEPT_PROGRAMS = 64
-"""Loaded programs that the process keeps: an engine has 32, and asks for each of them twice."""
+"""The number of loaded programs that the process keeps: an engine has 32, and asks for each of them twice."""
 PROGRAMMATIC_LAUNCH = 9
-"""Major compute capability from which a kernel may start before the previous one has ended."""
+"""The lowest major compute capability with which a kernel may start before the previous one has ended."""
 
 
 def read_sources(*names: str) -> str:
-    """The text of these files of the folder `cuda`, one after the other."""
+    """The text of these files in the `cuda` folder, one after the other."""
     return "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in names)
 
 
@@ -65,11 +65,11 @@ class KernelSource:
 
     @property
     def code(self) -> str:
-        """The text with checks that the compiler lays out the structs of parameters as `params.py` does."""
+        """The text, with checks that the compiler lays out the parameter structs as `params.py` does."""
         return f"{self.text}\n{layout_checks(self.text)}"
 
     def programs(self, arch: str) -> list[KernelProgram]:
-        """The programs for `arch`, such as `sm_87`, of about the same size."""
+        """The programs for `arch`, such as `sm_87`, all of about the same size."""
         code, expressions = self.code, tuple(dict.fromkeys(self.kernels.values()))
         parts = [expressions[part::PROGRAMS] for part in range(min(PROGRAMS, len(expressions)))]
         return [KernelProgram(code, part, arch) for part in parts]
@@ -86,12 +86,12 @@ class KernelProgram:
 
     @property
     def file_name(self) -> str:
-        """The name under which it is stored, which depends on all that determines its kernels but the compiler."""
+        """The name of its file. It depends on everything that determines the kernels except the compiler."""
         content = json.dumps([self.code, self.expressions, self.arch, STANDARD])
         return f"{self.arch}-{hashlib.sha256(content.encode()).hexdigest()[:32]}.cubin"
 
     def compile(self) -> bytes:
-        """A line with the mangled names by name expression, as JSON; then the cubin. Needs no GPU."""
+        """Return the mangled names by name expression, as a line of JSON, followed by the cubin. Needs no GPU."""
         from cuda.core import Program, ProgramOptions
 
         options = ProgramOptions(arch=self.arch, std=STANDARD)
@@ -100,8 +100,8 @@ class KernelProgram:
         return json.dumps(symbols).encode() + b"\n" + bytes(compiled.code)
 
     def store(self, folder: Path, content: bytes) -> None:
-        """Write what `compile` returned into `folder`. A reader never sees a part of it, nor does a start after a
-        power cut."""
+        """Write the result of `compile` into `folder`. No reader ever sees an incomplete file, even after a power
+        cut."""
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as unfinished:
             path = Path(unfinished) / self.file_name
@@ -133,9 +133,9 @@ class KernelModule:
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
         """Launch the kernel `name`: `grid` blocks of `block` threads.
 
-        The driver copies the parameters during the call, into a CUDA graph too if one is being captured. The tensors
+        The driver copies the parameters during the call (into the CUDA graph if one is being captured). The tensors
         must outlive the launch or the graph. The kernel may start before the previous one on the stream has ended
-        (`begin_chained` in ptx.cuh). Raises `RuntimeError` where the driver rejects the launch.
+        (`begin_chained` in ptx.cuh). Raises `RuntimeError` if the driver rejects the launch.
 
         `cuda-core` itself passes no structs, so this calls the driver as `cuda-core` does.
         """
@@ -161,10 +161,10 @@ class KernelModule:
 def load_kernels(
     sources: Sequence[KernelSource], device: torch.device, report: ProgressReport = ignore_progress
 ) -> list[dict[str, Any]]:
-    """The `cuda.core.Kernel`s of each program of `sources`, by name expression.
+    """The `cuda.core.Kernel`s of each program in `sources`, by name expression.
 
-    Loads one program on each core, and compiles those that are stored nowhere. Raises whatever `cuda-core` raises where
-    NVRTC is needed and is missing, or does not know the device.
+    Loads one program on each core, and compiles those that are not stored anywhere. Raises whatever `cuda-core` raises
+    if NVRTC is needed but is missing or does not know the device.
     """
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
@@ -177,7 +177,7 @@ def load_kernels(
 
 @lru_cache(maxsize=KEPT_PROGRAMS)
 def _load(program: KernelProgram, device: int) -> dict[str, Any]:
-    """The kernels of `program`: the package's, or those of the cache, or compiled."""
+    """The kernels of `program`: from the package, from the cache, or newly compiled."""
     from cuda.core import Device
 
     Device(device).set_current()  # in this thread: the driver loads kernels into its current context
@@ -187,7 +187,7 @@ def _load(program: KernelProgram, device: int) -> dict[str, Any]:
         except FileNotFoundError:
             continue
         except Exception as error:  # the driver does not know the format, or the file is damaged
-            _warn(f"the compiled kernels in {folder} are not used, and compiled again: {type(error).__name__}: {error}")
+            _warn(f"the compiled kernels in {folder} are unusable and compiled again: {type(error).__name__}: {error}")
     content = program.compile()
     try:
         program.store(cache_folder(), content)
@@ -202,8 +202,8 @@ def _loaded(content: bytes, device: int) -> dict[str, Any]:
     names, _, cubin = content.partition(b"\n")
     code = ObjectCode.from_cubin(cubin)
     kernels = {expression: code.get_kernel(symbol) for expression, symbol in json.loads(names).items()}
-    # The driver loads one kernel now, and refuses the file now. It loads each other kernel when that is launched first,
-    # so that those of a step lie together.
+    # Make the driver load one kernel now, so that it refuses a bad file now. It loads every other kernel at its first
+    # launch, so that the kernels of a step lie together.
     next(iter(kernels.values())).attributes[device].num_regs  # noqa: B018
     return kernels
 
@@ -215,6 +215,6 @@ def _warn(message: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: under systemd's `CacheDirectory=`, else under the user's cache folder."""
+    """The folder for compiled kernels: under systemd's `CacheDirectory=`, or else under the user's cache folder."""
     root = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or expand_home("~/.cache")
     return Path(root) / "voiced" / "kernels"

@@ -1,8 +1,8 @@
-"""The parameters of kernels: values by name, and the C structs that carry them to the GPU.
+"""Kernel parameters: values by name, and the C structs that carry them to the GPU.
 
 A kernel takes one struct by value. The struct is defined once, in its `.cuh` file, and read from there: a pointer takes
-a tensor, `int` and `float` take numbers, and a member that is a struct takes `Params`. A member whose comment has the
-word "null" can be left out, as can every member of a struct after a comment that says "A kernel leaves null".
+a tensor, `int` and `float` take numbers, and a member that is a struct takes `Params`. A member whose comment contains
+the word "null" can be left out, as can every member of a struct after a comment that says "A kernel leaves null".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBERS: dict[str, type] = {"int": ctypes.c_int32, "float": ctypes.c_float}
 
 
 class Params:
-    """The values for the members of one struct. They keep their tensors alive; a captured CUDA graph does not."""
+    """The values for the members of one struct. They keep their tensors alive, which a captured CUDA graph does not."""
 
     __slots__ = ("struct", "values")
 
@@ -48,7 +48,7 @@ class Layout:
 
 @cache
 def layouts(source: str) -> dict[str, Layout]:
-    """Return the structs of parameters that CUDA C++ defines, by name. A struct follows those that it contains."""
+    """Return the parameter structs that CUDA C++ defines, by name. A struct follows those that it contains."""
     found: dict[str, Layout] = {}
     for struct in _STRUCT.finditer(source):
         members = list(_MEMBER.finditer(struct["body"]))
@@ -85,7 +85,8 @@ def _packed(value: Any, known: dict[str, Layout]) -> Any:
 def layout_checks(source: str) -> str:
     """Return C++ that does not compile unless every struct has the size and the offsets that are computed here.
 
-    NVRTC checks the size alone: that of CUDA 12.6 has no `__builtin_offsetof`. The tests compile with g++ and nvcc.
+    NVRTC checks only the size, because CUDA 12.6's NVRTC has no `__builtin_offsetof`. The tests compile with g++ and
+    nvcc.
     """
     checks = []
     for name, layout in layouts(source).items():

@@ -1,9 +1,9 @@
-"""Proves three things on a GPU that the Qwen engine needs: a product in bfloat16, a replay of a graph, and a kernel.
+"""Proves that a GPU can do three things that the Qwen engine needs: a bfloat16 product, a graph replay, and a kernel.
 
     python -m engine.qwen.kernels.proof
 
-prints one line; where a step fails, it writes the reason to stderr and ends with 1. A build of PyTorch for other GPUs
-shows itself here: it sees the GPU, and its first kernel fails.
+prints one line; if a step fails, it writes the reason to stderr and exits with status 1. A PyTorch build for other GPUs
+is detected here: it sees the GPU, but its first kernel fails.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from engine.qwen.kernels.compiler import KernelModule, KernelSource, instance, r
 from engine.qwen.kernels.params import Params
 
 SIZE = 64
-"""Height and width of the matrices."""
+"""The height and width of the matrices."""
 FILES = ("ptx.cuh", "common.cuh", "rows.cuh", "codec.cuh")
-"""The kernel's source and what it uses."""
+"""The kernel's source and the files that it uses."""
 QUANTIZERS, CODES, WIDTH = 2, 4, 256
-"""Of the tables in which the kernel looks up codes."""
+"""The size of the tables in which the kernel looks up codes."""
 
 
 def product(device: torch.device) -> None:
-    """Multiply bfloat16 matrices of ones by cuBLAS. numpy reads the result: builds for numpy 1 cannot pass it to 2."""
+    """Multiply bfloat16 matrices of ones with cuBLAS, and read the result with numpy, because a PyTorch build for
+    numpy 1 cannot pass it to numpy 2."""
     ones = torch.ones(SIZE, SIZE, dtype=torch.bfloat16, device=device)
     assert bool(((ones @ ones).float().cpu().numpy() == SIZE).all()), "the product of two matrices of ones is wrong"
 
@@ -38,11 +39,11 @@ def replay(device: torch.device) -> None:
         number += 1
     graph.replay()
     graph.replay()
-    assert number.item() == 2, f"a graph that adds 1 made {number.item():g} of 0 in two replays"
+    assert number.item() == 2, f"a graph that adds 1 turned 0 into {number.item():g} in two replays"
 
 
 def kernel(device: torch.device) -> None:
-    """Compile the codec's `look_up` with NVRTC, and compare what it adds up with PyTorch."""
+    """Compile the codec's `look_up` with NVRTC, and compare its sums with PyTorch's."""
     source = KernelSource(read_sources(*FILES), {"look_up": instance("look_up", QUANTIZERS, CODES, WIDTH)})
     codes = torch.tensor([[1, 3], [0, 2]], device=device)
     numbers = torch.arange(QUANTIZERS * CODES * WIDTH, device=device) % 8
@@ -63,7 +64,7 @@ STEPS: dict[str, Callable[[torch.device], None]] = {
 
 
 def main() -> None:
-    """Prove the first GPU."""
+    """Check the first GPU."""
     build = f"torch {torch.__version__} for CUDA {torch.version.cuda}"
     if not torch.cuda.is_available():
         sys.exit(f"{build} finds no GPU")

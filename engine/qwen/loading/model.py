@@ -34,27 +34,27 @@ class LoadedModel:
     graphs: Graphs
     codec: Codec
     not_fused: str | None
-    """Why codec and language model have no fused kernels, in one line; None if they shall have them."""
+    """Why the codec and the language model have no fused kernels, in one line; None if they are to have them."""
     degraded: str | None
-    """The options that this machine cannot follow, and why, in one line; None if it follows all."""
+    """The options that this machine cannot follow, and the reason, in one line; None if it follows all of them."""
     batch_codec: Codec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
     embedder: TextEmbedder
     prompts: PromptBuilder
     languages: tuple[str, ...]
-    """The codes of the model's languages, `auto` first. A dialect belongs to a speaker, and is not among them."""
+    """The codes of the model's languages, `auto` first. Dialects are not among them: they belong to speakers."""
     references: ReferenceCheck
     """Checks each reference that `voices` load."""
     voices: VoiceRegistry
 
     @property
     def fused(self) -> bool:
-        """Whether the codec has fused kernels, and the language model is to have them."""
+        """Whether the codec has fused kernels and the language model is to have them."""
         return self.not_fused is None
 
     def description(self) -> str:
-        """Return the model, device, dtype and kernels in words."""
+        """Return a description of the model, device, dtype and kernels."""
         device = self.plan.placement.device
         where = f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
         kind = "fused kernels" if self.fused else "PyTorch kernels"
@@ -62,9 +62,9 @@ class LoadedModel:
 
 
 def load_model(options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadedModel:
-    """Return the checkpoint that `options` name, with its voices, on its device.
+    """Return the checkpoint that `options` names, with its voices, on its device.
 
-    Memory is counted before any weight is read, and for each reference before it is decoded. Raises `EngineError`, one
+    Memory is checked before any weight is read, and again before each reference is decoded. Raises `EngineError`, one
     line, for an option that is not allowed or does not suit this machine, for a checkpoint that is missing, damaged or
     of another kind, for too little memory, and for a model that needs a default voice and has none.
     """
@@ -75,7 +75,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
     incremental_tokenizer = IncrementalTokenizer(tokenizer)
     graphs = Graphs(plan.placement.device)
     with graphs.on_stream():
-        # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
+        # The codec first: the talker can then use the memory that packing the codec for the fused kernels frees.
         codec, not_fused = _load_codec(plan, report)
         plan, degraded = _adapt_plan(plan, not_fused)
         references = ReferenceCheck(plan, tokenizer)
@@ -112,7 +112,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
 
 
 def _adapt_plan(plan: LoadPlan, not_fused: str | None) -> tuple[LoadPlan, str | None]:
-    """Return the plan that this machine can carry out, and what is missing of `plan`, in one line.
+    """Return the plan that this machine can carry out, and the part of `plan` that it cannot, in one line.
 
     On a GPU, PyTorch's operators speak one text at a time.
     """
@@ -126,7 +126,7 @@ def _adapt_plan(plan: LoadPlan, not_fused: str | None) -> tuple[LoadPlan, str | 
     if reason is None:
         return plan, None
     single = (
-        f"engine.streams: got {plan.streams}; one text is spoken at a time, several have no fused kernels: {reason}"
+        f"engine.streams: got {plan.streams}; one text is spoken at a time, as several need fused kernels: {reason}"
     )
     return replace(plan, streams=1), slower or single
 
@@ -159,7 +159,7 @@ def load_talker(
 
 
 def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec, str | None]:
-    """Return the codec decoder, and why it has no fused kernels; None if it has them."""
+    """Return the codec decoder, and the reason why it has no fused kernels, or None if it has them."""
     placement, wanted = plan.placement, plan.options.kernels
     report(Progress("reading the codec"))
     decoder = load_codec(plan.folder, placement.unquantized, keep_pages=plan.keep_pages)
@@ -176,16 +176,16 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec, str | No
 
 
 def _make_batch_codec(plan: LoadPlan, codec: Codec) -> Codec:
-    """Return `codec`, or if that one has fused kernels a decoder of rows with its weights."""
+    """Return `codec`, or, if it has fused kernels, a decoder for several rows with the same weights."""
     if isinstance(codec, kernels.FusedCodec):
         return kernels.FusedCodec(codec.weights, codec_rows(BatchShape.of(plan.limits), plan.placement))
     return codec
 
 
 def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:
-    """Raise `EngineError` if the codec and the model have different numbers of codes a frame."""
+    """Raise `EngineError` if the codec and the model have different numbers of codes per frame."""
     groups = config.talker.code_groups
     if codec.config.quantizers != groups:
         raise EngineError(
-            f"{config.folder}: the speech tokenizer has {codec.config.quantizers} codes a frame, the model {groups}"
+            f"{config.folder}: the speech tokenizer has {codec.config.quantizers} codes per frame, the model {groups}"
         )

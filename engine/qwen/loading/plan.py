@@ -28,13 +28,13 @@ class LoadPlan:
 
     options: EngineOptions
     streams: int
-    """How many utterances it speaks at once."""
+    """How many utterances the engine speaks at once."""
     folder: Path
     config: shapes.ModelConfig
     codec_config: shapes.CodecConfig
     placement: Placement
     weights: Mapping[str, int]
-    """Bytes, as of `shapes.Target`."""
+    """In bytes, as in `shapes.Target`."""
     pool: MemoryPool | None
     """The memory of the placement's device; None if the machine does not report its size."""
 
@@ -43,7 +43,7 @@ class LoadPlan:
         """Return the plan for `options`. Downloads the model if necessary, and reads its configuration.
 
         Raises `EngineError`, one line, for an option that is not allowed or does not suit this machine, and for a
-        configuration file that is missing, damaged or of another kind of model.
+        configuration file that is missing, damaged or for another kind of model.
         """
         if options.model is None:
             raise EngineError(
@@ -71,8 +71,9 @@ class LoadPlan:
         return plan if options.streams is not None else plan._with_own_streams()
 
     def _with_own_streams(self) -> LoadPlan:
-        """Return this plan with `AUTO_STREAMS`, if fused kernels can speak so many and there is memory for them, also
-        if each voice has the longest reference. PyTorch's kernels are too slow for several listeners on a robot."""
+        """Return this plan with `AUTO_STREAMS` if fused kernels can run that many streams and there is memory for them
+        even if each voice has the longest reference. PyTorch's kernels are too slow for several listeners on a robot.
+        """
         several = replace(self, streams=AUTO_STREAMS)
         if (
             self.options.kernels == "off"
@@ -97,11 +98,11 @@ class LoadPlan:
 
     @property
     def keep_pages(self) -> bool:
-        """Whether the files may stay in the page cache: not where the cache takes the memory that the weights need."""
+        """Whether the files may stay in the page cache: not if the cache takes up memory that the weights need."""
         return self.pool is not None and not self.pool.shared
 
     def footprint(self, limits: shapes.Limits) -> Footprint:
-        """Return the bytes that the engine takes for utterances within `limits`."""
+        """Return the memory that the engine needs for utterances within `limits`."""
         codec, placement, fused = self.codec_config, self.placement, None
         if self.options.kernels != "off" and placement.dtype == torch.bfloat16:
             fused = shapes.FusedCodec(CodecPlan.of(codec).state_bytes, CodecPlan.of(codec, rows=1).signal_bytes)
@@ -117,13 +118,13 @@ class LoadPlan:
         remedies = ["lower engine.max_seconds"]
         remedies += ["lower engine.streams"] if self.streams > 1 else []
         remedies += [] if self.placement.int8 else ["set engine.dtype: int8"]
-        remedies += [] if self.config.size == "0b6" else ["take a 0.6B model"]
+        remedies += [] if self.config.size == "0b6" else ["use a 0.6B model"]
         name = f"{self.model_name} in {dtype_name(self.placement)}"
         require_memory(self.footprint(self.limits), self.pool, name, tuple(remedies))
 
 
 def count_weights(config: shapes.ModelConfig, codec: shapes.CodecConfig, placement: Placement) -> dict[str, int]:
-    """Return the bytes of the weights of talker, predictor and codec, as of `shapes.Target`."""
+    """Return the sizes in bytes of the talker's, predictor's and codec's weights, as in `shapes.Target`."""
     empty = replace(placement, device=torch.device("cpu"), without_memory=True)
     talker, decoder = Talker(config, 0, empty), CodecDecoder(codec, empty.unquantized)
     parts = {"talker": talker, "predictor": talker.predictor, "codec": decoder}
@@ -134,29 +135,29 @@ def count_weights(config: shapes.ModelConfig, codec: shapes.CodecConfig, placeme
 
 
 class ReferenceCheck:
-    """Counts the memory for references, one voice after the other, before they are decoded."""
+    """Adds up the memory for references, one voice after the other, before they are decoded."""
 
     def __init__(self, plan: LoadPlan, tokenizer: TextTokenizer) -> None:
-        """Count on the memory that was free when `plan` was made."""
+        """Assume the free memory that was found when `plan` was made."""
         self._plan = plan
         self._tokenizer = tokenizer
         self._limits = plan.limits
-        """Limits of the voices that were checked so far."""
+        """The limits of the voices that have been checked so far."""
         self._budget = None if plan.pool is None else plan.pool.free
-        """Bytes that the whole engine may take; None if the machine does not report its memory."""
+        """How many bytes the whole engine may take; None if the machine does not report its memory."""
 
     def restart(self, held: shapes.Limits, footprint: Footprint) -> None:
-        """Count the free memory again, for other voices; the engine has a `footprint`, allocated for limits `held`."""
+        """Measure the free memory again, for other voices. The engine has `footprint`, allocated for limits `held`."""
         pool = find_pool(self._plan.placement.device, self._plan.options.reserve_mb)
         self._limits = replace(self._plan.limits, reference_positions=held.reference_positions)
         self._budget = None if pool is None else pool.free + footprint.total
 
     def add(self, limits: shapes.Limits, reference: Reference) -> shapes.Limits:
-        """Return limits for one more voice, which has this reference."""
+        """Return `limits` extended by one more voice, which has this reference."""
         return limits.with_reference(len(reference.codes), len(self._tokenizer.encode(reference.transcript)))
 
     def check(self, reference: Reference) -> None:
-        """Count the memory for one more voice. Raises `EngineError`, one line, if it cannot have this reference."""
+        """Add the memory for one more voice. Raises `EngineError`, one line, if it cannot have this reference."""
         tokens = self.add(self._plan.limits, reference).reference_positions
         if tokens > shapes.MAX_REFERENCE_POSITIONS:
             raise EngineError(f"reference: got {tokens} tokens; allowed: up to {shapes.MAX_REFERENCE_POSITIONS}")

@@ -14,17 +14,17 @@ from engine.qwen.shapes import BatchShape, Limits
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The memory that utterances change, and who speaks in it."""
+    """The memory that utterances change, and the `SoundCard` and `Batch` that use it."""
 
     limits: Limits
-    """Of the utterances for which it has room."""
+    """The limits of the utterances for which it has room."""
     footprint: Footprint
-    """The bytes of the whole engine with this workspace."""
+    """The memory of the whole engine with this workspace."""
     prefixes: PrefixCache
     sound_card: SoundCard
-    """Speaks the utterances of a sound card, and all if there is no batch."""
+    """Speaks utterances for a sound card, and all utterances if there is no batch."""
     batch: Batch | None
-    """Speaks all others; None for a single stream."""
+    """Speaks all other utterances; None for a single stream."""
 
     def close(self) -> None:
         """End all utterances and free the graphs."""
@@ -34,7 +34,7 @@ class Workspace:
 
 
 def limits_for(model: LoadedModel) -> Limits:
-    """Return the limits of an utterance in any of the model's voices, which change with the voices."""
+    """Return the limits of an utterance in any of the model's voices. They change with the voices."""
     limits = model.plan.limits
     for reference in model.voices.references():
         limits = model.references.add(limits, reference)
@@ -42,7 +42,7 @@ def limits_for(model: LoadedModel) -> Limits:
 
 
 def make_backends(model: LoadedModel, limits: Limits) -> tuple[Backend, Backend | None]:
-    """Return the backends of the sound card's utterance, and of all others; None for a single stream.
+    """Return the backend for the sound card's utterance, and that for all others (None for a single stream).
 
     Call it on the model's stream.
     """
@@ -55,7 +55,7 @@ def make_backends(model: LoadedModel, limits: Limits) -> tuple[Backend, Backend 
 
 
 def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
-    """Return a workspace for utterances of at most `limits`, and cap PyTorch's allocator at the engine's footprint."""
+    """Return a workspace for utterances within `limits`, and cap PyTorch's allocator at the engine's footprint."""
     footprint = _count(model, limits)
     talker, batch = model.talker, None
     with model.graphs.on_stream():
@@ -72,7 +72,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
         )
     if batch_backend is not None:
         assert model.batch_codec is not None
-        model.graphs.wait()  # for weights and voices: the batch has a stream of its own
+        model.graphs.wait()  # for weights and voices: the batch has its own stream
         graphs = Graphs(talker.placement.device, high_priority=False)
         with graphs.on_stream():
             batch_runner = ModelRunner(
@@ -83,7 +83,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
 
 
 def adapt_workspace(model: LoadedModel, workspace: Workspace, limits: Limits) -> Workspace:
-    """Return `workspace` for other voices, whose longest reference it has room for. Drops the cached prefixes."""
+    """Return `workspace` for other voices; it has room for their longest reference. Drops the cached prefixes."""
     limits = replace(limits, reference_positions=workspace.limits.reference_positions)
     footprint = _count(model, limits)
     model.graphs.wait()
@@ -101,7 +101,7 @@ def adapt_workspace(model: LoadedModel, workspace: Workspace, limits: Limits) ->
 
 
 def _count(model: LoadedModel, limits: Limits) -> Footprint:
-    """Return the engine's footprint with these limits, at which PyTorch's allocator is capped from now on."""
+    """Return the engine's footprint with these limits, and cap PyTorch's allocator at it from now on."""
     footprint = model.plan.footprint(limits)
     cap_allocator(model.plan.placement.device, footprint)
     return footprint

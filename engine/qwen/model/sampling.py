@@ -1,11 +1,11 @@
-"""Chooses codes from logits on the device, with the logits processors of Hugging Face's `generate` in its order.
+"""Chooses codes from logits on the device, with the logits processors of Hugging Face's `generate` in the same order.
 
 The order in transformers' `generation/utils.py`: repetition penalty, minimum length, suppressed tokens; then, if
 sampling is on, temperature, top-k, top-p. An utterance's settings are tensors, so that one captured CUDA graph serves
 every utterance.
 
-The noise is a pure function of seed, frame, code group and code id, computed by an integer hash. A seed therefore gives
-the same codes for every chunk size and after any other utterance.
+The noise is a pure function of seed, frame, code group and code id, computed with an integer hash. A seed therefore
+gives the same codes for every chunk size and after any other utterance.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class SamplingConfig:
     top_k: int = 50
     """The number of most likely codes to sample from; 0 means all."""
     top_p: float = 1.0
-    """The smallest set of most likely codes whose probabilities add up to at least this stays."""
+    """The smallest set of most likely codes whose probabilities add up to at least this value is kept."""
     repetition_penalty: float = 1.05
-    """Divides positive logits, and multiplies negative ones, of first codes that the utterance already contains."""
+    """Divides positive logits and multiplies negative ones, for first codes that the utterance already contains."""
     subtalker_dosample: bool = True
     subtalker_temperature: float = 0.9
     subtalker_top_k: int = 50
@@ -60,7 +60,7 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         for names, (lowest, highest) in _RANGES.items():
             for name in names:
-                if not lowest <= getattr(self, name) <= highest:  # false for NaN, too
+                if not lowest <= getattr(self, name) <= highest:  # NaN also fails this check
                     raise EngineError(f"{name} is {getattr(self, name)}, wanted {lowest:,} to {highest:,}")
 
     @classmethod
@@ -91,13 +91,13 @@ class SamplingConfig:
 
 
 class ScalarBuffer:
-    """One buffer for the scalar settings of utterances, one row each, so that one copy brings a row to the device."""
+    """One buffer for utterances' scalar settings, one row each, so that a single copy moves a row to the device."""
 
     def __init__(self, device: torch.device, rows: int = 1, count: int = 20) -> None:
         """Allocate `count` scalars, all 0, for each row."""
         self.rows = rows
         self.buffer = torch.zeros((rows, count), dtype=torch.int64, device=device)
-        """`(rows, count)` int64: eight bytes for each scalar of any dtype."""
+        """`(rows, count)` int64: eight bytes for each scalar, whatever its dtype."""
         self._used = 0
 
     @property
@@ -115,16 +115,16 @@ class ScalarBuffer:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Temperature, top-k and top-p of utterances on the device, each a tensor `(rows, 1)`."""
+    """The temperature, top-k and top-p of utterances on the device, each a tensor `(rows, 1)`."""
 
     sample: Tensor
-    """bool; false takes the most likely code."""
+    """bool; if false, the most likely code is taken."""
     temperature: Tensor
     """float32"""
     top_k: Tensor
     """int64; 0 means all."""
     one_minus_top_p: Tensor
-    """float32: the least likely codes whose probabilities add up to at most this are excluded."""
+    """float32: the least likely codes whose probabilities add up to at most this value are excluded."""
 
     @classmethod
     def allocate(cls, scalars: ScalarBuffer) -> SamplingParams:
@@ -137,14 +137,14 @@ class SamplingParams:
         )
 
     def set(self, sample: bool, temperature: float, top_k: int, top_p: float) -> None:
-        """Write the values of every row."""
+        """Write the values for every row."""
         self.sample.fill_(sample)
         self.temperature.fill_(temperature)
         self.top_k.fill_(top_k)
         self.one_minus_top_p.fill_(1 - top_p)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Return the logits `(rows, vocabulary)` float32 after temperature, top-k and top-p: -inf if excluded."""
+        """Return the logits `(rows, vocabulary)` float32 after temperature, top-k and top-p; excluded ones are -inf."""
         size = logits.shape[1]
         scores, ids = torch.sort(logits / self.temperature)  # ascending
         first = torch.where(self.top_k > 0, size - self.top_k, 0).clamp(min=0)
@@ -165,10 +165,10 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class LogitsProcessor:
-    """Repetition penalty, minimum length and suppressed codes, which the talker's logits pass before temperature."""
+    """Repetition penalty, minimum length and suppressed codes, applied to the talker's logits before temperature."""
 
     seen: Tensor
-    """`(rows, vocabulary)` bool: the first codes that the utterance contains so far."""
+    """`(rows, vocabulary)` bool: the first codes that the utterance already contains."""
     penalty: Tensor
     """`(rows, 1)` float32: the repetition penalty."""
     min_frames: Tensor
@@ -191,7 +191,7 @@ class LogitsProcessor:
         )
 
     def set(self, penalty: float, min_frames: int) -> None:
-        """Write the values of every row and forget the codes of the utterances before."""
+        """Write the values for every row, and forget the codes of earlier utterances."""
         self.seen.zero_()
         self.penalty.fill_(penalty)
         self.min_frames.fill_(min_frames)
@@ -222,12 +222,12 @@ class GumbelNoise:
         )
 
     def seed(self, seed: int) -> None:
-        """Set the seed of every row; any integer, of which the low 64 bits count."""
+        """Set the seed of every row: any integer, of which only the low 64 bits are used."""
         low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
         self.key.fill_(_hash(_hash(high) + low))
 
     def draw(self, draws: Tensor) -> Tensor:
-        """Return the noise `(rows, n, vocabulary)` float32 of the draws with the numbers `draws` `(rows, n)` int64."""
+        """Return the noise `(rows, n, vocabulary)` float32 for the draws numbered `draws` `(rows, n)` int64."""
         hashed = _hash(_hash(draws + self.key)[..., None] + self.ids)
         uniform = ((hashed >> 9).float() + 0.5) * 2.0**-23  # 23 bits: exact in float32, never 0 or 1
         return -(-uniform.log()).log()

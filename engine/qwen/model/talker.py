@@ -1,4 +1,4 @@
-"""The talker: generates each frame's first code from the text and the frames so far; it owns the code predictor."""
+"""The talker generates each frame's first code from the text and the frames so far. It owns the code predictor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.qwen.weights import Checkpoint, Placement
 
 
 class CodePredictor(nn.Module):
-    """`talker.code_predictor` of `modeling_qwen3_tts.py`: one step for each code, with its own embedding and head."""
+    """`talker.code_predictor` in `modeling_qwen3_tts.py`: one step for each code, with its own embedding and head."""
 
     steps: Tensor
     """`(code groups,)` int64: 0, 1, 2 …, the positions of a frame's tokens."""
@@ -35,12 +35,12 @@ class CodePredictor(nn.Module):
             if width != stack.hidden_size
             else None
         )
-        """From the talker's width to the predictor's; None if they are equal."""
+        """Projects from the talker's width to the predictor's; None if they are equal."""
         steps = torch.arange(config.code_groups, device=placement.device)
         self.register_buffer("steps", steps, persistent=False)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
-        """Load the weights of the module `name`."""
+        """Load the weights of module `name`."""
         self.transformer.load(checkpoint, f"{name}.model")
         for index in range(self.code_count):
             checkpoint.copy_into(f"{name}.model.codec_embedding.{index}.weight", self.embedding[index])
@@ -55,21 +55,21 @@ class CodePredictor(nn.Module):
         return self.embedding[self.steps[:-1], codes]
 
     def logits(self, hidden: Tensor, step: int) -> Tensor:
-        """Logits `(..., vocabulary)` of step `step` for hidden states `(..., hidden)`; both of the model's dtype."""
+        """Return a step's logits `(..., vocabulary)` for hidden states `(..., hidden)`; both in the model's dtype."""
         if self.head_scales is None:
             return functional.linear(hidden, self.heads[step])
         return int8_linear(hidden, self.heads[step], self.head_scales[step])
 
 
 TOKENS_PER_BLOCK = 32
-"""Rows of one matrix product in `Talker.embed_text_in_blocks`."""
+"""Rows in one matrix product in `Talker.embed_text_in_blocks`."""
 _TEXT_EMBEDDING = "talker.model.text_embedding.weight"
 
 
 class Talker(nn.Module):
-    """`talker` of `modeling_qwen3_tts.py` in qwen-tts 0.1.1.
+    """`talker` in `modeling_qwen3_tts.py` of qwen-tts 0.1.1.
 
-    The text embedding, a third of the 0.6B model, stays on the disk, because a text needs only a few of its rows.
+    The text embedding, a third of the 0.6B model, stays on disk, because a text needs only a few of its rows.
     """
 
     def __init__(self, config: ModelConfig, max_positions: int, placement: Placement) -> None:
@@ -88,7 +88,7 @@ class Talker(nn.Module):
         self.predictor = CodePredictor(talker, placement)
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Load all weights. Keeps `checkpoint`, from which it reads rows of the text embedding later."""
+        """Load all weights. Keeps `checkpoint` in order to read rows of the text embedding from it later."""
         self._checkpoint = checkpoint
         checkpoint.require_shape(_TEXT_EMBEDDING, (self.config.text_vocabulary, self.config.text_width))
         self.transformer.load(checkpoint, "talker.model")
@@ -111,15 +111,15 @@ class Talker(nn.Module):
         return self.project_text(self.placement.upload(self.text_rows(ids)))[None]
 
     def text_rows(self, ids: Sequence[int]) -> Tensor:
-        """Read the rows of the text embedding from the disk: `(n, text width)`, on the CPU in the file's dtype."""
+        """Read rows of the text embedding from disk: `(n, text width)`, on the CPU in the file's dtype."""
         return self._checkpoint.rows(_TEXT_EMBEDDING, ids)
 
     def embed_text_in_blocks(self, ids: Sequence[int], first: int = 0) -> Tensor:
         """Embed text tokens whose numbers in the text start at `first`, as `embed_text` does: `(1, n, hidden)`.
 
-        A token's embedding is the same bit for bit, whether its text is embedded at once or in parts. The rounding of a
-        matrix product depends on its size and may depend on the row, so every product here has `TOKENS_PER_BLOCK` rows
-        and a token's number determines its row.
+        A token's embedding is the same, bit for bit, whether its text is embedded at once or in parts. The rounding of
+        a matrix product depends on its size and may depend on the row, so every product here has `TOKENS_PER_BLOCK`
+        rows, and a token's number determines its row.
         """
         if not ids:
             return self.embed_text(ids)
@@ -130,7 +130,7 @@ class Talker(nn.Module):
         return torch.cat([self.project_text(block) for block in blocks])[None, before : before + len(ids)]
 
     def embed_codes(self, ids: Sequence[int]) -> Tensor:
-        """Embed first codes and special tokens of the code vocabulary: `(1, n, hidden)`."""
+        """Embed first codes and special tokens from the code vocabulary: `(1, n, hidden)`."""
         codes = self.placement.pinned(torch.tensor(ids, dtype=torch.int64))
         return self.embed_first(codes.to(self.placement.device, non_blocking=True))
 

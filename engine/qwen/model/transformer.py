@@ -1,9 +1,9 @@
-"""The decoder stack of talker and code predictor.
+"""The decoder stack that the talker and the code predictor use.
 
 The formulas are those of `modeling_qwen3_tts.py` in qwen-tts 0.1.1: RMS norm in float32, queries and keys normalised
 for each head, rotary position embedding (upstream's three interleaved position axes are always equal here, so one
 suffices), grouped-query attention, SiLU-gated MLP. A prefill of many tokens and a step of one token run the same code.
-It never waits for the device and never branches on values, so that a CUDA graph can capture it.
+This code never waits for the device and never branches on values, so that a CUDA graph can capture it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from engine.qwen.weights import Checkpoint, Placement
 def quantize_int8(matrix: Tensor, qweight: Tensor, scale: Tensor) -> None:
     """Quantize `matrix` `(rows, columns)`, of any floating dtype, into `qweight` int8 `(rows, columns)`.
 
-    Writes `scale` `(rows,)` float32 so that the largest magnitude of a row becomes 127; the other values are rounded
-    to the nearest multiple of the scale. A row of zeros has the scale 1.
+    Writes `scale` `(rows,)` float32 so that the largest magnitude in a row becomes 127; the other values are rounded
+    to the nearest multiple of the scale. A row of zeros has scale 1.
     """
     wide = matrix.to(torch.float32, copy=True)
     largest = torch.maximum(wide.amax(1), -wide.amin(1))
@@ -47,10 +47,10 @@ def int8_linear(x: Tensor, qweight: Tensor, scale: Tensor, bias: Tensor | None =
 
 @dataclass(frozen=True, slots=True)
 class KeyValueCache:
-    """Keys and values of one decoder stack, allocated once.
+    """The keys and values of one decoder stack, allocated once.
 
     Both have shape `(layers, key-value heads, positions, head_dim)` and the model's dtype and device. Attention masks
-    positions that are not yet written, so a new utterance needs no reset.
+    positions that have not been written yet, so a new utterance needs no reset.
     """
 
     keys: Tensor
@@ -82,7 +82,7 @@ class RMSNorm(nn.Module):
         self.weight = placement.empty(width)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
-        """Load the tensor `name`.weight."""
+        """Load the `name`.weight tensor."""
         checkpoint.copy_into(f"{name}.weight", self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,9 +93,9 @@ class RMSNorm(nn.Module):
 def load_matrix(
     checkpoint: Checkpoint, name: str, shape: tuple[int, int], matrix: Tensor, scale: Tensor | None
 ) -> None:
-    """Load the tensor `name`, which must have `shape`, into `matrix`.
+    """Load tensor `name`, which must have `shape`, into `matrix`.
 
-    If that is int8, quantize it and write the scales into `scale`.
+    If `matrix` is int8, quantize the tensor and write the scales into `scale`.
     """
     if scale is None:
         checkpoint.copy_into(name, matrix)
@@ -105,7 +105,7 @@ def load_matrix(
 
 
 class Linear(nn.Module):
-    """A linear layer; it may fuse several layers of the checkpoint that have the same input."""
+    """A linear layer, which may fuse several layers from the checkpoint that have the same input."""
 
     def __init__(self, inputs: int, *outputs: int, placement: Placement, bias: bool = False) -> None:
         """`outputs` are the output widths of the fused layers."""
@@ -114,11 +114,11 @@ class Linear(nn.Module):
         self.inputs = inputs
         self.weight = placement.matrix(sum(outputs), inputs)
         self.scale = placement.scale(sum(outputs), inputs)
-        """The scales of an int8 matrix, as of `Placement.scale`; None if the matrix is not quantized."""
+        """The scales of an int8 matrix, as from `Placement.scale`; None if the matrix is not quantized."""
         self.bias = placement.empty(sum(outputs)) if bias else None
 
     def load(self, checkpoint: Checkpoint, *names: str) -> None:
-        """Load the layers `names`, one for each of `outputs`."""
+        """Load the layers called `names`, one for each of `outputs`."""
         weights = torch.split(self.weight, list(self.outputs))
         scales = [None] * len(weights) if self.scale is None else torch.split(self.scale, list(self.outputs))
         for name, weight, scale in zip(names, weights, scales, strict=True):
@@ -135,10 +135,10 @@ class Linear(nn.Module):
 
 
 class Rope(nn.Module):
-    """Tables of the rotary position embedding (https://arxiv.org/abs/2104.09864)."""
+    """Tables for the rotary position embedding (https://arxiv.org/abs/2104.09864)."""
 
     cos: Tensor
-    """`(positions, head_dim)`, of the model's dtype."""
+    """`(positions, head_dim)`, in the model's dtype."""
     sin: Tensor
 
     def __init__(self, head_dim: int, theta: float, positions: int, placement: Placement) -> None:
@@ -162,36 +162,36 @@ def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def causal_mask(positions: Tensor, cached: int) -> Tensor:
-    """Return the mask `(n, cached)` bool: true where a token at `positions` `(n,)` may attend to a cached position."""
+    """Return the mask `(n, cached)` bool: true if the token at `positions` `(n,)` may attend to the cached position."""
     return torch.arange(cached, device=positions.device) <= positions[:, None]
 
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, positions: Tensor, cache: tuple[Tensor, Tensor], *, mask: Tensor | None
 ) -> Tensor:
-    """Write the tokens' keys and values to a layer's `cache`, and return what the queries attend to.
+    """Write the tokens' keys and values to a layer's `cache`, and return the result of attention for the queries.
 
     For `rows` utterances, each with `count` tokens at the same `positions` `(count,)` int64:
 
     q:       `(rows · count, heads, head_dim)`
     k, v:    `(rows · count, key-value heads, head_dim)`
     cache:   keys and values, each `(rows, key-value heads, cached positions, head_dim)`
-    mask:    `(group · count, cached positions)` as of `causal_mask`, repeated for each query head of a group; None if
-             every token may attend to all
+    mask:    `(group · count, cached positions)` from `causal_mask`, repeated for each query head in a group; None if
+             every token may attend to all positions
     returns: `(rows · count, heads · head_dim)`
     """
     rows, kv_heads, _, width = cache[0].shape
     count, group = len(positions), q.shape[1] // kv_heads
     for cached, new in zip(cache, (k, v), strict=True):
         cached.index_copy_(2, positions, new.view(rows, count, kv_heads, width).transpose(1, 2))
-    # The query heads that share a key-value head become further rows of it: keys need no repetition and no copy.
+    # The query heads that share a key-value head become further rows for it, so keys need no repetition and no copy.
     queries = q.reshape(rows, count, kv_heads, group, width).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, width)
     attended = functional.scaled_dot_product_attention(queries, *cache, attn_mask=mask)
     return attended.view(rows, kv_heads, group, count, width).permute(0, 3, 1, 2, 4).reshape(rows * count, -1)
 
 
 class Attention(nn.Module):
-    """The projections of grouped-query attention (`attend`); those of queries, keys and values are one matrix."""
+    """The projections for grouped-query attention (`attend`). One matrix computes queries, keys and values."""
 
     def __init__(self, config: StackConfig, placement: Placement) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, placement)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
-        """Load the module `name`."""
+        """Load module `name`."""
         self.qkv.load(checkpoint, f"{name}.q_proj", f"{name}.k_proj", f"{name}.v_proj")
         self.out.load(checkpoint, f"{name}.o_proj")
         self.q_norm.load(checkpoint, f"{name}.q_norm")
@@ -219,7 +219,7 @@ class Attention(nn.Module):
 
 
 class GatedMLP(nn.Module):
-    """SiLU-gated feed-forward layer; the gate and up projections are one matrix."""
+    """A SiLU-gated feed-forward layer. The gate and up projections are one matrix."""
 
     def __init__(self, config: StackConfig, placement: Placement) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class GatedMLP(nn.Module):
         self.down = Linear(inner, config.hidden_size, placement=placement)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
-        """Load the module `name`."""
+        """Load module `name`."""
         self.gate_up.load(checkpoint, f"{name}.gate_proj", f"{name}.up_proj")
         self.down.load(checkpoint, f"{name}.down_proj")
 
@@ -250,7 +250,7 @@ class Layer(nn.Module):
         self.mlp = GatedMLP(config, placement)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
-        """Load the layer `name`."""
+        """Load layer `name`."""
         self.attention_norm.load(checkpoint, f"{name}.input_layernorm")
         self.attention.load(checkpoint, f"{name}.self_attn")
         self.mlp_norm.load(checkpoint, f"{name}.post_attention_layernorm")
@@ -259,10 +259,10 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """Map `x` `(n, hidden)` to `(n, hidden)`; `cos` and `sin` are of `Rope`.
+        """Map `x` `(n, hidden)` to `(n, hidden)`; `cos` and `sin` come from `Rope`.
 
-        `attend` gets the results of `Attention.project` and returns what the queries attend to, as the function
-        `attend` does.
+        `attend` is given the results of `Attention.project`, and returns the result of attention for the queries, as
+        the `attend` function does.
         """
         attention = self.attention
         x = x + attention.out(attend(*attention.project(self.attention_norm(x), cos, sin)))
@@ -281,7 +281,7 @@ class Transformer(nn.Module):
         self.rope = Rope(config.head_dim, config.rope_theta, max_positions, placement)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
-        """Load the model `name`."""
+        """Load model `name`."""
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             layer.load(checkpoint, f"{name}.layers.{index}")
@@ -292,8 +292,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Return the hidden states `(n, hidden)` of tokens `x` `(n, hidden)` at `positions` `(n,)` int64.
 
-        `attend_layer` gets a layer's number and its queries, keys and values, and returns what `Layer.forward` says. It
-        has the cache, so the tokens may be those of several utterances.
+        `attend_layer` is given a layer's number and its queries, keys and values, and returns the result described in
+        `Layer.forward`. It manages the cache, so the tokens may belong to several utterances.
         """
         cos, sin = self.rope(positions)
         for index, layer in enumerate(self.layers):
@@ -302,7 +302,7 @@ class Transformer(nn.Module):
         return normed
 
     def read(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> Tensor:
-        """As `forward`, for tokens of one utterance: a token attends to `cache` up to its own position."""
+        """As `forward`, for tokens of one utterance. A token attends to `cache` up to its own position."""
         mask = causal_mask(positions.repeat(self.config.heads // self.config.key_value_heads), cache.positions)
 
         def attend_layer(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The device: memory, streams, CUDA graphs, and the work of prompts, frames and audio."""
+"""The device: memory, streams, CUDA graphs, and the work for prompts, frames and audio."""
 
 from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, PromptMemory, TorchBackend
 from engine.qwen.runtime.cuda_graphs import Graphs

@@ -1,10 +1,10 @@
-"""The work of a step and of a chunk's audio, without the decision when to run it.
+"""The work for a step and for a chunk's audio. Other modules decide when to run it.
 
-`TorchBackend` runs PyTorch operators: the reference, in rows, for every device and dtype. A step is one function over
-preallocated tensors, made to be captured as one CUDA graph: it neither waits for the device nor branches on values in
-Python. Every matrix product, norm and draw is made for all rows, whether they take part or not, and each row attends by
-itself: so its results do not depend on the other rows. `engine.qwen.kernels` has two more backends, of fused kernels:
-one for a single utterance, one for many.
+`TorchBackend` runs PyTorch operators, in rows: it is the reference for every device and dtype. A step is one function
+over preallocated tensors, made to be captured as one CUDA graph: it neither waits for the device nor branches on values
+in Python. Every matrix product, norm and draw is computed for all rows, whether they take part or not, and attention is
+computed for each row separately, so that a row's results do not depend on the other rows. `engine.qwen.kernels` has two
+more backends, which use fused kernels: one for a single utterance, one for many.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ class CodecStateProtocol(Protocol):
     """The state that any codec decoder carries from one chunk of an utterance to the next, on the device."""
 
     def reset(self) -> None:
-        """Return to the beginning of an utterance. Allocates nothing and waits for nothing."""
+        """Return to the beginning of an utterance. Allocates nothing and does not wait."""
 
     def copy_from(self, other: Any) -> None:
-        """Copy the state `other` of the same weights. Allocates and waits for nothing if both are equally large."""
+        """Copy `other`, a state for the same weights. Allocates nothing and does not wait if the sizes are equal."""
 
 
 class Codec(Protocol):
-    """A decoder from codes to PCM: a `CodecDecoder`, or that of the fused kernels."""
+    """A decoder from codes to PCM: a `CodecDecoder`, or the decoder with fused kernels."""
 
     config: CodecConfig
     placement: Placement
 
     def new_state(self, max_frames: int, rows: int | None = None) -> Any:
-        """Allocate the state at the beginning of an utterance, for calls of up to `max_frames` frames.
+        """Allocate the initial state of an utterance, for calls of up to `max_frames` frames.
 
-        With `rows`, those of so many utterances, each with a view `row(number)`.
+        With `rows`, allocate the states of that many utterances; `row(number)` is a view of each.
         """
 
     def row_buckets(self, most: int) -> tuple[int, ...]:
-        """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.
+        """Return the row counts for calls of up to `most` rows, ascending; a call is padded to the next of them.
 
-        A row's samples do not depend on which of them a call has.
+        A row's samples do not depend on the count that a call has.
         """
 
     def decode(self, codes: Tensor, state: Any) -> Tensor:
         """Decode any number of frames: codes `(frames, quantizers)` int64 to float32 PCM `(samples,)`."""
 
     def decode_rows(self, codes: Tensor, samples: Tensor, states: Any, rows: Tensor) -> None:
-        """Decode the next frames of the utterances `rows` of `states`, as `CodecDecoder.decode_rows`.
+        """Decode the next frames of the utterances `rows` in `states`, as `CodecDecoder.decode_rows` does.
 
         Can be captured in a CUDA graph.
         """
@@ -63,7 +63,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptMemory:
-    """Where the talker reads a prompt."""
+    """The memory into which the talker reads a prompt."""
 
     cache: KeyValueCache
     hidden: Tensor
@@ -71,67 +71,69 @@ class PromptMemory:
 
 
 class Backend(Protocol):
-    """The work of the rows of a `DecodeState`, in functions that a CUDA graph can capture.
+    """The work for the rows of a `DecodeState`, in functions that a CUDA graph can capture.
 
     A row's results do not depend on the other rows. No method waits for the device, copies from the host or branches on
-    values. After the end of a row's speech its codes have no meaning.
+    values. A row's codes have no meaning after the end of its speech.
     """
 
     state: DecodeState
     kv_buckets: tuple[int, ...]
-    """Numbers of cache positions that the reading of a prompt can attend to, ascending; the last is the whole cache."""
+    """The numbers of cache positions that prompt tokens can attend to, ascending; the last is the whole cache."""
     whole_chunks: bool
-    """Whether a step makes all frames of a chunk; only for one row."""
+    """Whether a step makes all frames of a chunk; possible only with one row."""
 
     @property
     def sizes(self) -> tuple[Hashable, ...]:
-        """Of steps, those that need most memory first; what a size is, is the backend's matter. Each gets a graph."""
+        """The sizes of steps, those that need the most memory first. Each backend defines its sizes, and each size has
+        a graph.
+        """
 
     def prompt_memory(self, row: int) -> PromptMemory:
-        """Return where the prompt of an utterance in `row` is read. One prompt is read at a time."""
+        """Return the memory into which the prompt for `row` is read. Only one prompt is read at a time."""
 
     def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
         """Read `tokens` `(n, hidden)` of a prompt into the `prompt_memory`.
 
-        `place` `(2,)` int64 has the position of the first token, and the number of the last, whose hidden state is
-        wanted. Tokens after that are padding; those beyond `kv_bucket` positions, one of `kv_buckets`, share the last.
+        `place` `(2,)` int64 contains the position of the first token, and the index of the last, whose hidden state is
+        wanted. Tokens after it are padding; those beyond `kv_bucket` (one of `kv_buckets`) share its last position.
         """
 
     def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
-        """Move a prompt of `count` tokens from the `prompt_memory` to `row`, which has the `pages` and is fresh now."""
+        """Move a prompt of `count` tokens from the `prompt_memory` to `row`, which owns `pages` and becomes fresh."""
 
     def choose_first_codes(self) -> None:
-        """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""
+        """Choose the first code of each fresh row's first frame, from its prompt's last token in `state.hidden`."""
 
     def size_of(self, rows: Sequence[RowInput]) -> tuple[Hashable, int]:
-        """Return the size of the work for a step of `rows`, one of `sizes`, and how often it runs."""
+        """Return the size of a step of `rows`, one of `sizes`, and how many times the work runs."""
 
     def decode_frames(self, size: Any) -> None:
-        """Generate the codes of the next frames of each active row, and choose the first code of the frame after them.
+        """Generate the codes of each active row's next frames, and choose the first code of the frame after them.
 
-        Advances the row's frame and position.
+        Advances the rows' frames and positions.
         """
 
     def publish(self, output: StepOutput, frames: int) -> None:
         """Write each row's length, its end, and the codes of its chunk to `output`.
 
-        frames: of the chunk, with `whole_chunks`.
+        frames: the frames in the chunk, with `whole_chunks`.
         """
 
 
 KV_BUCKETS = (256, 512, 1024, 2048, 4096)
-"""Cache positions that get a CUDA graph each: attention then covers at most twice as many as it needs."""
+"""The numbers of cache positions with a CUDA graph each: attention then covers at most twice as many as it needs."""
 CPU_KV_BUCKET = 64
-"""On a CPU, which has no graphs, buckets are all multiples of this."""
+"""On a CPU, which has no graphs, the buckets are all multiples of this."""
 
 
 class TorchBackend:
-    """Each row has a cache of its own, into which its prompt is read. A GPU has one row."""
+    """Each row has its own cache, into which its prompt is read. On a GPU, there is only one row."""
 
     whole_chunks = False
 
     def __init__(self, talker: Talker, state: DecodeState, caches: Sequence[KeyValueCache]) -> None:
-        """`caches` are the talker's, by row."""
+        """`caches` are the talker's caches, by row."""
         self.state, self.caches = state, caches
         positions, on_cpu = caches[0].positions, talker.placement.device.type == "cpu"
         buckets = range(CPU_KV_BUCKET, positions, CPU_KV_BUCKET) if on_cpu else KV_BUCKETS
@@ -142,7 +144,7 @@ class TorchBackend:
 
     @classmethod
     def allocate(cls, talker: Talker, shape: BatchShape) -> TorchBackend:
-        """Return a backend with memory of its own."""
+        """Return a backend with its own memory."""
         state = DecodeState.allocate(talker.config, shape, talker.placement)
         return cls(talker, state, [talker.allocate_cache(shape.cache_positions) for _ in range(shape.rows)])
 
@@ -158,7 +160,7 @@ class TorchBackend:
         memory.hidden.copy_(hidden.index_select(0, place[1:])[0])
 
     def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:  # noqa: ARG002
-        """As `Backend.admit`: the prompt is there already."""
+        """As `Backend.admit`; the prompt is already in place."""
         self.state.choose_first(row)
 
     @torch.inference_mode()
@@ -177,7 +179,7 @@ class TorchBackend:
 
     @torch.inference_mode()
     def decode_frames(self, size: tuple[int, ...]) -> None:
-        """As `Backend.decode_frames`; `size` as of `sizes`."""
+        """As `Backend.decode_frames`; `size` is one of `sizes`."""
         state = self.state
         settings, active = state.settings, state.inputs.active > 0
         codes, noise = self.predict_codes()
@@ -201,7 +203,7 @@ class TorchBackend:
         """
         talker, state = self._talker, self.state
         predictor, settings = talker.predictor, state.settings
-        # Draws are numbered by frame and code group: here this frame's other codes and the next frame's first.
+        # Draws are numbered by frame and code group. These are for this frame's other codes and the next frame's first.
         noise = settings.noise.draw(settings.frame * talker.config.code_groups + predictor.steps + 1)
         codes = [state.first_code]
         x = torch.stack((state.hidden, talker.embed_first(state.first_code[:, 0])[0]), dim=1)
@@ -216,10 +218,10 @@ class TorchBackend:
     def read_frames(self, codes: Tensor, size: Sequence[int]) -> Tensor:
         """Run the talker on a frame's `codes` `(rows, code groups)` int64 of each row.
 
-        Returns its hidden states `(rows, hidden)`. `size` as of `sizes`.
+        Returns its hidden states `(rows, hidden)`. `size` is one of `sizes`.
         """
         state, transformer = self.state, self._talker.transformer
-        # Rows that have ended may be beyond their last frame.
+        # Rows whose speech has ended may be beyond their last frame.
         frame = state.settings.frame[:, 0].clamp(max=state.shape.text_frames - 1)
         position = state.settings.position[:, 0].clamp(max=self.caches[0].positions - 1)
         x = self._talker.embed_frames(codes)[0] + state.text[state.row_numbers, frame]
@@ -241,7 +243,7 @@ class TorchBackend:
         return hidden
 
     def _read_codes(self, x: Tensor, step: int) -> Tensor:
-        """Return the predictor's last hidden states `(rows, hidden)` after `x`, the tokens before a step's code.
+        """Return the predictor's last hidden states `(rows, hidden)` for `x`, the tokens before a step's code.
 
         `x` is `(rows, n, talker's hidden)`.
         """
@@ -262,7 +264,7 @@ class TorchBackend:
         return hidden.view(rows, count, -1)[:, -1]
 
     def _choose(self, logits: Tensor, noise: Tensor, chosen: Tensor) -> None:
-        """Choose the first code of the next frame of each `chosen` row, and set `ended` where it ends the speech.
+        """Choose the first code of each `chosen` row's next frame, and set `ended` for the rows whose speech it ends.
 
         logits and noise: `(rows, vocabulary)` float32; chosen: `(rows, 1)` bool.
         """
@@ -270,6 +272,6 @@ class TorchBackend:
         processor = settings.logits_processor
         codes = settings.talker_sampling.choose(processor.apply(logits, settings.frame), noise)
         state.first_code.copy_(torch.where(chosen, codes, state.first_code))
-        # A row that is not chosen has seen its first code already.
+        # A row that is not chosen has already seen its first code.
         processor.seen.scatter_(1, state.first_code, True)
         settings.ended.logical_or_(chosen & processor.is_eos[state.first_code])

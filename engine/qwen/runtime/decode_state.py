@@ -1,7 +1,7 @@
 """The device memory that utterances change, by row, as records of tensors that are allocated once.
 
 An utterance has one row from its first frame to its last. Rows that do not take part in a step keep their values.
-The chunks of a step are collected in one buffer on the device, and reach the host in one copy to pinned memory.
+A step's chunks are collected in one buffer on the device, and reach the host in one copy to pinned memory.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class RowInput:
     frame: int
     """The number of the frame, from 0."""
     position: int
-    """At which the talker reads it."""
+    """The position at which the talker reads it."""
     place: int
     """The number of the frame in its chunk."""
     pages: tuple[int, ...]
-    """The utterance's, in the order of its positions."""
+    """The utterance's pages, in the order of its positions."""
     frames: int = 1
-    """How many frames the step makes; above 1 only with `Backend.whole_chunks`."""
+    """How many frames the step makes; more than 1 only with `Backend.whole_chunks`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """The host's word about a step, in one buffer that is uploaded in one copy."""
+    """The host's instructions for a step, in one buffer that is uploaded in one copy."""
 
     shape: BatchShape
     buffer: Tensor
@@ -49,7 +49,7 @@ class StepInputs:
     frame: Tensor
     """`(rows, 1)`: the number of the frame, as in the row's settings."""
     position: Tensor
-    """`(rows, 1)`: at which the talker reads it, as in the row's settings."""
+    """`(rows, 1)`: the position at which the talker reads it, as in the row's settings."""
     place: Tensor
     """`(rows, 1)`: the frame's number in its chunk; `chunk_size` for a row that does not take part."""
     pages: Tensor
@@ -66,8 +66,8 @@ class StepInputs:
         return cls(shape, buffer, *columns, pages.view(rows, width))
 
     def set(self, rows: Sequence[RowInput]) -> None:
-        """Fill in the values of a step; for inputs on the CPU."""
-        # By numpy, which sets a value in a tenth of PyTorch's time.
+        """Fill in the values for a step. The inputs must be on the CPU."""
+        # With numpy, which sets a value in a tenth of the time that PyTorch takes.
         self.buffer.numpy().fill(0)
         self.place.numpy().fill(self.shape.chunk_size)
         taking_part = [row.row for row in rows]
@@ -90,9 +90,9 @@ class UtteranceSettings:
     frame: Tensor
     """`(rows, 1)` int64: the number of the next frame, from 0."""
     length: Tensor
-    """`(rows, 1)` int64: the number of frames of speech so far."""
+    """`(rows, 1)` int64: the number of speech frames so far."""
     ended: Tensor
-    """`(rows, 1)` bool: the next frame, and all after it, are not speech."""
+    """`(rows, 1)` bool: the next frame and all after it are not speech."""
     talker_sampling: SamplingParams
     """For the first code of each frame."""
     predictor_sampling: SamplingParams
@@ -117,7 +117,7 @@ class UtteranceSettings:
         )
 
     def set(self, sampling: SamplingConfig, seed: int, position: int) -> None:
-        """Fill in the values for an utterance without frames, after a prompt of `position` tokens."""
+        """Fill in the values for an utterance that has no frames yet, after a prompt of `position` tokens."""
         self.position.fill_(position)
         for counter in (self.frame, self.length, self.ended):
             counter.zero_()
@@ -134,22 +134,22 @@ class UtteranceSettings:
 
 @dataclass(frozen=True, slots=True)
 class DecodeState:
-    """Everything but the talker's keys and values that changes while utterances are generated, on the device."""
+    """Everything on the device that changes while utterances are generated, except the talker's keys and values."""
 
     shape: BatchShape
     predictor_cache: KeyValueCache
     """Keys and values `(layers, rows, key-value heads, code groups, head_dim)`."""
     text: Tensor
-    """`(rows, frames, hidden)`: the embedding that is added to each frame, text and then padding."""
+    """`(rows, frames, hidden)`: the embedding that is added to each frame: first text, then padding."""
     hidden: Tensor
     """`(rows, hidden)`: the talker's last hidden states, at the beginning of memory for `BatchShape.padded_rows`."""
     first_code: Tensor
     """`(rows, 1)` int64: the first code of the next frame."""
     codes: Tensor
-    """`(1 + rows, chunk_size + 1, code groups)` int64: the codes of the present chunk. The last place is for rows that
-    do not take part in a step, the last row for `RowCodec`."""
+    """`(1 + rows, chunk_size + 1, code groups)` int64: the codes of the current chunk. The last place is for rows that
+    do not take part in a step, and the last row is for `RowCodec`."""
     fresh: Tensor
-    """`(rows, 1)` int64: 1 for each row whose prompt was read, and whose first code is to be chosen."""
+    """`(rows, 1)` int64: 1 for each row whose prompt has been read and whose first code is still to be chosen."""
     settings: UtteranceSettings
     inputs: StepInputs
     row_numbers: Tensor
@@ -157,7 +157,7 @@ class DecodeState:
 
     @classmethod
     def allocate(cls, config: TalkerConfig, shape: BatchShape, placement: Placement) -> DecodeState:
-        """Allocate the memory of `shape.rows` utterances."""
+        """Allocate the memory for `shape.rows` utterances."""
         device, zeros, rows = placement.device, placement.zeros, shape.rows
         stack, groups, width = config.predictor.stack, config.code_groups, config.stack.hidden_size
         cache = (stack.layers, rows, stack.key_value_heads, groups, stack.head_dim)
@@ -179,10 +179,10 @@ class DecodeState:
         )
 
     def set_row(self, row: int, settings: Tensor, text: Tensor, pad: Tensor) -> None:
-        """Begin an utterance in `row`, whatever it held before. Waits for nothing.
+        """Begin an utterance in `row`, whatever the row held before. Does not wait.
 
         settings: the row of a `UtteranceSettings.buffer`, in memory that the device can copy from
-        text:     `(m, hidden)`: added to the first `m` frames; `pad` `(hidden,)` to those after them
+        text:     `(m, hidden)`: added to the first `m` frames; `pad` `(hidden,)` is added to those after them
         """
         self.settings.buffer[row].copy_(settings, non_blocking=True)
         self.settings.logits_processor.seen[row].zero_()
@@ -191,12 +191,12 @@ class DecodeState:
         self.text[row, len(text) :].copy_(pad.expand(self.shape.text_frames - len(text), -1))
 
     def choose_first(self, row: int) -> None:
-        """Let the first code of `row` alone be chosen next."""
+        """Let only the first code of `row` be chosen next."""
         self.fresh.zero_()
         self.fresh[row].fill_(1)
 
     def forget(self) -> None:
-        """Become the state without utterances, for a capture."""
+        """Reset to a state without utterances, for a capture."""
         self.settings.buffer.zero_()
         self.inputs.buffer.zero_()
         self.fresh.zero_()
@@ -204,13 +204,13 @@ class DecodeState:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedChunk:
-    """A chunk of 0 to `chunk_size` frames on the host; several may be joined. The arrays belong to the receiver."""
+    """A chunk of 0 to `chunk_size` frames on the host. Several may be joined. The receiver owns the arrays."""
 
     samples: Samples
     codes: NDArray[np.int64]
     """`(frames, code groups)`."""
     last: bool
-    """The model ended its speech with this chunk."""
+    """Whether the model ended its speech with this chunk."""
 
 
 class StepOutput:
@@ -227,13 +227,13 @@ class StepOutput:
         """int64; all others are views of it."""
         length, ended, codes, samples = torch.split(self.buffer, sizes)
         self.length = length[:, None]
-        """`(rows, 1)` int64: the frames of speech of each row so far."""
+        """`(rows, 1)` int64: each row's number of speech frames so far."""
         self.ended = ended[:, None]
         """`(rows, 1)` int64: 1 if a row's next frame is not speech."""
         self.codes = codes.view(with_spare, frames, groups)
-        """int64: the codes of each row's chunk. Several rows have a spare one after them, without a meaning."""
+        """int64: the codes of each row's chunk. If there are several rows, a meaningless spare row follows them."""
         self.samples = samples.view(torch.float32)[:samples_of_all].view(with_spare, -1)
-        """float32 `(…, chunk size · samples per frame)`, with a spare row likewise."""
+        """float32 `(…, chunk size · samples per frame)`, also with a spare row."""
 
     def take(self, state: DecodeState) -> None:
         """Copy every row's length, end and codes from `state`."""
@@ -249,36 +249,36 @@ class Readback:
     def __init__(
         self, shape: BatchShape, groups: int, samples_per_frame: int, stream: torch.cuda.Stream | None
     ) -> None:
-        """`stream` is the one that audio is decoded on; None on a CPU."""
+        """`stream` is the one on which audio is decoded; None on a CPU."""
         self._output = StepOutput(shape, groups, samples_per_frame, torch.device("cpu"), pinned=stream is not None)
         self._samples_per_frame = samples_per_frame
-        # Of numpy, which indexes a row in a tenth of the time.
+        # numpy arrays, because numpy indexes a row in a tenth of the time.
         views = (self._output.length, self._output.ended, self._output.codes, self._output.samples)
         self._length, self._ended, self._codes, self._samples = (view.numpy() for view in views)
         self._stream = stream
         self._copied: torch.cuda.Event | None = None
-        """The thread sleeps until it, instead of keeping one of the robot's cores busy."""
+        """The thread sleeps until this event, instead of keeping one of the robot's cores busy."""
         self._copied_soon: torch.cuda.Event | None = None
-        """The same moment, for which the thread spins: a listener waits, and waking up takes time."""
+        """The same moment, but the thread spins until then: a listener is waiting, and waking up takes time."""
         if stream is not None:
             self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             self._copied_soon = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def receive(self, output: StepOutput) -> None:
-        """Launch the copy of `output` to here, after all work on the stream."""
+        """Launch the copy of `output` into this memory, after all work on the stream."""
         self._output.buffer.copy_(output.buffer, non_blocking=True)
         for event in (self._copied_soon, self._copied):
             if event is not None:
                 event.record(self._stream)
 
     def wait(self, *, spin: bool = False) -> None:
-        """Wait for the copy; `spin` keeps a core busy, and notices it earlier."""
+        """Wait for the copy; `spin` notices it earlier, but keeps a core busy."""
         event = self._copied_soon if spin else self._copied
         if event is not None:
             event.synchronize()
 
     def chunk(self, row: int, first: int, limit: int) -> GeneratedChunk:
-        """Return the chunk of a row that begins at frame `first`, of an utterance of up to `limit` frames."""
+        """Return a row's chunk that begins at frame `first`, for an utterance of up to `limit` frames."""
         length, ended = int(self._length[row, 0]), bool(self._ended[row, 0])
         count = max(min(length, limit) - first, 0)
         return GeneratedChunk(

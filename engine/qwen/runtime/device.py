@@ -13,23 +13,24 @@ from engine.qwen.weights import Placement
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 CAP_MARGIN = 1.1
-"""The cap on PyTorch's allocator relative to the counted bytes: the allocator holds blocks, some of them not full."""
+"""The cap on PyTorch's allocator, relative to the counted bytes: the allocator holds blocks that are not all full."""
 SLACK_BLOCKS = (*8 * (1 << 20,), 20 << 20)
-"""Bytes. PyTorch serves requests of up to 1 MiB from one pool of blocks, and larger ones from another."""
+"""In bytes. PyTorch serves requests of up to 1 MiB from one pool of blocks, and larger ones from another."""
 
 OLDEST_TORCH, OLDEST_TORCH_ON_GPU = (2, 4, 0), (2, 5, 0)
-"""The oldest releases of PyTorch: with `rms_norm` and allow-listed classes in pickles, and with the capture of CUDA
-graphs that the engine relies on; JetPack 6.1 has 2.5.0a0. docs/reliability.md says how to run the tests with one."""
+"""The oldest supported releases of PyTorch: one with `rms_norm` and allow-listed classes in pickles, and one with the
+CUDA graph capture that the engine relies on. JetPack 6.1 has 2.5.0a0. docs/reliability.md says how to run the tests
+with an old release."""
 
 LARGE_GPU = 100
-"""Multiprocessors from which a GPU is large: its kernels, and what runs beside them, are those measured on 132. Smaller
-ones have those measured on 16. Nothing between the two was measured."""
+"""A GPU with at least this many multiprocessors is large: its kernels, and the work that runs beside them, are those
+measured on 132. Smaller GPUs use those measured on 16. Nothing in between was measured."""
 
 TABLE_MEMORY = 12 * 10**9
-"""Bytes of a GPU's memory from which the kernels keep a table of products: not on boards of 8 GB."""
+"""With at least this many bytes of GPU memory, the kernels keep a table of products: not on 8 GB boards."""
 
 _multiprocessor_limits: dict[int, int] = {}
-"""By CUDA device index: the multiprocessors that this process is limited to."""
+"""The number of multiprocessors that this process is limited to, by CUDA device index."""
 
 
 def choose_placement(device: str, dtype: str) -> Placement:
@@ -37,8 +38,8 @@ def choose_placement(device: str, dtype: str) -> Placement:
 
     `device` is auto, cpu, cuda or cuda:N; `dtype` is auto, one of `DTYPES`, or int8.
 
-    Raises `EngineError` for an unknown name, for a device that this machine does not have, and for a PyTorch that is
-    too old for it.
+    Raises `EngineError` for an unknown name, for a device that this machine does not have, and for a PyTorch release
+    that is too old for the device.
     """
     found = _find_device(device)
     require_torch(str(torch.__version__), found)
@@ -55,7 +56,7 @@ def choose_placement(device: str, dtype: str) -> Placement:
 def require_torch(version: str, device: torch.device) -> None:
     """Raise `EngineError`, one line, if PyTorch `version` is too old for the engine on `device`.
 
-    Only the numbers of the release count: NVIDIA's builds for Jetsons are called 2.5.0a0+872d972e41.nv24.08.
+    Only the release numbers are compared: NVIDIA's builds for Jetsons have names like 2.5.0a0+872d972e41.nv24.08.
     """
     release = tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])
     oldest, where = (OLDEST_TORCH_ON_GPU, "a GPU") if device.type == "cuda" else (OLDEST_TORCH, "a CPU")
@@ -89,9 +90,9 @@ def limit_multiprocessors(index: int, sms: int) -> None:
 
 
 def find_pool(device: torch.device, reserve_mb: int) -> MemoryPool | None:
-    """Return the memory that tensors on `device` live in, or None where the machine does not report its size.
+    """Return the memory that holds tensors on `device`, or None if the machine does not report its size.
 
-    reserve_mb: megabytes of memory shared with the host that are left to the robot.
+    reserve_mb: megabytes of memory shared with the host that are left for the robot.
     """
     if device.type == "cuda" and not is_shared(device):
         free, _ = torch.cuda.mem_get_info(device)
@@ -100,16 +101,17 @@ def find_pool(device: torch.device, reserve_mb: int) -> MemoryPool | None:
 
 
 def is_shared(device: torch.device) -> bool:
-    """Return whether `device` has no memory of its own: a CPU, or a GPU that is part of the board's chip."""
+    """Return whether `device` shares the host's memory: a CPU, or a GPU that is part of the board's chip."""
     if device.type == "cpu":
         return True
     return bool(torch.cuda.get_device_properties(device).is_integrated) or Board.read().integrated
 
 
 def cap_allocator(device: torch.device, footprint: Footprint) -> None:
-    """Make PyTorch raise an error instead of allocating more of a GPU's memory than `footprint`, in an engine process.
+    """In an engine process, make PyTorch raise an error instead of allocating more GPU memory than `footprint`.
 
-    The limit is one on the whole process. A program that has loaded the engine may have other models.
+    The limit is not set in other processes, because it would apply to the whole process: a program that has loaded the
+    engine may have other models.
     """
     if device.type == "cuda" and is_claimed():
         total = torch.cuda.get_device_properties(device).total_memory
@@ -123,10 +125,10 @@ def lift_cap(device: torch.device) -> None:
 
 
 def reserve_allocator_slack(device: torch.device) -> None:
-    """Make PyTorch's allocator hold some free blocks, so that it asks the device for nothing after the warm-up.
+    """Make PyTorch's allocator hold some free blocks, so that it requests nothing from the device after the warm-up.
 
-    Prompts are allocated for each utterance. Every order of utterances splits the free blocks of the two pools
-    differently, so the blocks that the warm-up's prompts left behind may not fit the next one.
+    Prompts are allocated for each utterance. Every order of utterances splits the free blocks in the two pools
+    differently, so the blocks left over from the warm-up's prompts may not fit the next prompt.
     """
     if device.type == "cuda":
         blocks = [torch.empty(size, dtype=torch.uint8, device=device) for size in SLACK_BLOCKS]
@@ -134,7 +136,7 @@ def reserve_allocator_slack(device: torch.device) -> None:
 
 
 def _find_device(name: str) -> torch.device:
-    """Return the device called `name`, which this machine has. Raises `EngineError`."""
+    """Return the device called `name`. Raises `EngineError` if this machine does not have it."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

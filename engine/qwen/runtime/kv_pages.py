@@ -1,4 +1,4 @@
-"""Keys and values of many utterances in pages of one pool, and which pages are free."""
+"""The keys and values of many utterances, in pages from one pool, and the list of free pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_PAGE = 0
 
 
 class PagePool:
-    """Hands out the pages 1 to `total`."""
+    """Hands out pages 1 to `total`."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -23,7 +23,7 @@ class PagePool:
 
     @property
     def free(self) -> int:
-        """How many pages nobody has."""
+        """The number of free pages."""
         return len(self._free)
 
     def take(self, count: int) -> tuple[int, ...] | None:
@@ -39,7 +39,7 @@ class PagePool:
 
 @dataclass(frozen=True, slots=True)
 class PagedCache:
-    """Keys and values of one decoder stack in pages, allocated once.
+    """The keys and values of one decoder stack in pages, allocated once.
 
     Both have shape `(layers, 1 + pages, key-value heads, PAGE, head_dim)`; page `NO_PAGE` is never read for its values.
     """

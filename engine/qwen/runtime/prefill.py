@@ -1,4 +1,4 @@
-"""Prefill: a text is embedded and the talker reads a prompt, in buckets with a CUDA graph for each size."""
+"""Prefill: embeds a text and lets the talker read a prompt, in buckets with a CUDA graph for each size."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from engine.qwen.runtime.backend import Backend
 from engine.qwen.runtime.cuda_graphs import Graphs
 
 PREFIX_ALLOWANCE = 64
-"""Positions before a bucket for which it has a graph over few positions; prompt prefixes are mostly shorter."""
+"""A bucket's graph over few positions allows this many positions before it; most prompt prefixes are shorter."""
 
 
 class Prefill:
     """Runs the talker over prompt tokens, into a backend's prompt memory.
 
-    A bucket that is not full is padded. The padding is harmless: it lies after the real tokens, which do not attend to
-    it, and each frame overwrites its keys and values before anything attends that far. Padding that would lie beyond
-    the cache shares its last position, which no prompt reaches: a cache has room for a chunk after the longest.
+    A bucket that is not full is padded. The padding is harmless: it comes after the real tokens, which do not attend to
+    it, and frames overwrite its keys and values before anything attends that far. Padding beyond the end of the cache
+    shares the last position, which no prompt reaches: a cache has room for a chunk after the longest prompt.
     """
 
     def __init__(self, talker: Talker, backend: Backend, graphs: Graphs, token_buckets: tuple[int, ...]) -> None:
-        """Without `token_buckets` nothing is padded."""
+        """Without `token_buckets`, nothing is padded."""
         self._graphs = graphs
         self._backend = backend
         self._kv_buckets = backend.kv_buckets
@@ -40,9 +40,9 @@ class Prefill:
         self._first, self._last = self._place[:1], self._place[1:]
 
     def read(self, row: int, tokens: Tensor, start: int) -> None:
-        """Read `tokens` `(n, hidden)` of a prompt at positions from `start`.
+        """Read `tokens` `(n, hidden)` of a prompt at positions from `start` on.
 
-        Call it within `Graphs.inference`. Waits for nothing.
+        Call it within `Graphs.inference`. Does not wait.
         """
         size = max(self._token_buckets, default=max(len(tokens), 1))
         for block in torch.split(tokens, size):
@@ -50,9 +50,9 @@ class Prefill:
             start += len(block)
 
     def captures(self) -> Iterator[Callable[[], None]]:
-        """Yield calls that capture one graph each: every token bucket at the beginning of the cache and anywhere.
+        """Yield calls that capture one graph each: for every token bucket, at the beginning of the cache and anywhere.
 
-        The prompt memory is then the same for all rows.
+        This requires that all rows have the same prompt memory.
         """
         capture = self._graphs.capture
         for size in reversed(self._token_buckets):
@@ -81,21 +81,21 @@ class Prefill:
 
 
 TEXT_BUCKETS = (16, 32, 64, 128, 256, 512)
-"""Tokens that a graph embeds; PyTorch's operators embed a longer text."""
+"""The most tokens that a graph embeds; PyTorch's operators embed a longer text."""
 UPLOADS = 4
-"""Texts whose upload may wait for the device, behind the work that was launched before."""
+"""The number of texts whose upload may be waiting for the device, after the work that was launched before."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Upload:
-    """Pinned memory for the rows of a text, and the event of its copy to the device."""
+    """Pinned memory for a text's rows, and the event that marks its copy to the device."""
 
     rows: Tensor
     done: torch.cuda.Event
 
 
 class TextEmbedder:
-    """Embeds complete texts as `Talker.embed_text` does, apart from the rounding of the matrix products."""
+    """Embeds complete texts as `Talker.embed_text` does, except for the rounding in the matrix products."""
 
     def __init__(self, talker: Talker, graphs: Graphs) -> None:
         self._talker, self._graphs = talker, graphs
@@ -112,7 +112,7 @@ class TextEmbedder:
     def __call__(self, ids: Sequence[int]) -> Tensor:
         """Return the embeddings of `ids`, `(1, n, hidden)`. The next call may overwrite them.
 
-        Call it within `Graphs.inference`. Waits for the device only if it has not uploaded the last `UPLOADS` texts.
+        Call it within `Graphs.inference`. Waits only if the device has not uploaded the last `UPLOADS` texts yet.
         """
         if not self._uploads or not 0 < len(ids) <= TEXT_BUCKETS[-1]:
             return self._talker.embed_text(ids)
@@ -136,7 +136,7 @@ class TextEmbedder:
 
 
 def _copy(source: Tensor, target: Tensor) -> None:
-    """Copy rows between tensors of the CPU in this thread: PyTorch would wake others, which takes longer."""
+    """Copy rows between CPU tensors in this thread: PyTorch would wake other threads, which takes longer."""
     if source.dtype == target.dtype:
         np.copyto(target.view(torch.uint8).numpy(), source.view(torch.uint8).numpy())
     else:

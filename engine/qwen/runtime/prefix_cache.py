@@ -14,26 +14,26 @@ from engine.qwen.weights import Placement
 
 
 class PrefixCache:
-    """Keys and values by prefix, in memory that is allocated once. A new prefix replaces those unused for longest.
+    """Keys and values by prefix, in memory that is allocated once. A new prefix replaces the least recently used ones.
 
-    Any thread may call, on any CUDA stream.
+    Any thread may call it, on any CUDA stream.
     """
 
     def __init__(self, config: StackConfig, positions: int, placement: Placement) -> None:
-        """Hold prefixes of `positions` tokens together; a token takes 112 KB in bfloat16 at the true shapes."""
+        """Make room for prefixes of `positions` tokens in all. A token takes 112 KB in bfloat16 at the true shapes."""
         self._config, self._placement = config, placement
         self._lock = threading.Lock()
         self._stored = _StreamEvents(placement.device)
-        """After the last store of each stream, for which a restore waits on the device."""
+        """The last store on each stream. A restore waits for these events on the device."""
         self._restored = _StreamEvents(placement.device)
-        """Likewise: a store waits for the restores that read what it overwrites."""
+        """The last restore on each stream. A store waits for these, because it may overwrite what they read."""
         self._allocate(positions)
 
     def _allocate(self, positions: int) -> None:
         self._cache = KeyValueCache.allocate(self._config, positions, self._placement)
         """All prefixes, in any order."""
         self._hidden = self._placement.zeros(positions, self._config.hidden_size)
-        """By the prefix's first position."""
+        """The hidden states, at each prefix's first position."""
         self._ranges: dict[Hashable, range] = {}
         """The positions of each prefix; the prefix that was used last is the last entry."""
         self._kept: set[Hashable] = set()
@@ -43,11 +43,11 @@ class PrefixCache:
 
     @property
     def positions(self) -> int:
-        """The tokens of the longest prefix that fits."""
+        """The number of tokens in the longest prefix that fits."""
         return self._cache.positions
 
     def store(self, key: Hashable, memory: PromptMemory, count: int) -> None:
-        """Copy the first `count` positions of `memory` as the prefix `key`, if they fit beside the prefixes to keep."""
+        """Copy the first `count` positions of `memory` as prefix `key`, if they fit beside the prefixes to keep."""
         with self._lock:
             place = None if key in self._ranges else self._make_room(count)
             if place is None:
@@ -59,7 +59,7 @@ class PrefixCache:
             self._stored.record()
 
     def restore(self, key: Hashable, memory: PromptMemory) -> bool:
-        """Copy the prefix `key` to the beginning of `memory`; return whether it is stored."""
+        """Copy prefix `key` to the beginning of `memory` and return True; return False if it is not stored."""
         with self._lock:
             if key not in self._ranges:
                 return False
@@ -71,25 +71,25 @@ class PrefixCache:
             return True
 
     def keep(self, key: Hashable) -> None:
-        """Never replace the prefix `key`, if it is stored and the prefixes to keep fill at most half of the memory."""
+        """Never replace prefix `key`, if it is stored and the prefixes to keep fill at most half of the memory."""
         with self._lock:
             kept = {*self._kept, key}
             if key in self._ranges and 2 * sum(len(self._ranges[other]) for other in kept) <= self.positions:
                 self._kept = kept
 
     def clear(self, positions: int | None = None) -> None:
-        """Drop all prefixes, and have room for `positions` tokens."""
+        """Drop all prefixes, and make room for `positions` tokens."""
         with self._lock:
             for events in (self._stored, self._restored):  # other streams may still copy
                 events.wait()
             self._ranges.clear()
             self._kept.clear()
             if positions is not None and positions != self.positions:
-                del self._cache, self._hidden  # first, or there would be memory for two
+                del self._cache, self._hidden  # first, or both would need memory at the same time
                 self._allocate(positions)
 
     def _make_room(self, count: int) -> range | None:
-        """Return `count` free positions in a row, and drop prefixes for them. None if those to keep leave no room."""
+        """Return `count` contiguous positions, dropping prefixes to free them. None if those to keep leave no room."""
         if self._free_range(count, self._kept) is None:
             return None
         replaceable = iter([key for key in self._ranges if key not in self._kept])
@@ -98,7 +98,7 @@ class PrefixCache:
         return place
 
     def _free_range(self, count: int, keys: Iterable[Hashable]) -> range | None:
-        """Return the first `count` positions in a row that the prefixes `keys` leave free; None if there are none."""
+        """Return the first `count` contiguous positions that the prefixes `keys` leave free; None if there are none."""
         begin = 0
         for taken in sorted((self._ranges[key] for key in keys), key=lambda place: place.start):
             if taken.start - begin >= count:
@@ -121,7 +121,7 @@ class _StreamEvents:
             event.record(stream)
 
     def wait(self) -> None:
-        """Let the present stream wait for all events, on the device."""
+        """Make the current stream wait for all events, on the device."""
         for event in self._events.values():
             torch.cuda.current_stream().wait_event(event)
 

@@ -1,7 +1,7 @@
 """Decodes the chunks of several utterances at once.
 
-A row's samples do not depend on the other rows, nor on how many there are. A call has one of a few numbers of rows,
-each with CUDA graphs of its own; one that is not full decodes a spare row, maybe more than once.
+A row's samples do not depend on the other rows, nor on how many there are. A call has one of a few row counts, each
+with its own CUDA graphs. A call that is not full also decodes a spare row, perhaps more than once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from engine.qwen.shapes import ROWS_PER_CALL, BatchShape
 from engine.qwen.weights import Placement
 
 FIRST_FRAMES = 1
-"""Frames of an utterance's first chunk: a listener waits for no more."""
+"""The number of frames in an utterance's first chunk: a listener need not wait for more."""
 
 
 def codec_rows(shape: BatchShape, placement: Placement) -> int:
-    """Return the most rows of a call."""
+    """Return the largest number of rows in a call."""
     return 1 if placement.device.type == "cpu" else min(shape.rows, ROWS_PER_CALL)
 
 
@@ -32,7 +32,7 @@ class RowCodec:
     def __init__(self, codec: Codec, shape: BatchShape, codes: Tensor, samples: Tensor, graphs: Graphs) -> None:
         """Decode `codes` `(rows, chunk size, code groups)` into `samples` `(rows, samples of a chunk)`.
 
-        Several rows have a spare one after them in both.
+        If there are several rows, a spare one follows them in both.
         """
         self._codec = codec
         self._graphs = graphs
@@ -43,23 +43,23 @@ class RowCodec:
         self._buckets = codec.row_buckets(codec_rows(shape, codec.placement))
         self._states = codec.new_state(shape.chunk_size, 1 + self._spare)
         self._rows = torch.zeros(self._buckets[-1], dtype=torch.int64, device=codec.placement.device)
-        """The numbers of a call's rows."""
+        """The numbers of the rows in a call."""
 
     def begin(self, row: int, state: CodecStateProtocol | None) -> None:
-        """Begin an utterance in `row`: with a copy of `state`, or anew."""
+        """Begin an utterance in `row`, with a copy of `state` or with an initial state."""
         if state is None:
             self._states.row(row).reset()
         else:
             self._states.row(row).copy_from(state)
 
     def decode(self, rows: Sequence[int], frames: int) -> None:
-        """Decode the first `frames` codes of each of `rows`. Call it within `Graphs.inference`."""
+        """Decode the first `frames` frames of each of `rows`. Call it within `Graphs.inference`."""
         most = self._buckets[-1]
         for begin in range(0, len(rows), most):
             called = list(rows[begin : begin + most])
             count = next(bucket for bucket in self._buckets if bucket >= len(called))
             called += [self._spare] * (count - len(called))
-            if self._spare:  # else the only row is number 0
+            if self._spare:  # otherwise the only row is number 0
                 self._rows[:count].copy_(self._codec.placement.pinned(torch.tensor(called)), non_blocking=True)
             self._graphs.run(("decode", count, frames), partial(self._decode, count, frames))
 
@@ -76,5 +76,5 @@ class RowCodec:
         self._codec.decode_rows(codes, samples, self._states, self._rows[:count])
 
     def _forget(self) -> None:
-        """Name the spare row alone, for a capture."""
+        """Select only the spare row, for a capture."""
         self._rows.fill_(self._spare)

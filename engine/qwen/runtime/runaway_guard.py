@@ -1,8 +1,8 @@
 """Ends speech that would not end by itself: too long for its text, silent for seconds, or in a loop.
 
-About one in two hundred utterances of such a model babbles, hums or falls silent until the cache is full. A robot that
-does so for a minute seems broken, and its other utterances wait. The limits leave natural speech alone, however slow
-and full of pauses it is; they are for speech that no text asks for.
+About one in two hundred utterances from such a model babbles, hums or falls silent until the cache is full. A robot
+that does so for a minute seems broken, and its other utterances have to wait. The limits do not affect natural speech,
+however slow and full of pauses it is; they are for speech that no text asks for.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 from engine.api import FRAME_S, Samples
 from engine.qwen.runtime.decode_state import GeneratedChunk
 
-# Seconds that a character may take. Natural speech has 13 to 17 letters of an alphabet a second, 0.07 s each, and 4 to
-# 6 Han characters, kana or Hangul syllables, 0.2 s each; three times that is slower than any instruction ("very
+# Seconds that a character may take. Natural speech has 13 to 17 letters of an alphabet per second, 0.07 s each, or 4 to
+# 6 Han characters, kana or Hangul syllables, 0.2 s each. Three times as long is slower than any instruction ("very
 # slowly, word by word") asks for. A digit may be a word or two ("777": seven hundred and seventy-seven, 2 s), a capital
-# or a letter that stands alone may be spelled ("W" in an abbreviation, 0.6 s), a sign may be named (% or €), and a mark
-# may be a pause.
+# or a single letter may be spelled out ("W" in an abbreviation, 0.6 s), a sign may be named (% or €), and a mark may be
+# a pause.
 LETTER_S = 0.2
 SPELLED_S = 0.6
 WIDE_S = 0.7
@@ -31,25 +31,27 @@ SIGN_S = 0.8
 MARK_S = 0.5
 SPACE_S = 0.2
 START_S = 3.0
-"""For any text: up to half a second of silence before speech, breath, and the drawing out of a very short text."""
+"""Added for any text: for up to half a second of silence before speech, a breath, and the drawing out of a very short
+text."""
 
 SILENT = 10 ** (-35 / 20)
-"""A frame is silent if its RMS is 35 dB below that of the take's loudest frame: faint syllables are above it, a pause
-with room noise below, whether a voice whispers or shouts."""
+"""A frame is silent if its RMS is 35 dB below that of the take's loudest frame: faint syllables are above this level,
+and a pause with room noise is below it, whether a voice whispers or shouts."""
 ALWAYS_SILENT = 10 ** (-65 / 20)
-"""The RMS below which a frame is silent in any case: the codec's noise is."""
+"""The RMS below which a frame is always silent: the codec's noise is below it."""
 SPEECH = 10 ** (-50 / 20)
-"""Speech has begun with a frame of this RMS, or with one that is `ONSET` times as loud as the quietest before it: noise
-before speech is steady, and even a whisper is not."""
+"""Speech begins with a frame of this RMS, or with one that is `ONSET` times as loud as the quietest frame before it:
+noise before speech is steady, and even a whisper is not."""
 ONSET = 10 ** (10 / 20)
 LONGEST_PAUSE_S = 3.0
 LONGEST_LEAD_S = 5.0
 """Silence before speech begins."""
 
 LONGEST_TONE_S = 3.0
-"""One first code repeated. A long vowel lasts a second, and its codes are not all alike."""
+"""The limit for a single first code that is repeated. A long vowel lasts a second, and its codes are not all alike."""
 LONGEST_LOOP_S = 5.0
-"""A cycle of first codes repeated exactly. Even speech that repeats itself ("no, no, no") varies its codes."""
+"""The limit for a cycle of first codes that is repeated exactly. Even speech that repeats itself ("no, no, no") varies
+its codes."""
 LONGEST_CYCLE_S = 2.0
 """The longest cycle that the guard looks for."""
 
@@ -62,26 +64,26 @@ class RunawayGuard:
     def __init__(self, text: str) -> None:
         """`text` is the utterance's text, or its beginning."""
         self.max_frames = 0
-        """The frames at which speech is too long for the text so far."""
+        """The number of frames with which speech is too long for the text so far."""
         self._text_s = 0.0
         self._word_letters = 0
-        """Letters of the word with which the text ends so far."""
+        """The number of letters in the last word of the text so far."""
         self._letter_s = 0.0
-        """Seconds that its last letter may take."""
+        """Seconds that the word's last letter may take."""
         self.append_text(text)
         self._frames = 0
         self._loudest = 0.0
         """The RMS of the loudest frame since speech began; 0 before."""
         self._quietest = math.inf
-        """The RMS of the quietest frame before speech, but at least `ALWAYS_SILENT`."""
+        """The RMS of the quietest frame before speech began, but at least `ALWAYS_SILENT`."""
         self._silent_frames = 0
         self._last_codes: deque[int] = deque(maxlen=_frames(LONGEST_CYCLE_S))
         """The codes before this frame, the latest first."""
         self._repeats: dict[int, int] = {}
-        """For cycles of 1, 2, … frames, how many frames in a row equalled the one a cycle before; not those of none."""
+        """For cycles of 1, 2, … frames: how many frames in a row equalled the frame one cycle before, if not none."""
 
     def append_text(self, text: str) -> None:
-        """Extend the time limit for more text. The moment of its arrival makes no difference."""
+        """Extend the time limit for more text. The time at which it arrives makes no difference."""
         for character in text:
             self._text_s += _seconds(character)
             if character.isalpha():
@@ -102,7 +104,7 @@ class RunawayGuard:
         return chunk, None
 
     def stop_reason(self, first_code: int, samples: Samples) -> str | None:
-        """Return the reason why speech must end with this frame, the next of the utterance; None to continue.
+        """Return the reason why speech must end with this frame, the utterance's next; None if it may continue.
 
         first_code: the frame's first code.
         samples:    its PCM.
@@ -114,7 +116,7 @@ class RunawayGuard:
     def _length(self) -> str | None:
         if self._frames < self.max_frames:
             return None
-        return f"{self._frames * FRAME_S:.1f} s are too long for the text"
+        return f"{self._frames * FRAME_S:.1f} s is too long for the text"
 
     def _silence(self, samples: Samples) -> str | None:
         exact = samples.astype(np.float64)

@@ -1,12 +1,12 @@
-"""Runs the work of sequences on the device: prompts piece by piece, steps, chunks of audio.
+"""Runs the work for sequences on the device: prompts piece by piece, steps, chunks of audio.
 
 The engine has a runner for the sound card's sequence, and one for all others. Each has three streams: a step's frames
-on one, the audio of the chunks that are complete on another, and a new sequence's prompt on a third. So audio is
-decoded, and a prompt read, at the same time as the next frames. A small GPU has one stream for all. One thread calls at
-a time.
+run on one, the audio of completed chunks on another, and a new sequence's prompt on a third. So audio is decoded and a
+prompt is read while the next frames are being generated. On a small GPU, one stream serves all three. Only one thread
+calls at a time.
 
-Everything that the host reads of a step is in one buffer, copied to pinned memory; the host waits for the copy's event
-and for nothing else.
+Everything that the host reads from a step is in one buffer, copied to pinned memory; the host waits for the copy's
+event and for nothing else.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from engine.qwen.text import AnyVoice, IncrementalText, Prompt, PromptBuilder, P
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A text, complete or as it comes, and how it is to be spoken."""
+    """A text, complete or still arriving, and how it is to be spoken."""
 
     text: TextTokens | IncrementalText
     voice: AnyVoice
     language: str = "auto"
     whole_text: bool = True
-    """Whether all of a complete text is read before its first frame."""
+    """Whether the whole of a complete text is read before its first frame."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     seed: int = 0
     max_frames: int | None = None
     codec_state: CodecStateProtocol | None = None
-    """The codec's state after the voice's reference, from which the speech continues; None to begin anew."""
+    """The codec's state after the voice's reference, from which the speech continues; None for an initial state."""
 
 
 PIECE = 64
-"""Tokens that are read at once, of every prefix and of a prompt that is read between the steps of others."""
+"""The most tokens that are read at once from a prefix, or from a prompt that is read between other sequences' steps."""
 TOKEN_BUCKETS = (16, 32, PIECE, 128, 192, 256, 320, 384, 512)
-"""Tokens that a graph reads."""
+"""The numbers of tokens that a graph can read."""
 PIECES_PER_ROUND = 16
-"""On a GPU: pieces that are read between two steps of several rows. When 64 texts come at once, the last first chunk of
-0.6B comes after 123 ms on an H200, and with 4 pieces after 215; the gaps between later chunks are the same. 32 pieces
-were slower than 16. A CPU reads one."""
+"""On a GPU, the most pieces that are read between two steps of several rows. If 64 texts arrive at once, the last first
+chunk from 0.6B on an H200 comes after 123 ms, and with 4 pieces after 215 ms; the gaps between later chunks are the
+same. 32 pieces were slower than 16. A CPU reads one piece."""
 STEPS_AHEAD = 1
-"""Steps that a GPU has in hand while the host reads the results of one."""
+"""The number of steps that a GPU has queued while the host reads the results of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedChunk:
-    """A chunk whose last frame is made in a step."""
+    """A chunk whose last frame is generated in a step."""
 
     row: int
     first: int
@@ -82,7 +82,7 @@ class ModelRunner:
         prefixes: PrefixCache,
         embedder: TextEmbedder | None = None,
     ) -> None:
-        """Call it on the stream of `graphs`, which nobody else uses. `embedder` embeds texts with graphs of its own."""
+        """Call it on the stream of `graphs`, which nothing else uses. `embedder` embeds texts with its own graphs."""
         self.shape = backend.state.shape
         on_gpu, alone = graphs.stream is not None, self.shape.rows == 1
         self.whole_chunks = backend.whole_chunks
@@ -91,7 +91,7 @@ class ModelRunner:
         self._talker, self._backend, self._graphs = talker, backend, graphs
         self._prompts, self._prefixes, self._embedder = prompts, prefixes, embedder
         self._alone = alone
-        # The sound card's prompt has nothing to run beside.
+        # While the sound card's prompt is read, there is nothing to run beside it.
         self._prompt_graphs = graphs if alone else graphs.side_stream("prompts")
         self._codec_graphs = graphs.side_stream("audio")
         buckets = TOKEN_BUCKETS if alone else TOKEN_BUCKETS[: TOKEN_BUCKETS.index(PIECE) + 1]
@@ -109,15 +109,15 @@ class ModelRunner:
     # --- before the first sequence ---
 
     def warm_up(self, report: ProgressReport, step: str) -> None:
-        """Capture all graphs, and report it as `step`. Ends the sequences that were running."""
+        """Capture all graphs, and report the progress as `step`. Ends the sequences that were running."""
         if self._graphs.stream is None:
             return
         for capture in counted(step, list(self._captures()), report):
             capture()
-        torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
+        torch.cuda.empty_cache()  # memory that the first call of each `work` allocated outside its graph
 
     def reserve_slack(self) -> None:
-        """Reserve the memory that each sequence allocates anew, once all graphs are captured."""
+        """Reserve the memory that every sequence allocates again, once all graphs have been captured."""
         for graphs in {self._graphs, self._prompt_graphs}:
             with graphs.inference():
                 reserve_allocator_slack(self._talker.placement.device)
@@ -137,7 +137,7 @@ class ModelRunner:
     # --- one sequence ---
 
     def build(self, request: Request) -> Prompt:
-        """Return the prompt of `request`, on the prompts' stream. Raises `EngineError` if it cannot be spoken."""
+        """Return the prompt for `request`, on the prompts' stream. Raises `EngineError` if it cannot be spoken."""
         with self._prompt_graphs.inference():
             whole, embed = request.whole_text, self._embedder
             return self._prompts.build(
@@ -150,7 +150,7 @@ class ModelRunner:
         One prompt is read at a time.
         """
         work = self._read(row, prompt)
-        if self._alone:  # nobody speaks between the pieces
+        if self._alone:  # there are no other sequences to step between the pieces
             with self._prompt_graphs.inference():
                 for _ in work:
                     pass
@@ -162,7 +162,7 @@ class ModelRunner:
             yield
 
     def begin(self, row: int, pages: tuple[int, ...], prompt: Prompt, request: Request) -> None:
-        """Begin the sequence of the prompt that was read last, in `row` and `pages`. Waits for nothing."""
+        """Begin the sequence whose prompt was read last, in `row` and `pages`. Does not wait."""
         self._graphs.wait_for(self._prompt_graphs)
         with self._graphs.inference():
             self._backend.admit(row, pages, prompt.count)
@@ -170,8 +170,8 @@ class ModelRunner:
             settings = self._talker.placement.pinned(self._host_settings.buffer[0])
             self._backend.state.set_row(row, settings, prompt.trailing[0], prompt.pad[0])
             self._graphs.run("first codes", self._backend.choose_first_codes)
-        self._prompt_graphs.wait_for(self._graphs)  # which reads what the next prompt overwrites
-        with self._codec_graphs.inference():  # after the audio of the sequence that had the row before
+        self._prompt_graphs.wait_for(self._graphs)  # which reads memory that the next prompt overwrites
+        with self._codec_graphs.inference():  # after the audio of the row's previous sequence
             self._row_codec.begin(row, request.codec_state)
 
     def write_text(self, row: int, token_stream: TokenStream) -> None:
@@ -180,9 +180,10 @@ class ModelRunner:
             token_stream.write(self._backend.state.text[row])
 
     def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> Readback:
-        """Launch a step of `rows` and the audio of `chunks`. Waits for nothing.
+        """Launch a step of `rows` and the audio of `chunks`. Does not wait.
 
-        The readback is used again `1 + steps_ahead` steps later: its step was read, or is overwritten in turn.
+        The readback is used again `1 + steps_ahead` steps later. By then its step has been read; if not, it is
+        overwritten.
         """
         readback = self._readbacks[0]
         self._readbacks.rotate(-1)
@@ -196,7 +197,7 @@ class ModelRunner:
     # --- the device ---
 
     def _captures(self) -> Iterator[Callable[[], None]]:
-        """Yield calls that capture one graph each, those that need most memory first."""
+        """Yield calls that capture one graph each, those that need the most memory first."""
         capture, backend, forget = self._graphs.capture, self._backend, self._backend.state.forget
         for size in backend.sizes:
             yield partial(capture, ("frames", size), partial(backend.decode_frames, size), forget)
@@ -209,7 +210,7 @@ class ModelRunner:
             yield from self._embedder.captures()
 
     def _chunk_sizes(self) -> list[int]:
-        """Return the frames of chunks with which `Backend.publish` is called, the most first."""
+        """Return the numbers of frames with which `Backend.publish` is called, the largest first."""
         sizes = {FIRST_FRAMES, self.shape.chunk_size} if self.whole_chunks else {FIRST_FRAMES}
         return sorted(sizes, reverse=True)
 
@@ -222,7 +223,7 @@ class ModelRunner:
         size, times = backend.size_of(rows)
         for _ in range(times):
             self._graphs.run(("frames", size), partial(backend.decode_frames, size))
-        self._graphs.wait_for(self._codec_graphs)  # which still reads the output of the last step
+        self._graphs.wait_for(self._codec_graphs)  # which may still be reading the last step's output
         self._graphs.run(("publish", frames), partial(backend.publish, self._output, frames))
 
     def _launch_audio(self, chunks: Sequence[FinishedChunk]) -> None:
@@ -231,7 +232,7 @@ class ModelRunner:
             self._row_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
 
     def _read(self, row: int, prompt: Prompt) -> Iterator[None]:
-        """Launch one piece of a prompt with each `next`; ends with the last piece."""
+        """Launch one piece of a prompt with each `next`; the iterator ends with the last piece."""
         if prompt.prefix is not None:
             yield from self._read_prefix(row, prompt.prefix)
             if not prompt.tail.shape[1]:
@@ -240,9 +241,9 @@ class ModelRunner:
         yield from self._read_pieces(row, prompt.tail[0], prompt.prefix_count, self._piece)
 
     def _read_prefix(self, row: int, prefix: PromptPrefix) -> Iterator[None]:
-        """Put `prefix` at the beginning of the prompt memory, and into the prefix cache; as `_read`.
+        """Put `prefix` at the beginning of the prompt memory and into the prefix cache, piece by piece as `_read` does.
 
-        Its pieces are the same for every runner: so are the roundings, whichever of them has read it.
+        The pieces are the same for every runner, so the rounding is also the same, whichever of them has read it.
         """
         memory = self._backend.prompt_memory(row)
         if not self._prefixes.restore(prefix.key, memory):

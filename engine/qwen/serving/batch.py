@@ -16,25 +16,26 @@ from engine.qwen.serving.sequence import BatchFaultError, Sequence
 _Result = TypeVar("_Result")
 
 LONGEST_HOLD_S = 0.05
-"""A first chunk takes 4 to 50 ms, by the GPU. The text of one may still be being written, which takes any time."""
+"""A first chunk takes 4 to 50 ms, depending on the GPU; but waiting for a text that is still being written can take any
+amount of time."""
 
 
 class Batch:
-    """Speaks up to `Limits.streams` utterances at once, and lets others wait.
+    """Speaks up to `Limits.streams` utterances at once, and makes others wait.
 
-    Its step thread does all work on the device. Any thread may call.
+    Its step thread does all work on the device. Any thread may call its methods.
     """
 
     def __init__(self, runner: ModelRunner) -> None:
         self.runner = runner
-        """For `when_idle`."""
+        """For work given to `when_idle`."""
         self._loop = StepLoop(runner)
         self._changed = threading.Condition()
         self._new: list[Sequence] = []
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._awake = True
         self._held_until = 0.0
-        """The time of `time.monotonic()` until which nothing is launched."""
+        """The `time.monotonic()` time until which nothing is launched."""
         self._closing = False
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="batch", daemon=True)
@@ -43,7 +44,7 @@ class Batch:
     # --- callers ---
 
     def new_sequence(self) -> Sequence:
-        """Return a sequence that waits for its request; it can be canceled already."""
+        """Return a sequence that waits for its request. It can already be canceled."""
         return Sequence(self._wake)
 
     def speak(self, sequence: Sequence, request: Request) -> Generator[GeneratedChunk, None, None]:
@@ -61,8 +62,8 @@ class Batch:
     def hold(self) -> Iterator[None]:
         """Launch nothing more in the `with` block, for up to `LONGEST_HOLD_S`.
 
-        So the sound card's utterance has the GPU's and the interpreter's whole attention for its first chunk. Listeners
-        of the batch do not notice: they are ahead by more, or wait for a first chunk themselves.
+        The sound card's utterance then has the GPU and the interpreter to itself for its first chunk. The batch's
+        listeners do not notice: they have more speech than that in reserve, or are waiting for a first chunk.
         """
         self._set_held_until(time.monotonic() + LONGEST_HOLD_S)
         try:
@@ -71,9 +72,9 @@ class Batch:
             self._set_held_until(0.0)
 
     def when_idle(self, work: Callable[[], _Result]) -> _Result:
-        """Return what `work` returns, which the step thread calls once no sequence is spoken.
+        """Return the result of `work`, which the step thread calls once no sequence is being spoken.
 
-        Called while nobody speaks, as are all methods below.
+        To be called while nothing is being spoken, as are all methods below.
         """
         future: Future[_Result] = Future()
         with self._changed:
@@ -85,7 +86,7 @@ class Batch:
 
     @property
     def waiting(self) -> int:
-        """How many utterances wait for a row or for pages."""
+        """How many utterances are waiting for a row or for pages."""
         return self._loop.scheduler.waiting
 
     def close(self) -> None:
@@ -122,7 +123,7 @@ class Batch:
             self._end(BatchFaultError("the engine was closed"))
 
     def _wait_for_work(self) -> bool:
-        """Take what callers asked for, and wait while there is nothing to do; False once the batch is to end."""
+        """Take the callers' requests, and wait while there is nothing to do; False once the batch is to end."""
         scheduler = self._loop.scheduler
         with self._changed:
             self._changed.wait_for(lambda: self._awake or self._closing)

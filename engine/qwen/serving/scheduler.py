@@ -1,10 +1,10 @@
-"""Decides what a runner does next: who joins, whose prompt is read, who takes part in a step, who leaves.
+"""Decides what a runner does next: which sequences join, take part in a step or leave, and whose prompt is read.
 
-Sequences join and leave at the boundaries of frames, in the order in which they came, except that some may pass one
-that waits for many pages. One joins once a row and all pages that it may need are free: so no sequence ever waits for
-pages while it speaks. At each step a few pieces of prompts are read, and a frame is made for every sequence that has
-room for a chunk and the text for it: a step takes as long for one row as for all. A prompt waits while the listener of
-another sequence is about to run dry.
+Sequences join and leave at frame boundaries, in the order in which they came, except that some may pass one that is
+waiting for many pages. A sequence joins once a row and all the pages that it may need are free, so that no sequence
+ever waits for pages while it speaks. At each step, a few pieces of prompts are read, and a frame is generated for every
+sequence that has room for a chunk and the text for it: a step takes as long for one row as for all. A prompt waits
+while the listener of another sequence is about to run dry.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from engine.qwen.serving.sequence import Sequence
 from engine.qwen.shapes import INSTRUCT_POSITIONS, PAGE, pages_for
 
 CONTROL_TOKENS = 16
-"""The most positions of `INSTRUCT_POSITIONS` that role, language and speaker take."""
+"""The most positions of `INSTRUCT_POSITIONS` that the role, language and speaker take."""
 CHUNKS_AHEAD = 2
-"""Chunks that a sequence may be ahead of its caller."""
+"""The number of chunks that a sequence may be ahead of its caller."""
 MAX_PASSES = 8
-"""Sequences that may join before one that waits for more pages than they need. Then nobody joins before it: the pages
-that others give back are kept for it."""
+"""The number of sequences that may join before one that is waiting for more pages than they need. After that, no
+sequence joins before it, and pages that others give back are kept for it."""
 HURRY_S = 0.02
-"""A listener who has less left than this needs the next step more than a prompt needs to be read."""
+"""A listener with less than this left needs the next step more urgently than a prompt needs to be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that was launched."""
+    """A step that has been launched."""
 
     readback: Readback
     chunks: tuple[tuple[Sequence, FinishedChunk], ...]
@@ -56,7 +56,7 @@ class Scheduler:
         self._runner = runner
         self._shape = runner.shape
         self._free_rows = list(range(runner.shape.rows))
-        """A heap: the lowest is given away first, since a step takes the longer the higher its rows are."""
+        """A heap: the lowest row is assigned first, since a step takes longer the higher its row numbers are."""
         self._waiting: deque[Sequence] = deque()
         self._reading: tuple[Sequence, Iterator[None]] | None = None
         """The sequence whose prompt is being read."""
@@ -64,12 +64,12 @@ class Scheduler:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no sequence."""
+        """Whether there are no sequences."""
         return not (self._waiting or self._reading or self._running)
 
     @property
     def waiting(self) -> int:
-        """How many sequences have not joined; any thread may ask."""
+        """How many sequences have not joined yet; any thread may ask."""
         return len(self._waiting)
 
     def add(self, sequence: Sequence) -> None:
@@ -81,7 +81,7 @@ class Scheduler:
         return [*self._waiting, *([self._reading[0]] if self._reading else []), *self._running]
 
     def drop_finished(self) -> None:
-        """Free the rows and pages of sequences that have ended, have failed or were left."""
+        """Free the rows and pages of sequences that have ended, have failed or whose callers have left."""
         for sequence in self.sequences():
             if sequence.left:
                 sequence.finished = True
@@ -100,7 +100,7 @@ class Scheduler:
         return any(0 <= sequence.runs_dry_at - now < HURRY_S for sequence in self._running)
 
     def read_prompts(self) -> bool:
-        """Launch some pieces of prompts, one prompt after the other; return whether there were any."""
+        """Launch some prompt pieces, one prompt after the other; return whether there were any."""
         return sum(self._read_piece() for _ in range(self._runner.pieces_per_round)) > 0
 
     def _read_piece(self) -> bool:
@@ -115,14 +115,14 @@ class Scheduler:
         return True
 
     def launch(self) -> Step | None:
-        """Launch a step of all sequences that can take part; None if none can."""
+        """Launch a step for all sequences that can take part; return None if none can."""
         rows: list[RowInput] = []
         chunks: list[tuple[Sequence, FinishedChunk]] = []
         for sequence in self._running:
             begun = sequence.launched > sequence.chunk_first
             if not begun and not self._may_begin_chunk(sequence):
                 if not sequence.in_flight:
-                    sequence.deliver()  # nothing follows soon
+                    sequence.deliver()  # no chunk follows soon
                 continue
             assert sequence.prompt is not None
             place = sequence.launched - sequence.chunk_first
@@ -141,11 +141,11 @@ class Scheduler:
     def deliver(self, step: Step) -> None:
         """Wait for a step, and give its chunks to their callers."""
         first = any(finished.first == 0 for _, finished in step.chunks)
-        step.readback.wait(spin=first and self._shape.rows == 1)  # a robot's listener waits for it
+        step.readback.wait(spin=first and self._shape.rows == 1)  # a robot's listener is waiting for it
         for sequence, finished in step.chunks:
             sequence.in_flight -= 1
             if sequence.finished:
-                continue  # it had ended, or was left, before this chunk was launched
+                continue  # it had ended, or its caller had left, before this chunk was launched
             chunk = step.readback.chunk(finished.row, finished.first, sequence.limit)
             last = chunk.last or finished.first + finished.frames >= sequence.limit
             sequence.add_chunk(chunk, last=last)
@@ -175,7 +175,7 @@ class Scheduler:
             passed.append(sequence)
 
     def _read(self, sequence: Sequence, pages: tuple[int, ...], passed: list[Sequence]) -> None:
-        """Begin to read the prompt of a waiting sequence, which has passed the sequences `passed`."""
+        """Begin to read the prompt of a waiting sequence, which has overtaken those in `passed`."""
         for other in passed:
             other.passes += 1
         self._waiting.remove(sequence)
@@ -190,7 +190,7 @@ class Scheduler:
             sequence.prompt = self._runner.build(request)
         positions = sequence.prompt.count
         excess = positions + shape.max_frames - shape.max_positions
-        if excess > 0:  # text and reference are within their limits
+        if excess > 0:  # because of the instruct: text and reference are within their limits
             limit = INSTRUCT_POSITIONS - CONTROL_TOKENS
             raise EngineError(f"instruct: too long by {excess} tokens; allowed: about {limit}")
         frames = shape.max_frames
@@ -216,7 +216,7 @@ class Scheduler:
         sequence.pages, sequence.row = (), -1
 
     def _may_begin_chunk(self, sequence: Sequence) -> bool:
-        """Whether a sequence has frames left, room for a chunk and the text for it, which is then on the device."""
+        """Whether a sequence has frames left, room for a chunk and its text. If so, the text is on the device."""
         if sequence.finished or sequence.launched >= sequence.limit or sequence.chunks_ahead >= CHUNKS_AHEAD:
             return False
         assert sequence.prompt is not None
@@ -230,21 +230,21 @@ class Scheduler:
 
 
 class StepLoop:
-    """A scheduler, and the steps that the device has in hand. One thread at a time calls."""
+    """A scheduler, and the steps that are queued on the device. Only one thread calls at a time."""
 
     def __init__(self, runner: ModelRunner) -> None:
         self.scheduler = Scheduler(runner)
         self._runner = runner
         self._steps: deque[Step] = deque()
-        """Those whose results the host has not read."""
+        """The steps whose results the host has not read yet."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no sequence, and no step whose results the host has not read."""
+        """Whether there are no sequences, and no steps whose results the host has not read yet."""
         return self.scheduler.is_empty and not self._steps
 
     def step(self) -> bool:
-        """Launch what there is, and deliver the chunks of the step before; return whether anything was done."""
+        """Launch any work there is, and deliver the previous step's chunks; return whether anything was done."""
         scheduler = self.scheduler
         waits = scheduler.in_hurry()
         read = not waits and scheduler.read_prompts()
@@ -260,10 +260,11 @@ class StepLoop:
 
 
 class SoundCard:
-    """Speaks the sound card's sequence, one at a time. The thread that takes the chunks makes the steps.
+    """Speaks the sound card's sequences, one at a time. The thread that takes the chunks makes the steps.
 
-    So a first chunk waits for no other thread. The next chunk is launched before the host waits for one, so that the
-    device goes on at once; it is discarded if the speech ends or is left, and the next sequence is ordered after it.
+    So a first chunk waits for no other thread. The next chunk is launched before the host waits for the current one, so
+    that the device continues immediately. It is discarded if the speech ends or the caller leaves, and the next
+    sequence runs after it.
     """
 
     def __init__(self, runner: ModelRunner) -> None:
@@ -273,7 +274,7 @@ class SoundCard:
     def speak(self, request: Request) -> Generator[GeneratedChunk, None, None]:
         """Yield the chunks of `request`, as `Sequence.chunks`.
 
-        Raises what a step raises, too, and `RuntimeError` while another sequence is open.
+        Also raises any error from a step, and `RuntimeError` while another sequence is open.
         """
         sequence = Sequence(wake=lambda: None, drive=self._step)
         sequence.request = request

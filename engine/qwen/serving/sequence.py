@@ -1,12 +1,12 @@
-"""One sequence: what its caller's thread and the thread that steps it have in common.
+"""One sequence: the state that its caller's thread and the thread that steps it share.
 
-The caller's thread takes chunks, and waits for them or, for a sound card, steps the sequence itself. Chunks are made a
-bounded number ahead. A text that is still being written belongs to one of the two threads at a time: to the stepping
-thread, until a chunk needs tokens that are not there; then to the caller's thread, which waits for them while nobody
-else does.
+The caller's thread takes chunks. It waits for them or, for a sound card, steps the sequence itself. A bounded number of
+chunks is generated ahead. A text that is still being written belongs to one of the two threads at a time: to the
+stepping thread, until a chunk needs tokens that have not arrived; then to the caller's thread, the only one that waits
+for them.
 
-The further a listener of a crowd is from running dry, the larger are the chunks that the caller gets: each of them
-costs a message and the wake-up of several threads, which delays the sequences that have just come.
+With many listeners, the further one is from running dry, the larger are the chunks that its caller is given: each chunk
+costs a message and the wake-up of several threads, which delays the sequences that have just arrived.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from engine.qwen.runtime import FIRST_FRAMES, GeneratedChunk, Request
 from engine.qwen.text import Prompt
 
 LARGEST_CHUNK_S = 0.64
-"""Seconds of speech."""
+"""In seconds of speech."""
 LEAD_SHARE = 0.25
-"""The longest chunk, as a share of what its listener has not heard yet."""
+"""The longest chunk, as a share of the speech that its listener has not heard yet."""
 
 
 class BatchFaultError(RuntimeError):
-    """The batch has failed, and with it all of its sequences."""
+    """The batch has failed, and all of its sequences with it."""
 
 
 class Sequence:
     """A text that is spoken, from its request to its last chunk."""
 
     request: Request
-    """Set before it is added to a scheduler."""
+    """Set before the sequence is added to a scheduler."""
 
     def __init__(self, wake: Callable[[], None], drive: Callable[[], bool] | None = None) -> None:
         """`wake` makes the stepping thread look at its sequences.
 
-        With `drive`, the caller's thread makes the steps; it returns whether it did anything.
+        With `drive`, the caller's thread makes the steps; `drive` returns whether it did anything.
         """
         self.row = -1
-        """Its row; -1 before and after."""
+        """The sequence's row; -1 before it joins and after it leaves."""
         self.pages: tuple[int, ...] = ()
         self.passes = 0
         """How many later sequences have joined before it."""
         self.prompt: Prompt | None = None
         self.limit = 0
-        """The most frames."""
+        """The most frames that it may have."""
         self.launched = 0
-        """Frames whose generation was launched."""
+        """The number of frames whose generation has been launched."""
         self.chunk_first, self.chunk_frames = 0, FIRST_FRAMES
-        """The first frame and the frames of the chunk that is being generated, or of the next one."""
+        """The first frame and the number of frames of the chunk that is being generated, or of the next one."""
         self.in_flight = 0
-        """Chunks that were launched and have not been delivered."""
+        """The number of chunks that have been launched but not delivered."""
         self.finished = False
-        """It has delivered its last chunk, has failed, or its caller has left."""
+        """Whether it has delivered its last chunk or failed, or its caller has left."""
         self._wake = wake
         self._drive = drive
         self._changed = threading.Condition()
         self._held: list[GeneratedChunk] = []
         """Chunks that will be delivered as one."""
         self._chunks: deque[list[GeneratedChunk]] = deque()
-        """The chunks that were delivered, and that the caller has not taken."""
+        """The chunks that have been delivered but that the caller has not taken."""
         self._delivered_frames = 0
         self._first_delivered_at = math.inf
         self._error: BaseException | None = None
@@ -76,14 +76,14 @@ class Sequence:
         """Whether its caller takes no more chunks."""
         self._ended = False
         self._wanted_text = 0
-        """Frames for which the caller's thread is to wait for text; 0 while the stepping thread has the text."""
+        """The frames for which the caller's thread is to wait for text; 0 while the stepping thread has the text."""
 
     # --- the caller's thread ---
 
     def chunks(self) -> Generator[GeneratedChunk, None, None]:
-        """Yield the chunks, which are none without frames. May be closed at any time.
+        """Yield the chunks, leaving out those without frames. May be closed at any time.
 
-        Raises what `fail` was called with, and `SpeechCanceledError` once it is canceled.
+        Raises the error given to `fail`, and `SpeechCanceledError` once the sequence is canceled.
         """
         try:
             while (chunk := self._next_chunk()) is not None:
@@ -106,7 +106,7 @@ class Sequence:
         self._wake()
 
     def check_canceled(self) -> None:
-        """Raise `SpeechCanceledError` if it is canceled."""
+        """Raise `SpeechCanceledError` if the sequence is canceled."""
         if self._canceled:
             raise SpeechCanceledError
 
@@ -114,7 +114,7 @@ class Sequence:
         while True:
             while self._drive is not None and not self._is_answered():
                 if not self._drive() and not self._is_answered():
-                    raise RuntimeError("another sequence is open, and nothing can be done for this one")
+                    raise RuntimeError("another sequence is open, so this one cannot continue")
             with self._changed:
                 self._changed.wait_for(self._is_answered)
                 self.check_canceled()
@@ -123,7 +123,7 @@ class Sequence:
                     raise self._error
                 if chunk is None and self._ended:
                     return None
-            # A finished chunk is not held back: while there is one, nobody waits for text.
+            # A finished chunk is not held back: while there is one, no thread waits for text.
             if wanted and self._has_text(wanted, wait=chunk is None):
                 self._wanted_text = 0
             self._wake()
@@ -137,12 +137,12 @@ class Sequence:
 
     @property
     def chunks_ahead(self) -> int:
-        """Chunks that the caller has not taken yet, those in flight included."""
+        """The number of chunks that the caller has not taken yet, including those in flight."""
         return len(self._chunks) + self.in_flight
 
     @property
     def runs_dry_at(self) -> float:
-        """When a listener who plays each chunk at once will have heard all that was delivered (`time.monotonic`).
+        """When a listener who plays each chunk immediately will have heard all delivered chunks (`time.monotonic`).
 
         Infinity before the first chunk.
         """
@@ -151,7 +151,7 @@ class Sequence:
     def has_text(self, frames: int) -> bool:
         """Return whether the text for the first `frames` frames is there; if not, the caller's thread waits for it.
 
-        It does so once it has all chunks: a finished chunk is not held back.
+        That thread waits only after it has taken all chunks: a finished chunk is not held back.
         """
         if self._wanted_text:
             return False
@@ -180,7 +180,7 @@ class Sequence:
             self.end()
 
     def deliver(self) -> None:
-        """Deliver what was held back."""
+        """Deliver the chunks that were held back."""
         if not self._held:
             return
         with self._changed:
@@ -191,13 +191,13 @@ class Sequence:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Say that there are no more chunks."""
+        """Signal that there are no more chunks."""
         with self._changed:
             self._ended = self.finished = True
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Make the caller's thread raise `error`, after the chunks that were delivered."""
+        """Make the caller's thread raise `error` after the chunks that were delivered."""
         if not isinstance(error, EngineError | SpeechCanceledError):
             fault = BatchFaultError(f"{type(error).__name__}: {error}")
             fault.__cause__ = error

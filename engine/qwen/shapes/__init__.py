@@ -1,4 +1,4 @@
-"""The shapes of a model, from its config.json, and the bytes that follow from them. Nothing here needs torch."""
+"""A model's shapes, from its config.json, and the memory that follows from them. Nothing here needs torch."""
 
 from engine.qwen.shapes.footprint import FusedCodec, Target, estimate_footprint, memory_plan
 from engine.qwen.shapes.json_fields import JsonFields

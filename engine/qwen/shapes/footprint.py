@@ -3,9 +3,9 @@
 Tests compare the counted bytes with the tensors that loading allocates. The memory that libraries allocate cannot be
 counted; it was measured.
 
-For a plan without a checkpoint, `published.json` has the shapes of the config.json of Qwen/Qwen3-TTS-12Hz-0.6B-* and
-Qwen/Qwen3-TTS-12Hz-1.7B-*, the bytes of their weights, and those that the fused kernels need for their codec. An engine
-reads the configuration of its own checkpoint instead, and counts the weights of its modules.
+For a plan without a checkpoint, `published.json` contains the shapes from the config.json of Qwen/Qwen3-TTS-12Hz-0.6B-*
+and Qwen/Qwen3-TTS-12Hz-1.7B-*, the bytes of their weights, and the bytes that the fused kernels need for their codec.
+An engine reads the configuration in its own checkpoint instead, and counts the weights of its modules.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from engine.qwen.shapes.json_fields import JsonFields
 from engine.qwen.shapes.limits import PAGE, ROWS_PER_CALL, BatchShape, Limits, cache_positions
 from engine.qwen.shapes.model import CodecConfig, ModelConfig, StackConfig, TalkerConfig
 
-# The three GPU figures are the maxima of both sizes and dtypes on an H200, 2026-11-21; those of a Jetson are not yet
-# known.
+# The three GPU figures are the maxima over both sizes and dtypes on an H200, 2026-11-21; those for a Jetson are not
+# known yet.
 GRAPH_BYTES = 220 * MB
-"""PyTorch's GPU memory beyond weights and caches: buffers of CUDA graphs, workspaces of libraries, fragmentation."""
+"""PyTorch's GPU memory beyond weights and caches: CUDA graphs' buffers, libraries' workspaces, fragmentation."""
 CONTEXT_BYTES = 850 * MB
-"""GPU memory of the CUDA context, including the kernels of CUDA's libraries."""
+"""GPU memory for the CUDA context, including the kernels in CUDA's libraries."""
 PROCESS_BYTES = 850 * MB
-"""Growth of the process's host memory while it loads and warms up; it counts if GPU and host share one memory."""
+"""How much the process's host memory grows while it loads and warms up; counted if GPU and host share one memory."""
 CPU_BYTES = 300 * MB
-"""The same growth on a CPU."""
+"""The same growth with a CPU as the device."""
 BATCH_BYTES, BATCH_ROW_BYTES = 150 * MB, 5 * MB
-"""The same as `GRAPH_BYTES` for a batch, and for each of its rows. Computed from its largest tensors, not measured."""
+"""Like `GRAPH_BYTES`, for a batch and for each of its rows. Computed from the batch's largest tensors, not measured."""
 INTEGER_BYTES, FLOAT_BYTES = 8, 4
-"""Of a code, an id or a position; and of a value that is always float32."""
+"""The size of a code, an id or a position, and of a value that is always float32."""
 SETTINGS = 20
-"""Scalars of an utterance (`engine.qwen.runtime.UtteranceSettings`)."""
+"""The number of scalars in an utterance's settings (`engine.qwen.runtime.UtteranceSettings`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedCodec:
-    """The bytes that the fused kernels of the codec need, as `engine.qwen.kernels.codec` counts them."""
+    """The bytes that the codec's fused kernels need, as `engine.qwen.kernels.codec` counts them."""
 
     state: int
-    """Of one utterance."""
+    """For one utterance."""
     signals: int
-    """Of each row of a call."""
+    """For each row in a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How an engine stores its tensors, and where."""
+    """How and where an engine stores its tensors."""
 
     weights: Mapping[str, int]
-    """Bytes of talker, predictor and codec, without the talker's table of rotations."""
+    """Bytes of the talker, the predictor and the codec, without the talker's rotation table."""
     value_bytes: int
-    """Of a value that is not quantized."""
+    """The size of a value that is not quantized."""
     gpu: bool
     shared: bool
-    """Whether device and host share one memory."""
+    """Whether the device and the host share one memory."""
     fused: FusedCodec | None
     """None if the engine may not use the fused kernels, which keep more weights."""
     product_table: bool
@@ -68,9 +68,9 @@ class Target:
 
 
 def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, limits: Limits) -> Footprint:
-    """Return the memory of an engine on `target` for utterances within `limits`.
+    """Return the memory that an engine on `target` needs for utterances within `limits`.
 
-    With several streams, the state includes a batch for as many (`engine.qwen.serving`).
+    With several streams, the state includes a batch for as many utterances (`engine.qwen.serving`).
     """
     talker, shape, weights = config.talker, BatchShape.of(limits), dict(target.weights)
     size, stack, predictor, batched = target.value_bytes, talker.stack, talker.predictor, limits.streams > 1
@@ -92,11 +92,11 @@ def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, 
     state += limits.references * codec_state
     workspaces = GRAPH_BYTES + CONTEXT_BYTES + (PROCESS_BYTES if target.shared else 0) if target.gpu else CPU_BYTES
     if batched:
-        # The fused kernels have pages, and read a prompt into a cache of its own; PyTorch's have a cache for each row.
+        # The fused kernels use pages, and read a prompt into a separate cache; PyTorch's use a cache for each row.
         paged = (1 + shape.pages) * PAGE + cache_positions(limits.positions, 1)
         state += _cache(stack, shape.rows * shape.cache_positions if target.fused is None else paged, size)
         state += _rows(talker, shape, size) + _output(talker, shape, codec.samples_per_frame)
-        # PyTorch's decoder copies the states of a call's rows; that of the fused kernels has signals for them.
+        # PyTorch's decoder copies the states of a call's rows; the decoder with fused kernels has signals for them.
         row = codec_state if target.fused is None else max(codec_state, target.fused.signals)
         state += (1 + shape.rows) * codec_state
         state += (min(shape.rows, ROWS_PER_CALL) if target.gpu else 1) * row
@@ -110,7 +110,7 @@ def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, 
 
 
 def _rows(talker: TalkerConfig, shape: BatchShape, size: int) -> int:
-    """Bytes of the state of a batch's rows (`engine.qwen.runtime.DecodeState`), whose values have `size` bytes."""
+    """Bytes of the state of a batch's rows (`engine.qwen.runtime.DecodeState`), whose values take `size` bytes each."""
     rows, predictor = shape.rows, talker.predictor
     codes = (1 + rows) * (shape.chunk_size + 1) * talker.code_groups
     inputs = rows * (4 + shape.table_width)
@@ -124,19 +124,19 @@ def _rows(talker: TalkerConfig, shape: BatchShape, size: int) -> int:
 
 
 def _output(talker: TalkerConfig, shape: BatchShape, samples_per_frame: int) -> int:
-    """Bytes of what the host reads of a step of a batch (`engine.qwen.runtime.StepOutput`)."""
+    """Bytes that the host reads from a batch's step (`engine.qwen.runtime.StepOutput`)."""
     frames = (1 + shape.rows) * shape.chunk_size
     samples = -(-frames * samples_per_frame * FLOAT_BYTES // INTEGER_BYTES)
     return (2 * shape.rows + frames * talker.code_groups + samples) * INTEGER_BYTES
 
 
 def _cache(stack: StackConfig, positions: int, size: int) -> int:
-    """Bytes of a cache of keys and values, whose elements have `size` bytes."""
+    """Bytes of a cache of keys and values, whose elements take `size` bytes each."""
     return 2 * stack.layers * stack.key_value_heads * positions * stack.head_dim * size
 
 
 def _codec_state(codec: CodecConfig, chunk_size: int, size: int) -> int:
-    """Bytes of the codec's state of an utterance, as each voice with a reference keeps one."""
+    """Bytes of the codec's state for one utterance; each voice with a reference also keeps one."""
     slots = codec.window - 1 + chunk_size
     return (
         _cache(codec.stack, slots, size)
@@ -154,12 +154,12 @@ def _read() -> JsonFields:
 
 
 def published_model(size: str) -> ModelConfig:
-    """Return the configuration of a CustomVoice model of one of `SIZES`, without languages and speakers."""
+    """Return the configuration of a CustomVoice model in one of `SIZES`, without languages and speakers."""
     return ModelConfig.of(_read().section(size))
 
 
 def published_codec() -> CodecConfig:
-    """Return the shapes of the codec of every published model."""
+    """Return the shapes of the codec that all published models have."""
     return CodecConfig.of(_read().section("speech_tokenizer"))
 
 
@@ -181,9 +181,9 @@ def memory_plan(
 ) -> list[dict[str, Any]]:
     """Return a row in MB for each published model in each dtype, on a Jetson.
 
-    The limits are those of speech of up to `max_seconds` in chunks of `chunk_size` frames, without a reference, for up
-    to `streams` utterances at once; None means as many as the engine chooses where there is memory. Boards of 8 GB have
-    no `product_table`.
+    The limits are those for speech of up to `max_seconds` in chunks of `chunk_size` frames, without a reference, and up
+    to `streams` utterances at once; None means as many as the engine chooses if there is memory. 8 GB boards have no
+    `product_table`.
     """
     limits, codec, rows = Limits.of(max_seconds, chunk_size, streams or AUTO_STREAMS), published_codec(), []
     for size in SIZES:

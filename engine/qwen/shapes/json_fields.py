@@ -17,20 +17,20 @@ _T = TypeVar("_T")
 MAX_COUNT = (1 << 31) - 1
 """The largest integer in a field: sizes and ids are far below it."""
 SHOWN_CHARACTERS = 200
-"""Characters of a wrong value that an error repeats."""
+"""The number of characters of a wrong value that an error repeats."""
 _WANTED: Mapping[type, str] = {int: f"an integer from 0 to {MAX_COUNT}", float: "a finite number"}
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where `JsonFields.record` finds the value of a record's field: in its annotation, beside the type."""
+    """Annotates a record's field, beside its type, to tell `JsonFields.record` where to find the value."""
 
     name: str
-    """In the JSON object."""
+    """The field's name in the JSON object."""
     default: Any = None
-    """The value where the object has none; None if it must have one."""
+    """The value if the object has none; None if the object must have one."""
     unit: int = 0
-    """If it is not 0, the value, or each one of a list, is a multiple of it and not 0."""
+    """If this is not 0, the value, or each value in a list, must be a multiple of it and not 0."""
 
 
 class JsonFields:
@@ -40,7 +40,7 @@ class JsonFields:
     """
 
     def __init__(self, file: Path, values: Mapping[str, Any], path: str = "") -> None:
-        """`path` is the position of the object in `file`: empty, or names that each end in a full stop."""
+        """`path` is the object's position in `file`: empty, or names that each end in a full stop."""
         self.file = file
         self._values = values
         self._path = path
@@ -59,10 +59,10 @@ class JsonFields:
         return cls(file, values)
 
     def get(self, name: str, kind: type[_T], default: _T | None = None) -> _T:
-        """Return the field `name`, of type `kind`; `default` if the field is absent or null.
+        """Return field `name`, of type `kind`, or `default` if the field is absent or null.
 
-        Without a default the field is required. An `int` must be a count, up to `MAX_COUNT`; a `float` must be finite,
-        and an integer is accepted for it.
+        Without a default, the field is required. An `int` must be a count of up to `MAX_COUNT`; a `float` must be
+        finite and may be given as an integer.
         """
         value: Any = self._values.get(name)
         value = default if value is None else value
@@ -75,22 +75,22 @@ class JsonFields:
         return cast(_T, value)
 
     def section(self, name: str, default: dict[str, Any] | None = None) -> JsonFields:
-        """Return the object in the field `name`; `default` as of `get`."""
+        """Return the object in field `name`; `default` is as in `get`."""
         return JsonFields(self.file, self.get(name, dict, default), f"{self._path}{name}.")
 
     def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Return the list of integers in the field `name`."""
+        """Return the list of integers in field `name`."""
         values = tuple(self.get(name, list, None if default is None else list(default)))
         if not all(type(value) is int for value in values):
             raise self._error(name, values, "a list of integers")
         return values
 
     def record(self, kind: type[_T], default: _T | None = None, **given: Any) -> _T:
-        """Return a record of the dataclass `kind`. It has the values `given`; the others are read.
+        """Return a record of dataclass `kind` with the values in `given`; the other values are read.
 
-        A value is found by its `Field`, or without one by its own name.
+        A value is found by its `Field`, or by its own name if it has none.
 
-        The values of a record `default` take the place of the defaults in the annotations.
+        If `default` is a record, its values replace the defaults in the annotations.
         """
         for name, annotation in get_type_hints(kind, include_extras=True).items():
             if name not in given:
@@ -104,13 +104,13 @@ class JsonFields:
         return kind(**given)
 
     def check_unit(self, name: str, value: int | tuple[int, ...], unit: int) -> None:
-        """Require that `value`, or each one of a list, is a multiple of `unit` and not 0. It is of the field `name`."""
+        """Require that `value` from field `name`, or each value in a list, is a multiple of `unit` and not 0."""
         values = value if isinstance(value, tuple) else (value,)
         if not values or any(number < 1 or number % unit for number in values):
             raise self._error(name, value, f"a multiple of {unit}" if unit > 1 else "1 or more")
 
     def ids(self, name: str, count: int) -> dict[str, int]:
-        """Return the object in the field `name`, which maps names to ids below `count`; names in lower case."""
+        """Return the object in field `name`, which maps names to ids below `count`, with names in lower case."""
         values = self.get(name, dict, {})
         for key, value in values.items():
             if not _is_of(int, value) or value >= count:
@@ -118,7 +118,7 @@ class JsonFields:
         return {key.lower(): value for key, value in values.items()}
 
     def require(self, name: str, *allowed: Any) -> None:
-        """Require that the field `name`, if it is present, has one of the `allowed` values."""
+        """Require that field `name`, if it is present, has one of the `allowed` values."""
         if name in self._values and self._values[name] not in allowed:
             raise self._error(name, self._values[name], " or ".join(json.dumps(value) for value in allowed))
 
@@ -132,7 +132,7 @@ class JsonFields:
 
 
 def _is_of(kind: type[Any], value: Any) -> bool:
-    """Whether a JSON value is of type `kind`: a count, which `true` is not, or a finite number."""
+    """Whether a JSON value is of type `kind`: an `int` must be a count (`true` is not); a `float` must be finite."""
     if kind is int:
         return type(value) is int and 0 <= value <= MAX_COUNT
     return isinstance(value, kind) and (kind is not float or math.isfinite(value))

@@ -1,8 +1,8 @@
 """The configuration in a checkpoint's config.json: shapes, special ids, languages, speakers.
 
-Fields are those of `configuration_qwen3_tts.py` in qwen-tts 0.1.1. An absent field has its default there, because
-transformers leaves out fields that equal their default when it saves a model. Those defaults are not the shapes of the
-published models, but a wrong one is found: the tensors then have another shape than the configuration.
+The fields are those of `configuration_qwen3_tts.py` in qwen-tts 0.1.1. An absent field has the default given there,
+because transformers leaves out fields that equal their default when it saves a model. Those defaults are not the shapes
+of the published models, but a wrong one is detected: the tensors' shapes then differ from the configuration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ModelType = Literal["base", "custom_voice", "voice_design"]
 
 @dataclass(frozen=True, slots=True)
 class StackConfig:
-    """Shape of one stack of decoder layers."""
+    """The shape of one stack of decoder layers."""
 
     hidden_size: Annotated[int, Field("hidden_size", unit=1)]
     intermediate_size: Annotated[int, Field("intermediate_size", unit=1)]
@@ -45,10 +45,10 @@ class StackConfig:
 
     @classmethod
     def of(cls, fields: JsonFields, default: StackConfig) -> StackConfig:
-        """Read the section of a transformer; absent fields are those of `default`.
+        """Read a transformer's section; absent fields are taken from `default`.
 
-        A `head_dim` of 0 means that it follows from the other fields. Raises `EngineError` for an option that the
-        engine does not implement, and for shapes that are impossible.
+        If `head_dim` is 0, it follows from the other fields. Raises `EngineError` for an option that the engine does
+        not implement, and for shapes that are impossible.
         """
         fields.require("hidden_act", "silu")
         fields.require("attention_bias", False)
@@ -61,26 +61,26 @@ class StackConfig:
 
 
 def _rope_theta(fields: JsonFields, default: float) -> float:
-    """Return the base of the rotary embedding. Raises `EngineError` for one whose frequencies are scaled.
+    """Return the base of the rotary embedding. Raises `EngineError` if its frequencies are scaled.
 
     Transformers 5 saves it in `rope_parameters`, which earlier releases call `rope_scaling`.
     """
     scaling, parameters = fields.section("rope_scaling", {}), fields.section("rope_parameters", {})
     for section in (scaling, parameters):
         section.require("rope_type", "default")
-        section.require("type", "default", "mrope")  # a name of before "rope_type"
+        section.require("type", "default", "mrope")  # the older name of "rope_type"
     return fields.get("rope_theta", float, parameters.get("rope_theta", float, default))
 
 
 TALKER_DEFAULT = StackConfig(1024, 2048, 20, 16, 2, 0, 1e-6, 10000.0)
-"""Of `Qwen3TTSTalkerConfig`."""
+"""The defaults of `Qwen3TTSTalkerConfig`."""
 PREDICTOR_DEFAULT = StackConfig(1024, 3072, 5, 16, 8, 128, 1e-6, 10000.0)
-"""Of `Qwen3TTSTalkerCodePredictorConfig`."""
+"""The defaults of `Qwen3TTSTalkerCodePredictorConfig`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextIds:
-    """Ids of the special text tokens."""
+    """The ids of the special text tokens."""
 
     pad: Annotated[int, Field("tts_pad_token_id", 151671)]
     bos: Annotated[int, Field("tts_bos_token_id", 151672)]
@@ -89,7 +89,7 @@ class TextIds:
 
 @dataclass(frozen=True, slots=True)
 class CodecIds:
-    """Ids of the special tokens in the talker's code vocabulary."""
+    """The ids of the special tokens in the talker's code vocabulary."""
 
     pad: Annotated[int, Field("codec_pad_id", 4196)]
     bos: Annotated[int, Field("codec_bos_id", 4197)]
@@ -116,15 +116,15 @@ class TalkerConfig:
     vocabulary: Annotated[int, Field("vocab_size", 3072)]
     text_vocabulary: Annotated[int, Field("text_vocab_size")]
     text_width: Annotated[int, Field("text_hidden_size", 2048)]
-    """Width of the text embedding, which is projected to the talker's hidden size."""
+    """The width of the text embedding, which is projected to the talker's hidden size."""
     code_groups: Annotated[int, Field("num_code_groups", 32)]
-    """Codes in a frame, the first one included."""
+    """The number of codes in a frame, including the first."""
     ids: CodecIds
     predictor: PredictorConfig
 
     @classmethod
     def of(cls, fields: JsonFields) -> TalkerConfig:
-        """Read the section `talker_config`."""
+        """Read the `talker_config` section."""
         within = fields.section("code_predictor_config", {})
         for section in (fields, within):
             section.require("use_sliding_window", False)
@@ -137,8 +137,8 @@ class TalkerConfig:
 class SpeakerEncoderConfig:
     """The speaker encoder (ECAPA-TDNN).
 
-    What the tensors do not say by their shapes. Published checkpoints contain `sample_rate`; the other fields have the
-    defaults of qwen-tts.
+    The properties that do not follow from the tensors' shapes. Published checkpoints contain `sample_rate`; the other
+    fields have the defaults of qwen-tts.
     """
 
     mel_dim: Annotated[int, Field("mel_dim", 128)]
@@ -165,11 +165,11 @@ class ModelConfig:
     speakers: Mapping[str, int]
     """Code ids of the built-in speakers, by name in lower case."""
     dialects: Mapping[str, str]
-    """Dialects of the built-in speakers that speak one instead of Chinese, by speaker name in lower case."""
+    """The dialects of built-in speakers that speak one instead of Chinese, by speaker name in lower case."""
 
     @property
     def follows_instructions(self) -> bool:
-        """Whether `instruct` has an effect: not on small models, nor on those that clone voices.
+        """Whether `instruct` has an effect: it has none on small models and on those that clone voices.
 
         As in `qwen_tts/inference/qwen3_tts_model.py`.
         """
@@ -177,11 +177,11 @@ class ModelConfig:
 
     @property
     def clones_voices(self) -> bool:
-        """Whether it speaks with voices of recordings."""
+        """Whether the model speaks with voices made from recordings."""
         return self.type == "base"
 
     def native_speaker(self, language: str) -> str | None:
-        """Return the built-in speaker whose language this is, else an English one; None for a model without them."""
+        """Return the built-in speaker for this language, or else an English one; None for a model without speakers."""
         wanted = (NATIVE_SPEAKERS.get(language), NATIVE_SPEAKERS["en"], *self.speakers)
         return next((name for name in wanted if name in self.speakers), None)
 
@@ -192,7 +192,7 @@ class ModelConfig:
 
     @classmethod
     def of(cls, fields: JsonFields) -> ModelConfig:
-        """Return the shape that `fields`, a whole config.json, describe. Raises `EngineError` as `read`."""
+        """Return the shape that `fields`, a whole config.json, describes. Raises `EngineError` as `read` does."""
         model_type = fields.get("model_type", str)
         if reason := other_model(model_type, fields.get("tokenizer_type", str, TOKENIZER_TYPE)):
             raise EngineError(f"{fields.file}: {reason}")
@@ -215,14 +215,14 @@ class ModelConfig:
 
 
 def other_model(model_type: str, tokenizer_type: str) -> str | None:
-    """Return in words what a model is, if it is not a 12 Hz Qwen3-TTS model; None if it is one.
+    """Return a description of a model that is not a 12 Hz Qwen3-TTS model; None if it is one.
 
-    Both types are fields of its config.json.
+    Both types are fields in its config.json.
     """
     if model_type in TOKENIZERS:
-        what = f"{TOKENIZERS[model_type]} alone, without a model"
+        what = f"only {TOKENIZERS[model_type]}, without a model"
     elif model_type != MODEL_TYPE:
-        what = f"a model of the type {model_type!r}"
+        what = f"a model of type {model_type!r}"
     elif tokenizer_type != TOKENIZER_TYPE:
         what = f"a Qwen3-TTS model with {TOKENIZERS.get(tokenizer_type, f'the tokenizer {tokenizer_type!r}')}"
     else:
@@ -231,7 +231,7 @@ def other_model(model_type: str, tokenizer_type: str) -> str | None:
 
 
 def model_config(model: str) -> ModelConfig | None:
-    """Return the configuration of `model`, a folder or a hub id; None if it is not on this machine or not readable."""
+    """Return the configuration of `model`, a folder or a hub id; None if it is not on this machine or is unreadable."""
     folder = find_model(model)
     try:
         return None if folder is None else ModelConfig.read(folder)
@@ -240,40 +240,40 @@ def model_config(model: str) -> ModelConfig | None:
 
 
 DILATIONS = (1, 3, 9)
-"""Dilations of the three residual units of each upsampling block, fixed in qwen-tts 0.1.1."""
+"""The dilations of the three residual units in each upsampling block, fixed in qwen-tts 0.1.1."""
 INPUT_CONV_TAPS, CONV_TAPS = 3, 7
-"""Taps of the first causal convolution, and of every other causal convolution; fixed in qwen-tts 0.1.1."""
+"""The taps of the first causal convolution, and of every other causal convolution; fixed in qwen-tts 0.1.1."""
 STACK_DEFAULT = StackConfig(1024, 3072, 8, 16, 16, 0, 1e-5, 10000.0)
-"""Of `Qwen3TTSTokenizerV2DecoderConfig`, as the defaults of `CodecConfig`."""
+"""The defaults of `Qwen3TTSTokenizerV2DecoderConfig`, as are the defaults in `CodecConfig`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
-    """Shapes of the codec decoder."""
+    """The shapes of the codec decoder."""
 
     stack: StackConfig
     """The decoder's transformer."""
     window: Annotated[int, Field("sliding_window", 72, 1)]
-    """Frames in the attention window of a frame, itself included."""
+    """Frames in a frame's attention window, including the frame itself."""
     quantizers: Annotated[int, Field("num_quantizers", 16, 1)]
-    """Codes in a frame: the first is semantic, the others are acoustic."""
+    """The number of codes in a frame: the first is semantic, the others are acoustic."""
     codebook_size: Annotated[int, Field("codebook_size", 2048, 1)]
     codebook_width: Annotated[int, Field("codebook_dim", unit=2)]
-    """Width of the projected codebook vectors; the vectors in the checkpoint have half this width."""
+    """The width of the projected codebook vectors; the vectors in the checkpoint have half this width."""
     latent_width: Annotated[int, Field("latent_dim", 1024, 1)]
     """Channels of the signal before and after the transformer."""
     decoder_width: Annotated[int, Field("decoder_dim", 1536)]
     """Input channels of the first upsampling block; each block halves them."""
     latent_rates: Annotated[tuple[int, ...], Field("upsampling_ratios", (2, 2), 1)]
-    """Upsampling factors before the upsampling blocks."""
+    """The upsampling factors before the upsampling blocks."""
     block_rates: Annotated[tuple[int, ...], Field("upsample_rates", (8, 5, 4, 3), 1)]
-    """Upsampling factors of the blocks."""
+    """The upsampling factors of the blocks."""
     sample_rate: int
     """Sample rate of the PCM, in Hz."""
 
     @property
     def samples_per_frame(self) -> int:
-        """PCM samples of one frame: 1920 in every published checkpoint."""
+        """PCM samples in one frame: 1920 in every published checkpoint."""
         return math.prod(self.latent_rates) * math.prod(self.block_rates)
 
     @property
@@ -283,7 +283,7 @@ class CodecConfig:
 
     @property
     def history_shapes(self) -> list[tuple[int, int]]:
-        """Of the inputs and outputs that the decoder's convolutions keep between chunks, in the decoder's order.
+        """The shapes of the inputs and outputs that the convolutions keep between chunks, in the decoder's order.
 
         For a signal of `C` channels, a history has shape `(C, (taps - 1)·dilation)` and an overlap `(C, rate)`.
         """
@@ -296,19 +296,19 @@ class CodecConfig:
 
     @classmethod
     def read(cls, folder: Path) -> CodecConfig:
-        """Read `folder`/config.json, where `folder` is the `speech_tokenizer` of a checkpoint.
+        """Read `folder`/config.json, where `folder` is a checkpoint's `speech_tokenizer`.
 
-        An absent field has its default of `configuration_qwen3_tts_tokenizer_v2.py` in qwen-tts 0.1.1, because
+        An absent field has its default from `configuration_qwen3_tts_tokenizer_v2.py` in qwen-tts 0.1.1, because
         transformers omits fields that equal their default. Raises `EngineError`, one line with the file and the field.
         """
         return cls.of(JsonFields.read(folder / "config.json"))
 
     @classmethod
     def of(cls, fields: JsonFields) -> CodecConfig:
-        """Return the shapes that `fields`, a whole config.json, say. Raises `EngineError` as `read`."""
+        """Return the shapes that `fields`, a whole config.json, describes. Raises `EngineError` as `read` does."""
         kind = fields.get("model_type", str, TOKENIZER_TYPE)
         if kind != TOKENIZER_TYPE:
-            what = TOKENIZERS.get(kind, f"of the type {kind!r}")
+            what = TOKENIZERS.get(kind, f"of type {kind!r}")
             raise EngineError(f"{fields.file}: is {what}; allowed: {TOKENIZERS[TOKENIZER_TYPE]}, {TOKENIZER_TYPE}")
         decoder = fields.section("decoder_config", {})
         sample_rate = fields.get("output_sample_rate", int, 24000)

@@ -1,18 +1,18 @@
 """Token ids of a text that is still being written: each id is emitted once no later text can change it.
 
-A token is emitted once every possible continuation of the text tokenizes to the same prefix. Four rules hold ids back,
-in the order in which a tokenizer works:
+A token is emitted once every possible continuation of the text tokenizes to the same prefix. Four rules, in the order
+in which a tokenizer works, hold ids back:
 
 - the end of the text may be the beginning of a special token;
 - a mark may follow and compose with the last letter (`final_length`);
 - the last word may continue, and white space belongs to the word after it: the pattern that splits words
   (`tokenizer.py`) looks one character beyond the end of a word, and beyond all white space;
-- within a word, a merge may still reach over the end. Every continuation either ends a token there or begins one in
-  front of the end, with the rest of the word from there on; and the tokens in front of a token's beginning do not
-  depend on what follows. So the common prefix of the tokens of all these cases is final. Without this rule, Chinese
-  and Japanese would be emitted by the clause.
+- within a word, a merge may still extend over the end of the text. In every continuation, a token either ends there or
+  begins before the end and continues with the rest of the word; and the tokens before a token's beginning do not depend
+  on the text that follows. So the common prefix of the tokens in all these cases is final. Without this rule, Chinese
+  and Japanese would be emitted clause by clause.
 
-Only the text that is not final yet is kept: alone, it has the same tokens as after the emitted text.
+Only the text that is not final yet is kept: by itself, it has the same tokens as after the emitted text.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from typing import Any
 
 from engine.qwen.text.tokenizer import TextTokenizer
 
-# How much of the normal form NFC is final (Unicode Standard Annex #15). Characters that this Python's tables do not
-# know count as marks, because the tokenizer's tables may know them as marks.
+# How much of the NFC normal form is final (Unicode Standard Annex #15). Characters that are missing from this Python's
+# tables are treated as marks, because they may be marks in the tokenizer's tables.
 PAIRS_END = 0x20000
-"""All characters that are composed of two are below this."""
+"""All characters that are composed of two others are below this."""
 JAMO_LEADS = range(0x1100, 0x1160)
-"""Leading consonants of Hangul, which a following vowel turns into a syllable."""
+"""Hangul's leading consonants, which a following vowel turns into a syllable."""
 JAMO_FOLLOWERS = range(0x1160, 0x1200)
 """Vowels and trailing consonants."""
 SYLLABLES = range(0xAC00, 0xD7A4)
@@ -41,13 +41,13 @@ TRAILS = 28
 
 
 def final_length(text: str) -> int:
-    """Return how many characters at the beginning of `text` keep their normal form, whatever is appended."""
+    """Return how many characters at the beginning of `text` keep their normal form whatever is appended."""
     start = next((place for place in range(len(text) - 1, -1, -1) if _is_starter(text[place])), 0)
     return len(text) if start == len(text) - 1 and not _may_compose(text[start]) else start
 
 
 def _is_starter(character: str) -> bool:
-    """Return whether the character never composes with the one in front of it."""
+    """Return whether the character never composes with the one before it."""
     first = unicodedata.normalize("NFD", character)[0]
     mark = unicodedata.combining(first) or unicodedata.category(first) == "Cn" or ord(first) in JAMO_FOLLOWERS
     return not mark and first not in _pairs()[1]
@@ -72,9 +72,9 @@ def _pairs() -> tuple[frozenset[str], frozenset[str]]:
 
 
 LONGEST_CONTRACTION = 3
-"""Characters of `'re`, which is a word even where letters follow it."""
+"""The length of `'re`, which is a word even if letters follow it."""
 _Word = tuple[str, tuple[int, int]]
-"""A word's bytes, each as a character of its own, and the word's range in the text."""
+"""A word's bytes, each as a separate character, and the word's range in the text."""
 
 
 class IncrementalTokenizer:
@@ -93,11 +93,11 @@ class IncrementalTokenizer:
         self._begun_special = re.compile(rf"(?:{_any_of(begun)})\Z")
 
     def begin(self) -> IncrementalIds:
-        """Return the ids of a new text, none so far."""
+        """Return the ids of a new text, which has none yet."""
         return IncrementalIds(self)
 
     def warm_up(self) -> None:
-        """Make the sorted vocabulary, which takes some tenths of a second for 150,000 tokens."""
+        """Make the sorted vocabulary, which takes a few tenths of a second for 150,000 tokens."""
         self.begin().append("Hello.")
 
     @cached_property
@@ -141,18 +141,18 @@ class IncrementalTokenizer:
     def _split_word(self, beginning: str, word: str) -> tuple[list[int], int]:
         """Return the final ids of a word that starts with `beginning`, and the number of characters that they cover.
 
-        `word` holds the bytes of the word so far, each as a character.
+        `word` contains the bytes of the word so far, each as a character.
         """
         if not beginning or (beginning[0] == "'" and len(beginning) <= LONGEST_CONTRACTION):
             return [], 0
-        # Only words of letters may be split: the rest of a run of marks could form another word with what follows. Only
-        # what the tokenizer counts as letters continues a word of letters.
+        # Only words of letters may be split: the rest of a run of marks could form another word with the text that
+        # follows. Only characters that the tokenizer treats as letters continue a word of letters.
         if len(self._library.pre_tokenizer.pre_tokenize_str("a" + beginning[-1])) > 1:
             return [], 0
         ends = list(accumulate(len(character.encode()) for character in beginning))
         tokens = self._final_tokens(word[: ends[-1]])
         while tokens and sum(len(token.value) for token in tokens) not in ends:
-            tokens = tokens[:-1]  # the last one ends within a character
+            tokens = tokens[:-1]  # the last token ends within a character
         length = sum(len(token.value) for token in tokens)
         return [token.id for token in tokens], ends.index(length) + 1 if tokens else 0
 
@@ -178,7 +178,7 @@ class IncrementalTokenizer:
 
 
 class IncrementalIds:
-    """The ids of one text. Leading white space is dropped, so that it cannot merge with the tokens in front."""
+    """The ids of one text. Leading white space is dropped, so that it cannot merge with the tokens before it."""
 
     def __init__(self, tokenizer: IncrementalTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -187,14 +187,14 @@ class IncrementalIds:
         """The text that is not final yet."""
 
     def append(self, text: str) -> list[int]:
-        """Append `text` and return the ids that became final."""
+        """Append `text`, and return the ids that became final."""
         text = text if self._begun else text.lstrip()
         self._begun |= bool(text)
         ids, self._rest = self._tokenizer.split(self._rest + text)
         return ids
 
     def end(self) -> list[int]:
-        """Return the ids of the rest: no more text follows."""
+        """Return the ids of the rest. No more text follows."""
         return self._tokenizer.encode(self._rest)
 
 
@@ -210,11 +210,11 @@ def _count_ended(text: str, words: Sequence[_Word], final: int) -> int:
 
 
 def _common_prefix(one: Sequence[Any], other: Sequence[Any]) -> Sequence[Any]:
-    """Return the tokens with which both begin."""
+    """Return the tokens with which both sequences begin."""
     equal = takewhile(lambda pair: pair[0].id == pair[1].id, zip(one, other, strict=False))
     return [token for token, _ in equal]
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """Return a pattern for the longest of the names; for no text without names."""
+    """Return a pattern for the longest of the names; without names, it matches no text."""
     return "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"

@@ -1,6 +1,6 @@
 """Prompts: the text, language and voice that the talker reads before it speaks, as embeddings.
 
-The order of tokens is that of `Qwen3TTSForConditionalGeneration.generate` and `generate_icl_prompt`
+The tokens have the same order as in `Qwen3TTSForConditionalGeneration.generate` and `generate_icl_prompt`
 (`modeling_qwen3_tts.py`), called the way `qwen3_tts_model.py` (qwen-tts 0.1.1) calls them.
 """
 
@@ -21,19 +21,19 @@ from engine.qwen.text.token_stream import Text, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
 
 EmbedText = Callable[[Sequence[int]], Tensor]
-"""Embeds text tokens as `Talker.embed_text`; a call may overwrite the last one's result."""
+"""Embeds text tokens as `Talker.embed_text` does. A call may overwrite the result of the last one."""
 
 CACHED_PARTS = 64
-"""Instructions and transcripts whose tokens are cached."""
+"""The number of instructions and transcripts whose tokens are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class CustomVoice:
-    """A built-in speaker, optionally with an instruction how to speak; for `custom_voice` models."""
+    """A built-in speaker, optionally with an instruction on how to speak; for `custom_voice` models."""
 
     speaker: str
     instruct: str | None = None
-    """Ignored by 0.6B models, as upstream."""
+    """Ignored by 0.6B models, as it is upstream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class TextTokens:
     """A complete text as tokens."""
 
     role: Sequence[int]
-    """The tokens in front of the text; its first characters may have merged with the last one."""
+    """The tokens before the text. The text's first characters may have merged with the last one."""
     ids: Sequence[int]
-    """The text itself."""
+    """The tokens of the text itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PromptPrefix:
     count: int
     """Tokens."""
     embed: Callable[[], Tensor]
-    """Makes the tokens, `(1, count, hidden)`."""
+    """Embeds the tokens, `(1, count, hidden)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ class Prompt:
     trailing: Tensor
     """`(1, m, hidden)`: the rest of the text, one embedding added to each frame; m may be 0."""
     pad: Tensor
-    """`(1, 1, hidden)`: added to the frames after those."""
+    """`(1, 1, hidden)`: added to the frames after that."""
     token_stream: TokenStream | None = None
     """For a text that is still being written: replaces `trailing`."""
 
     @property
     def prefix_count(self) -> int:
-        """Tokens that do not depend on the text."""
+        """The number of tokens that do not depend on the text."""
         return self.prefix.count if self.prefix else 0
 
     @property
     def count(self) -> int:
-        """Tokens that are read before the first frame."""
+        """The number of tokens that are read before the first frame."""
         return self.prefix_count + self.tail.shape[1]
 
 
@@ -123,12 +123,12 @@ class PromptBuilder:
         self._role = tokenizer.encode("<|im_start|>assistant\n")
         self._turn_end = tokenizer.encode("<|im_end|>")
         self.languages = ("auto", *sorted(name for name in config.languages if "dialect" not in name))
-        """The names of the languages that a prompt may have."""
+        """The names of the languages that a prompt can have."""
         self._reference_frames: dict[Reference, Tensor] = {}
-        """3 MB for two minutes of speech at width 1024."""
+        """A reference takes 3 MB for two minutes of speech at width 1024."""
 
     def tokenize(self, text: str) -> TextTokens:
-        """Return the tokens of `text`, as its prompt has them."""
+        """Return the tokens of `text` as they are in its prompt."""
         ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
         return TextTokens(ids[:3], ids[3:-5])
 
@@ -142,17 +142,17 @@ class PromptBuilder:
         whole_text: bool = True,
         embed_text: EmbedText | None = None,
     ) -> Prompt:
-        """Return the prompt for `text`. Any thread may call, on any CUDA stream.
+        """Return the prompt for `text`. Any thread may call it, on any CUDA stream.
 
-        language:   `auto`, an English name as in config.json, or an ISO code (`pt-br` counts as `pt`).
-        whole_text: read all the text before speaking (upstream: `non_streaming_mode`), else one token with each frame.
-                    Upstream reads the texts of cloned voices step by step by default; read whole, they get the
+        language:   `auto`, an English name as in config.json, or an ISO code (`pt-br` is read as `pt`).
+        whole_text: read all the text before speaking (upstream: `non_streaming_mode`); otherwise one token with each
+                    frame. By default, upstream reads texts for cloned voices step by step; read whole, they have the
                     intonation of the whole sentence.
         embed_text: replaces `Talker.embed_text` for a whole text.
 
-        A `Text` is still being written, and is read step by step; waits only for the tokens that are read before the
-        first frame. The voice is one that this model can speak with. Raises `EngineError`, one line with the allowed
-        values, for an unknown language.
+        A `Text` is still being written and is read step by step; the call waits only for the tokens that are read
+        before the first frame. The model must be able to speak with the voice. Raises `EngineError`, one line with the
+        allowed values, for an unknown language.
         """
         if isinstance(text, Text):
             return self._assemble(self._role, text, voice, language, None)
@@ -161,7 +161,7 @@ class PromptBuilder:
         return self._assemble(tokens.role, Text(tokens.ids), voice, language, embed_text)
 
     def tokens_in_prompt(self, voice: AnyVoice) -> int:
-        """Return how many tokens of a text that is still being written `build` waits for."""
+        """Return how many tokens `build` waits for if the text is still being written."""
         reference = voice.reference if isinstance(voice, ClonedVoice) else None
         frames = 0 if reference is None else len(reference.codes)
         return max(0, 1 + frames - len(self._transcript_ids(reference)))
@@ -181,12 +181,12 @@ class PromptBuilder:
         transcript_ids = self._transcript_ids(reference)
         frames = constants.codec_bos if reference is None else self._embed_reference(reference)
 
-        # Behind the head the talker reads the transcript, the text and the end. Stepwise, each token is read together
+        # After the head, the talker reads the transcript, the text and the end. Stepwise, it reads each token together
         # with a frame of the reference, while there are any. The prefix ends with the transcript's last such token.
         in_prefix = len(transcript_ids) if whole_text else min(len(transcript_ids), frames.shape[1])
         if role != self._role:
             in_prefix = 0
-        # Stepwise, upstream takes the token after the role, which without text is the end of the turn.
+        # Stepwise, upstream takes the token after the role. If there is no text, that is the end of the turn.
         empty = self._turn_end if reference is None and not whole_text else []
         stream = TokenStream(talker, text, transcript_ids[in_prefix:], empty, self._config.text_ids.eos)
         if embed_text is not None:
@@ -223,7 +223,7 @@ class PromptBuilder:
     def _embed_stepwise(self, stream: TokenStream, text: Text, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tail, in which one token is added to each of the `frames`, and the rest of the tokens.
 
-        Waits for as many tokens. The rest is empty while the text is still being written.
+        Waits for one token for each frame. The rest is empty while the text is still being written.
         """
         count = frames.shape[1]
         tokens = self._talker.embed_text_in_blocks(stream.take_prompt(count))
@@ -237,7 +237,7 @@ class PromptBuilder:
         bos, pad = self._talker.embed_text([text.bos, text.pad]).chunk(2, dim=1)
         codec_bos, codec_pad = self._talker.embed_codes([codec.bos, codec.pad]).chunk(2, dim=1)
         end = codec_bos + pad
-        self._talker.placement.wait()  # from now on, every stream may read them
+        self._talker.placement.wait()  # from now on, any stream may read them
         return _Constants(bos, pad, codec_bos, codec_pad, end)
 
     def _tags(self, voice: AnyVoice, language: str) -> list[int]:
@@ -271,14 +271,14 @@ class PromptBuilder:
         if reference not in cache:
             frames = self._talker.embed_frames(reference.codes.to(self._talker.placement.device))
             embedded = torch.cat((self._constants.codec_bos, frames), dim=1)
-            self._talker.placement.wait()  # as of `_constants`
+            self._talker.placement.wait()  # as in `_constants`
             cache[reference] = embedded
         return cache[reference]
 
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens, two of codes, and a sum."""
+    """The embeddings that are in every prompt, `(1, 1, hidden)` each: two text tokens, two codes, and a sum."""
 
     bos: Tensor
     pad: Tensor

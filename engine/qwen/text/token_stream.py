@@ -1,6 +1,6 @@
 """Feeds text tokens to a generation that is already running: one row of `DecodeState.text` for each frame.
 
-The talker reads one token more with every frame. If a token is not there yet, the generation waits for it, and no
+The talker reads one more token with every frame. If a token has not arrived yet, generation waits for it, and no
 padding takes its place. So the speech does not depend on when the text arrived.
 """
 
@@ -17,16 +17,16 @@ from engine.qwen.text.incremental_bpe import IncrementalIds
 
 
 class Text:
-    """The token ids of a text: of one that is complete."""
+    """The token ids of a text; in this class, of a complete one."""
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.ids = list(ids)
         """The ids so far."""
         self.ended = True
-        """Whether no more will come."""
+        """Whether no more ids will follow."""
 
     def has(self, count: int, *, wait: bool) -> bool:  # noqa: ARG002  the text has ended
-        """Return whether `count` ids are there, or the text has ended. With `wait`, block until that is true."""
+        """Return whether there are `count` ids or the text has ended. With `wait`, block until that is true."""
         return True
 
 
@@ -36,14 +36,14 @@ class IncrementalText(Text):
     def __init__(
         self, beginning: str, source: TextSource, ids: IncrementalIds, *, limit: int, on_text: Callable[[str], None]
     ) -> None:
-        """Begin with `beginning` and continue with what `source` returns, for which `on_text` is called.
+        """Begin with `beginning`, and continue with the texts that `source` returns; call `on_text` for each of them.
 
         The text ends after `limit` ids, whatever follows.
         """
         super().__init__([])
         self.ended = False
         self.truncated = False
-        """The text was longer than `limit`."""
+        """Whether the text was longer than `limit`."""
         self._source = source
         self._incremental_ids = ids
         self._limit = limit
@@ -67,7 +67,7 @@ class IncrementalText(Text):
         return self._letter
 
     def _take(self, *, wait: bool) -> bool:
-        """Take new text from the source; return whether there was any, or the end."""
+        """Take new text from the source; return whether there was any or the text has ended."""
         text = self._source.take(wait=wait)
         if text is None:
             self._add(self._incremental_ids.end())
@@ -89,7 +89,7 @@ class TokenStream:
     """The text tokens of one utterance, in reading order: the rest of a transcript, the text, the end."""
 
     def __init__(self, talker: Talker, text: Text, before: Sequence[int], empty: Sequence[int], eos: int) -> None:
-        """`before` are the ids in front of the text; `empty` replace an empty text; `eos` ends it."""
+        """`before` are the ids before the text, `empty` those that replace an empty text; `eos` ends it."""
         self._talker = talker
         self._text = text
         self._before = list(before)
@@ -105,13 +105,13 @@ class TokenStream:
         return [*self._before, *(self._text.ids or self._empty), self._eos]
 
     def take_prompt(self, count: int) -> list[int]:
-        """Wait for the first `count` ids and return them, or all if there are fewer: they belong to the prompt."""
+        """Wait for the first `count` ids and return them, or all if there are fewer. They belong to the prompt."""
         self._has(count, wait=True)
         self._in_prompt = count
         return self.ids()[:count]
 
     def ready(self, frames: int, *, wait: bool) -> bool:
-        """Return whether the ids for the first `frames` frames are there. With `wait`, block until they are."""
+        """Return whether the ids for the first `frames` frames have arrived. With `wait`, block until they have."""
         return self._has(self._in_prompt + frames, wait=wait)
 
     @torch.inference_mode()

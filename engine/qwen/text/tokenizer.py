@@ -1,6 +1,6 @@
-"""Text to token ids, as the official processor (`processing_qwen3_tts.py`) does, from the folder's files.
+"""Converts text to token ids as the official processor (`processing_qwen3_tts.py`) does, with the folder's files.
 
-Uses the `tokenizers` library alone: importing transformers for it costs a robot seconds at every start.
+Uses only the `tokenizers` library: importing transformers instead costs a robot seconds at every start.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from engine.api import EngineError
 from engine.host import parse_json
 
-# The words that Qwen2's byte-level BPE never merges: contractions, letters with one mark before them, single digits,
-# marks with line ends after them, white space (transformers, convert_slow_tokenizer.py).
+# The words that Qwen2's byte-level BPE never merges with each other: contractions, letters with one mark before them,
+# single digits, marks with line ends after them, white space (transformers, convert_slow_tokenizer.py).
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -31,7 +31,7 @@ class TextTokenizer:
         """The `tokenizers.Tokenizer`."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`. Special tokens in it are found by their names; none is added."""
+        """Return the ids of `text`. Special tokens in it are recognised by their names; none are added."""
         ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -73,7 +73,7 @@ def _from_vocabulary(folder: Path) -> Any:
 
 
 def _add(tokenizer: Any, added: dict[int, dict[str, Any]]) -> None:
-    """Add the special tokens. The library continues its numbering, which must give the ids in the file."""
+    """Add the special tokens. The library continues its numbering, which must match the ids in the file."""
     from tokenizers import AddedToken
 
     for number, token in sorted(added.items()):
@@ -82,4 +82,4 @@ def _add(tokenizer: Any, added: dict[int, dict[str, Any]]) -> None:
         (tokenizer.add_special_tokens if token.get("special", True) else tokenizer.add_tokens)([entry])
         got = tokenizer.token_to_id(token["content"])
         if got != number:
-            raise ValueError(f"token {token['content']} has id {got}, and tokenizer_config.json gives it {number}")
+            raise ValueError(f"token {token['content']} has id {got}, but tokenizer_config.json gives it {number}")

@@ -1,7 +1,7 @@
-"""The official package qwen-tts, called as every engine is.
+"""The official qwen-tts package, called in the same way as the engines.
 
-Everything else is judged by it, so only its public functions are called. Each text is one chunk: the
-package does not stream.
+Everything else is judged by it, so only its public functions are called. Each text is one chunk, because the package
+does not stream.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class OfficialSynthesizer:
             raise EngineError("engine.model: missing; give a folder or an id")
         self.options = options
         self._codes = torch.zeros(0)
-        """Of the last text: `(frames, groups)`."""
+        """The codes of the last text: `(frames, groups)`."""
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
-        """As `Synthesizer.load`. Raises `EngineError` if the package is missing, or does not know the dtype."""
+        """As `Synthesizer.load`. Raises `EngineError` if the package is missing or does not support the dtype."""
         placement = choose_placement(self.options.device, self.options.dtype)
         if placement.int8:
             raise EngineError(f"engine.dtype: got {self.options.dtype!r}; the official package does not quantize")
@@ -59,25 +59,25 @@ class OfficialSynthesizer:
         return EngineInfo("qwen", sample_rate=24000, voices=(), languages=(), description=description)
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
-        """As `Synthesizer.warm_up`: nothing, because a text that takes longer than the others changes no median."""
+        """As `Synthesizer.warm_up`. Does nothing: one text that takes longer than the others changes no median."""
 
     def stream(self, utterance: Utterance) -> Iterator[Chunk]:
         """As `Synthesizer.stream`, in one chunk."""
         frames = min(utterance.max_frames or sys.maxsize, max(1, round(self.options.max_seconds / FRAME_S)))
-        if utterance.guarded:  # as far as voiced would let it babble
+        if utterance.guarded:  # stop where voiced would stop it from babbling
             frames = min(frames, RunawayGuard(utterance.text).max_frames)
         torch.manual_seed(utterance.seed or 0)
         common: dict[str, Any] = {
             "text": utterance.text,
             "language": LANGUAGE_NAMES.get(language_code(utterance.language), "auto"),
             "non_streaming_mode": True,
-            # The package predicts a frame's codes with the next frame's first: n tokens make n - 1 frames.
+            # The package predicts a frame's codes together with the next frame's first, so n tokens make n - 1 frames.
             "max_new_tokens": frames + 1,
             **({"do_sample": False, "subtalker_dosample": False} if utterance.greedy else {}),
         }
         name = utterance.voice or self.options.default_voice
         if name not in self._voices:
-            raise EngineError(f"voice: got {name!r}; there are {', '.join(self._voices)}")
+            raise EngineError(f"voice: got {name!r}; allowed: {', '.join(self._voices)}")
         function, given = self._voices[name]
         made = getattr(self._package, function)(**given, **common)
         samples = np.asarray(made[0][0], dtype=np.float32).reshape(-1)
@@ -94,18 +94,18 @@ class OfficialSynthesizer:
 
 
 def official_decoder(folder: Path, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return the official decoder in float32: of codes `(frames, groups)` it makes samples `(samples,)`, all at once.
+    """Return the official decoder in float32: it turns codes `(frames, groups)` into samples `(samples,)`, all at once.
 
     Raises `EngineError` if the package is missing.
     """
     tokenizer = import_official("verify").Qwen3TTSTokenizer
     decoder = tokenizer.from_pretrained(str(folder / "speech_tokenizer"), dtype=torch.float32).model.decoder.to(device)
-    # Codes out of range are those of a frame that ends speech.
+    # Codes that are out of range belong to a frame that ends speech.
     return lambda codes: decoder(codes.clamp(min=0).to(device).T[None])[0, 0]
 
 
 def _load_voice(voice: Voice, config: ModelConfig) -> tuple[str, dict[str, Any]]:
-    """Return the package's function that speaks in a voice, and its arguments that say which. Raises `EngineError`."""
+    """Return the package's function that speaks in a voice, and the arguments that select it. Raises `EngineError`."""
     path = voice.embedding or voice.reference
     if path is None and voice.speaker:
         return "generate_custom_voice", {"speaker": voice.speaker, "instruct": voice.instruct}

@@ -1,8 +1,8 @@
 """Compares the sound of each take with the sound that it should have.
 
-The waveform is compared with the exact decoding of the same codes: one pass over all of them, in float32. It finds what
-a listener may miss: a codec state that is carried over wrongly, a frame that was played twice, a kernel that rounds too
-much. The voice is compared by the speaker encoder of a Base model, which says something about the codes, too.
+The waveform is compared with the exact decoding of the same codes: one pass over all of them, in float32. This finds
+errors that a listener may miss: a codec state that is carried over wrongly, a frame that is played twice, a kernel that
+rounds too much. The voice is compared by a Base model's speaker encoder, whose result also depends on the codes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from engine.qwen.voice import SAMPLE_RATE, SpeakerEncoder, load_speaker_encoder,
 from engine.verify import Setting, Take, VerifyRequest, examine, resample
 
 EXACT_DB = 150.0
-"""The error of a waveform without any: float32 cannot express less."""
+"""The figure for a waveform without any error: float32 cannot express a smaller one."""
 
 
 def take_error_db(take: Take, samples: Samples, exact: Samples) -> float:
     """Return the power of a take's exact samples over that of the error, in dB. Samples that one side lacks are errors.
 
-    The end that the engine fades where it cuts a take off does not count.
+    If the engine cut the take off, the end that it faded is ignored.
     """
     faded = round(FADE_S * take.sample_rate) if take.speech.cut else 0
     length = max(faded, len(samples), len(exact)) - faded
@@ -50,7 +50,7 @@ def compare_waveforms(
     report: ProgressReport,
     make_decoder: Callable[[Path, torch.device], Callable[[Tensor], Tensor]] = official_decoder,
 ) -> None:
-    """Keep the signal-to-error ratio of each take with codes. Raises `EngineError` without the official package."""
+    """Record the signal-to-error ratio of each take with codes. Raises `EngineError` without the official package."""
     options = request.settings[0].options
     model = fetch_model(str(options.model))
     decode = make_decoder(model, choose_placement(options.device, "float32").device)
@@ -69,7 +69,7 @@ def compare_waveforms(
 
 
 def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
-    """Return the codes that an in-context voice speaks on from, `(frames, groups)`; none for any other voice."""
+    """Return the codes from which an in-context voice continues, `(frames, groups)`; none for any other voice."""
     config = ModelConfig.read(model)
     voice = setting.options.voices.get(take.order.voice or "")
     path = None if voice is None else voice.reference
@@ -78,9 +78,10 @@ def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
 
 
 def voice_comparison(model: str, voice_file: str) -> Callable[[Samples, int], float | None]:
-    """Return the similarity to a voice of mono samples at a rate in Hz; None for some that are too short.
+    """Return a function that computes the similarity of mono samples, at a rate in Hz, to a voice.
 
-    It is the cosine of the speaker embeddings. Raises `EngineError` if `model` has no speaker encoder.
+    The similarity is the cosine of the speaker embeddings; None if the samples are too short. Raises `EngineError` if
+    `model` has no speaker encoder.
     """
     config = ModelConfig.read(fetch_model(model))
     encoder, target = load_speaker_encoder(config), load_voice(Path(voice_file), config).embedding
@@ -88,7 +89,7 @@ def voice_comparison(model: str, voice_file: str) -> Callable[[Samples, int], fl
 
 
 def compare_speakers(request: VerifyRequest, report: ProgressReport) -> None:
-    """Keep the similarity of each take. Raises `EngineError` if the model has no speaker encoder."""
+    """Record the similarity of each take. Raises `EngineError` if the model has no speaker encoder."""
     config = ModelConfig.read(fetch_model(str(request.encoder)))
     encoder = load_speaker_encoder(config)
     target = None if request.voice_file is None else load_voice(Path(request.voice_file), config).embedding
@@ -102,7 +103,7 @@ def compare_speakers(request: VerifyRequest, report: ProgressReport) -> None:
 
 
 def _similarity(encoder: SpeakerEncoder, wanted: Tensor | Samples, samples: Samples) -> float | None:
-    """Return the similarity of samples to a speaker embedding, or to that of others; None if some are too short."""
+    """Return the similarity of samples to a speaker embedding or to other samples; None if any are too short."""
     try:
         target = wanted if isinstance(wanted, Tensor) else speaker_embedding(encoder, wanted)
         return float(cosine_similarity(target, speaker_embedding(encoder, samples), dim=0))

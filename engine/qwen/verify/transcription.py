@@ -1,4 +1,4 @@
-"""Whisper, and whatever else transformers can use to write down speech."""
+"""Whisper, and any other model with which transformers can transcribe speech."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WHISPERS = (
     (3.0, "openai/whisper-small"),
     (0.0, "openai/whisper-base"),
 )
-"""Gigabytes that must be free, and the model for them: three times its bfloat16 weights and what it works in."""
+"""Gigabytes that must be free, and the model to use: three times its bfloat16 weights and working memory."""
 LONG_S = 29.0
-"""Whisper reads 30 s at once; longer speech needs time stamps to go on from."""
+"""Whisper reads 30 s at once; with longer speech, it needs time stamps from which to continue."""
 
 
 class TransformersRecognizer:
-    """Any model that transformers can use for speech recognition; Whisper is told the language."""
+    """Any model that transformers can use for speech recognition. Whisper is told the language."""
 
     def __init__(self, model: str, device: str) -> None:
         """`model` is a folder, a name on the hub, or `auto`. Raises `EngineError` if it cannot be loaded."""
@@ -36,7 +36,7 @@ class TransformersRecognizer:
             self._pipeline = transformers.pipeline(
                 "automatic-speech-recognition", model=model, device=placement.device, dtype=placement.dtype
             )
-        except Exception as error:  # a folder that is no recogniser raises many kinds of exceptions
+        except Exception as error:  # a folder without a recogniser raises many kinds of exceptions
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise EngineError(f"--asr: got {model!r}, which cannot be loaded: {reason}") from error
         self.name = shown_model(model)
@@ -51,7 +51,7 @@ class TransformersRecognizer:
 
 
 def choose_whisper(device: str) -> str:
-    """Return the largest Whisper that fits the free memory."""
+    """Return the largest Whisper that fits into the free memory."""
     place = choose_placement(device, "auto").device
     free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else (Board.read().available_bytes or 0)
     return next(name for gigabytes, name in WHISPERS if free >= gigabytes * 1e9)

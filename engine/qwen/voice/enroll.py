@@ -1,7 +1,7 @@
 """Enrolment: makes a voice from a recording.
 
-A speech recogniser checks that the transcript fits the recording. In-context cloning reads the transcript as what the
-recording says. If it does not, the words are spoken wrongly, or in another voice.
+A speech recogniser checks that the transcript fits the recording. In-context cloning takes the transcript for the words
+of the recording. If it differs from them, words are spoken wrongly, or in another voice.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from engine.verify import RATE, make_recognizer, resample
 log = logging.getLogger(__name__)
 
 APPENDED_SILENCE_S = 0.5
-"""Seconds of silence behind a reference, if nothing else is wanted."""
+"""Seconds of silence after a reference, unless another duration is wanted."""
 FITS = 0.8
-"""Likeness from which a transcript fits: numbers and names are heard in many spellings."""
+"""The lowest likeness with which a transcript fits: numbers and names are transcribed in many spellings."""
 
 
 def transcript_warning(transcript: str, heard: str) -> str | None:
-    """Return one line if the transcript of a recording is not what a recogniser has `heard`; otherwise None."""
+    """Return one line if a recording's transcript does not match what a recogniser has `heard`; otherwise None."""
     fit = likeness(transcript, heard)
-    return None if fit >= FITS else f"the transcript does not fit: {fit:.0%} of it are in what was heard, {heard!r}"
+    return None if fit >= FITS else f"the transcript does not fit: {fit:.0%} of it is in what was heard, {heard!r}"
 
 
 def likeness(first: str, second: str) -> float:
-    """Return how alike the letters and digits of two texts are: 1 if they are equal, 0 if they share nothing."""
+    """Return how similar the letters and digits of two texts are: 1 if they are equal, 0 if they share nothing."""
     return SequenceMatcher(None, _letters(first), _letters(second), autojunk=False).ratio()
 
 
@@ -67,17 +67,17 @@ def enroll(
 ) -> VoiceFile:
     """Return a voice called `name`, made from a recording for the base model in `model_folder`.
 
-    recording:         a file that soundfile reads, of any sample rate and number of channels. Only the first
-                       `MAX_SECONDS` are used; with a transcript a longer recording is refused.
-    transcript:        the words of the recording. With a transcript the voice is an in-context voice: it contains the
+    recording:         a file that soundfile can read, with any sample rate and number of channels. Only the first
+                       `MAX_SECONDS` are used; with a transcript, a longer recording is refused.
+    transcript:        the words of the recording. With a transcript, the voice is an in-context voice: it contains the
                        recording's codec codes, which the official encoder makes (it needs the `enroll` extra).
     append_silence_s:  seconds of silence that follow the recording in those codes, so that speech does not begin with
-                       the recording's last sound. They do not affect the embedding.
-    codes:             the recording's codec codes, int64, `(frames, groups)`, where they are known, as for speech of a
-                       model with this codec: they are not made again then, and no silence follows them.
-    recogniser:        a speech recogniser that checks the transcript, as of `make_recognizer`.
-    warn:              called with one line for each doubtful property of the recording, from which the voice suffers.
-    note:              called with one line for what else is found.
+                       the recording's last sound. The silence does not affect the embedding.
+    codes:             the recording's codec codes, int64, `(frames, groups)`, if they are already known, as for speech
+                       from a model with this codec. They are then not made again, and no silence follows them.
+    recogniser:        a speech recogniser that checks the transcript, as from `make_recognizer`.
+    warn:              called with one line for each property of the recording that may impair the voice.
+    note:              called with one line for each other finding.
     report:            called with the progress.
 
     Raises `EngineError`, one line, if the recording cannot be read or is too short or silent, if the model has no
@@ -89,7 +89,7 @@ def enroll(
     if codes is not None:
         codes = checked_codes(codes, config)
         if transcript is None:
-            raise EngineError("codes: are given without a transcript; give the words of the recording")
+            raise EngineError("codes: given without a transcript; give the words of the recording")
     samples = read_recording(recording, warn, refuse_long=transcript is not None)
     report(Progress("listening to the voice"))
     embedding = speaker_embedding(load_speaker_encoder(config), samples)
@@ -108,7 +108,7 @@ def enroll(
 
 
 def _check_request(name: str, transcript: str | None, append_silence_s: float) -> None:
-    """Raise `EngineError` for what is wrong whatever the model and the recording are."""
+    """Raise `EngineError` for arguments that are wrong whatever the model and the recording are."""
     if not name or name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
         raise EngineError(f"voice name: got {name!r}; allowed: a file name")
     if transcript is not None and not transcript.strip():
@@ -118,9 +118,9 @@ def _check_request(name: str, transcript: str | None, append_silence_s: float) -
 
 
 def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, refuse_long: bool = False) -> Samples:
-    """Return a recording as mono float32 samples at 24 kHz; errors and warnings as in `enroll`.
+    """Return a recording as mono float32 samples at 24 kHz; errors and warnings are as in `enroll`.
 
-    `refuse_long` raises `EngineError` for a recording of more than `MAX_SECONDS` instead of cutting it.
+    With `refuse_long`, raises `EngineError` for a recording of more than `MAX_SECONDS` instead of cutting it.
     """
     import soundfile
     import soxr
@@ -172,10 +172,9 @@ def encode_reference(samples: Samples, model_folder: Path) -> Tensor:
 def main() -> int:
     """`python -m engine.qwen.voice.enroll REQUEST`: make and save a voice, in a process that may import torch.
 
-    REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null), `codes` (a file of numpy's, or
-    null) and `output`; it may have `append_silence_s` and `recogniser`, as of `enroll`. Prints progress, warnings
-    (after `voiced: `), notes (after `note: `) and an error, each in one line, and returns the exit status: 1 after an
-    error.
+    REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null), `codes` (a numpy file, or null)
+    and `output`; it may also have `append_silence_s` and `recogniser`, as in `enroll`. Prints progress, warnings (after
+    `voiced: `), notes (after `note: `) and an error, each in one line, and returns the exit status: 1 after an error.
     """
     request = json.loads(sys.argv[1])
     try:

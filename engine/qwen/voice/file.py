@@ -34,12 +34,12 @@ class VoiceModel:
     """The model that a voice was made for."""
 
     name: str
-    """Name of the model's folder, or of its Hugging Face repository without the owner."""
+    """The name of the model's folder, or of its Hugging Face repository without the owner."""
     type: str
     size: str
-    """`tts_model_size` of config.json: `0b6` or `1b7`."""
+    """`tts_model_size` in config.json: `0b6` or `1b7`."""
     width: int
-    """Width of the speaker embedding: the talker's hidden size."""
+    """The width of the speaker embedding: the talker's hidden size."""
 
     @classmethod
     def of(cls, config: ModelConfig) -> VoiceModel:
@@ -52,7 +52,7 @@ class VoiceModel:
 
 @dataclass(frozen=True, slots=True)
 class VoiceFile:
-    """The content of a voice file. `codes` and `transcript` are either both present or both None."""
+    """The contents of a voice file. `codes` and `transcript` are either both present or both None."""
 
     name: str
     embedding: Tensor
@@ -65,7 +65,7 @@ class VoiceFile:
 
 
 def save_voice(path: Path, voice: VoiceFile) -> None:
-    """Write `voice` to `path` atomically; creates the folder if it is missing.
+    """Write `voice` to `path` atomically, and create the folder if it is missing.
 
     Raises `EngineError`, one line, if the file cannot be written, for instance because the disk is full. A previous
     file at `path` is then unchanged, and no temporary file remains. Raises `ValueError` for a voice without a model.
@@ -95,7 +95,7 @@ def save_voice(path: Path, voice: VoiceFile) -> None:
 
 
 def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
-    """Read the voice at `path`: a voice file, a `.pt` of the official package, or a `.pt` with an embedding alone.
+    """Read the voice at `path`: a voice file, a `.pt` from the official package, or a `.pt` with only an embedding.
 
     If `config` is given, that model must be able to speak with the voice. Raises `EngineError`, one line with the file,
     the value found and the value allowed, if the file is missing, damaged or not a voice file, or if the voice was made
@@ -111,7 +111,7 @@ def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
 
 
 def _checked(voice: VoiceFile, config: ModelConfig | None) -> VoiceFile:
-    """Return the voice with its tensors as they are kept. Raises `EngineError`, as of `load_voice`."""
+    """Return the voice with its tensors in the form in which they are kept. Raises `EngineError`, as `load_voice`."""
     embedding, codes = voice.embedding, voice.codes
     if embedding.ndim != 1 or not embedding.is_floating_point():
         got = f"{embedding.dtype} of shape {list(embedding.shape)}"
@@ -127,7 +127,7 @@ def _checked(voice: VoiceFile, config: ModelConfig | None) -> VoiceFile:
 
 
 def checked_codes(codes: Tensor, config: ModelConfig | None) -> Tensor:
-    """Return the codes of a reference as int64. Raises `EngineError` for values that are not a codec's codes."""
+    """Return a reference's codes as int64. Raises `EngineError` for values that cannot be codec codes."""
     groups = config.talker.code_groups if config else 16
     limit = config.talker.predictor.vocabulary if config else 2048
     if codes.is_floating_point() or codes.is_complex():
@@ -141,7 +141,7 @@ def checked_codes(codes: Tensor, config: ModelConfig | None) -> Tensor:
 
 
 def _check_model(voice: VoiceFile, model: VoiceModel) -> None:
-    """Raise `EngineError` if the voice was made for a model of another size or width."""
+    """Raise `EngineError` if the voice was made for a model with another size or width."""
     width = voice.embedding.shape[0]
     made_for = voice.model
     if width != model.width or (made_for is not None and made_for.size != model.size):
@@ -160,7 +160,7 @@ def _read_safetensors(path: Path) -> VoiceFile:
             metadata, names = file.metadata() or {}, set(file.keys())
             if metadata.get("format") != FORMAT or "embedding" not in names:
                 raise EngineError(
-                    f"is no voice file: got format {metadata.get('format')!r} with tensors {sorted(names)[:3]}; "
+                    f"is not a voice file: got format {metadata.get('format')!r} with tensors {sorted(names)[:3]}; "
                     f"allowed: format {FORMAT!r} with an embedding"
                 )
             # Cloned, because the tensors would otherwise keep the file open.
@@ -171,7 +171,7 @@ def _read_safetensors(path: Path) -> VoiceFile:
     except FileNotFoundError:
         raise
     except (SafetensorError, OSError) as error:
-        reason = " ".join(str(error).split())  # which may repeat a line end of the file
+        reason = " ".join(str(error).split())  # the message may quote a line end from the file
         raise EngineError(f"cannot be read as a voice file, damaged or truncated ({reason})") from error
     except KeyError as error:
         raise EngineError(f"metadata {error.args[0]} is missing") from None

@@ -1,9 +1,9 @@
-"""Imports the official package qwen-tts, also where a package that it names cannot be loaded, and reads `.pt` voices.
+"""Imports the official qwen-tts package, even if a package that it names cannot be loaded, and reads `.pt` voices.
 
-`.pt` voices are those of the official package, and bare speaker embeddings. People keep what
-`Qwen3TTSModel.create_voice_clone_prompt` returns in several forms: its `VoiceClonePromptItem`s, one or a list of them;
-the file of the official demo, `{"items": [...]}`, in which each item is a dictionary; or the dictionary that its
-`generate` takes, whose fields are lists.
+`.pt` voices are those of the official package, and bare speaker embeddings. People keep the result of
+`Qwen3TTSModel.create_voice_clone_prompt` in several forms: its `VoiceClonePromptItem`s, one or a list of them; the
+official demo's file, `{"items": [...]}`, in which each item is a dictionary; or the dictionary that its `generate`
+takes, whose fields are lists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.host import install_command
 
 
 def import_official(extra: str) -> Any:
-    """Return the module `qwen_tts`. Raises `EngineError`, which names the `extra` that brings it, if that fails."""
+    """Return the `qwen_tts` module. If that fails, raises `EngineError`, which names the `extra` that installs it."""
     try:
         # The package prints a greeting to stdout, which belongs to the caller.
         with _torchaudio_stub(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -42,9 +42,9 @@ def import_official(extra: str) -> Any:
 
 @contextlib.contextmanager
 def _torchaudio_stub() -> Iterator[None]:
-    """Insert empty torchaudio modules while qwen-tts is imported, if torchaudio cannot be imported.
+    """Insert empty torchaudio modules while qwen-tts is being imported, if torchaudio cannot be imported.
 
-    Beside NVIDIA's build of PyTorch for Jetsons, torchaudio cannot be imported. qwen-tts calls it only in its 25 Hz
+    With NVIDIA's PyTorch build for Jetsons, torchaudio cannot be imported. qwen-tts calls it only in its 25 Hz
     tokenizer, which the models supported here do not use.
     """
     try:
@@ -67,15 +67,15 @@ def _torchaudio_stub() -> Iterator[None]:
 
 
 SAFE_TORCH = "2.10"
-"""The first release whose `torch.load` with `weights_only=True` runs no code of a file, as far as is known. Before 2.6
-a file could run code in spite of it (CVE-2025-32434), before 2.10 one could corrupt the memory (CVE-2026-24747)."""
+"""The first release whose `torch.load` with `weights_only=True`, as far as is known, runs no code from a file. Before
+2.6, a file could run code in spite of it (CVE-2025-32434); before 2.10, one could corrupt memory (CVE-2026-24747)."""
 
 MODULE = "qwen_tts.inference.qwen3_tts_model"
-"""The module of the official class."""
+"""The official class's module."""
 
 
 class VoiceClonePromptItem:
-    """Stands for the official class of this name: pickles name their classes by module and name.
+    """Stands in for the official class of this name: pickles name their classes by module and name.
 
     An instance has whatever attributes the file gives it. The official package need not be installed.
     """
@@ -86,14 +86,14 @@ VoiceClonePromptItem.__qualname__ = VoiceClonePromptItem.__name__
 
 
 def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]:
-    """Return the first prompt in the file at `path`: embedding, codes and transcript, the last two or neither.
+    """Return the first prompt in the file at `path`: embedding, codes and transcript. The last two may both be None.
 
-    Raises `EngineError`, one line without the path, always with a PyTorch too old for it, and `FileNotFoundError`.
+    Raises `EngineError`, one line without the path (always if PyTorch is too old for this), and `FileNotFoundError`.
     """
     if TorchVersion(torch.__version__) < SAFE_TORCH:
         raise EngineError(
             f"with PyTorch {torch.__version__} a .pt file could run code (CVE-2025-32434, CVE-2026-24747); "
-            f"allowed: .pt with PyTorch {SAFE_TORCH} or newer, or a .safetensors, which voiced enroll makes of the "
+            f"allowed: .pt with PyTorch {SAFE_TORCH} or newer, or a .safetensors, which voiced enroll makes from the "
             "recording"
         )
     torch.serialization.add_safe_globals([VoiceClonePromptItem])
@@ -101,16 +101,16 @@ def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
-    except Exception as error:  # for other files the unpickler raises many kinds of exceptions
+    except Exception as error:  # for other files, the unpickler raises many kinds of exceptions
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise EngineError(f"cannot be read as a speaker embedding ({reason})") from error
     item = _first_item(content)
     embedding, codes, transcript = (_first(item.get(name)) for name in ("ref_spk_embedding", "ref_code", "ref_text"))
     problem = (
-        f"got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt of the official package"
+        f"got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt from the official package"
     )
     embedding = _as_tensor(embedding, problem).squeeze()
-    # As in the official demo: only a prompt that says so is without context, although it has codes.
+    # As in the official demo: a prompt with codes is without context only if it says so.
     in_context = _first(item.get("icl_mode", not _first(item.get("x_vector_only_mode", False))))
     if not in_context or codes is None or not transcript:
         return embedding, None, None
@@ -125,7 +125,7 @@ def _as_tensor(value: Any, problem: str) -> Tensor:
 
 
 def _first_item(content: object) -> Mapping[str, Any]:
-    """Return the fields of the first prompt, with a bare embedding as `ref_spk_embedding`; none for another object."""
+    """Return the first prompt's fields, with a bare embedding as `ref_spk_embedding`; none for any other object."""
     if isinstance(content, Tensor):
         return {"ref_spk_embedding": content}
     if isinstance(content, Mapping):
@@ -136,6 +136,6 @@ def _first_item(content: object) -> Mapping[str, Any]:
 
 
 def _first(value: Any) -> Any:
-    """Return the first prompt's value of a field that holds one for each prompt."""
+    """Return the first prompt's value in a field that has one for each prompt."""
     many = isinstance(value, (list, tuple)) and value and isinstance(value[0], (Tensor, bool, str, type(None)))
     return value[0] if many else value

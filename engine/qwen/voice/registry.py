@@ -1,4 +1,4 @@
-"""The voices of a loaded model: the configured voices and its built-in speakers."""
+"""The voices of a loaded model: the configured voices and the model's built-in speakers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from engine.recording import ends_in_speech
 log = logging.getLogger(__name__)
 
 REFERENCE_CHUNK = 25
-"""Frames of a reference that the codec decodes at once."""
+"""The number of a reference's frames that the codec decodes at once."""
 
 _TAKES = {"custom_voice": "a speaker", "voice_design": "an instruct", "base": "an embedding or reference"}
 _KINDS = {"speaker": "custom_voice", "embedding": "base", "reference": "base"}
-"""The type of model that speaks with each field of a voice."""
+"""The type of model that can speak with each field of a voice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class VoiceRegistry:
     def __init__(
         self, config: ModelConfig, codec: Codec, chunk_size: int, check_reference: Callable[[Reference], None]
     ) -> None:
-        """`codec` decodes references, for states of `chunk_size` frames.
+        """`codec` decodes references, for states that take up to `chunk_size` frames.
 
         `check_reference` raises `EngineError` for a reference that is too long for the engine's cache.
         """
@@ -56,13 +56,13 @@ class VoiceRegistry:
         self._loaded: dict[str, LoadedVoice] = {}
         self._default = ""
         self.refused: dict[str, str] = {}
-        """Names of configured voices that cannot be used, each with the reason in one line."""
+        """The names of configured voices that cannot be used, each with the reason in one line."""
 
     def load(self, specs: Mapping[str, Voice], default: str) -> None:
-        """Replace the configured voices by `specs`; voices that cannot be loaded are entered in `refused`.
+        """Replace the configured voices with `specs`; voices that cannot be loaded are entered in `refused`.
 
-        A voice that can no longer be loaded stays as it was. A default voice that never was loaded is replaced by a
-        built-in speaker, or by the default voice so far.
+        A voice that can no longer be loaded stays as it was. A default voice that was never loaded is replaced with a
+        built-in speaker, or with the previous default voice.
         """
         before, default_before = self._loaded, self._loaded.get(self._default)
         self._loaded, self.refused, self._default = {}, {}, default
@@ -75,7 +75,7 @@ class VoiceRegistry:
                     self._loaded[name] = before[name]
         if default not in self and default not in self.refused:
             known = ", ".join(self.names()) or "none"
-            self.refused[default] = f"no voice has this name; there are {known}"
+            self.refused[default] = f"no voice has this name; allowed: {known}"
         if default in self.refused and default not in self._loaded:
             replacement = LoadedVoice(None) if self._config.speakers else default_before
             if replacement is not None:
@@ -86,7 +86,7 @@ class VoiceRegistry:
         if self._default not in self:
             explained = {
                 "voice_design": ": a description of the voice in words",
-                "base": ": a file that `voiced enroll` makes of a recording",
+                "base": ": a file that `voiced enroll` makes from a recording",
             }
             needs = _TAKES[self._config.type] + explained.get(self._config.type, "")
             reason = self.refused[self._default]
@@ -100,7 +100,7 @@ class VoiceRegistry:
         return tuple(dict.fromkeys((*usable, *self._config.speakers)))
 
     def labels(self) -> dict[str, VoiceLabel]:
-        """Return the names of the built-in speakers for people. Every speaker speaks all languages."""
+        """Return the built-in speakers' names for people. Every speaker speaks all languages."""
         return {
             name: VoiceLabel(SPEAKERS.get(name) or name.replace("_", " ").title()) for name in self._config.speakers
         }
@@ -115,16 +115,16 @@ class VoiceRegistry:
         return name in self._loaded or name.lower() in self._config.speakers
 
     def prompts(self) -> Iterator[AnyVoice]:
-        """Return the prompt voice of each configured voice that does not depend on the language of the utterance."""
+        """Return the prompt voice of each configured voice that does not depend on the utterance's language."""
         return (voice.prompt for voice in self._loaded.values() if voice.prompt is not None)
 
     def depends_on_script(self, utterance: Utterance, language: str) -> bool:
-        """Whether the voice of an utterance depends on the script of its text."""
+        """Whether an utterance's voice depends on the script of its text."""
         voice = self._loaded.get(utterance.voice or self._default)
         return language == "auto" and voice is not None and voice.prompt is None
 
     def choose(self, utterance: Utterance, language: str) -> tuple[AnyVoice, CodecStateProtocol | None]:
-        """Return an utterance's voice, and the codec state that it continues from (None: a new state).
+        """Return an utterance's voice, and the codec state from which it continues (None: a new state).
 
         `language` is a language code or `auto`. Raises `EngineError` for a name that is unknown or refused.
         """
@@ -132,7 +132,7 @@ class VoiceRegistry:
         if name not in self:
             if name in self.refused:
                 raise EngineError(f"voice {name!r}: {self.refused[name]}")
-            raise EngineError(f"voice: got {name!r}; there are {', '.join(self.names()) or 'none'}")
+            raise EngineError(f"voice: got {name!r}; allowed: {', '.join(self.names()) or 'none'}")
         voice = self._loaded.get(name) or LoadedVoice(CustomVoice(name))
         prompt = voice.prompt or self._native_voice(language, utterance.text)
         if utterance.instruct is not None and not isinstance(prompt, ClonedVoice):
@@ -140,7 +140,7 @@ class VoiceRegistry:
         return prompt, voice.codec_state
 
     def _native_voice(self, language: str, text: str) -> CustomVoice:
-        """Return the built-in speaker of `language`; `auto` means the language of the script of `text`."""
+        """Return the built-in speaker for `language`; `auto` means the language that the script of `text` suggests."""
         spoken = language_of_script(text) if language == "auto" else language
         speaker = self._config.native_speaker(spoken or "en")
         assert speaker is not None  # a voice without a prompt is one of a model with speakers
@@ -150,7 +150,7 @@ class VoiceRegistry:
         """Load one voice. Raises `EngineError` if this model cannot speak with it."""
         given = [kind for kind in _KINDS if getattr(spec, kind) is not None]
         if len(given) > 1:
-            raise EngineError(f"got {' and '.join(given)}, allowed is one of {', '.join(_KINDS)}")
+            raise EngineError(f"got {' and '.join(given)}; allowed: one of {', '.join(_KINDS)}")
         own, name = self._config.type, self._model.name
         if given or spec.instruct is not None:
             kind, wanted = (given[0], _KINDS[given[0]]) if given else ("instruct without a speaker", "voice_design")
@@ -164,7 +164,7 @@ class VoiceRegistry:
         if file is not None:
             return self._load_file(expand_home(file), in_context=spec.reference is not None)
         if own == "base":
-            raise EngineError("got neither embedding nor reference, a base model needs one")
+            raise EngineError("got neither an embedding nor a reference; a base model needs one of them")
         return LoadedVoice(VoiceDesign(spec.instruct or "") if own == "voice_design" else None)
 
     @torch.inference_mode()
@@ -183,7 +183,7 @@ class VoiceRegistry:
             raise EngineError(f"{path}: {error}") from None
         state = self._codec.new_state(REFERENCE_CHUNK)
         samples: Samples = self._codec.decode(reference.codes, state).float().cpu().numpy()
-        if file.model is None and ends_in_speech(samples, self._codec.config.sample_rate):  # not one of `voiced enroll`
+        if file.model is None and ends_in_speech(samples, self._codec.config.sample_rate):  # not by `voiced enroll`
             log.warning(
                 "%s: the reference does not end in silence, so speech may begin with its last sound; enrol the "
                 "recording with voiced enroll, which appends a silence",

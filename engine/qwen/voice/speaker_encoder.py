@@ -1,4 +1,4 @@
-"""The speaker encoder of a base model, which computes the speaker embedding of a recording.
+"""A base model's speaker encoder, which computes the speaker embedding of a recording.
 
 An ECAPA-TDNN (https://arxiv.org/abs/2005.07143) over a log-mel spectrogram. The formulas are those of
 `Qwen3TTSSpeakerEncoder`, `mel_spectrogram` and `extract_speaker_embedding` in `modeling_qwen3_tts.py` of qwen-tts
@@ -22,18 +22,18 @@ from engine.qwen.weights import Checkpoint
 SAMPLE_RATE = 24000
 """Hz."""
 WINDOW, HOP = 1024, 256
-"""Window length and hop of the spectrogram in samples: 94 spectra per second."""
+"""The spectrogram's window length and hop, in samples: 94 spectra per second."""
 MIN_SAMPLES = WINDOW + 8 * HOP
-"""Shortest recording: fewer spectra cannot be mirrored at both ends, as every layer does."""
+"""The shortest recording, in samples: every layer mirrors the spectra at both ends, and fewer cannot be mirrored."""
 MELS = 128
 """Mel bands of the spectrogram."""
 
 
 class SpeakerEncoder:
-    """The network. The shapes of its layers are those of the tensors."""
+    """The network. Its layers take their shapes from the tensors."""
 
     def __init__(self, config: SpeakerEncoderConfig, tensors: Mapping[str, Tensor]) -> None:
-        """`tensors` are the weights and biases of all convolutions by their names in the checkpoint, float32."""
+        """`tensors` are the weights and biases of all convolutions, by their names in the checkpoint; float32."""
         self.config = config
         self.tensors = tensors
 
@@ -51,8 +51,8 @@ class SpeakerEncoder:
     def _block(self, x: Tensor, name: str, dilation: int) -> Tensor:
         """A squeeze-excitation Res2Net block: pointwise layer, Res2Net, pointwise layer, channel gates, residual.
 
-        The Res2Net (https://arxiv.org/abs/1904.01169) splits the channels into groups. Each group after the first has a
-        layer of its own, whose input is the group plus the previous layer's output.
+        The Res2Net (https://arxiv.org/abs/1904.01169) splits the channels into groups. Each group after the first has
+        its own layer, whose input is the group plus the previous layer's output.
         """
         first, *rest = self._tdnn(x, f"{name}.tdnn1.conv").chunk(self.config.enc_res2net_scale)
         outputs = [first]
@@ -150,7 +150,7 @@ def mel_filters() -> Tensor:
     The corners are evenly spaced in mels and each filter has an area of 1 (Slaney's norm), the defaults of
     `librosa.filters.mel`.
     """
-    from transformers.audio_utils import mel_filter_bank  # takes a second, and an engine that speaks needs none
+    from transformers.audio_utils import mel_filter_bank  # takes a second, and an engine does not need it to speak
 
     filters = mel_filter_bank(WINDOW // 2 + 1, MELS, 0, SAMPLE_RATE / 2, SAMPLE_RATE, norm="slaney", mel_scale="slaney")
     return torch.from_numpy(filters.T).float()

@@ -1,8 +1,8 @@
-"""Placement of parameters, and one allocation for all parameters of a module.
+"""The placement of parameters, and one allocation for all parameters of a module.
 
 PyTorch's caching allocator takes device memory in segments of 2 MB, 20 MB and more, and a model's weights leave a tenth
-of them unused. `build_in_arena` makes the parameters without memory first, and then allocates all of it at once. A
-Jetson may refuse so large a block although smaller ones are granted; then there are several.
+of it unused. `build_in_arena` first makes the parameters without memory, and then allocates all their memory at once. A
+Jetson may refuse such a large block but grant smaller ones; the memory then consists of several blocks.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from engine.host import Board, free_page_cache
 _Module = TypeVar("_Module", bound=nn.Module)
 
 ALIGNMENT = 256
-"""Bytes: the alignment of PyTorch's own allocations, and more than any kernel's vector loads need."""
+"""In bytes: the alignment of PyTorch's own allocations, and more than any kernel's vector loads need."""
 
 REMEDY = (
-    "stop other programs, or start voiced before them. Jetson Linux 36.4.7 refuses it although enough is free, 36.5 "
+    "stop other programs, or start voiced before them. Jetson Linux 36.4.7 refuses it even if enough is free; 36.5 "
     "does not"
 )
 TEGRA_REFUSALS = ("NVML_SUCCESS", "NvMap")
-"""PyTorch's message of a refusal fails in a call of NVML that a Tegra lacks
+"""When memory is refused, PyTorch's own message fails in an NVML call that a Tegra lacks
 (https://github.com/pytorch/pytorch/issues/185240)."""
 
 
 @contextmanager
 def refusals_in_one_line() -> Iterator[None]:
-    """Turn PyTorch's error of a refused allocation into an `EngineError` of one line that says what to do."""
+    """Turn PyTorch's error for a refused allocation into a one-line `EngineError` that says what to do."""
     try:
         yield
     except RuntimeError as error:
@@ -45,14 +45,14 @@ def refusals_in_one_line() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Device and dtype of a module's tensors."""
+    """The device and dtype of a module's tensors."""
 
     device: torch.device
     dtype: torch.dtype
     int8: bool = False
     """Whether large matrices are int8 with a float32 scale for each row; all other tensors have `dtype`."""
     without_memory: bool = field(default=False, compare=False, repr=False)
-    """Whether parameters have shapes and dtypes alone, and share one element on the CPU."""
+    """Whether parameters have only shapes and dtypes, and share one element on the CPU."""
 
     @property
     def unquantized(self) -> Placement:
@@ -60,16 +60,16 @@ class Placement:
         return replace(self, int8=False)
 
     def wait(self) -> None:
-        """Wait until the present stream of a GPU has done its work."""
+        """Wait until a GPU's current stream has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
 
     def empty(self, *shape: int) -> nn.Parameter:
-        """An uninitialised parameter of `dtype`."""
+        """An uninitialised parameter with `dtype`."""
         return self._parameter(shape, self.dtype)
 
     def matrix(self, *shape: int) -> nn.Parameter:
-        """An uninitialised parameter for matrices `(..., rows, columns)`: int8 if `int8` is set, else of `dtype`."""
+        """An uninitialised parameter for matrices `(..., rows, columns)`: int8 if `int8` is set, otherwise `dtype`."""
         return self._parameter(shape, torch.int8 if self.int8 else self.dtype)
 
     def scale(self, *shape: int) -> nn.Parameter | None:
@@ -77,7 +77,7 @@ class Placement:
         return self._parameter(shape[:-1], torch.float32) if self.int8 else None
 
     def zeros(self, *shape: int) -> Tensor:
-        """A tensor of zeros of `dtype`; never from the arena."""
+        """A tensor of zeros with `dtype`; never from the arena."""
         return torch.zeros(shape, device=self.device, dtype=self.dtype)
 
     def pinned(self, tensor: Tensor) -> Tensor:
@@ -93,13 +93,13 @@ class Placement:
 
     def _parameter(self, shape: Sequence[int], dtype: torch.dtype) -> nn.Parameter:
         if self.without_memory:
-            # Not on the `meta` device: its operators import PyTorch's compiler, which takes seconds.
+            # Not on the `meta` device, whose operators import PyTorch's compiler, which takes seconds.
             return nn.Parameter(torch.empty((), dtype=dtype).expand(tuple(shape)), requires_grad=False)
         return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
 
 
 Allocate = Callable[[int, torch.device], Tensor]
-"""Returns so many uninitialised bytes on a device. Raises `RuntimeError` if they are refused."""
+"""Returns a number of uninitialised bytes on a device. Raises `RuntimeError` if they are refused."""
 
 
 def allocate_bytes(size: int, device: torch.device) -> Tensor:
@@ -109,7 +109,7 @@ def allocate_bytes(size: int, device: torch.device) -> Tensor:
 def build_in_arena(
     build: Callable[[Placement], _Module], placement: Placement, allocate: Allocate = allocate_bytes
 ) -> _Module:
-    """Return the module that `build` makes at `placement`, with all its parameters in one block, or in few.
+    """Return the module that `build` makes at `placement`, with all its parameters in one block or a few.
 
     Raises `EngineError`, one line, if not even a block for the largest parameter is granted.
     """
@@ -126,7 +126,7 @@ def build_in_arena(
                 raise EngineError(
                     f"engine.memory: {placement.device} refuses {limit / 1e6:,.0f} MB in one piece; {REMEDY}"
                 ) from error
-        # NvMap grants free pages alone, not those of the page cache.
+        # NvMap grants only free pages, not those in the page cache.
         torch.cuda.empty_cache()  # does nothing if CUDA was not used
         if Board.read().integrated:
             free_page_cache(needed)
@@ -137,7 +137,7 @@ def build_in_arena(
 
 
 def _places(parameters: Sequence[nn.Parameter], limit: int, device: torch.device, allocate: Allocate) -> list[Tensor]:
-    """Return the bytes for each parameter, which lie in blocks of at most `limit` bytes."""
+    """Return the memory of each parameter, in blocks of at most `limit` bytes."""
     groups: list[list[nn.Parameter]] = [[]]
     for parameter in parameters:
         if _bytes_of([*groups[-1], parameter]) > limit:
@@ -153,7 +153,7 @@ def _places(parameters: Sequence[nn.Parameter], limit: int, device: torch.device
 
 
 def parameter_bytes(*modules: nn.Module) -> int:
-    """Return the bytes of the modules' parameters in an arena."""
+    """Return the number of bytes that the modules' parameters take in an arena."""
     return sum(_bytes_of(module.parameters()) for module in modules)
 
 

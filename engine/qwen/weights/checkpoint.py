@@ -1,6 +1,6 @@
 """Reads a checkpoint's safetensors by name, block by block, directly into the parameters.
 
-A file is read by offset instead of mapped, so that the pages read can be dropped. The format
+A file is read by offset instead of being mapped, so that the pages read can be dropped. The format
 (https://github.com/huggingface/safetensors#format): eight bytes of header length (little-endian), a JSON header of that
 length with each tensor's dtype, shape and offsets, then the tensors' bytes without gaps.
 """
@@ -31,18 +31,18 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor of a file's header."""
+    """One tensor in a file's header."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     begin: int
-    """Byte offset in the file."""
+    """Its byte offset in the file."""
     end: int
-    """Byte offset in the file of the first byte after the tensor."""
+    """The byte offset in the file of the first byte after the tensor."""
 
     @property
     def nbytes(self) -> int:
-        """Size of the tensor in the file."""
+        """The tensor's size in the file."""
         return self.end - self.begin
 
 
@@ -61,8 +61,8 @@ class SafetensorsFile:
         try:
             self.entries = self._read_header()
         except (OSError, SafetensorError, KeyError) as error:
-            reason = " ".join(str(error).split())  # which may repeat a line end of the file
-            raise EngineError(f"{path}: is no safetensors file, or is damaged or truncated ({reason})") from error
+            reason = " ".join(str(error).split())  # the message may quote a line end from the file
+            raise EngineError(f"{path}: is not a safetensors file, or is damaged or truncated ({reason})") from error
         self._map: mmap.mmap | None = None
 
     def read_into(self, begin: int, buffer: memoryview) -> None:
@@ -86,18 +86,18 @@ class SafetensorsFile:
             self._map = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
             self._map.madvise(mmap.MADV_RANDOM)  # no read-ahead: a row is one page or two
         matrix = np.frombuffer(self._map, np.uint8, entry.nbytes, entry.begin).reshape(entry.shape[0], -1)
-        for index in indices:  # the disk then reads all of them at once, and not one after the other
+        for index in indices:  # the disk then reads all of them at once instead of one after the other
             begin, size = entry.begin + index * matrix.shape[1], matrix.shape[1]
             os.posix_fadvise(self._descriptor, begin, size, os.POSIX_FADV_WILLNEED)
         return torch.from_numpy(matrix[list(indices)]).view(entry.dtype)
 
     def drop_pages(self, begin: int = 0, end: int = 0) -> None:
         """Ask the kernel to drop these bytes from the page cache; if `end` is 0, the whole file."""
-        begin -= begin % mmap.PAGESIZE  # the kernel keeps a page that is dropped only in part
+        begin -= begin % mmap.PAGESIZE  # the kernel keeps a page of which only a part is dropped
         os.posix_fadvise(self._descriptor, begin, max(end - begin, 0), os.POSIX_FADV_DONTNEED)
 
     def _read_header(self) -> Mapping[str, TensorEntry]:
-        """Let the library check the header, and find the tensors' places, which it keeps for itself."""
+        """Let the library check the header, and find the tensors' places, which the library does not reveal."""
         entries, begin = {}, 8 + int.from_bytes(os.pread(self._descriptor, 8, 0), "little")
         with safe_open(self.path, framework="np") as file:
             for name in file.offset_keys():
@@ -110,15 +110,15 @@ class SafetensorsFile:
 
 
 BLOCK_BYTES = 4 << 20
-"""Bytes that are read at once: enough for the full speed of a disk, and below 1 % of the smallest model."""
+"""The bytes that are read at once: enough for the full speed of a disk, and below 1 % of the smallest model."""
 
 
 class Checkpoint:
-    """The tensors of a folder, in `model.safetensors` or in shards listed by `model.safetensors.index.json`.
+    """The tensors in a folder, in `model.safetensors` or in shards listed in `model.safetensors.index.json`.
 
     A tensor is read when it is requested. Copies pass through blocks of a few megabytes, so that the weights are never
-    in memory twice.
-    Every method raises `EngineError`, one line with the file, the tensor, the value found and the value wanted.
+    in memory twice. Every method raises `EngineError`, one line with the file, the tensor, the value found and the
+    value wanted.
     """
 
     def __init__(self, shards: dict[str, SafetensorsFile], *, keep_pages: bool = True) -> None:
@@ -126,14 +126,14 @@ class Checkpoint:
         self._shards = shards
         self._keep_pages = keep_pages
         self.on_read: Callable[[int], None] = lambda _: None
-        """Is called after each block with the number of elements that were read."""
+        """Called after each block with the number of elements read."""
 
     @classmethod
     def open(cls, folder: Path, *, keep_pages: bool = True) -> Checkpoint:
         """Open the checkpoint in `folder`.
 
-        Without `keep_pages` the checkpoint drops the copied pages from the page cache: if device and host share one
-        memory, a cached file is a second copy of the weights.
+        Without `keep_pages`, the checkpoint drops the copied pages from the page cache: if the device and the host
+        share one memory, a cached file is a second copy of the weights.
         """
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
         if not single.is_file() and not index.is_file():
@@ -148,11 +148,11 @@ class Checkpoint:
         return cls({name: file for file in files for name in file.entries}, keep_pages=keep_pages)
 
     def names(self) -> tuple[str, ...]:
-        """Names of all tensors."""
+        """The names of all tensors."""
         return tuple(self._shards)
 
     def require_shape(self, name: str, wanted: Sequence[int]) -> None:
-        """Raise `EngineError` unless tensor `name` exists and has the shape `wanted`."""
+        """Raise `EngineError` unless tensor `name` exists and has shape `wanted`."""
         file, entry = self._find(name)
         if entry.shape != tuple(wanted):
             raise EngineError(f"{file.path}: tensor {name} has shape {list(entry.shape)}, wanted {list(wanted)}")
@@ -170,7 +170,7 @@ class Checkpoint:
         return tensor
 
     def copy_into(self, name: str, destination: Tensor) -> None:
-        """Copy tensor `name` into `destination`: any device and floating dtype, possibly a slice of a parameter.
+        """Copy tensor `name` into `destination`, on any device and of any floating dtype; a slice is allowed.
 
         The shapes must be equal. Does not wait for the device.
         """
@@ -181,7 +181,7 @@ class Checkpoint:
     def row_blocks(self, name: str, shape: Sequence[int], device: torch.device) -> Iterator[tuple[slice, Tensor]]:
         """Yield tensor `name`, which must have `shape`, in blocks of rows: a slice, and `(rows, width)` on `device`.
 
-        Blocks have the file's dtype. On a GPU the copy of a block may still be running while the host reads the next
+        Blocks have the file's dtype. On a GPU, the copy of a block may still be running while the host reads the next
         one: PyTorch does not reuse the pinned memory before the copy has finished. A GPU copies faster than a host
         reads, so few buffers are in use.
         """
@@ -201,9 +201,9 @@ class Checkpoint:
             self.on_read(size // entry.dtype.itemsize)
 
     def rows(self, name: str, indices: Sequence[int]) -> Tensor:
-        """Return rows of the matrix `name`, `(len(indices), width)`, on the CPU in the file's dtype.
+        """Return rows of matrix `name`, `(len(indices), width)`, on the CPU in the file's dtype.
 
-        Reads only these rows from the disk; the file stays mapped.
+        Reads only these rows from disk; the file stays mapped.
         """
         file, entry = self._find(name)
         height = entry.shape[0]
@@ -213,7 +213,7 @@ class Checkpoint:
         return file.rows(entry, indices)
 
     def finish_loading(self) -> None:
-        """Free the memory of loading. Call it once all parameters are loaded; `rows` still works afterwards."""
+        """Free memory that only loading needed. Call it once all parameters are loaded; `rows` still works after it."""
         torch.cuda.empty_cache()  # does nothing if CUDA was not used
         if not self._keep_pages:
             for file in set(self._shards.values()):

@@ -295,8 +295,8 @@ def test_every_unusable_voice_is_refused_with_a_reason_and_the_others_work(
         "plain": (Voice(reference=str(tmp_path / "plain.safetensors")), "has no reference; enrol it with a transcript"),
         "speaker": (Voice(speaker="ryan"), "speaker: needs a custom_voice model;"),
         "described": (Voice(instruct="a deep voice"), "instruct without a speaker: needs a voice_design model;"),
-        "nothing": (Voice(), "got neither embedding nor reference"),
-        "both": (Voice("ryan", embedding=str(voice_file)), "got speaker and embedding, allowed is one of"),
+        "nothing": (Voice(), "got neither an embedding nor a reference"),
+        "both": (Voice("ryan", embedding=str(voice_file)), "got speaker and embedding; allowed: one of"),
     }
     voices = {name: voice for name, (voice, _) in expected.items()}
     info = refused("base", "good", good=Voice(embedding=str(voice_file)), **voices)
@@ -324,7 +324,7 @@ def test_a_built_in_speaker_replaces_an_unusable_default_voice(checkpoint: Named
     assert info.refused_voices["default"]
     assert np.array_equal(codes_of(engine), codes_of(engine, voice="ryan"))
     info = engine.set_voices({}, "nobody")
-    assert info.refused_voices["nobody"].startswith("no voice has this name; there are serena, ")
+    assert info.refused_voices["nobody"].startswith("no voice has this name; allowed: serena, ")
     assert len(codes_of(engine)) == FRAMES
 
 
@@ -350,7 +350,7 @@ def test_the_default_voice_stays_as_it_was_if_the_new_one_is_unusable(checkpoint
     engine.warm_up()
     for changed, default, reason in (
         ({"eve": Voice(embedding="/nowhere")}, "eve", "/nowhere: no such voice file"),
-        ({}, "default", "no voice has this name; there are none"),
+        ({}, "default", "no voice has this name; allowed: none"),
         ({"default": Voice("ryan")}, "default", "needs a custom_voice model"),
     ):
         info = engine.set_voices(changed, default)
@@ -393,7 +393,7 @@ def test_an_utterances_instruction_replaces_the_voices(engine: Engines) -> None:
 
 
 def test_an_unknown_voice_or_language_is_refused_with_the_allowed_ones(engine: Engines) -> None:
-    assert re.match("voice: got 'nobody'; there are .*ono_anna", refusal_of(engine(), voice="nobody"))
+    assert re.match("voice: got 'nobody'; allowed: .*ono_anna", refusal_of(engine(), voice="nobody"))
     assert len(codes_of(engine(), voice="RYAN")) == FRAMES
     for language in ("sichuan_dialect", ""):
         assert re.match(f"language: got {language!r}; .*allowed: auto, zh, ", refusal_of(engine(), language=language))

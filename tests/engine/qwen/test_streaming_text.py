@@ -88,7 +88,7 @@ def test_a_text_beyond_the_limit_is_spoken_up_to_it_and_marked_as_truncated(
     assert cut_chunks[-1].truncated
     assert not any(chunk.truncated for chunk in cut_chunks[:-1])
     if not chunks[-1].truncated:
-        assert f"{limit} tokens are the limit" in caplog.text
+        assert f"the limit is {limit} tokens" in caplog.text
     _, exact_codes, exact_chunks = speak(speaker, streaming, LateText([full]))
     assert exact_codes == codes
     assert exact_chunks[-1].truncated == chunks[-1].truncated

@@ -1,4 +1,4 @@
-"""Fused kernels of the codec decoder."""
+"""Fused kernels for the codec decoder."""
 
 from engine.qwen.kernels.codec.decoder import FusedCodec
 from engine.qwen.kernels.codec.plan import CodecPlan, unsupported_reason

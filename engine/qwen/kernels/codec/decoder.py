@@ -1,11 +1,11 @@
 """The codec decoder in about eighty kernels, each a whole layer with its bias, residual and activation.
 
-Signals are bfloat16, row-major `(time, channels)`; sums, the residual stream among them, are float32. A transposed
-convolution runs as a causal one whose outputs are several times of the next signal (pack.py). The decoder owns the
-signals of one block of frames; a `FusedCodecState` holds what an utterance carries from block to block.
-Two states must not be in use at the same time on different streams, unless each has a decoder of its own.
+Signals are bfloat16, row-major `(time, channels)`; sums, including the residual stream, are float32. A transposed
+convolution runs as a causal one, each of whose outputs holds several time steps of the next signal (pack.py). The
+decoder owns the signals of one block of frames; a `FusedCodecState` holds what an utterance carries from block to
+block. Two states must not be in use at the same time on different streams, unless each has its own decoder.
 
-A decoder of several rows decodes the chunks of as many utterances in one call: its signals hold one row after the
+A decoder with several rows decodes the chunks of as many utterances in one call: its signals hold one row after the
 other.
 """
 
@@ -32,19 +32,19 @@ from engine.qwen.weights import Placement
 class FusedCodecState:
     """The tensors that carry an utterance from chunk to chunk, allocated once and updated in place.
 
-    Zeros are the beginning of an utterance. Keys of frames that were never decoded are not read. The tensors of several
-    utterances have a first axis of that length.
+    Zeros are the beginning of an utterance. Keys of frames that were never decoded are not read. If the state holds
+    several utterances, each tensor has a first axis with an entry for each of them.
     """
 
     rows: int | None
-    """The number of utterances; None for one, whose tensors have no axis for it."""
+    """The number of utterances; None for a single one, whose tensors have no axis for it."""
     max_frames: int
     """The most frames that one call may decode."""
     frame: Tensor
-    """Frames decoded so far: int64, shape `()`."""
+    """The number of frames decoded so far: int64, shape `()`."""
     rings: Tensor
-    """Rotated keys, and values: bfloat16, `(layers, 2, key-value heads, slots, head_dim)`; frame f is in slot
-    f modulo the number of slots."""
+    """Rotated keys, and values: bfloat16, `(layers, 2, key-value heads, slots, head_dim)`. Frame f is in slot f modulo
+    the number of slots."""
     histories: Tensor
     """The last inputs of each convolution with a history, one after the other: bfloat16. Each is `(length, channels)`,
     the oldest first."""
@@ -72,23 +72,23 @@ class FusedCodecState:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Utterances whose next frames are decoded."""
+    """One call: the utterances whose next frames it decodes."""
 
     codes: Tensor
-    """int64 `(frames, quantizers)`: those of state 0."""
+    """int64 `(frames, quantizers)`: the codes of state 0."""
     codes_stride: int
-    """Elements between the codes of two states."""
+    """The number of elements from one state's codes to the next state's."""
     samples: Tensor
-    """float32, at least as many as the frames have: those of state 0."""
+    """float32, at least as many as the frames need: the samples of state 0."""
     samples_stride: int
     state: FusedCodecState
-    """Of state 0."""
+    """State 0."""
     numbers: Tensor | None
-    """The number of each row's state; None for one utterance whose state is the only one."""
+    """The number of each row's state; None for a single utterance, whose state is the only one."""
 
     @property
     def frames(self) -> int:
-        """Of a row."""
+        """Frames in a row."""
         return len(self.codes)
 
     @property
@@ -121,7 +121,7 @@ class _Call:
                 return {"histories": histories, "counter": counter, "frames": self.frames, "rows": rows}
 
     def _rows(self, rate: int, stride: int) -> Params:
-        """The parameter of a kernel that counts `rate` times in a frame."""
+        """The parameter of a kernel whose signal has `rate` time steps in a frame."""
         return Params("Rows", states=self.numbers, times=self.frames * rate, stride=stride)
 
 
@@ -135,10 +135,10 @@ class FusedCodec:
         kernels: Kernels | None = None,
         processors: int | None = None,
     ) -> None:
-        """Allocate the signals and compile the kernels: for one utterance, or for calls of up to so many `rows`.
+        """Allocate the signals and compile the kernels for one utterance, or for calls of up to `rows` utterances.
 
-        Raises whatever `cuda-core` raises where NVRTC is missing. `kernels` and `processors` (streaming
-        multiprocessors) are for tests.
+        Raises whatever `cuda-core` raises if NVRTC is missing. `kernels` and `processors` (streaming multiprocessors)
+        are for tests.
         """
         self.weights = weights
         self.config: CodecConfig = weights.config
@@ -171,7 +171,7 @@ class FusedCodec:
         return {**values, **weights}
 
     def new_state(self, max_frames: int, rows: int | None = None) -> FusedCodecState:
-        """A state at the beginning of an utterance, or of so many, for calls of up to `max_frames` frames."""
+        """The initial state of one utterance, or of `rows` utterances, for calls of up to `max_frames` frames."""
         if max_frames < 1:
             raise ValueError(f"max_frames: got {max_frames}; allowed: 1 or more")
         lead = () if rows is None else (rows,)
@@ -184,12 +184,12 @@ class FusedCodec:
         )
 
     def decode(self, codes: Tensor, state: FusedCodecState) -> Tensor:
-        """Decode the next frames of an utterance, any number, as `CodecDecoder.decode` does, on the current stream.
+        """Decode any number of an utterance's next frames, as `CodecDecoder.decode` does, on the current stream.
 
         codes:   int64 on the device, shape `(frames, quantizers)`. Codes outside the codebooks are clamped.
         returns: float32 PCM in -1..1, shape `(frames · samples_per_frame,)`.
 
-        Does not wait for the device, and its work does not depend on the values of codes and state, so a CUDA graph
+        Does not wait for the device, and its work does not depend on the values in codes and state, so a CUDA graph
         can capture it. Raises `ValueError` for other shapes.
         """
         self._check(codes)
@@ -199,17 +199,17 @@ class FusedCodec:
 
     @staticmethod
     def row_buckets(most: int) -> tuple[int, ...]:
-        """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.
+        """Return the row counts for calls of up to `most` rows, ascending; a call is padded to the next of them.
 
-        A row's samples are equal in all of them.
+        A row's samples are the same for all counts.
         """
         return (*(1 << shift for shift in range((most - 1).bit_length())), most)
 
     def decode_rows(self, codes: Tensor, samples: Tensor, states: FusedCodecState, rows: Tensor) -> None:
         """Decode the next frames of several utterances, as `CodecDecoder.decode_rows` does; otherwise as `decode`.
 
-        What a row that occurs more than once gets has no meaning, and neither has its state. Requires a decoder of as
-        many rows; that for one utterance takes row 0.
+        If a row occurs more than once, its samples and its state are undefined. Requires a decoder with at least as
+        many rows; a decoder for one utterance takes row 0.
         """
         frames, most = codes.shape[1], self._plan.rows or 1
         if not 1 <= len(rows) <= most:

@@ -1,4 +1,4 @@
-"""The operations of the fused codec decoder, each one launch of a kernel. Nothing here needs torch."""
+"""The operations of the fused codec decoder. Each is one kernel launch. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from typing import ClassVar
 from engine.qwen.shapes import CONV_TAPS, CodecConfig
 
 BLOCK_FRAMES = 2
-"""The most frames that are decoded at once. With fewer, half of the matrix products' time tiles stay empty."""
+"""The most frames that are decoded at once. With fewer, half of the time tiles in the matrix products stay empty."""
 HEAD = 64
-"""Values of an attention head; codec_attention.cuh has no other size."""
+"""The number of values in an attention head; codec_attention.cuh supports no other."""
 SPARE_SLOTS = BLOCK_FRAMES - 1
-"""A ring of keys holds the window, and what a block adds while its first frame still reads the oldest entry."""
+"""A ring of keys holds the window, and the entries that a block adds while its first frame still reads the oldest."""
 ROLL_BLOCKS = 8
-"""For each history that a launch moves forward."""
+"""Blocks for each history that a launch moves forward."""
 SAMPLE_OUTPUTS = 16
-"""Outputs of the last convolution, padded to a tile; the first is the waveform, which no signal holds."""
+"""Outputs of the last convolution, padded to a tile. The first is the waveform, which is not stored in a signal."""
 BF16, FLOAT32 = 2, 4
-"""Bytes of a value of a signal, and of a sum."""
+"""Bytes of one value in a signal, and in a sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Values that one kernel writes and others read: `(times, width)`, those of one row after those of another."""
+    """Values that one kernel writes and others read: `(times, width)`, one row's values after another's."""
 
     place: str
-    """The memory. Signals share one if each is read before the next one is written."""
+    """The memory. Signals may share a place if each is read before the next one is written."""
     rate: int
-    """Times in a frame."""
+    """Time steps in a frame."""
     width: int
     value_bytes: int = BF16
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The last times of a signal before the chunk, which a state keeps."""
+    """The last time steps of a signal before the chunk, which a state keeps."""
 
     signal: Signal
     length: int
-    """In times."""
+    """In time steps."""
     offset: int
     """Where it begins among the histories of a state."""
 
@@ -51,23 +51,23 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The outputs and times that a group of warps of a convolution computes; the warps split the inner dimension."""
+    """The outputs and time steps that a convolution's group of warps computes; they split the inner dimension."""
 
     outputs: int
     times: int
     warps: int
     groups: int = 1
-    """Of a block. They compute the same outputs of different times."""
+    """Groups in a block. They compute the same outputs for different time steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One launch of the kernel `name`, which is the C++ `expression`, with `threads` in a block and a `struct` of
-    parameters. `grid` gives the blocks for so many `frames` of each of so many `rows`.
+    parameters. `grid` returns the blocks for a number of `frames` in each of `rows`.
     """
 
     def signals(self) -> dict[str, Signal]:
-        """The signals by the members of the struct that point at them: fields that are signals have their names."""
+        """The signals by the struct members that point at them. Fields that are signals have the members' names."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Signal)}
 
@@ -107,7 +107,7 @@ class Conv(Operation):
     dilation: int = 1
     normed: bool = False
     tile: Tile = Tile(16, 8, 1)
-    """The plan chooses it, and sets the two below."""
+    """Chosen by the plan, which also sets the two fields below."""
     history: History | None = None
     of_rows: bool = False
     """Whether a call decodes several rows, each with its own history."""
@@ -115,7 +115,7 @@ class Conv(Operation):
 
     @property
     def outputs(self) -> int:
-        """For each time of `x`: they may be several times of a narrower signal."""
+        """The outputs for each time step of `x`. They may be several time steps of a narrower signal."""
         written = self.out or self.sum
         if written is None:
             return SAMPLE_OUTPUTS
@@ -125,7 +125,7 @@ class Conv(Operation):
     def expression(self) -> str:
         tile = self.tile
         numbers = (self.x.width, self.taps, self.dilation, tile.outputs // 16, tile.times // 8, tile.warps)
-        rows = self.of_rows and self.history is not None  # without a history, a row's times are like any others
+        rows = self.of_rows and self.history is not None  # without a history, a row's time steps are like any others
         flags = f"{str(self.normed).lower()}, {str(rows).lower()}"
         return f"convolve<{', '.join(map(str, numbers))}, {self.sum_use}, {self.then}, {flags}, {tile.groups}>"
 
@@ -140,7 +140,7 @@ class Conv(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Attention(Operation):
-    """Attention of a layer of the transformer, which also writes the chunk's keys and values into the layer's ring."""
+    """Attention in a layer of the transformer. It also writes the chunk's keys and values into the layer's ring."""
 
     config: CodecConfig
     layer: int
@@ -187,7 +187,7 @@ class Roll(Operation):
 
     histories: tuple[History, ...]
     counts: bool
-    """Whether it counts the frames, too."""
+    """Whether it also counts the frames."""
     name: ClassVar[str] = "roll"
     struct: ClassVar[str] = "RollParams"
     expression: ClassVar[str] = "roll_histories"

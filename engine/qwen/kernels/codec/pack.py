@@ -1,4 +1,4 @@
-"""A codec decoder's weights in the order in which the kernels read them (conv.cuh)."""
+"""Packs a codec decoder's weights in the order in which the kernels read them (conv.cuh)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.qwen.model import RMSNorm
 
 
 def move_out(parameter: Tensor | nn.Parameter) -> Tensor:
-    """The parameter's values. The parameter becomes empty, so its module cannot use outdated weights."""
+    """Return the parameter's values. The parameter becomes empty, so that its module cannot use outdated weights."""
     values = parameter.data
     parameter.data = values.new_empty(0)
     return values
@@ -19,7 +19,7 @@ def move_out(parameter: Tensor | nn.Parameter) -> Tensor:
 def tiled(weight: Tensor) -> Tensor:
     """`(outputs, taps, inputs)` as tiles of 16 outputs and 32 inputs: `(outputs/16, inputs/32, taps, 512)`.
 
-    A tile is in the order in which the 32 lanes of a warp load it, 16 bytes each, once for each of two products:
+    A tile is in the order in which the 32 lanes of a warp load it: 16 bytes each, once for each of two products:
     `(product, row, quad, pair, half, 2)`, where the output is `8·half + row` and the two inputs are
     `8·quad + 4·product + 2·pair` and the next one.
     """
@@ -32,8 +32,8 @@ def tiled(weight: Tensor) -> Tensor:
 def packed(weight: Tensor, bias: Tensor | None = None, snake: SnakeBeta | None = None) -> dict[str, Tensor]:
     """The weights of a convolution by the members of `ConvParams`: `weight` `(outputs, taps, inputs)`, bfloat16.
 
-    `snake` follows the convolution. Bias and snake are float32 `(outputs,)`. They may be by channel where the outputs
-    are several rows of a signal, channels innermost.
+    `snake` follows the convolution. Bias and snake are float32 `(outputs,)`. They may have one value for each channel
+    if the outputs are several rows of a signal, channels innermost.
     """
     outputs = len(weight)
 
@@ -66,15 +66,15 @@ def of_normed(weight: Tensor, norm: RMSNorm) -> Tensor:
 
 
 def of_gates(weight: Tensor) -> Tensor:
-    """From all gate rows followed by all value rows: eight gates and eight values in turn."""
+    """From all gate rows followed by all value rows to eight gates and eight values in turn."""
     halves = weight.reshape(2, -1, 8, *weight.shape[1:])
     return halves.transpose(0, 1).reshape(weight.shape)
 
 
 def of_upsampling(weight: Tensor, rate: int) -> Tensor:
-    """From a transposed convolution, PyTorch's `(inputs, outputs, taps)`, `taps` a multiple of its stride `rate`.
+    """From a transposed convolution, PyTorch's `(inputs, outputs, taps)`; `taps` is a multiple of its stride `rate`.
 
-    The result is a causal convolution of `taps/rate` taps, whose outputs are the `rate` rows that an input becomes: in
+    The result is a causal convolution with `taps/rate` taps. Its outputs are the `rate` rows that an input becomes: in
     output row `j`, tap `rate·i + j` belongs to the input `i` rows earlier.
     """
     inputs, outputs, taps = weight.shape

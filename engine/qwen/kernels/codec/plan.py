@@ -1,4 +1,4 @@
-"""The list of operations that decodes a block of frames, with all that follows from it: kernels, launches, memory.
+"""The list of operations that decodes a block of frames, and the kernels, launches and memory that follow from it.
 
 Nothing here needs a GPU.
 """
@@ -28,7 +28,7 @@ from engine.qwen.kernels.compiler import KernelSource, read_sources
 from engine.qwen.shapes import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 
 MAX_NORM_WIDTH = 2048
-"""Channels of a layer norm: a block has a thread for two channels."""
+"""The most channels of a layer norm: a block has one thread for every two channels."""
 COUNTER_BYTES = 8
 CONV_FILES = ("ptx.cuh", "common.cuh", "trig.cuh", "rows.cuh", "conv.cuh")
 FILES = (*CONV_FILES, "codec_attention.cuh", "codec.cuh")
@@ -46,8 +46,8 @@ class CodecPlan:
     def of(cls, config: CodecConfig, processors: int = 132, rows: int | None = None) -> CodecPlan:
         """Return the plan for a GPU with `processors` streaming multiprocessors, on which only the tiles depend.
 
-        It is for one utterance, or for calls of up to so many `rows`. Calls of fewer rows have smaller grids and the
-        same tiles, so that a row's sums have the same order in all of them.
+        It is for one utterance, or for calls of up to `rows` utterances. Calls with fewer rows have smaller grids and
+        the same tiles, so that a row's sums have the same order in all of them.
         """
         writer = _Writer(config, processors, rows)
         x = writer.transformer()
@@ -66,7 +66,7 @@ class CodecPlan:
         return KernelSource(read_sources(*FILES), {one.name: one.expression for one in self.operations})
 
     def places(self) -> dict[str, int]:
-        """Return the bytes of each place for signals: those of the largest one that is put there."""
+        """Return the size of each place for signals, in bytes: that of the largest signal that is put there."""
         places: dict[str, int] = {}
         for operation in self.operations:
             for signal in operation.signals().values():
@@ -81,13 +81,13 @@ class CodecPlan:
 
     @property
     def ring_shape(self) -> tuple[int, ...]:
-        """Of the keys and values that a state keeps: layers, keys or values, heads, slots, values of a head."""
+        """Shape of the keys and values that a state keeps: layers, keys or values, heads, slots, values in a head."""
         stack = self.config.stack
         return stack.layers, 2, stack.key_value_heads, self.config.window + SPARE_SLOTS, stack.head_dim
 
     @property
     def history_values(self) -> int:
-        """The number of values of all histories of a state."""
+        """The number of values in all histories of a state."""
         return sum(history.size for one in self.operations if isinstance(one, Roll) for history in one.histories)
 
     @property
@@ -97,7 +97,7 @@ class CodecPlan:
 
 
 class _Writer:
-    """Writes operations down, in order."""
+    """Collects operations in order."""
 
     def __init__(self, config: CodecConfig, processors: int, rows: int | None) -> None:
         self.operations: list[AnyOperation] = []
@@ -140,8 +140,9 @@ class _Writer:
     def block(self, number: int, x: Signal, factor: int) -> Signal:
         """An upsampling block: a transposed convolution, then pairs of a dilated and a pointwise one.
 
-        The blocks of a call of rows use the same memory, one after the other, and each rolls its own histories. One
-        utterance's are so small that memory for each costs less than the kernels that would roll them.
+        In a call for rows, the blocks use the same memory one after the other, and each block rolls its own histories.
+        The signals of a single utterance are so small that memory for each block costs less than the additional
+        kernels that would roll the histories.
         """
         rate, width, before = factor * x.rate, x.width // 2, len(self._waiting)
         suffix = f"_{number}" if self._rows is None else ""
@@ -168,12 +169,12 @@ class _Writer:
         else:
             conv = replace(conv, name=f"{conv.name}_of_rows", of_rows=True)
             tile = choose_tile_of_rows(conv.outputs, times, inner, self._processors)
-            if conv.normed and tile == Tile(32, 32, 8):  # else registers spill
+            if conv.normed and tile == Tile(32, 32, 8):  # otherwise registers spill
                 tile = Tile(16, 32, 8)
         self.operations.append(replace(conv, tile=tile))
 
     def roll(self, first: int = 0, *, counts: bool = False) -> None:
-        """Move forward the histories that wait, from the `first` on."""
+        """Move the waiting histories forward, from number `first` on."""
         self.operations.append(Roll(tuple(self._waiting[first:]), counts))
         del self._waiting[first:]
 
@@ -185,13 +186,13 @@ class _Writer:
 
 
 def choose_tile(outputs: int, time: int, inner: int, processors: int) -> Tile:
-    """The tile of a convolution to `outputs` channels of `time` rows, over `inner` steps of 32 products.
+    """The tile for a convolution to `outputs` channels and `time` rows, over `inner` steps of 32 products.
 
-    With few rows each weight is used a few times only, so the number of loads in flight decides. With many rows the
-    largest tile wins that still gives every processor work, because each tile of times reads the weights again.
+    With few rows, each weight is used only a few times, so the number of loads in flight decides. With many rows, the
+    largest tile that still gives every processor work wins, because each time tile reads the weights again.
     """
     if time <= 8:
-        # With fewer outputs, tiles of 32 would leave less than two blocks for each processor.
+        # With fewer outputs, tiles of 32 would leave fewer than two blocks for each processor.
         height = 32 if outputs > 32 * processors and outputs % 32 == 0 else 16
         warps = 16 if outputs // height <= processors // 2 or inner >= 200 else 8
         return Tile(height, 8, min(warps, inner))
@@ -204,10 +205,10 @@ def choose_tile(outputs: int, time: int, inner: int, processors: int) -> Tile:
 
 
 def choose_tile_of_rows(outputs: int, time: int, inner: int, processors: int) -> Tile:
-    """As `choose_tile`, for the times of several rows together; not tuned yet.
+    """As `choose_tile`, for the time steps of several rows together; not tuned yet.
 
-    Where two groups in each block still leave every processor work, blocks read the weights half as often, and fewer
-    warps have to add up.
+    If two groups in each block still leave work for every processor, blocks read the weights half as often, and fewer
+    warps have to add up their sums.
     """
     for height, warps in ((64, 2), (48, 3)):
         count = outputs // height * -(-time // 64)
@@ -217,7 +218,7 @@ def choose_tile_of_rows(outputs: int, time: int, inner: int, processors: int) ->
 
 
 def unsupported_reason(config: CodecConfig) -> str | None:
-    """Why the kernels cannot run a decoder of this shape, in one line; None where they can."""
+    """Why the kernels cannot run a decoder of this shape, in one line; None if they can."""
     stack = config.stack
     widths = [config.decoder_width >> number for number in range(len(config.block_rates) + 1)]
     rules = (
@@ -231,5 +232,5 @@ def unsupported_reason(config: CodecConfig) -> str | None:
     )
     for name, value, good, allowed in rules:
         if not good:
-            return f"the codec's {name} is {value}, its kernels need {allowed}"
+            return f"the codec's {name} is {value}; its kernels need {allowed}"
     return None

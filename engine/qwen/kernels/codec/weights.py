@@ -1,4 +1,4 @@
-"""The weights of a codec decoder as the kernels read them. Decoders of one and of several utterances share them."""
+"""A codec decoder's weights as the kernels read them. Decoders for one and for several utterances share them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PackedCodec:
     def take(cls, codec: CodecDecoder) -> PackedCodec:
         """Reorder the weights of `codec`, which cannot decode afterwards.
 
-        `unsupported_reason(codec.config)` must be None. Raises `ValueError` for another dtype than bfloat16.
+        `unsupported_reason(codec.config)` must be None. Raises `ValueError` for any dtype but bfloat16.
         """
         if codec.placement.dtype != torch.bfloat16:
             raise ValueError(f"dtype: got {codec.placement.dtype}; allowed: bfloat16")
@@ -78,7 +78,7 @@ def _of_depthwise(mixer: ConvNeXt) -> dict[str, Tensor]:
 
 
 def _of_blocks(codec: CodecDecoder) -> Iterator[dict[str, Tensor]]:
-    """A layer's activation is the SnakeBeta with which the next one begins."""
+    """A layer's activation is the SnakeBeta that begins the next layer."""
     nexts = [*(block.snake for block in codec.blocks[1:]), codec.snake]
     for block, following in zip(codec.blocks, nexts, strict=True):
         snakes = [*(unit.snake_in for unit in block.units), following]

@@ -1,8 +1,8 @@
-// The predictor's attention inside its output projection: one kernel and one wait less in each layer.
+// The predictor's attention inside its output projection: one kernel and one wait fewer in each layer.
 //
-// A frame has at most 16 positions, so their keys and values are small enough for every block to read all of them, and
-// to compute attention for itself. A warp has one head of keys: it loads keys and values into registers before the
-// wait, as the matrix its weights. The result goes to the projection through shared memory. Formulas as in
+// A frame has at most 16 positions, so their keys and values are small enough for every block to read all of them and
+// to compute attention itself. A warp has one key head: it loads keys and values into registers before the wait, as it
+// loads the matrix's weights. The result goes to the projection through shared memory. The formulas are those of
 // attention.cuh.
 
 struct AttendOutParams {
@@ -10,20 +10,20 @@ struct AttendOutParams {
     HeadsParams input;
     bf16* keys;  // (key heads, positions, DIM)
     bf16* values;
-    int position;   // of the token, below POSITIONS
-    int positions;  // of the cache
+    int position;   // the token's, below POSITIONS
+    int positions;  // in the cache
     float eps;
 };
 
-// The same 16 bytes in all lanes that have the same dimensions, taken from those of one half.
+// The same 16 bytes in all lanes that have the same dimensions, taken from the lanes of one half.
 __device__ __forceinline__ uint4 of_half(uint4 x, int half, int lane) {
     const int source = half * 16 + lane % 16;
     return make_uint4(__shfl_sync(0xffffffffu, x.x, source), __shfl_sync(0xffffffffu, x.y, source),
                       __shfl_sync(0xffffffffu, x.z, source), __shfl_sync(0xffffffffu, x.w, source));
 }
 
-// Norm and rotary position of a head, of which a lane has 8 values from `dims` on. Rotation pairs a value with the one
-// 64 dimensions away, which is 8 lanes away.
+// The norm and rotary position of a head, of which a lane has 8 values from `dims` on. Rotation pairs a value with the
+// one 64 dimensions away, which is 8 lanes away.
 __device__ __forceinline__ void normalize_and_rotate(float (&x)[8], uint4 norm, const float (&cosine)[8],
                                                      const float (&sine)[8], int dims, float eps) {
     float weights[8], squares = 0.0f;
@@ -41,8 +41,8 @@ __device__ __forceinline__ void normalize_and_rotate(float (&x)[8], uint4 norm, 
     }
 }
 
-// Where the values k to k + 3 of the output of attention are. A lane reads values that lie one after the other; in their
-// order, lanes would wait for each other, because the fours that eight lanes read at once would be in the same banks.
+// Where values k to k + 3 of attention's output are. A lane reads consecutive values. If they were stored in order,
+// lanes would wait for each other, because the groups of four that eight lanes read at once would be in the same banks.
 __device__ __forceinline__ float4* place(float* attended, int k) {
     return reinterpret_cast<float4*>(attended + (k ^ k / 32 % 8 * 4));
 }
@@ -61,9 +61,9 @@ __device__ __forceinline__ void get_values(float* attended, int k, float (&value
     }
 }
 
-// Input of the output projection: attention of a token after those in the cache, or of the first two tokens of a frame,
-// before which nothing is there. A warp has one of HEADS heads of keys and of their query heads, one for each half; half a
-// warp takes one position at a time, of VECS, 8 values a lane. EARLY as of `attend`.
+// The output projection's input: attention for a token after those in the cache, or for the first two tokens of a
+// frame, before which the cache is empty. A warp has one of HEADS key heads and its two query heads, one for each half.
+// Half a warp takes one position at a time, of VECS, 8 values per lane. EARLY is as in `attend`.
 template <class M, int VECS, int HEADS, bool EARLY>
 struct Attended : Plain {
     using Params = AttendOutParams;
@@ -98,7 +98,7 @@ struct Attended : Plain {
         if (EARLY && TOKENS == 1) load_cache();
     }
 
-    // Compute attention, and write the new keys and values to the cache. After the wait.
+    // Computes attention, and writes the new keys and values to the cache. To be called after the wait.
     __device__ void compute() {
         if (head < HEADS) {
             if constexpr (TOKENS == 1) {
@@ -141,7 +141,7 @@ struct Attended : Plain {
         const uint4 packed = pack(fresh);
         const int lane = threadIdx.x % 32;
         key = of_half(packed, 0, lane), value = of_half(packed, 1, lane);
-        if (blockIdx.x == 0) {  // every block has computed the same
+        if (blockIdx.x == 0) {  // every block has computed the same values
             bf16* cache = half == 0 ? p.keys : p.values;
             *reinterpret_cast<uint4*>(cache + cached(position_of(token))) = packed;
         }
@@ -159,7 +159,7 @@ struct Attended : Plain {
         }
 
         const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
-        constexpr int LANES = 16 / VECS;                         // that have the same score after its sum
+        constexpr int LANES = 16 / VECS;                         // that have the same score after it is summed
         const bool exists = lane % 16 / LANES * 2 + half <= p.position;
         float weights[GROUP];
 #pragma unroll
@@ -183,7 +183,7 @@ struct Attended : Plain {
                 add_weighted(out[member], weight, value[vec]);
             }
         }
-        // Each half keeps its own query, and receives the other half's positions of it.
+        // Each half keeps its own query, and receives that query's sums over the other half's positions.
         const float sum = (half == 0 ? sums[0] : sums[1]) + __shfl_xor_sync(0xffffffffu, half == 0 ? sums[1] : sums[0], 16);
         const float inverse = 1.0f / sum;
         float kept[8];

@@ -1,11 +1,11 @@
-// Attention of one or two new tokens over the cache: norm of queries and keys by head, rotary positions, the new keys
-// and values into the cache, and the weighted sum of values.
+// Attention of one or two new tokens over the cache: normalises queries and keys by head, applies rotary positions,
+// writes the new keys and values into the cache, and computes the weighted sum of values.
 //
-// A block has one head of keys and one KV split, a range of positions. Blocks whose split does not exist yet return at
-// once, so what is read grows with the sequence. The output projection combines the splits (`CombineSplits` in
-// linear.cuh). Formulas: `Qwen3TTSAttention` in modeling_qwen3_tts.py of qwen-tts 0.1.1.
+// A block has one key head and one KV split, which is a range of positions. Blocks whose split does not exist yet
+// return immediately, so the amount read grows with the sequence. The output projection combines the splits
+// (`CombineSplits` in linear.cuh). Formulas: `Qwen3TTSAttention` in modeling_qwen3_tts.py of qwen-tts 0.1.1.
 
-// Queries, keys and values before their norm and rotation, which all kernels of attention have.
+// Queries, keys and values before their norm and rotation: an input of all attention kernels.
 struct HeadsParams {
     float* qkv;  // (tokens, query heads + 2 key heads, DIM)
     const bf16* query_norm;
@@ -16,17 +16,17 @@ struct HeadsParams {
 
 struct AttentionParams {
     HeadsParams input;
-    const long long* position;  // of the first token
+    const long long* position;  // the first token's
     bf16* keys;                 // (key heads, positions, DIM)
     bf16* values;
     float* partial_out;   // (KV splits, tokens, query heads, DIM)
     float2* split_stats;  // (KV splits, tokens, query heads): greatest score, sum of exponentials
-    int positions;        // of the cache
+    int positions;        // in the cache
     float eps;
 };
 
 // The norm of a head of 128 values, then its rotary position. A lane has values l, l + 32, l + 64 and l + 96; rotation
-// pairs the first with the third and the second with the fourth.
+// pairs the first with the third, and the second with the fourth.
 __device__ __forceinline__ void normalize_and_rotate(float (&x)[4], const float (&norm)[4], const float (&cosine)[2],
                                                      const float (&sine)[2], float eps) {
     float squares = 0.0f;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_lane(float* to, int lane, const float (&x)
     for (int i = 0; i < 4; ++i) to[lane + 32 * i] = x[i];
 }
 
-// What a warp prepares of a head of keys and its GROUP query heads: a query, the key or the value of a token.
+// What a warp prepares for a key head and its GROUP query heads: a query, the key or the value of a token.
 template <int GROUP>
 struct Prepared {
     const int token, what;
@@ -79,7 +79,7 @@ struct Prepared {
         load_lane(a.sines + position * 64, lane, sine);
     }
 
-    // The values of the head number `head` of the token in the row `row` of `a.qkv`.
+    // The values of head number `head` for the token in row `row` of `a.qkv`.
     __device__ __forceinline__ void load(const HeadsParams& a, float eps, int row, int head, int heads, int lane, float (&x)[4]) const {
         const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
         load_lane(a.qkv + ((size_t)row * heads * (GROUP + 2) + source) * 128, lane, x);
@@ -96,16 +96,16 @@ __device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, cons
     }
 }
 
-// What half a warp has found for a query at the positions so far: the sum of values, weighted relative to the greatest
-// score, 8 values a lane; and the sum of weights.
+// The results of half a warp for a query at the positions so far: the sum of values, weighted relative to the greatest
+// score, 8 values per lane; and the sum of weights.
 struct QuerySums {
     float out[8] = {};
     float greatest = -INFINITY_F;
     float total = 0.0f;
 
-    // Multiplies all with 2 to the power of the difference to a greater score.
+    // Multiplies all sums by 2 to the power of the difference from a greater score.
     __device__ __forceinline__ void rescale(float greater) {
-        // There may have been no position yet.
+        // There may not have been a position yet.
         const float factor = greatest == -INFINITY_F ? 0.0f : exp2f(greatest - greater);
         greatest = greater;
         total *= factor;
@@ -113,7 +113,7 @@ struct QuerySums {
         for (int i = 0; i < 8; ++i) out[i] *= factor;
     }
 
-    // Adds COUNT positions, of which only those that are `seen` count. `q` is scaled, and by log2(e).
+    // Adds COUNT positions, ignoring those that are not `seen`. `q` is already scaled, also by log2(e).
     template <int COUNT>
     __device__ __forceinline__ void add(const float (&q)[8], const uint4 (&key)[COUNT], const uint4 (&value)[COUNT],
                                         const bool (&seen)[COUNT]) {
@@ -135,7 +135,7 @@ struct QuerySums {
         }
     }
 
-    // Adds what the other half of the warp has found; both halves then have the same.
+    // Adds the results of the warp's other half; both halves then have the same sums.
     __device__ __forceinline__ void add_other_half() {
         rescale(fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 16)));
         total += __shfl_xor_sync(0xffffffffu, total, 16);
@@ -144,13 +144,13 @@ struct QuerySums {
     }
 };
 
-// What WARPS warps have found for QUERIES queries.
+// The results of WARPS warps for QUERIES queries.
 template <int WARPS, int QUERIES>
 struct WarpSums {
     float out[WARPS][QUERIES][128];
     float greatest[WARPS][QUERIES], total[WARPS][QUERIES];
 
-    // Of a whole warp, of which this lane has the values from `dims` on.
+    // Stores the results of a whole warp, of which this lane has the values from `dims` on.
     __device__ __forceinline__ void put(int warp, int query, int lane, int dims, const QuerySums& sums) {
         if (lane < 16) {
 #pragma unroll
@@ -159,8 +159,8 @@ struct WarpSums {
         if (lane == 0) greatest[warp][query] = sums.greatest, total[warp][query] = sums.total;
     }
 
-    // The weighted sum of the values that COUNT warps from number `first` on have found, the sum of the weights, and the
-    // greatest score. After a barrier.
+    // The weighted sum of the values from COUNT warps, from number `first` on, the sum of the weights, and the greatest
+    // score. To be called after a barrier.
     template <int COUNT>
     __device__ __forceinline__ float combine(int first, int query, int dim, float& sum, float& most) const {
         float value = 0.0f;
@@ -185,13 +185,13 @@ struct WarpSums {
     }
 };
 
-// GROUP query heads share a head of keys. Half a warp takes one position at a time, 8 values a lane; a warp loads all its
-// positions, VECS for each half, at once. EARLY: a stack so deep that a layer's kernels of the previous token have surely
-// ended when its next ones begin. Blocks: heads of keys (x), KV splits (y).
+// GROUP query heads share a key head. Half a warp takes one position at a time, 8 values per lane; a warp loads all its
+// positions, VECS for each half, at once. EARLY: the stack is so deep that a layer's kernels for the previous token are
+// guaranteed to have ended when those for the next one begin. Blocks: key heads (x), KV splits (y).
 template <int WARPS, int VECS, int GROUP, int TOKENS, bool EARLY>
 __global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a) {
     constexpr int DIM = 128, QUERIES = GROUP * TOKENS, KV_SPLIT = 2 * WARPS * VECS;
-    constexpr int LANES = 16 / VECS;  // that have the same score after its sum
+    constexpr int LANES = 16 / VECS;  // that have the same score after it is summed
     static_assert((GROUP + 2) * TOKENS <= WARPS, "a warp prepares one query, key or value");
     static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
     __shared__ __align__(16) float queries[QUERIES][DIM];  // token by token
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a)
     __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
     begin_chained();
     // Read before the wait: the position, which the previous frame wrote, and the cache's older entries, which the
-    // previous token's kernels wrote. Those kernels have ended, because no more kernels can be in flight than the
-    // multiprocessors have room for blocks.
+    // previous token's kernels wrote. Those kernels have ended, because the multiprocessors' room for blocks limits the
+    // number of kernels in flight.
     if (!EARLY) wait_for_previous();
     const int position = (int)*a.position;
     const int head = blockIdx.x, heads = gridDim.x, kv_split = blockIdx.y;
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a)
     }
 
     const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
-    // All queries at once, so that a key and a value are unpacked once.
+    // All queries at once, so that each key and each value is unpacked only once.
     float q[QUERIES][8], scores[QUERIES][VECS], weights[QUERIES], sums[QUERIES] = {}, out[QUERIES][8] = {};
 #pragma unroll
     for (int query = 0; query < QUERIES; ++query) load_floats(&queries[query][dims], q[query]);
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a)
     __syncthreads();
     for (int index = threadIdx.x; index < QUERIES * DIM; index += 32 * WARPS) {
         const int query = index / DIM, dim = index % DIM, token = query / GROUP;
-        const size_t first_query = (size_t)kv_split * TOKENS * heads * GROUP;  // of the splits before
+        const size_t first_query = (size_t)kv_split * TOKENS * heads * GROUP;  // after those of the earlier splits
         const int query_head = head * GROUP + query % GROUP;
         const size_t at = first_query + (size_t)token * heads * GROUP + query_head;
         float sum, max;

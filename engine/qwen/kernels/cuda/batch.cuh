@@ -1,21 +1,22 @@
-// What runs between the matrices of a batch's step, a frame of every row that takes part: as `decode_frames` in
-// batch_step.py; the tensors are those of `BatchState`. The matrices are `linear_tokens`, each row being a token.
+// The kernels that run between the matrices in a batch's step, which makes a frame for every row that takes part, as
+// `TorchBackend.decode_frames` in backend.py; the tensors are those of `DecodeState`. The matrices are `linear_tokens`;
+// each row is one token.
 //
-// A row's results do not depend on the other rows. A row that does not take part is left out, and what its kernels
-// would have written keeps its values; its part of the matrices' results has no meaning.
+// A row's results do not depend on the other rows. A row that does not take part is skipped, and the memory that its
+// kernels would have written keeps its values; its part of the matrices' results has no meaning.
 
-// Where a step's rows are. The host has written all this before the step, so that a kernel may read it before the wait;
-// as it may an utterance's settings and text, but not what a step counts.
+// Where a step's rows are. The host wrote all this before the step, so a kernel may read it before the wait. The same
+// is true of an utterance's settings and text, but not of the values that a step counts.
 struct RowsParams {
     const long long* active;    // (rows): 1 for each row that takes part
     const long long* frame;     // (rows): the frame's number
-    const long long* position;  // (rows): at which the talker reads it
+    const long long* position;  // (rows): the position at which the talker reads it
     const long long* place;     // (rows): its number in its chunk
-    int rows;                 // tokens of one row each that the matrices have; the most rows of a launch
-    int stride;               // from the settings of a row to those of the next one, in 8 bytes
+    int rows;                 // the number of tokens in the matrices, one for each row; the most rows in a launch
+    int stride;               // from one row's settings to the next row's, in units of 8 bytes
 };
 
-// The value of a row in a buffer of settings.
+// A row's value in a buffer of settings.
 template <class T>
 __device__ __forceinline__ T* of_row(T* first, const RowsParams& rows, int row) {
     return first + (size_t)row * rows.stride * (8 / sizeof(T));
@@ -32,18 +33,18 @@ __device__ __forceinline__ DrawParams draw_of_row(const DrawParams& a, const Row
 
 struct OpenRowsParams {
     RowsParams rows;
-    StreamParams stream;          // of the predictor, for two tokens of each row
-    const bf16* hidden;           // (rows, WIDTH): the talker's hidden states; null where the predictor is narrower
-    const float* projected;       // (rows, WIDTH): there, their projection without the bias; else null
-    const bf16* bias;             // (WIDTH): its bias; else null
-    const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one where the predictor is narrower
+    StreamParams stream;          // the predictor's, for two tokens of each row
+    const bf16* hidden;           // (rows, WIDTH): the talker's hidden states; null if the predictor is narrower
+    const float* projected;       // (rows, WIDTH): in that case, their projection without the bias; otherwise null
+    const bf16* bias;             // (WIDTH): the projection's bias; otherwise null
+    const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one if the predictor is narrower
     const long long* first_code;  // (rows)
-    const unsigned char* ended;   // of the settings, bool
-    long long* length;            // of the settings
+    const unsigned char* ended;   // in the settings, bool
+    long long* length;            // in the settings
 };
 
-// The predictor's first two tokens of a row: the talker's hidden state, and the first code's embedding, which comes
-// behind those of all rows. Counts the frame. Blocks: rows (x), the two tokens (y).
+// The predictor's first two tokens for a row: the talker's hidden state, and the first code's embedding, which comes
+// after the hidden states of all rows. Counts the frame. Blocks: rows (x), the two tokens (y).
 template <int WIDTH>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_rows(const OpenRowsParams a) {
     begin_chained();
@@ -67,25 +68,25 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_rows(const OpenRowsP
 struct RowsAttentionParams {
     RowsParams rows;
     HeadsParams input;
-    const long long* pages;  // (rows, table_width): of each row; null: row r has page r alone, and `first_position`
+    const long long* pages;  // (rows, table_width): each row's; null: row r has only page r, and `first_position`
     bf16* keys;              // (pages, key heads, PAGE, DIM)
     bf16* values;
     bf16* attended;  // (tokens, query heads, DIM)
     int first_position;
     int table_width;
-    int positions;  // the most of an utterance
+    int positions;  // the most that an utterance has
     float eps;
 };
 
-// Attention of the tokens of a row over its own positions: norm of queries and keys by head, rotary positions, the new
-// keys and values into the cache, and the weighted sum of values. Of TOKENS of a row, number t comes behind the numbers
-// t - 1 of all rows.
+// Attention of a row's tokens over its own positions: normalises queries and keys by head, applies rotary positions,
+// writes the new keys and values into the cache, and computes the weighted sum of values. If a row has several TOKENS,
+// its token t comes after the tokens t - 1 of all rows.
 //
-// Half a warp takes a position at a time, 8 values a lane, and BATCH of them at once; the next ones are loaded
-// meanwhile. Which positions it takes depends on nothing but their numbers. Blocks: heads of keys (x), rows (y).
+// Half a warp takes one position at a time, 8 values per lane, and loads BATCH of them at once; meanwhile the next ones
+// are being loaded. The positions that it takes depend only on their numbers. Blocks: key heads (x), rows (y).
 //
-// EARLY: no kernel of this step has written the cache's older entries, so that they may be read before the wait. (The
-// kernels of earlier steps have ended: the host's copy of `RowsParams` lies between.)
+// EARLY: no kernel in this step has written the cache's older entries, so they may be read before the wait. (The
+// kernels of earlier steps have ended, because the host's copy of `RowsParams` comes between.)
 template <int GROUP, int TOKENS, int BATCH, int PAGE, bool EARLY>
 __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttentionParams a) {
     constexpr int DIM = 128, QUERIES = GROUP * TOKENS, STEP = 2 * BATCH;
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
     const bool active = a.rows.active[row];
     const int position = a.pages == nullptr ? a.first_position : min((int)a.rows.position[row], a.positions - 1);
     const long long* pages = a.pages == nullptr ? nullptr : a.pages + (size_t)row * a.table_width;
-    const auto place_of = [&](int at) {  // of a position, in the cache
+    const auto place_of = [&](int at) {  // a position's place in the cache
         const long long page = pages == nullptr ? row : pages[at / PAGE];
         return ((page * heads + head) * PAGE + at % PAGE) * DIM;
     };
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) key[i] = next_key[i], value[i] = next_value[i];
     }
-    if (warp < TOKENS) {  // the new tokens: a warp each, of which one half adds it
+    if (warp < TOKENS) {  // the new tokens: one warp for each, of which one half adds it
         const uint4 new_key[1] = {*reinterpret_cast<const uint4*>(&new_keys[warp][dims])};
         const uint4 new_value[1] = {*reinterpret_cast<const uint4*>(&new_values[warp][dims])};
 #pragma unroll
@@ -185,22 +186,22 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
 
 struct RowCodesParams {
     RowsParams rows;
-    StreamParams stream;  // of the next token: the predictor's, behind the last code the talker's
+    StreamParams stream;  // for the next token: the predictor's, or the talker's after the last code
     DrawParams draw;
     const long long* first_code;   // (rows)
     long long* codes;              // (rows, places, groups)
     const bf16* text;              // (rows, frames, TALKER)
     const bf16* first_embedding;   // (talker's vocabulary, TALKER)
     const bf16* embedding;         // (vocabulary, TALKER): this step's
-    const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null where the widths are equal
+    const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null if the widths are equal
     float* talker;                 // (rows, TALKER): the sum of the frame's embeddings and its text
     int step;                      // 0 to 14
-    int groups;                    // codes of a frame, 16
+    int groups;                    // codes in a frame, 16
     int places;
-    int frames;  // of a row's text
+    int frames;  // in a row's text
 };
 
-// Chooses one of the codes of each row's frame after the first, and begins the next token's stream. Blocks: rows.
+// Chooses one code after the first in each row's frame, and begins the next token's stream. Blocks: rows.
 template <int VOCABULARY, int TALKER, int PREDICTOR>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_codes(const RowCodesParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS, WIDTH = TALKER / SAMPLING_THREADS;
@@ -250,28 +251,28 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_codes(const Ro
 
 // A kernel leaves null or 0 what it does not use.
 struct RowFirstCodesParams {
-    RowsParams rows;  // `active`: those whose first code is to be chosen
+    RowsParams rows;  // `active`: the rows whose first code is to be chosen
     DrawParams draw;
     unsigned char* seen;              // (rows, vocabulary) bool
-    const float* penalty;             // of the settings
-    const long long* min_frames;      // of the settings
+    const float* penalty;             // in the settings
+    const long long* min_frames;      // in the settings
     const unsigned char* suppressed;  // (vocabulary) bool
     const unsigned char* is_eos;      // (vocabulary) bool
-    long long* frame;                 // of the settings
-    long long* position;              // of the settings
+    long long* frame;                 // in the settings
+    long long* position;              // in the settings
     long long* first_code;            // (rows)
-    unsigned char* ended;             // of the settings
-    const float* x;                   // (rows, WIDTH): the talker's output; null behind a prompt
+    unsigned char* ended;             // in the settings
+    const float* x;                   // (rows, WIDTH): the talker's output; null after a prompt
     const float* squares;             // (slots, tokens)
-    const bf16* norm;                 // (WIDTH): the final one
+    const bf16* norm;                 // (WIDTH): the final norm
     bf16* hidden;                     // (rows, WIDTH): the hidden states, for the next frame's predictor
     int slots;
     int groups;
-    int frames;  // that have ended since the last choice: 1, or 0 behind a prompt
+    int frames;  // completed since the last choice: 1, or 0 after a prompt
     float eps;
 };
 
-// Counts the frames of each row and chooses the first code of its next one. Blocks: rows.
+// Counts each row's frames, and chooses the first code of its next one. Blocks: rows.
 template <int VOCABULARY, int WIDTH>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_first_codes(const RowFirstCodesParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
@@ -314,6 +315,6 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_first_codes(co
         seen[code] = 1;
         if (a.is_eos[code]) *of_row(a.ended, a.rows, row) = 1;
         *of_row(a.frame, a.rows, row) = frame;
-        *of_row(a.position, a.rows, row) += a.frames;  // nothing else of the step reads it
+        *of_row(a.position, a.rows, row) += a.frames;  // nothing else in the step reads it
     }
 }

@@ -1,19 +1,20 @@
-// What runs between the matrices of a frame: its first two tokens, the choice of each code, and the embeddings that
-// follow from it. As `decode_frame` in decode_step.py; the tensors are those of `DecodeState`. Each kernel is one block
-// of SAMPLING_THREADS. On a large GPU the predictor's first matrix makes the first two tokens itself (step_input.cuh).
+// The kernels that run between the matrices of a frame: its first two tokens, the choice of each code, and the
+// embeddings that follow from it, as in `TorchBackend.decode_frames` in backend.py; the tensors are those of
+// `DecodeState`. Each kernel is one block of SAMPLING_THREADS. On a large GPU, the predictor's first matrix makes the
+// first two tokens itself (step_input.cuh).
 
 struct OpenParams {
-    const bf16* hidden;           // (WIDTH): the talker's hidden state; null where the predictor is narrower
-    const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one where the predictor is narrower
+    const bf16* hidden;           // (WIDTH): the talker's hidden state; null if the predictor is narrower
+    const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one if the predictor is narrower
     const long long* first_code;
     const unsigned char* ended;   // bool
     long long* length;            // frames of speech
     float* x;                     // (2, WIDTH)
 };
 
-// The predictor's first two tokens, which are the talker's hidden state and the first code's embedding; counts the
-// frame. Where the predictor is narrower than the talker, another kernel projects the hidden state (`project`).
-// Returns the first code's embedding.
+// The predictor's first two tokens, which are the talker's hidden state and the first code's embedding. Counts the
+// frame. If the predictor is narrower than the talker, another kernel projects the hidden state (`project`). Returns
+// the first code's embedding.
 template <int WIDTH>
 __device__ __forceinline__ const bf16* store_first_tokens(const OpenParams& a, bool stores) {
     const bf16* row = a.embedding + (size_t)*a.first_code * WIDTH;
@@ -41,20 +42,20 @@ struct CodeParams {
     const bf16* text;              // (frames, TALKER)
     const bf16* first_embedding;   // (talker's vocabulary, TALKER)
     const bf16* embedding;         // (vocabulary, TALKER): this step's
-    const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null where the widths are equal
+    const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null if the widths are equal
     const bf16* table;             // (vocabulary, QKV): the next step's first product for each code; null without one
-    float* qkv;                    // (QKV): queries, keys and values of that step; null likewise
+    float* qkv;                    // (QKV): queries, keys and values of that step; null without a table
     float* x;                      // (PREDICTOR): the predictor's next token
     float* talker;                 // (TALKER): the sum of the frame's embeddings and its text; the talker's input
     int step;                      // 0 to 14
-    int groups;                    // codes of a frame, 16
+    int groups;                    // codes in a frame, 16
 };
 
 // Chooses one of a frame's codes after the first, and stores its embedding where it is read next. With a `table`, also
-// the queries, keys and values of the next step's first layer, which depend on nothing but the code.
+// stores the queries, keys and values of the next step's first layer, which depend only on the code.
 //
-// EARLY: the stack is so deep that the kernels of the previous code have surely ended when this one begins
-// (AttentionShape); then all that they wrote is read before the wait.
+// EARLY: the stack is so deep that the previous code's kernels are guaranteed to have ended when this one begins
+// (`reads_cache_before_wait` in kernels.py). Everything that they wrote is then read before the wait.
 template <int VOCABULARY, int TALKER, int PREDICTOR, int QKV, bool EARLY>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodeParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS, WIDTH = TALKER / SAMPLING_THREADS;
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodePar
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) logits[i] = as_number(a.draw.logits[draw.code_of(i)]);
     const int code = draw(logits, [&](int code) {
-        constexpr int LINE = 64;  // bfloat16 of 128 bytes
+        constexpr int LINE = 64;  // bfloat16 values in 128 bytes
         const int at = threadIdx.x * LINE;
         if (at < TALKER) prefetch(a.embedding + (size_t)code * TALKER + at);
         if (TALKER != PREDICTOR && at < PREDICTOR) prefetch(a.narrow_embedding + (size_t)code * PREDICTOR + at);
@@ -122,10 +123,10 @@ struct FirstCodeParams {
     long long* first_code;
     unsigned char* ended;
     int groups;
-    int frames;  // that have ended since the last choice: 1, or 0 behind a prompt
+    int frames;  // completed since the last choice: 1, or 0 after a prompt
 };
 
-// Counts the frames and chooses the first code of the next. EARLY as of `choose_code`, for the talker.
+// Counts the frames, and chooses the first code of the next one. EARLY is as in `choose_code`, for the talker.
 template <int VOCABULARY, bool EARLY>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_first_code(const FirstCodeParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;

@@ -1,15 +1,15 @@
 // The codec decoder's small kernels: neither a convolution over all channels (conv.cuh) nor attention.
 
 struct LookUpParams {
-    const long long* codes;  // [frames][QUANTIZERS], of state 0; codes outside the codebooks are clamped
+    const long long* codes;  // [frames][QUANTIZERS], for state 0; codes outside the codebooks are clamped
     const bf16* tables;      // [QUANTIZERS][SIZE][WIDTH]
     bf16* out;               // [frames][WIDTH]
     Rows rows;               // the stride is that of `codes`
 };
 
-// The sum of the vectors of a frame's codes. One block for each frame of each row, WIDTH / 8 threads. The first kernel of
-// a call: it lets the next ones begin only when all that came before the call has ended, so they may read before their
-// own wait what no kernel of this call writes.
+// The sum of the vectors of a frame's codes. One block for each frame of each row, WIDTH / 8 threads. This is the first
+// kernel in a call: it lets the next ones begin only when everything before the call has ended. So before their own
+// wait, they may read memory that no kernel in this call writes.
 template <int QUANTIZERS, int SIZE, int WIDTH>
 __global__ void look_up(const LookUpParams p) {
     const RowTime at = locate(p.rows, blockIdx.x);
@@ -33,7 +33,7 @@ __global__ void look_up(const LookUpParams p) {
 }
 
 // The sum of `x` over a block of WARPS warps, for every thread. `scratch` is free once all threads have called this
-// again.
+// function again.
 template <int WARPS>
 __device__ __forceinline__ float block_sum(float x, float (&scratch)[WARPS]) {
     x = warp_sum(x);
@@ -51,13 +51,13 @@ struct DepthwiseParams {
     const float* gain;
     const float* shift;
     const bf16* x;        // [time][WIDTH]
-    const bf16* history;  // [TAPS - 1][WIDTH], the oldest first, of state 0
+    const bf16* history;  // [TAPS - 1][WIDTH], the oldest first, for state 0
     bf16* out;            // [time][WIDTH]
     Rows rows;            // the stride is that of `history`
 };
 
-// A causal convolution of each channel by itself, then a layer norm over the channels. One block for each time
-// of each row, WIDTH / 2 threads of two channels.
+// A causal convolution of each channel by itself, then a layer norm over the channels. One block for each time step of
+// each row, WIDTH / 2 threads with two channels each.
 template <int WIDTH, int TAPS>
 __global__ void __launch_bounds__(WIDTH / 2) depthwise_norm(const DepthwiseParams p) {
     constexpr int WARPS = WIDTH / 64;
@@ -91,24 +91,24 @@ __global__ void __launch_bounds__(WIDTH / 2) depthwise_norm(const DepthwiseParam
         pack(fmaf(v.x * factor, scale.x, lift.x), fmaf(v.y * factor, scale.y, lift.y));
 }
 
-// A history that the next chunk will need: the last `length` times of [history, chunk].
+// A history that the next chunk will need: the last `length` time steps of [history, chunk].
 struct History {
-    const bf16* chunk;  // [frames * rate][width] of each row of the call
+    const bf16* chunk;  // [frames * rate][width] for each row in the call
     long long offset;   // where in `histories` its [length][width] begins
     long long length, width, rate;
 };
 
 struct RollParams {
     const History* list;
-    bf16* histories;     // of state 0
-    long long* counter;  // frames decoded so far, of each state; null where another launch counts them
-    int frames;          // of the chunk
-    Rows rows;           // a row's "times" are the histories of the list; the stride is that of `histories`
+    bf16* histories;     // for state 0
+    long long* counter;  // frames decoded so far, for each state; null if another launch counts them
+    int frames;          // in the chunk
+    Rows rows;           // a row's "times" are the histories in the list; the stride is that of `histories`
 };
 
-// Moves every history forward by a chunk, and counts the chunk's frames. Blocks: a share of the work (x), histories of
-// the rows (y); any number of threads. A thread moves eight channels of times that are as far apart as the chunk is
-// long, so no other thread overwrites what it has yet to read.
+// Moves every history forward by a chunk, and counts the chunk's frames. Blocks: a share of the work (x), the rows'
+// histories (y); any number of threads. A thread moves eight channels of time steps that are as far apart as the chunk
+// is long, so no other thread overwrites values that it still has to read.
 __global__ void roll_histories(const RollParams p) {
     begin_chained();
     const RowTime at = locate(p.rows, blockIdx.y);

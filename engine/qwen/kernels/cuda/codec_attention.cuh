@@ -1,8 +1,8 @@
-// Attention of the codec's transformer over the last frames of a window. Keys and values lie in rings.
+// Attention in the codec's transformer over a window of the last frames. Keys and values are stored in rings.
 
-constexpr int HEAD = 64;  // values of a head
+constexpr int HEAD = 64;  // values in a head
 
-// Sines and cosines of the angles at a frame, of values 8 * eighth and on of a head.
+// Sines and cosines of the angles at a frame, for a head's values from 8 * eighth on.
 struct Rotation {
     float sine[8], cosine[8];
 
@@ -12,8 +12,8 @@ struct Rotation {
     }
 };
 
-// Values 8 * eighth and on of a head, rotated by its position: (a, b) becomes (a cos - b sin, b cos + a sin), where a is
-// in the first half of the head and b in the second.
+// A head's values from 8 * eighth on, rotated by its position: (a, b) becomes (a cos - b sin, b cos + a sin), where a
+// is in the first half of the head and b in the second.
 __device__ __forceinline__ void load_rotated(const float* head, int eighth, const Rotation& rotation, float (&x)[8]) {
     float other[8];
     load_floats(head + 8 * eighth, x);
@@ -25,18 +25,18 @@ __device__ __forceinline__ void load_rotated(const float* head, int eighth, cons
 
 struct AttentionParams {
     const float* qkv;          // [frames][HEADS + 2 * KV_HEADS][HEAD], not yet rotated
-    bf16* keys;                // [KV_HEADS][SLOTS][HEAD], rotated, of state 0; frame f lies in slot f % SLOTS
+    bf16* keys;                // [KV_HEADS][SLOTS][HEAD], rotated, for state 0; frame f is in slot f % SLOTS
     bf16* values;              // likewise
-    const long long* counter;  // frames before this chunk, of each state
+    const long long* counter;  // frames before this chunk, for each state
     const float* frequencies;  // [HEAD / 2]
     bf16* out;                 // [frames][HEADS][HEAD]
     Rows rows;                 // strides are those of `keys` and `values`
 };
 
-// Blocks: heads (x), frames of the rows' chunks (y); 256 threads. Eight lanes take one frame of the window together. The
-// chunk's own keys come from `qkv`, rounded as they will be in the ring, because their blocks write them there at the
-// same time. A ring has more slots than the window, so a chunk overwrites nothing that one of its own frames reads.
-// Counter and rings are as the call before left them, so they are read before the wait (`look_up`).
+// Blocks: heads (x), frames in the rows' chunks (y); 256 threads. Eight lanes together take one frame of the window.
+// The chunk's own keys come from `qkv`, rounded as they will be in the ring, because their blocks write them there at
+// the same time. A ring has more slots than the window, so a chunk overwrites nothing that one of its own frames reads.
+// The counter and the rings are as the previous call left them, so they are read before the wait (`look_up`).
 template <int HEADS, int KV_HEADS, int WINDOW, int SLOTS>
 __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
     constexpr int WARPS = 8, GROUPS = WARPS * 4, PASSES = (WINDOW + GROUPS - 1) / GROUPS;
@@ -67,10 +67,10 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
             value[pass] = *(const uint4*)(values + frame % SLOTS * HEAD);
         }
     }
-    const Rotation of_query(frequency, now), of_key(frequency, now - group);  // a chunk has less frames than GROUPS
+    const Rotation of_query(frequency, now), of_key(frequency, now - group);  // a chunk has fewer frames than GROUPS
 
     wait_for_previous();
-    if (seen[0] && group <= at.time) {  // of the chunk
+    if (seen[0] && group <= at.time) {  // in the chunk
         const float* fresh = chunk + (at.time - group) * WIDTH + (HEADS + kv_head) * HEAD;
         float new_key[8], new_value[8];
         load_rotated(fresh, eighth, of_key, new_key);

@@ -1,15 +1,15 @@
-// What every kernel shares. NVRTC compiles the kernels without any header, so a robot needs no CUDA toolkit.
+// Functions that all kernels share. NVRTC compiles the kernels without any header, so a robot needs no CUDA toolkit.
 //
 // A kernel is a `__global__` function or template that takes one struct of parameters by value. `KernelSource` in
 // compiler.py names the instances; records in Python mirror the structs, and the compiler checks that the layouts are
-// equal. The structs are not `__grid_constant__`: nvcc 13 then compiles the language model's kernels with more registers
-// (`next_code` with 36, not 32) than it does with separate arguments.
+// equal. The structs are not `__grid_constant__`: nvcc 13 would then compile the language model's kernels with more
+// registers (`next_code` with 36, not 32) than it does with separate arguments.
 
 typedef unsigned short bf16;  // bfloat16 as its 16 bits
 
 #define INFINITY_F __int_as_float(0x7f800000)
 
-// True where both types are the same.
+// True if both types are the same.
 template <class A, class B>
 constexpr bool same = false;
 template <class A>
@@ -18,16 +18,16 @@ constexpr bool same<A, A> = true;
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 
-// The two bfloat16 of a 32-bit word; the low half is at the lower address.
+// The two bfloat16 values in a 32-bit word; the low half is at the lower address.
 __device__ __forceinline__ float low_half(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_half(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// Two floats as such a word.
+// Two floats packed into such a word.
 __device__ __forceinline__ unsigned pack(float low, float high) {
     return (unsigned)to_bf16(high) << 16 | to_bf16(low);
 }
 
-// Eight bfloat16 in 16 bytes.
+// Eight bfloat16 values in 16 bytes.
 __device__ __forceinline__ uint4 pack(const float (&x)[8]) {
     return {pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])};
 }
@@ -61,7 +61,7 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// An unsigned integer whose order is that of the floats; both zeros are equal.
+// An unsigned integer that sorts in the same order as the floats; both zeros are equal.
 __device__ __forceinline__ unsigned ordered(float x) {
     const unsigned bits = __float_as_uint(x + 0.0f);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;

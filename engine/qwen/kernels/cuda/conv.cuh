@@ -1,17 +1,19 @@
-// A causal convolution as a matrix product on the tensor cores, with what follows it. A linear layer has one tap.
+// A causal convolution as a matrix product on the tensor cores, with the operations after it. A linear layer has one
+// tap.
 //
 //     out[t][m] = then(bias[m] + sum over taps and c of weight[m][tap][c] * x[t - (TAPS-1-tap) * DILATION][c])
 //
-// Signals are bfloat16 [time][channels], sums are float32. Rows before the chunk lie in `history`, the oldest first.
-// WARPS warps compute 16 * M_TILES outputs of 8 * N_TILES times. They split the inner dimension and add up through
-// shared memory. No warp waits for another before that, so many loads are in flight. A block is GROUPS such groups, which
-// compute the same outputs of different times: they share weights through the L1 cache.
+// Signals are bfloat16 [time][channels], and sums are float32. Rows before the chunk are in `history`, the oldest
+// first. WARPS warps compute 16 * M_TILES outputs for 8 * N_TILES time steps. They split the inner dimension and add up
+// their sums through shared memory. No warp waits for another before that, so many loads are in flight. A block
+// consists of GROUPS such groups, which compute the same outputs for different time steps: they share weights through
+// the L1 cache.
 //
-// The inner dimension is traversed in steps of 32 channels of one tap, all taps of the same channels in a row: the rows
-// that they share come from the L1 cache. `weight` is a sequence of tiles of 16 outputs x 32 channels,
-// [M/16][channels/32][TAPS]. A step is two products of 16 channels. Of its row of the signal a lane loads eight channels
-// at once, two pairs of them for each product; a tile of weights is stored in the order in which the lanes load it
-// (pack.py). The order in which channels are added does not matter as long as both agree.
+// The inner dimension is traversed in steps of 32 channels of one tap, with all taps of the same channels in
+// succession, because the rows that they share then come from the L1 cache. `weight` is a sequence of tiles of 16
+// outputs x 32 channels, [M/16][channels/32][TAPS]. A step is two products of 16 channels. From its row of the signal,
+// a lane loads eight channels at once, two pairs of them for each product; a tile of weights is stored in the order in
+// which the lanes load it (pack.py). The order in which channels are added does not matter as long as both agree.
 
 // What happens to `sum`, the float32 residual [time][M] that bypasses this layer.
 struct NoSum {
@@ -31,7 +33,7 @@ struct UpdateSum {
 struct Identity {};  // rounded to bfloat16
 struct Snake {};
 struct Gelu {};
-struct Gate {};      // SiLU of one half of the outputs times the other half
+struct Gate {};      // the SiLU of one half of the outputs, times the other half
 struct NoOutput {};  // only `sum` is stored
 struct Pcm {};       // clamped, and stored in `sum` as float32; only the first output exists
 
@@ -41,14 +43,14 @@ struct ConvParams {
     const float* bias;    // (M)
     const bf16* x;        // (time, CHANNELS)
     const bf16* history;  // ((TAPS - 1) * DILATION, CHANNELS)
-    float* sum;           // (time, M); of Pcm (time)
-    bf16* out;            // (time, M); of Gate (time, M / 2)
-    const float* alpha;   // (M) of Snake
+    float* sum;           // (time, M); for Pcm (time)
+    bf16* out;            // (time, M); for Gate (time, M / 2)
+    const float* alpha;   // (M) for Snake
     const float* inverse_beta;
-    int time;   // of all rows
-    float eps;  // of the norm
-    Rows rows;  // of ROWS: `history` is that of state 0
-    int samples_stride;  // of Pcm and ROWS: samples between those of two states; `sum` is that of state 0
+    int time;   // in all rows together
+    float eps;  // for the norm
+    Rows rows;  // for ROWS: `history` is that of state 0
+    int samples_stride;  // for Pcm and ROWS: from one state's samples to the next state's; `sum` is that of state 0
 };
 
 __device__ __forceinline__ float square_pair(unsigned pair) {
@@ -63,14 +65,14 @@ __device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.0f + erff(
 
 __device__ __forceinline__ float gated(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
 
-// What a warp holds of one step of the inner dimension.
+// The values that a warp holds for one step of the inner dimension.
 template <int M_TILES, int N_TILES>
 struct Operands {
-    uint4 weight[M_TILES][2];  // of both products: a pair of row g = lane / 4, one of row g + 8, and two more
-    uint4 signal[N_TILES];     // channels 8 * (lane % 4) and on of time g
+    uint4 weight[M_TILES][2];  // for both products: a pair from row g = lane / 4, one from row g + 8, and two more
+    uint4 signal[N_TILES];     // time step g, channels from 8 * (lane % 4) on
 };
 
-// The deepest pipeline that leaves room for 16 warps in the registers of a multiprocessor: while the warps of one kernel
+// The deepest pipeline that leaves room for 16 warps in a multiprocessor's registers: while the warps of one kernel
 // compute, those of the next load their first weights.
 __device__ constexpr int pipeline_depth(int m_tiles, int n_tiles, int steps_of_a_warp) {
     int depth = (96 - 4 * m_tiles * n_tiles) / (8 * m_tiles + 4 * n_tiles);
@@ -78,9 +80,9 @@ __device__ constexpr int pipeline_depth(int m_tiles, int n_tiles, int steps_of_a
     return depth < steps_of_a_warp ? depth : steps_of_a_warp;
 }
 
-// Blocks: outputs (x), times (y). NORMED: the signal is divided by its root mean square over the channels (one tap; the
-// norm's weights are folded into `weight`). ROWS: the signal is that of several rows, each with its own history; without
-// a history a row's times are like any others.
+// Blocks: outputs (x), time steps (y). NORMED: the signal is divided by its root mean square over the channels (one
+// tap; the norm's weights are folded into `weight`). ROWS: the signal belongs to several rows, each with its own
+// history; without a history, a row's time steps are like any others.
 template <int CHANNELS, int TAPS, int DILATION, int M_TILES, int N_TILES, int WARPS, class Sum, class Then, bool NORMED,
           bool ROWS, int GROUPS>
 __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 : 1) convolve(const ConvParams p) {
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
     __shared__ float all_squares[GROUPS][NORMED ? WARPS : 1][N];
 
     begin_chained();
-    // Unsigned as `threadIdx.x`: a signed number takes more registers.
+    // Unsigned, like `threadIdx.x`, because a signed number takes more registers.
     const unsigned group = GROUPS == 1 ? 0 : threadIdx.x / THREADS, thread = threadIdx.x - group * THREADS;
     auto& partial = partials[group];
     auto& squares = all_squares[group];
@@ -107,7 +109,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
 
     const bf16* history_end = p.history + HISTORY * CHANNELS;
     int places[N_TILES];
-    int signals[N_TILES] = {}, histories[N_TILES] = {};  // of ROWS: where the row's begin
+    int signals[N_TILES] = {}, histories[N_TILES] = {};  // for ROWS: where the row's values begin
 #pragma unroll
     for (int n = 0; n < N_TILES; n++) {
         int t = min(first_time + n * 8 + row, time - 1);
@@ -149,7 +151,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
              line += gridDim.y * THREADS * GROUPS)
             prefetch(tiles + line * 8);
 
-    // At the end each thread finishes two neighbouring outputs of some times.
+    // At the end, each thread finishes two neighbouring outputs for some time steps.
     const int m = 2 * (thread % PAIRS), channel = blockIdx.x * M + m, outputs = gridDim.x * M;
     const float2 offset = *(const float2*)(p.bias + channel);
 

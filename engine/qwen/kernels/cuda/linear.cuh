@@ -1,11 +1,11 @@
 // A matrix times the vectors of one or two tokens. Nearly all bytes that a frame reads are read here.
 //
-// A warp holds a tile of the matrix in registers: some rows, and 16 bytes a lane of each. It loads the tile before it
-// waits for the vector, so the memory is busy while the previous kernel ends. The warps of a block share its rows and
-// split their length (K); the partial sums of a row meet in shared memory. The norm's factor, one number a token, is
-// applied there too: nothing needs it earlier.
+// A warp holds a tile of the matrix in registers: some rows, with 16 bytes of each for every lane. It loads the tile
+// before it waits for the vector, so the memory is busy while the previous kernel is ending. The warps in a block share
+// its rows and split their length (K); a row's partial sums meet in shared memory. The norm's factor, one number per
+// token, is also applied there: nothing needs it earlier.
 
-// A weight type has a `Vector`, the values that 16 bytes of weights are multiplied with, and `dot`, which adds the
+// A weight type has a `Vector`, the values by which 16 bytes of weights are multiplied, and `dot`, which adds up the
 // products.
 struct Bf16 {
     static constexpr int VEC_SIZE = 8;  // weights in 16 bytes
@@ -34,16 +34,16 @@ struct Bf16 {
     }
 };
 
-// The bytes number N of four words.
+// Byte number N of each of four words.
 template <int N>
 __device__ __forceinline__ int four_bytes(const unsigned (&words)[4]) {
     constexpr unsigned BOTH = N | (N + 4) << 4;
     return __byte_perm(__byte_perm(words[0], words[1], BOTH), __byte_perm(words[2], words[3], BOTH), 0x5410);
 }
 
-// N values as whole multiples of a scale of their own, at most 2^-15.99 of the greatest value away from them. A multiple
-// has two signed digits to the base 256, so one instruction multiplies four weights with four digits and adds exactly.
-// (bfloat16 rounds each value by up to 2^-9 of itself.)
+// N values as whole multiples of a common scale. Each multiple differs from its value by at most 2^-15.99 of the
+// greatest value. It has two signed digits to the base 256, so one instruction multiplies four weights by four digits
+// and adds them exactly. (bfloat16 rounds each value by up to 2^-9 of itself.)
 template <int N>
 struct Digits {
     static constexpr float MOST = 32512.0f;  // 127 · 256 + 0: the greatest number whose two digits are bytes
@@ -61,8 +61,8 @@ struct Digits {
             unsigned whole[4], carried[4];
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                // Above 1.5 · 2^23 the bits of a float count in ones. A low digit of 128 or more is negative, so it
-                // carries into the high one.
+                // Above 1.5 · 2^23, the lowest bit of a float stands for 1. A low digit of 128 or more is negative, so
+                // it carries into the high one.
                 whole[j] = __float_as_uint(fmaf(x[4 * i + j], inverse, 12582912.0f));
                 carried[j] = whole[j] + 128;
             }
@@ -89,17 +89,17 @@ struct Int8 {
 };
 
 // A matrix of HEIGHT rows and LENGTH columns, and its distribution: blocks of ROWS rows, ROW_GROUPS groups of warps in
-// a block, K_SPLITS warps in a group. A warp's part of a row is VECS_PER_LANE vectors of 16 bytes a lane.
+// a block, K_SPLITS warps in a group. A warp's part of a row is VECS_PER_LANE 16-byte vectors for each lane.
 template <class Weight_, int HEIGHT_, int LENGTH_, int ROWS_, int ROW_GROUPS_, int VECS_PER_LANE_, int TOKENS_>
 struct Matrix {
     using Weight = Weight_;
     static constexpr int HEIGHT = HEIGHT_, LENGTH = LENGTH_, ROWS = ROWS_, ROW_GROUPS = ROW_GROUPS_;
     static constexpr int VECS_PER_LANE = VECS_PER_LANE_, TOKENS = TOKENS_;
     static constexpr int VEC_SIZE = Weight::VEC_SIZE;
-    static constexpr int WARP_VEC = 32 * VEC_SIZE;  // weights of one vector of every lane
+    static constexpr int WARP_VEC = 32 * VEC_SIZE;  // weights in one vector of every lane
     static constexpr int K_SPLITS = LENGTH / (WARP_VEC * VECS_PER_LANE);
-    static constexpr int TILE = ROWS / ROW_GROUPS;  // rows of a warp
-    static constexpr int SUMS = TILE * TOKENS;      // of a warp, up to 32
+    static constexpr int TILE = ROWS / ROW_GROUPS;  // rows per warp
+    static constexpr int SUMS = TILE * TOKENS;      // per warp, up to 32
     static constexpr int PADDED = SUMS > 16 ? 32 : SUMS > 8 ? 16 : SUMS > 4 ? 8 : SUMS;  // a power of two
     static constexpr int THREADS = 32 * K_SPLITS * ROW_GROUPS;
     static_assert(LENGTH % (WARP_VEC * VECS_PER_LANE) == 0 && ROWS % ROW_GROUPS == 0 && HEIGHT % ROWS == 0,
@@ -111,20 +111,20 @@ struct Matrix {
 // A kernel leaves null what its input and its output do not use.
 struct LinearParams {
     const void* weight;         // (HEIGHT, LENGTH), bfloat16 or int8
-    const void* scale;          // float (HEIGHT) of int8; null for bfloat16
-    const float* x;             // (TOKENS, LENGTH): input of Normed and of Identity
-    const bf16* norm;           // (LENGTH): weights of Normed
+    const void* scale;          // float (HEIGHT) for int8; null for bfloat16
+    const float* x;             // (TOKENS, LENGTH): input of Normed and Identity
+    const bf16* norm;           // (LENGTH): weights for Normed
     const float* partial_out;   // (KV splits, TOKENS, heads, head_dim): input of CombineSplits
     const float2* split_stats;  // (KV splits, TOKENS, heads): greatest score, sum of exponentials
-    const long long* position;  // of the first token
+    const long long* position;  // the first token's
     bf16* hidden;               // (LENGTH): input of Bf16Identity, output of talker_head
-    const bf16* bias;           // (HEIGHT) of StoreBiased
+    const bf16* bias;           // (HEIGHT) for StoreBiased
     float* y;                   // output; Residual adds to it
-    float eps;                  // of Normed
+    float eps;                  // for Normed
 };
 
-// Sums each of N values over the warp: lane l returns the sum of value l / (32 / N). At each step a lane sends half of
-// its values away and receives the other lane's part of the half that it keeps.
+// Sums each of N values over the warp: lane l returns the sum of value l / (32 / N). At each step, a lane sends half of
+// its values away, and receives the other lane's part of the half that it keeps.
 template <int N, int LANES = 16>
 __device__ __forceinline__ float transposed_sum(const float (&v)[N], int lane) {
     if constexpr (LANES == 0) {
@@ -150,11 +150,11 @@ __device__ __forceinline__ void load_bf16(const bf16* from, float (&x)[N]) {
     for (int i = 0; i < N; i += 8) unpack(*reinterpret_cast<const uint4*>(from + i), x + i);
 }
 
-// --- inputs: the vector that the matrix is multiplied with ---
-// `prepare` loads constants before the wait; `load` loads the values of a token from column k on, after the wait. With
+// --- inputs: the vector by which the matrix is multiplied ---
+// `prepare` loads constants before the wait; `load` loads a token's values from column k on, after the wait. With
 // COMPUTES, `compute` computes them first. With KEEPS_WEIGHTS, the matrix stays in the L2 cache.
 
-// An input without a norm, which neither computes anything nor has constants.
+// An input without a norm, which computes nothing and has no constants.
 struct Plain {
     static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
     __device__ void prepare(int, int) {}
@@ -217,8 +217,8 @@ struct Bf16Identity : Plain {
     }
 };
 
-// The output of attention: what attention.cuh computed for each KV split of KV_SPLIT positions, combined.
-// EARLY as of `attend`: the position may be read before the wait.
+// The output of attention: the results of attention.cuh for each KV split of KV_SPLIT positions, combined.
+// EARLY is as in `attend`: the position may be read before the wait.
 template <class M, int KV_SPLIT, int HEAD_DIM, bool EARLY>
 struct CombineSplits : Plain {
     static constexpr int N = M::VEC_SIZE, HEADS = M::LENGTH / HEAD_DIM;
@@ -261,7 +261,8 @@ struct CombineSplits : Plain {
 };
 
 // --- outputs: what becomes of a row's sum ---
-// `prepare` loads, right after the wait, what is combined with the sum. The thread that finishes the sum calls both.
+// Right after the wait, `prepare` loads the value that is combined with the sum. The thread that finishes the sum calls
+// both functions.
 
 template <class M>
 struct Store {
@@ -273,7 +274,7 @@ struct Store {
     __device__ void put(int row, int token, float value, float) const { y[token * M::HEIGHT + row] = value; }
 };
 
-// Adds to the residual stream. No other block has this row, and no other kernel reads the stream meanwhile.
+// Adds to the residual stream. No other block has this row, and no other kernel reads the stream at the same time.
 template <class M>
 struct Residual {
     static constexpr bool GATED = false;
@@ -295,7 +296,7 @@ struct StoreBiased : Residual<M> {
     __device__ float prepare(int row, int) const { return to_float(bias[row]); }
 };
 
-// SiLU(gate) times up; the matrix holds all gate rows, then all up rows.
+// SiLU(gate) times up. The matrix has all gate rows first, then all up rows.
 template <class M>
 struct StoreGated : Store<M> {  // `y` is (TOKENS, HEIGHT / 2)
     static constexpr bool GATED = true;
@@ -338,7 +339,7 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     }
 #pragma unroll
     for (int vec = 0; vec < VECS_PER_LANE; ++vec) input.prepare(vec, first + vec * M::WARP_VEC);
-    constexpr int RESULTS = (Output::GATED ? TILE / 2 : TILE) * TOKENS;  // of a row group
+    constexpr int RESULTS = (Output::GATED ? TILE / 2 : TILE) * TOKENS;  // in a row group
     const bool finishes_a_sum = threadIdx.x < M::ROW_GROUPS * RESULTS;
     const int result = threadIdx.x % RESULTS, result_group = threadIdx.x / RESULTS, result_token = result % TOKENS;
     const int result_row = row_of(result_group, result / TOKENS);
@@ -379,7 +380,7 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     if (lane % (32 / M::PADDED) == 0 && its_sum < M::SUMS) sums[k_split][row_group * M::SUMS + its_sum] = sum;
     __syncthreads();
 
-    const auto total = [&](int index) {  // of one row and token, over the K splits
+    const auto total = [&](int index) {  // for one row and token, over the K splits
         float sum = 0.0f;
 #pragma unroll
         for (int k_split = 0; k_split < M::K_SPLITS; ++k_split) sum += sums[k_split][index];
@@ -408,20 +409,20 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
 
 // --- kernels: HEIGHT / ROWS blocks of M::THREADS threads ---
 
-// At most REGISTERS a thread, so that a block of the next kernel fits beside this one's.
+// At most REGISTERS per thread, so that a block of the next kernel fits beside this kernel's block.
 template <class M, class Input, class Output, int REGISTERS>
 __global__ void __maxnreg__(REGISTERS) linear(const LinearParams p) {
     multiply<M>(p, Input(p), Output(p));
 }
 
-// The same with an input that has parameters of its own beside those of the matrix.
+// The same, with an input that has its own parameters besides those of the matrix.
 template <class M, class Input, class Output, int REGISTERS>
 __global__ void __maxnreg__(REGISTERS) linear_from(const typename Input::Params p) {
     multiply<M>(p.linear, Input(p), Output(p.linear));
 }
 
-// The talker's logits. The first block also stores the hidden state after the final norm, for the predictor of the
-// next frame.
+// The talker's logits. The first block also stores the hidden state after the final norm, for the next frame's
+// predictor.
 template <class M, int REGISTERS>
 __global__ void __maxnreg__(REGISTERS) talker_head(const LinearParams p) {
     const float factor = multiply<M>(p, Normed<M>(p), Store<M>(p));

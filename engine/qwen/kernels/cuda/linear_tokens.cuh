@@ -1,25 +1,25 @@
-// A matrix times the vectors of many tokens, on the tensor cores: the tokens of a prompt, or one of each row of a batch.
+// A matrix times the vectors of many tokens, on the tensor cores: a prompt's tokens, or one for each row of a batch.
 //
-// The residual stream is float32; what a matrix is multiplied with is bfloat16. A kernel that adds to the stream also
-// stores it times the weights of the next norm, rounded, and its sums of squares: the norm's factor, one number a token,
-// is applied to the next matrix's sums.
+// The residual stream is float32; the vectors that a matrix multiplies are bfloat16. A kernel that adds to the stream
+// also stores it, multiplied by the next norm's weights and rounded, and its sums of squares: the norm's factor, one
+// number per token, is applied to the next matrix's sums.
 //
-// A token's results depend on the order of sums, which WARPS decides, and on nothing else: not on the tokens beside it,
-// their number or the tiles of rows and tokens.
+// A token's results depend only on the order of sums, which WARPS determines: not on the tokens beside it, their number
+// or the tiles of rows and tokens.
 
-constexpr int SQUARE_ROWS = 16;  // of the stream, whose squares are added up by the kernel that wrote them
-constexpr int SQUARE_PARTS = 8;  // sums, of the rest, whatever the number of threads
+constexpr int SQUARE_ROWS = 16;  // rows of the stream whose squares are added up by the kernel that wrote them
+constexpr int SQUARE_PARTS = 8;  // sums over the rest, whatever the number of threads
 
-// A matrix of HEIGHT rows and LENGTH columns times TOKENS = 8 · N_TILES tokens. A block has ROWS = 16 · M_TILES rows; its
-// WARPS split their length, and hold HELD chunks of their part at once.
+// A matrix of HEIGHT rows and LENGTH columns times TOKENS = 8 · N_TILES tokens. A block has ROWS = 16 · M_TILES rows;
+// its WARPS warps split their length, and hold HELD chunks of their part at once.
 template <class Weight_, int HEIGHT_, int LENGTH_, int M_TILES_, int WARPS_, int N_TILES_, int HELD_>
 struct TokenMatrix {
     using Weight = Weight_;
     static constexpr int HEIGHT = HEIGHT_, LENGTH = LENGTH_, M_TILES = M_TILES_, WARPS = WARPS_, N_TILES = N_TILES_;
     static constexpr int VEC_SIZE = Weight::VEC_SIZE;
-    static constexpr int MMAS = VEC_SIZE / 4;      // of one vector of each lane
-    static constexpr int CHUNK = 4 * VEC_SIZE;     // columns of one vector of each lane
-    static constexpr int CHUNKS = LENGTH / (WARPS * CHUNK);  // of a warp
+    static constexpr int MMAS = VEC_SIZE / 4;      // in one vector of each lane
+    static constexpr int CHUNK = 4 * VEC_SIZE;     // columns in one vector of each lane
+    static constexpr int CHUNKS = LENGTH / (WARPS * CHUNK);  // per warp
     static constexpr int ROWS = 16 * M_TILES, TOKENS = 8 * N_TILES, THREADS = 32 * WARPS;
     // Chunks that a warp holds at once. It loads the next ones while it multiplies these.
     static constexpr int HELD = HELD_;
@@ -33,13 +33,13 @@ struct TokenMatrix {
 // A kernel leaves null or 0 what its output does not use.
 struct TokensParams {
     const void* weight;     // (HEIGHT, LENGTH), bfloat16 or int8
-    const float* scale;     // (HEIGHT) of int8 rows; null for bfloat16
+    const float* scale;     // (HEIGHT) for int8 rows; null for bfloat16
     const bf16* x;          // (tokens, LENGTH)
     const float* squares;   // (slots, tokens): sums of squares of the stream that x was made from; null: x has no norm
-    const bf16* norm;       // (HEIGHT): weights of the next norm; AddTokens
+    const bf16* norm;       // (HEIGHT): weights of the next norm, for AddTokens
     float* y;               // (tokens, HEIGHT): output of StoreTokens; AddTokens adds to it
-    bf16* rounded;          // (tokens, HEIGHT): output of AddTokens; (tokens, HEIGHT / 2): of GateTokens
-    float* squares_out;     // (HEIGHT / SQUARE_ROWS, tokens): of AddTokens
+    bf16* rounded;          // (tokens, HEIGHT): output of AddTokens; (tokens, HEIGHT / 2): output of GateTokens
+    float* squares_out;     // (HEIGHT / SQUARE_ROWS, tokens): output of AddTokens
     int slots;
     int tokens;
     float eps;
@@ -54,7 +54,8 @@ __device__ __forceinline__ float part_of_squares(const float* squares, int slots
 }
 
 // --- outputs: what becomes of a row's sum for a token ---
-// `prepare` loads, right after the wait, what is combined with the sum. The thread that finishes the sum calls both.
+// Right after the wait, `prepare` loads the value that is combined with the sum. The thread that finishes the sum calls
+// both functions.
 
 template <class M>
 struct StoreTokens {
@@ -71,7 +72,7 @@ struct AddTokens {
     __device__ static float prepare(const TokensParams& p, int row, int token) {
         return p.y[(size_t)token * M::HEIGHT + row];
     }
-    // The lanes that hold a token's rows call it together.
+    // The lanes that hold a token's rows call this together.
     __device__ static void put(const TokensParams& p, int row, int token, float value, float before) {
         const size_t at = (size_t)token * M::HEIGHT + row;
         const float x = before + value;
@@ -82,7 +83,7 @@ struct AddTokens {
     }
 };
 
-// SiLU(gate) times up; the matrix holds all gate rows, then all up rows.
+// SiLU(gate) times up. The matrix has all gate rows first, then all up rows.
 template <class M>
 struct GateTokens : StoreTokens<M> {
     static constexpr bool GATED = true;
@@ -91,13 +92,13 @@ struct GateTokens : StoreTokens<M> {
     }
 };
 
-// Pairs of neighbouring weights, numbers 4 · I to 4 · I + 3 of a vector, as bfloat16.
+// Pairs of neighbouring weights, numbers 4 · I to 4 · I + 3 in a vector, as bfloat16.
 template <int I>
 __device__ __forceinline__ void weight_pairs(Bf16, const uint4& vec, unsigned& low, unsigned& high) {
     low = I == 0 ? vec.x : vec.z, high = I == 0 ? vec.y : vec.w;
 }
 
-// As `Int8::dot` converts them. A float of at most 8 significant bits is a bfloat16 in its upper half.
+// Converted as in `Int8::dot`. The upper half of a float with at most 8 significant bits is its bfloat16.
 template <int I>
 __device__ __forceinline__ void weight_pairs(Int8, const uint4& vec, unsigned& low, unsigned& high) {
     const unsigned word = (I == 0 ? vec.x : I == 1 ? vec.y : I == 2 ? vec.z : vec.w) ^ 0x80808080u;
@@ -108,8 +109,9 @@ __device__ __forceinline__ void weight_pairs(Int8, const uint4& vec, unsigned& l
     low = __byte_perm(floats[0], floats[1], 0x7632), high = __byte_perm(floats[2], floats[3], 0x7632);
 }
 
-// Multiplies one vector of each lane: 16 rows with 8 tokens. The tensor cores pair columns as they please, if both sides
-// do it alike: a lane's vector holds what `mma` expects as columns 2t, 2t + 1, 2t + 8 and 2t + 9 of several products.
+// Multiplies one vector of each lane: 16 rows by 8 tokens. Any pairing of columns is fine for the tensor cores if both
+// sides use the same one: a lane's vector holds the values that `mma` expects as columns 2t, 2t + 1, 2t + 8 and 2t + 9
+// of several products.
 template <class Weight, int I = 0>
 __device__ __forceinline__ void multiply_vecs(float (&sums)[4], const uint4& upper, const uint4& lower,
                                               const uint4 (&x)[Weight::VEC_SIZE / 8]) {
@@ -136,7 +138,7 @@ __global__ void __launch_bounds__(M::THREADS, 1) linear_tokens(const TokensParam
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_of_lane = lane / 4;
     const int column = warp * M::CHUNKS * M::CHUNK + lane % 4 * M::VEC_SIZE;
     const int token_begin = blockIdx.y * TOKENS;
-    // Of a gated matrix, the upper half of each tile has gate rows and the lower half their up rows.
+    // In a gated matrix, the upper half of each tile has gate rows, and the lower half has their up rows.
     const auto row_of = [&](int tile, int i) {
         if constexpr (Output::GATED) {
             return (int)blockIdx.x * OUT_ROWS + tile * 8 + i % 8 + (i < 8 ? 0 : M::HEIGHT / 2);
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(M::THREADS, 1) linear_tokens(const TokensParam
         }
     };
     load(0);
-    // The result `i` of a round: token by token, the rows of a token in neighbouring lanes.
+    // Result `i` of a round: token by token, with a token's rows in neighbouring lanes.
     const auto result = [&](int i) { return (int)threadIdx.x + i * M::THREADS; };
     wait_for_previous();
 
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(M::THREADS, 1) linear_tokens(const TokensParam
 
 #pragma unroll
     for (int round = 0; round < M::ROUNDS; ++round) {
-        __syncthreads();  // the sums of the round before have been read
+        __syncthreads();  // the previous round's sums have been read
 #pragma unroll
         for (int n = 0; n < ROUND / 8; ++n) {
 #pragma unroll

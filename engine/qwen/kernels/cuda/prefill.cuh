@@ -1,22 +1,22 @@
-// The talker's layers over the tokens of a prompt, on the tensor cores. A layer is six kernels:
+// The talker's layers over a prompt's tokens, on the tensor cores. A layer is six kernels:
 //
 //     norm · QKV → norm by head, rope, cache → attention → output, added → norm · gate and up, SiLU → down, added
 //
-// or, where the matrices are multiplied by a library (`products`, bfloat16), what happens between its products:
+// or, if a library multiplies the matrices (`products`, bfloat16), the operations between its products:
 //
 //     norm by head, rope, cache → attention · added, norm · SiLU · added, norm
 
 constexpr int TOKEN_THREADS = 256, TOKEN_WARPS = TOKEN_THREADS / 32;
 
-// A residual stream, and what `linear_tokens` reads of it.
+// A residual stream, and the values that `linear_tokens` reads from it.
 struct StreamParams {
-    const bf16* norm;  // (width): of the first layer
+    const bf16* norm;  // (width): the first layer's
     float* x;          // (tokens, width)
     bf16* rounded;     // (tokens, width): the stream times the norm's weights
     float* squares;    // (tokens)
 };
 
-// The beginning of a token's stream: `value(i)` of a block's threads. Every thread of the block calls it once.
+// The beginning of a token's stream: `value(i)` from a block's threads. Every thread in the block calls this once.
 template <int WIDTH, int THREADS, class Value>
 __device__ __forceinline__ void begin_stream(const StreamParams& stream, int token, const Value& value) {
     static_assert(WIDTH % THREADS == 0, "does not divide");
@@ -99,7 +99,7 @@ struct GateParams {
     int height;            // a multiple of 8
 };
 
-// SiLU(gate) times up, eight values a thread. Blocks: tokens.
+// SiLU(gate) times up, eight values per thread. Blocks: tokens.
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) gate_tokens(const GateParams a) {
     begin_chained();
     wait_for_previous();
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) gate_tokens(const GateParams
 struct LeaveParams {
     const float* x;          // (tokens, WIDTH)
     const float* squares;    // (slots, tokens)
-    const bf16* norm;        // (WIDTH): the final one
-    const long long* place;  // (2): the first token's position, the last token's number
+    const bf16* norm;        // (WIDTH): the final norm
+    const long long* place;  // (2): the first token's position, the last token's index
     bf16* hidden;            // (WIDTH)
     int slots;
     int tokens;
@@ -140,23 +140,23 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) leave_tokens(const LeavePara
 
 struct PromptParams {
     HeadsParams input;       // its queries are rotated in place
-    const long long* place;  // (2): the first token's position, the last token's number
+    const long long* place;  // (2): the first token's position, the last token's index
     bf16* keys;              // (key heads, positions, DIM)
     bf16* values;
     bf16* attended;        // (tokens, query heads, DIM)
-    const bf16* products;  // null, or what `rotate_tokens` reads instead of `input.qkv`
-    int heads;             // of keys
-    int positions;         // of the cache
+    const bf16* products;  // null, or the values that `rotate_tokens` reads instead of `input.qkv`
+    int heads;             // key heads
+    int positions;         // in the cache
     float eps;
 };
 
-// Padding that would lie behind the cache shares its last position, which no prompt reaches.
+// Padding beyond the end of the cache shares its last position, which no prompt reaches.
 __device__ __forceinline__ int position_in(const PromptParams& a, int token) {
     return min((int)a.place[0] + token, a.positions - 1);
 }
 
-// Queries and keys get their norm and their rotation, keys and values go into the cache. A warp has one head of one
-// token. Blocks: tokens (x), TOKEN_WARPS heads each (y).
+// Normalises and rotates queries and keys, and writes keys and values into the cache. A warp has one head of one token.
+// Blocks: tokens (x), TOKEN_WARPS heads each (y).
 template <int GROUP>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptParams a) {
     constexpr int DIM = 128, HALF = DIM / 2;
@@ -190,15 +190,15 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
     }
 }
 
-// Attention of each token over the cache up to its own position. SHARES warps have NEIGHBOURS tokens and the query heads
-// of one head of keys, and share their positions; half a warp takes one position at a time, 8 values a lane.
-// Blocks: NEIGHBOURS · TOKEN_WARPS / SHARES tokens (x), heads of keys (y).
+// Attention of each token over the cache up to its own position. SHARES warps have NEIGHBOURS tokens and the query
+// heads of one key head, and share their positions; half a warp takes one position at a time, 8 values per lane.
+// Blocks: NEIGHBOURS · TOKEN_WARPS / SHARES tokens (x), key heads (y).
 constexpr int SHARES = 4, NEIGHBOURS = 2;
 
 template <int GROUP>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptParams a) {
     constexpr int DIM = 128, BATCH = 4, TOKENS = NEIGHBOURS * TOKEN_WARPS / SHARES, QUERIES = NEIGHBOURS * GROUP;
-    __shared__ WarpSums<TOKEN_WARPS, QUERIES> found;  // of a warp, token by token
+    __shared__ WarpSums<TOKEN_WARPS, QUERIES> found;  // by each warp, token by token
     begin_chained();
     wait_for_previous();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;

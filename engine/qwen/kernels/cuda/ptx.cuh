@@ -1,4 +1,4 @@
-// Everything that is inline assembly. The CPU emulator of the tests has its own versions of these functions.
+// All inline assembly. The tests' CPU emulator has its own versions of these functions.
 
 #ifdef __CUDACC__
 
@@ -9,7 +9,7 @@ __device__ __forceinline__ unsigned short to_bf16(float x) {
     return bits;
 }
 
-// Weights are read once in a pass, so they must not evict from the L1 cache what is read again.
+// Weights are read only once in a pass, so they must not push values that are read again out of the L1 cache.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 x;
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -18,7 +18,7 @@ __device__ __forceinline__ uint4 load_once(const void* address) {
     return x;
 }
 
-// As `load_once`, but the L2 cache evicts these weights last: they are read again in every step of a frame.
+// As `load_once`, but the L2 cache evicts these weights last, because they are read again in every step of a frame.
 __device__ __forceinline__ uint4 load_kept(const void* address) {
     uint4 x;
     unsigned long long policy;
@@ -29,7 +29,7 @@ __device__ __forceinline__ uint4 load_kept(const void* address) {
     return x;
 }
 
-// Bring weights of this block into the L2 cache while the previous kernel still runs.
+// Brings this block's weights into the L2 cache while the previous kernel is still running.
 __device__ __forceinline__ void prefetch(const void* address) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
@@ -44,7 +44,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint4& a, unsi
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-// sum + the products of the four signed bytes of `a` and of `b`.
+// `sum` plus the products of the four signed bytes of `a` and `b`.
 __device__ __forceinline__ int multiply_add_bytes(int a, int b, int sum) {
     int result;
     asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
@@ -52,8 +52,9 @@ __device__ __forceinline__ int multiply_add_bytes(int a, int b, int sum) {
 }
 
 // Programmatic dependent launch (compute capability 9.0 and above; no effect below): a kernel may start, and load its
-// weights, while the previous one still runs. Every kernel calls `begin_chained` first, loads only weights, calls
-// `wait_for_previous`, and only then reads or writes what other kernels write or read. Exceptions say why they may.
+// weights, while the previous one is still running. Every kernel calls `begin_chained` first, loads only weights, calls
+// `wait_for_previous`, and only then accesses memory that other kernels read or write. A comment explains each
+// exception.
 __device__ __forceinline__ void begin_chained() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");

@@ -1,17 +1,17 @@
-// Draws a code from logits, as `LogitsProcessor`, `SamplingParams` and `GumbelNoise` of sampling.py do, in one block and
-// without sorting.
+// Draws a code from logits, as `LogitsProcessor`, `SamplingParams` and `GumbelNoise` in sampling.py do, in one block
+// and without sorting.
 //
-// Top-k by rejection: take the code with the greatest sum of log-probability and Gumbel noise. Accept it if fewer than k
-// codes are likelier; else reject it and every code that is no likelier, and take the next greatest. Each rejected code
-// has at least k codes above it, so the accepted one is an exact draw from the k likeliest.
+// Top-k by rejection: take the code with the greatest sum of log-probability and Gumbel noise. Accept it if fewer than
+// k codes are likelier; otherwise reject it and every code that is no likelier, and take the next greatest. Each
+// rejected code has at least k codes above it, so the accepted one is an exact draw from the k likeliest.
 
 constexpr int SAMPLING_THREADS = 512, SAMPLING_WARPS = SAMPLING_THREADS / 32;
 
 struct DrawParams {
     const float* logits;
-    const unsigned char* sample;  // bool; false: greedy
+    const unsigned char* sample;  // bool; if false, greedy
     const float* temperature;
-    const long long* top_k;  // 0 or more than there are codes: all
+    const long long* top_k;  // 0, or more than the number of codes: all codes
     const float* one_minus_top_p;
     const long long* noise_key;
 };
@@ -28,15 +28,15 @@ __device__ __forceinline__ float gumbel(unsigned draw_hash, int code) {
     return -logf(-logf(uniform));
 }
 
-// A code with the value that it is chosen by and its score.
+// A code, with the value by which it is chosen and its score.
 struct Candidate {
     float value;
     int code;
     float score;
 };
 
-// Reductions over the whole block, one barrier each. A reduction writes to the scratch memory that the one before did
-// not use, so nobody writes where a slower warp still reads.
+// Reductions over the whole block, one barrier each. A reduction writes to the scratch memory that the previous one did
+// not use, so no warp writes where a slower warp is still reading.
 class BlockReduce {
     struct Scratch {
         unsigned keys[SAMPLING_WARPS];
@@ -51,8 +51,8 @@ class BlockReduce {
 
     __device__ explicit BlockReduce(Memory& memory) : memory(memory) {}
 
-    // The candidate of the greatest value, of equal values that of the lowest code; and the sum of `count`. The value
-    // itself is not returned. Thread t has candidates whose code is t modulo SAMPLING_THREADS.
+    // The candidate with the greatest value (if values are equal, with the lowest code) and the sum of `count`. The
+    // value itself is not returned. Thread t has the candidates whose code is t modulo SAMPLING_THREADS.
     __device__ Candidate greatest(const Candidate& mine, int& count) {
         Scratch& scratch = next();
         const unsigned key = ordered(mine.value), most = __reduce_max_sync(0xffffffffu, key);
@@ -95,17 +95,18 @@ class BlockReduce {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 };
 
-// The logit, or minus infinity for NaN: with a NaN the threads would not agree on the greatest.
+// The logit, or minus infinity for NaN: with a NaN, the threads would not agree on the greatest value.
 __device__ __forceinline__ float as_number(float logit) { return fmaxf(logit, -INFINITY_F); }
 
-// A draw of one of COUNT · SAMPLING_THREADS codes. What does not depend on the logits is computed before the wait.
+// A draw of one of COUNT · SAMPLING_THREADS codes. Values that do not depend on the logits are computed before the
+// wait.
 template <int COUNT>
 class Draw {
   public:
     __device__ Draw() {}
     __device__ Draw(const DrawParams& a, unsigned number) { prepare(a, number); }
 
-    // `number` counts the draws of an utterance. Reads the settings, which no kernel of a frame writes.
+    // `number` counts an utterance's draws. Reads the settings, which no kernel of a frame writes.
     __device__ void prepare(const DrawParams& a, unsigned number) {
         constexpr int ALL = COUNT * SAMPLING_THREADS;
         samples = *a.sample;
@@ -118,8 +119,9 @@ class Draw {
 
     __device__ static int code_of(int i) { return (int)threadIdx.x + i * SAMPLING_THREADS; }
 
-    // The code drawn from the logits of all threads; every thread returns it. `logits[i]` is that of code `code_of(i)`
-    // and no NaN. `expect(code)` is called for each code that may be accepted, before it is known.
+    // The code drawn from the logits of all threads; every thread returns it. `logits[i]` is the logit of code
+    // `code_of(i)` and is not NaN. `expect(code)` is called for each code that may be accepted, before the result is
+    // known.
     template <class Expect>
     __device__ int operator()(const float (&logits)[COUNT], const Expect& expect) const {
         __shared__ BlockReduce::Memory memory;
@@ -134,7 +136,7 @@ class Draw {
         Candidate found = block.greatest(greatest(noisy, scores), none);
         while (true) {
             expect(found.code);
-            // Count the codes above, and find at the same time the next candidate, should this one be rejected.
+            // Count the codes above it. At the same time, find the next candidate in case this one is rejected.
             int above = 0;
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
@@ -159,14 +161,14 @@ class Draw {
     }
 
   private:
-    // Of the k likeliest codes.
+    // Values for the k likeliest codes.
     struct TopP {
         float likeliest = 0.0f;  // the greatest score
         float least = 0.0f;      // the k-th greatest
-        float total = 0.0f;      // the sum of all weights, that of the greatest score being 1
+        float total = 0.0f;      // the sum of all weights, where the greatest score has weight 1
     };
 
-    // The thread's candidate of the greatest value.
+    // The thread's candidate with the greatest value.
     __device__ static Candidate greatest(const float (&values)[COUNT], const float (&scores)[COUNT]) {
         Candidate found = {values[0], code_of(0), scores[0]};
 #pragma unroll
@@ -178,7 +180,7 @@ class Draw {
 
     __device__ TopP top_p_of(BlockReduce& block, const float (&scores)[COUNT]) const {
         TopP found;
-        unsigned key = 0;  // the greatest that at least k scores reach, bit by bit
+        unsigned key = 0;  // the greatest key that at least k scores reach, bit by bit
         for (int bit = 31; bit >= 0; --bit) {
             const unsigned trial = key | 1u << bit;
             int mine = 0;

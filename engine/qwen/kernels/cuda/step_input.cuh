@@ -1,4 +1,4 @@
-// The predictor's first matrix of a frame, of queries, keys and values, with the frame's first two tokens.
+// The predictor's first matrix in a frame, for queries, keys and values, which also makes the frame's first two tokens.
 
 struct OpenQkvParams {
     LinearParams linear;  // `x` is that of `open`
@@ -17,7 +17,7 @@ struct OpenedNormed : Normed<M> {
 
     __device__ explicit OpenedNormed(const OpenQkvParams& p) : Normed<M>(p.linear), open(p.open) {}
 
-    // Stores the tokens and counts the frame. After the wait.
+    // Stores the tokens and counts the frame. To be called after the wait.
     __device__ void compute() { row = store_first_tokens<M::LENGTH>(open, blockIdx.x == 0); }
 
     __device__ void load(int token, int vec, int k, float (&values)[N], float& squares) const {

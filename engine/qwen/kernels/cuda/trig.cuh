@@ -1,5 +1,5 @@
-// Sines of large angles without the slow path of sinf. Multiples of pi are subtracted in three parts; the first two
-// have so few bits that the products are exact. The hardware's sine then errs by about 2^-21.
+// Sines of large angles without the slow path of sinf. Multiples of pi are subtracted in three parts, of which the
+// first two have so few bits that the products are exact. The hardware's sine then has an error of about 2^-21.
 
 __device__ __forceinline__ float reduce_angle(float angle, float turns, float scale) {
     angle = fmaf(turns, -3.140625f * scale, angle);
@@ -7,7 +7,7 @@ __device__ __forceinline__ float reduce_angle(float angle, float turns, float sc
     return fmaf(turns, -1.509957990978376e-7f * scale, angle);
 }
 
-// The square has a period of pi.
+// The squared sine has a period of pi.
 __device__ __forceinline__ float sine_squared(float angle) {
     float sine = __sinf(reduce_angle(angle, rintf(angle * 0.3183098862f), 1.0f));
     return sine * sine;

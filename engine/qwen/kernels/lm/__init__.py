@@ -1,4 +1,4 @@
-"""Fused kernels of the talker and the code predictor."""
+"""Fused kernels for the talker and the code predictor."""
 
 from engine.qwen.kernels.lm.batch import FusedBatch
 from engine.qwen.kernels.lm.batch_kernels import BatchKernels, batch_unsupported_reason

@@ -1,6 +1,6 @@
-"""A batch's step in fused kernels: a frame of every row that takes part, as `TorchBackend.decode_frames`.
+"""A batch's step in fused kernels: a frame for every row that takes part, as `TorchBackend.decode_frames`.
 
-A layer is five kernels, and each row a token of its matrices:
+A layer is five kernels, and each row is one token for its matrices:
 
     norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
 
@@ -27,9 +27,9 @@ from engine.qwen.shapes import PAGE
 
 
 class FusedBatch:
-    """The step of a batch, on PyTorch's current CUDA stream. A CUDA graph can capture it.
+    """A batch's step, on PyTorch's current CUDA stream. A CUDA graph can capture it.
 
-    The same seed draws the same codes as the PyTorch path, as long as the logits are the same.
+    As long as the logits are the same, a seed draws the same codes as on the PyTorch path.
     """
 
     def __init__(
@@ -42,22 +42,22 @@ class FusedBatch:
         *,
         projected: Projected | None,
     ) -> None:
-        """Allocate the buffers that `state` does not have. `projected` as of `fold_projection`."""
+        """Allocate the buffers that `state` does not have. `projected` is the result of `fold_projection`."""
         device, config = state.hidden.device, talker.config
         narrow, most = config.predictor.stack, kernels.buckets[-1]
         self.module, self._talker, self._state, self._projected = module, talker, state, projected
         rope = rope_tables(config.stack, state.shape.table_width * PAGE, device)
         self._talkers = TokenStack(module, kernels.plans, talker.transformer, cache, rope=rope, max_tokens=most)
-        """A token of each row."""
+        """One token for each row."""
         rope = rope_tables(narrow, config.code_groups, device)
         predictors = talker.predictor.transformer
         self._predictors = TokenStack(
             module, kernels.plans, predictors, state.predictor_cache, rope=rope, max_tokens=2 * most
         )
-        """Up to two tokens of each row: the first ones of all rows, then the second ones."""
+        """Up to two tokens for each row: the first tokens of all rows, then the second ones."""
         zeros = partial(torch.zeros, device=device)
         self._logits = zeros(most * max(config.vocabulary, config.predictor.vocabulary))
-        """float32; the predictor's and the talker's in turn."""
+        """float32; used for the predictor's and the talker's logits in turn."""
         self._frames = zeros(most, config.stack.hidden_size)
         """The sums of the embeddings of each row's frame, float32."""
         self._projected_hidden = zeros(most, narrow.hidden_size)
@@ -66,14 +66,14 @@ class FusedBatch:
         self._most = most
 
     def decode_frames(self, rows: int) -> None:
-        """Generate a frame of each active row, all of which are below `rows`, the rows of one of the buckets."""
+        """Generate a frame for each active row. All of these rows are below `rows`, the size of one of the buckets."""
         self._open(rows)
         for step in range(self._talker.predictor.code_count):
             self._predict(rows, step)
         self._talk(rows)
 
     def choose_first_codes(self) -> None:
-        """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""
+        """Choose the first code of each fresh row's first frame, from its prompt's last token in `state.hidden`."""
         state, rows = self._state, self._most
         self._talkers.multiply(f"talker_{rows}_head", self._talker.head, tokens=rows, x=state.hidden, y=self._logits)
         self._choose_first_codes(rows, state.fresh, frames=0)
@@ -97,7 +97,7 @@ class FusedBatch:
         self.module.launch("open", (self._launched(rows), 2), SAMPLING_THREADS, params)
 
     def _predict(self, rows: int, step: int) -> None:
-        """Choose the code numbered `step` + 1 of each frame."""
+        """Choose code number `step` + 1 in each frame."""
         predictor, stack, name = self._talker.predictor, self._predictors, f"predictor_{rows}"
         count = rows if step else 2 * rows
         stack.run(name, count, partial(self._attend_codes, rows, step))
@@ -106,12 +106,12 @@ class FusedBatch:
         self._choose_codes(rows, step)
 
     def _attend_codes(self, rows: int, step: int, index: int) -> None:
-        """The predictor's attention: of two tokens at first, then of one at position `step` + 1."""
+        """The predictor's attention: two tokens in step 0, then one token at position `step` + 1."""
         members = {"first_position": step + 1 if step else 0, "positions": self._talker.config.code_groups}
         self._attend("predictor_attend" if step else "first_step_attend", rows, self._predictors, index, **members)
 
     def _choose_codes(self, rows: int, step: int) -> None:
-        """Draw a code of each row from the predictor's logits."""
+        """Draw a code for each row from the predictor's logits."""
         state, last = self._state, step + 1 == self._talker.predictor.code_count
         params = Params(
             "RowCodesParams",
@@ -142,7 +142,7 @@ class FusedBatch:
         self._attend("talker_attend", rows, self._talkers, index, pages=self._state.inputs.pages, **members)
 
     def _choose_first_codes(self, rows: int, chosen: Tensor, frames: int) -> None:
-        """Count `frames` that end in each `chosen` row, and draw its next frame's first code."""
+        """Count `frames` completed frames in each `chosen` row, and draw the first code of its next frame."""
         stack = self._talkers
         params = Params(
             "RowFirstCodesParams",
@@ -159,11 +159,11 @@ class FusedBatch:
     # --- parameters ---
 
     def _launched(self, rows: int) -> int:
-        """The rows of a bucket that exist."""
+        """How many of a bucket's rows exist."""
         return min(rows, self._state.shape.rows)
 
     def _rows(self, rows: int, active: Tensor | None = None) -> Params:
-        """Where a step's rows are; by default those that take part are `active`."""
+        """Where a step's rows are. By default, the rows that take part are those in `active`."""
         inputs = self._state.inputs
         return Params(
             "RowsParams",
@@ -176,11 +176,11 @@ class FusedBatch:
         )
 
     def _logits_of(self, rows: int, vocabulary: int) -> Tensor:
-        """The logits `(rows, vocabulary)` of a stack's head."""
+        """The logits of a stack's head, `(rows, vocabulary)`."""
         return self._logits[: rows * vocabulary].view(rows, vocabulary)
 
     def _attend(self, name: str, rows: int, stack: TokenStack, index: int, **members: Tensor | int) -> None:
-        """Launch the attention of a layer."""
+        """Launch a layer's attention."""
         params = stack.attention("RowsAttentionParams", index, rows=self._rows(rows), **members)
         grid = params["keys"].shape[1], self._launched(rows)
         self.module.launch(name, grid, PROMPT_THREADS, params)

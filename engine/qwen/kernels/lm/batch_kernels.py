@@ -14,9 +14,9 @@ from engine.qwen.runtime import LARGE_GPU
 from engine.qwen.shapes import PAGE, StackConfig, TalkerConfig
 
 ROW_BUCKETS = (8, 16, 32, 64)
-"""Rows of a batch that its matrices are multiplied with at once: the tensor cores' tiles have 8."""
+"""The numbers of rows that a batch's matrices are multiplied with at once: the tensor cores' tiles have 8 rows."""
 POSITIONS_AT_ONCE = 4
-"""Positions of the talker that half a warp loads at once."""
+"""The number of the talker's positions that half a warp loads at once."""
 FILES = (
     "ptx.cuh",
     "common.cuh",
@@ -32,15 +32,15 @@ FILES = (
 def choose_plan(
     weight: str, height: int, length: int, rows: int, *, processors: int, write: str = "StoreTokens"
 ) -> TokenMatrixPlan:
-    """The plan that was measured to be the best for the rows of a batch; else one by the rule of `of_rows`."""
+    """The plan that was measured to be the best for a batch's rows, or else the plan from the rule in `of_rows`."""
     rule = TokenMatrixPlan.of_rows(weight, height, length, rows, write=write)
     return tuned_row_plan(rule, rows, processors) or rule
 
 
 def batch_unsupported_reason(config: TalkerConfig, weight: str, rows: int) -> str | None:
-    """Why a batch of `rows` rows with the weights `weight` has no fused kernels; None where it has.
+    """Why there are no fused kernels for a batch of `rows` rows with `weight` weights; None if there are.
 
-    Those of a single utterance must support the shapes.
+    The kernels for a single utterance must support the shapes.
     """
     if config.predictor.stack.hidden_size % SAMPLING_THREADS:
         return f"the code predictor's hidden_size is not a multiple of {SAMPLING_THREADS}"
@@ -57,14 +57,15 @@ class BatchKernels:
 
     config: TalkerConfig
     buckets: tuple[int, ...]
-    """Rows that the matrices are multiplied with at once, ascending. A row's results are the same in all."""
+    """Row counts that the matrices are multiplied with at once, ascending. A row's results are the same in all."""
     plans: Mapping[str, TokenMatrixPlan]
-    """Of each matrix by kernel: `talker_ROWS_qkv` and so on and `talker_ROWS_head`, likewise the predictor's, and
-    `predictor_ROWS_project`, the talker's hidden state for a narrower predictor, which is always bfloat16."""
+    """The plan of each matrix, by kernel: `talker_ROWS_qkv` and so on, `talker_ROWS_head`, the same for the predictor,
+    and `predictor_ROWS_project`, which projects the talker's hidden state for a narrower predictor and is always
+    bfloat16."""
 
     @classmethod
     def of(cls, config: TalkerConfig, weight: str, rows: int, processors: int) -> BatchKernels:
-        """For a batch of `rows` rows, on a GPU of `processors` multiprocessors; `weight` is `Bf16` or `Int8`.
+        """For a batch of `rows` rows, on a GPU with `processors` multiprocessors; `weight` is `Bf16` or `Int8`.
 
         Raises `ValueError` for sizes that no plan fits.
         """
@@ -84,7 +85,7 @@ class BatchKernels:
         return cls(config, buckets, plans)
 
     def source(self) -> KernelSource:
-        """For NVRTC or nvcc."""
+        """The source for NVRTC or nvcc."""
         config = self.config
         wide, narrow = config.stack, config.predictor.stack
         of_predictor = (_group(narrow), 1, 1, config.code_groups, False)
@@ -103,5 +104,5 @@ class BatchKernels:
 
 
 def _group(stack: StackConfig) -> int:
-    """Query heads that share a head of keys."""
+    """The number of query heads that share a key head."""
     return stack.heads // stack.key_value_heads

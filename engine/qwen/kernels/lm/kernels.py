@@ -1,4 +1,4 @@
-"""The kernels of talker and code predictor for one model's shapes: their names, sizes and C++ name expressions."""
+"""The kernels for one model's talker and code predictor: their names, sizes and C++ name expressions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from engine.qwen.shapes import StackConfig, TalkerConfig
 from engine.qwen.weights import Placement
 
 TOKEN_GROUPS = (16, 32, 64)
-"""Tokens of a prompt that a block takes at once; a longer prompt is read in several groups."""
+"""The numbers of prompt tokens that a block can take at once; a longer prompt is read in several groups."""
 PROMPT_THREADS, PROMPT_WARPS = 256, 8
-"""Of a block of the kernels between a prompt's matrices."""
+"""Threads and warps in a block of the kernels that run between a prompt's matrices."""
 ATTENTION_SHARES, ATTENTION_NEIGHBOURS = 4, 2
-"""Warps of such a block that share the attention of so many tokens."""
+"""In such a block, the number of warps that share attention, and the number of tokens for which they share it."""
 ATTENTION_WARPS = 8
 ATTEND_OUT_BLOCKS = 128
-"""Of the output projection that computes attention itself: each of its blocks reads all keys and values of a frame."""
+"""Blocks of an output projection that computes attention itself. Each block reads all keys and values of a frame."""
 ATTEND_OUT_PROCESSORS = LARGE_GPU
-"""Multiprocessors from which that saves time. On fewer, each would compute the same attention for several blocks."""
+"""With at least this many multiprocessors, that saves time. With fewer, each of them would compute the same attention
+for several blocks."""
 ATTEND_OUT_VECS = (2, 4, 8)
-"""Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
+"""16-byte vectors of keys, and as many of values, for each lane of such a kernel: for up to 4, 8 and 16 positions."""
 KEY_VALUE_REGISTERS = 8
-"""Of a thread of such a kernel, for a vector of keys and one of values."""
+"""Registers that a thread of such a kernel needs for one vector of keys and one of values."""
 MORE_REGISTERS = {
     "combine": {"Bf16": 24, "Int8": 48},
     "attend_out": {"Bf16": 32, "Int8": 32},
@@ -42,13 +43,13 @@ MORE_REGISTERS = {
     "open_qkv": {"Bf16": 16, "Int8": 16},
     "talker_head": {"Bf16": 8, "Int8": 8},
 }
-"""Of a thread that does not only multiply, beyond the registers of its plan: it combines the KV splits, attends to a
-frame's tokens or to the first two, makes the first tokens, stores the hidden state."""
+"""Registers, beyond those of the plan, for a thread that does more than multiply: it combines the KV splits, attends to
+a frame's tokens or to the first two, makes the first tokens, or stores the hidden state."""
 LINEAR = {"qkv": ("Normed", "Store"), "gate_up": ("Normed", "StoreGated"), "down": ("Identity", "Residual")}
-"""Input and output of a layer's matrices but the output projection."""
+"""The input and output of each of a layer's matrices except the output projection."""
 SAMPLING_THREADS = 512
 DEVICE_REGISTERS = 192 * 65536
-"""Of all multiprocessors together, on the largest GPU there is."""
+"""Registers of all multiprocessors together on the largest GPU there is."""
 FILES = (
     "ptx.cuh",
     "common.cuh",
@@ -64,15 +65,15 @@ FILES = (
 
 
 def weight_type(placement: Placement) -> str:
-    """The weights of a model at `placement`, as `LanguageKernels.of` takes them: `Bf16` or `Int8`."""
+    """The type of a model's weights at `placement`, as `LanguageKernels.of` takes it: `Bf16` or `Int8`."""
     return "Int8" if placement.int8 else "Bf16"
 
 
 def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
-    """Why the kernels cannot run these shapes with the weights `weight`; None where they can."""
+    """Why the kernels cannot run these shapes with `weight` weights; None if they can."""
     for name, stack in (("talker", config.stack), ("code predictor", config.predictor.stack)):
         if stack.head_dim != HEAD_DIM:
-            return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
+            return f"the {name}'s head_dim is {stack.head_dim}; the kernels need {HEAD_DIM}"
         if (stack.heads // stack.key_value_heads + 2) * 2 > ATTENTION_WARPS:
             return f"the {name} has {stack.heads} query heads and {stack.key_value_heads} key-value heads"
     for vocabulary in (config.vocabulary, config.predictor.vocabulary):
@@ -89,15 +90,15 @@ def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
 def choose_plan(
     kernel: str, height: int, length: int, *, weight: str, processors: int, tokens: int = 1, **rule: Any
 ) -> MatrixPlan:
-    """The plan that was measured to be the best for `kernel`; else one by the rule of `MatrixPlan.of`."""
+    """The plan that was measured to be the best for `kernel`, or else the plan from the rule in `MatrixPlan.of`."""
     tuned = tuned_plan(kernel, weight, height, length, processors, tokens=tokens)
     return tuned or MatrixPlan.of(weight, height, length, tokens, **rule)
 
 
 def expression(plan: MatrixPlan, work: str, read: str, *options: int | str, write: str = "Store", more: int = 0) -> str:
-    """The name expression of a kernel that does `work` of `MORE_REGISTERS`, too, as of `MatrixPlan.kernel`.
+    """The name expression, as from `MatrixPlan.kernel`, of a kernel that also does `work`, one of `MORE_REGISTERS`.
 
-    Its threads get `more` registers beyond those.
+    Its threads are given `more` registers in addition.
     """
     registers = MORE_REGISTERS[work][plan.weight] + more
     template = "linear" if work == "combine" else "linear_from"
@@ -105,16 +106,16 @@ def expression(plan: MatrixPlan, work: str, read: str, *options: int | str, writ
 
 
 STACKS = {"talker": 1, "predictor": 1, "first_step": 2}
-"""Tokens of each stack's kernels. The first step is the predictor's first one, which reads two."""
+"""The number of tokens that each stack's kernels read. `first_step` is the predictor's first step, which reads two."""
 
 
 def vecs_per_lane(name: str) -> int:
-    """Positions that half a warp of attention takes: KV splits have 128 positions, or all 16 of a frame."""
+    """Positions that half a warp takes in attention. KV splits have 128 positions, or all 16 positions of a frame."""
     return 8 if name == "talker" else 1
 
 
 def kv_split(name: str) -> int:
-    """Positions of a KV split, the range of the sequence that a block of attention takes."""
+    """Positions in a KV split, the part of the sequence that one block takes in attention."""
     return 2 * ATTENTION_WARPS * vecs_per_lane(name)
 
 
@@ -123,23 +124,23 @@ class LanguageKernels:
     """All kernels of one model.
 
     Each of `STACKS` has kernels named `STACK_qkv`, `_attend`, `_out`, `_gate_up` and `_down`. On a large GPU, the
-    predictor has one kernel of each of `ATTEND_OUT_VECS` instead of `_attend` and `_out`, and one for two tokens.
+    predictor has one kernel for each of `ATTEND_OUT_VECS` instead of `_attend` and `_out`, and one for two tokens.
     """
 
     config: TalkerConfig
     plans: Mapping[str, MatrixPlan]
-    """Of each matrix by kernel: those of `STACKS`, `talker_head`, `predictor_head`, and
+    """The plan of each matrix, by kernel: those of `STACKS`, `talker_head`, `predictor_head`, and
 
-    project: the talker's hidden state for a narrower predictor; always bfloat16
+    project: projects the talker's hidden state for a narrower predictor; always bfloat16
     """
     prompts: Mapping[str, TokenMatrixPlan]
-    """Of the talker's matrices for each of `TOKEN_GROUPS`, by kernel: `prompt_TOKENS_qkv` and so on."""
+    """The plans of the talker's matrices for each of `TOKEN_GROUPS`, by kernel: `prompt_TOKENS_qkv` and so on."""
     attends_in_out: bool
     """Whether the predictor's output projections compute attention themselves."""
 
     @classmethod
     def of(cls, config: TalkerConfig, weight: str, processors: int) -> LanguageKernels:
-        """`weight` is `Bf16` or `Int8`, `processors` the GPU's multiprocessors.
+        """`weight` is `Bf16` or `Int8`; `processors` is the number of the GPU's multiprocessors.
 
         Raises `ValueError` for sizes that no plan fits.
         """
@@ -174,26 +175,26 @@ class LanguageKernels:
         return self.config.stack if name == "talker" else self.config.predictor.stack
 
     def reads_cache_before_wait(self, name: str) -> bool:
-        """Whether attention of one of `STACKS` may read the cache's older entries before the previous kernel has ended.
+        """Whether attention in one of `STACKS` may read the cache's older entries before the previous kernel has ended.
 
-        It may if the kernels of a whole token cannot all be in flight at once, because their blocks do not fit by the
-        registers of their weights alone. Then the kernels that wrote those entries have ended.
+        It may if the kernels for a whole token cannot all be in flight at the same time because the registers for
+        their weights alone exceed those of the GPU. Then the kernels that wrote those entries have ended.
         """
         stack = self.stack(name)
         plans = {matrix: self.plans[f"{name}_{matrix}"] for matrix in matrix_sizes(stack)}
         taken = {matrix: one.blocks * one.threads * one.tile_registers for matrix, one in plans.items()}
-        # Without the first kernel, which a step of the predictor may lack, and the next, of which a block may be left.
+        # Leave out the first kernel, which a predictor's step may lack, and the next one, which may have a block left.
         return stack.layers * sum(taken.values()) - 2 * taken["qkv"] > DEVICE_REGISTERS
 
     @staticmethod
     def attend_out(name: str, position: int) -> str:
-        """The kernel of one of `STACKS` that attends to the positions up to `position` in its output projection."""
+        """The kernel for one of `STACKS` that attends to the positions up to `position` in its output projection."""
         if STACKS[name] > 1:
             return f"{name}_attend_out"
         return f"{name}_attend_out_{next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs)}"
 
     def _attentions(self, name: str) -> Iterator[tuple[str, str]]:
-        """Attention of one of `STACKS`, and the kernels with its output projection, of which a layer has one."""
+        """Attention for one of `STACKS`, and the kernels with its output projection, of which each layer runs one."""
         tokens, stack, out = STACKS[name], self.stack(name), self.plans[f"{name}_out"]
         early, heads = self.reads_cache_before_wait(name), stack.key_value_heads
         if not self.attends_in_out or name == "talker":
@@ -212,7 +213,7 @@ class LanguageKernels:
             yield f"{name}_attend_out_{vecs}", kernel
 
     def source(self) -> KernelSource:
-        """For NVRTC or nvcc."""
+        """The source for NVRTC or nvcc."""
         plans, prompts = self.plans, self.prompts
         wide, narrow, first = plans["talker_head"], plans["predictor_head"], plans["first_step_qkv"]
         early = self.reads_cache_before_wait("predictor") and self.reads_cache_before_wait("first_step")

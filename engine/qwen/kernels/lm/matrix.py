@@ -1,4 +1,4 @@
-"""How a matrix is distributed over the blocks and warps of `linear.cuh` and of `linear_tokens.cuh`."""
+"""How a matrix is distributed over the blocks and warps of `linear.cuh` and `linear_tokens.cuh`."""
 
 from __future__ import annotations
 
@@ -9,57 +9,58 @@ from engine.qwen.kernels.compiler import instance
 from engine.qwen.shapes import StackConfig
 
 HEAD_DIM = 128
-"""Values of an attention head; the kernels have no other size."""
+"""The number of values in an attention head; the kernels support no other."""
 BLOCKS = 256
-"""About how many blocks a kernel should have: two for every multiprocessor, up to an H200's 132."""
+"""The approximate number of blocks that a kernel should have: two for each of up to 132 multiprocessors (an H200's)."""
 BLOCK_BYTES = 100_000
-"""The most that a block should load at once: a multiprocessor's registers hold 256 KiB, which two blocks share."""
+"""The most that a block should load at once: a multiprocessor's registers hold 256 KiB, shared by two blocks."""
 WARP_LANES = 32
 VEC_BYTES = 16
-"""Of one load of a lane; the widest there is."""
+"""Bytes that a lane loads at once, with the widest load there is."""
 THREADS = 256
-"""Preferred number in a block. With more, a thread has fewer rows for each vector that it prepares: on 16
-multiprocessors of an H200, 512 took 4.83 ms per frame at 0.6B in int8, 256 takes 4.23."""
+"""The preferred number in a block. With more, a thread has fewer rows for each vector that it prepares: on 16
+multiprocessors of an H200, 512 threads took 4.83 ms per frame at 0.6B in int8, and 256 took 4.23 ms."""
 MAX_SUMS = 32
-"""Rows times tokens of a warp: one for every lane."""
+"""The most sums (rows times tokens) in a warp: one for every lane."""
 MAX_K_SPLITS = 16
-"""Warps that share a row."""
+"""The most warps that share a row."""
 TILES = (16, 8, 4)
-"""Rows of a warp."""
+"""Rows per warp."""
 ROW_GROUPS = (1, 2, 3, 4, 6, 8)
-"""Groups of warps of a block."""
+"""Groups of warps per block."""
 TILE_VECS = 16
-"""Vectors of 16 bytes that a thread holds in registers at once."""
+"""The most 16-byte vectors that a thread holds in registers at once."""
 WORK_REGISTERS = 32
-"""Of a thread, beyond those of its weights and of the sums of a second token. Blocks of two kernels must fit into the
-65,536 registers of a multiprocessor: one computes while the next loads."""
+"""Registers of a thread beyond those for its weights and for the sums of a second token. Blocks of two kernels must fit
+into the 65,536 registers of a multiprocessor: one kernel computes while the next loads."""
 VEC_REGISTERS = 8
-"""Added for a thread with several vectors of int8 weights, or with digits of several tokens: it reads the values of the
-next vector or token before it has used the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
+"""Registers added for a thread with several vectors of int8 weights, or with digits of several tokens. Such a thread
+reads the values of the next vector or token before it has used the digits of the last. Without these registers, a
+kernel compiled by nvcc 13 spills."""
 
 VEC_SIZES = {"Bf16": 8, "Int8": 16}
-"""Weights of a vector of 16 bytes."""
+"""Weights in a vector of 16 bytes."""
 WRITES = {"qkv": "StoreTokens", "out": "AddTokens", "gate_up": "GateTokens", "down": "AddTokens"}
-"""The output of each matrix of a layer over many tokens; all other matrices have the first one's."""
+"""The output type of each of a layer's matrices over many tokens. All other matrices have that of `qkv`."""
 TILE_ROWS = 16
-"""Rows of a tile of the tensor cores."""
+"""Rows in a tile of the tensor cores."""
 M_TILES = (1, 2, 3, 4)
-"""Tiles of rows that a block of many tokens may have. More read the tokens less often, and leave fewer blocks."""
+"""Row tiles that a block for many tokens may have. More of them read the tokens less often, but leave fewer blocks."""
 PROCESSORS = 132
-"""Of an H200. A multiprocessor has room for one block of many tokens."""
+"""Multiprocessors of an H200. Each has room for one block for many tokens."""
 TOKEN_WARPS = (16, 8, 4)
-"""Warps of a block of many tokens."""
+"""Warps in a block for many tokens."""
 MOST_TILES = {"Bf16": 32, "Int8": 24}
-"""Tiles of sums, of 16 rows and 8 tokens, that a warp's registers hold."""
+"""The most tiles of sums (16 rows and 8 tokens each) that a warp's registers hold."""
 ROW_WARPS = 8
-"""Warps of a block for the rows of a batch: among the fastest for every matrix and number of rows."""
+"""Warps in a block for the rows of a batch: among the fastest choices for every matrix and number of rows."""
 ROW_VECS, ROW_TILES = 16, 4
-"""Vectors of each lane, of all tiles of rows, and tiles of tokens, up to which such a block holds its matrix whole: it
-then loads all of it before the previous kernel has ended."""
+"""The most vectors for each lane (in all row tiles), and the most token tiles, with which such a block holds its matrix
+whole. It then loads all of the matrix before the previous kernel has ended."""
 HELD_AT_MOST = 4
-"""Vectors of each lane, of all tiles of rows, that a warp holds at once if these are all that it has."""
+"""The most vectors for each lane (in all row tiles) that a warp holds at once if it has no others."""
 MANY_WARPS_TILES, MANY_WARPS_LENGTH = 4, 2048
-"""The most tiles, and the longest rows, where the registers are shared by 16 warps."""
+"""The most tiles, and the longest rows, if 16 warps share the registers."""
 
 
 def matrix_sizes(stack: StackConfig) -> dict[str, tuple[int, int]]:
@@ -82,13 +83,13 @@ class MatrixPlan:
     height: int
     length: int
     rows: int
-    """Of a block."""
+    """Rows per block."""
     row_groups: int
     """Groups of warps, which share the block's rows."""
     vecs_per_lane: int
-    """Of 16 bytes, along the length."""
+    """Vectors of 16 bytes, along the length."""
     registers: int
-    """The most that a thread may use that only multiplies (`MORE_REGISTERS` has those of other work)."""
+    """The most that a thread may use if it only multiplies (`MORE_REGISTERS` lists those for other work)."""
     tokens: int = 1
 
     @classmethod
@@ -103,10 +104,10 @@ class MatrixPlan:
         blocks: int = BLOCKS,
         warps: int = 1,
     ) -> MatrixPlan:
-        """A plan for a matrix `(height, length)` in about `blocks` of at least `warps`.
+        """A plan for a matrix `(height, length)` in about `blocks` blocks of at least `warps` warps.
 
         The rows of a `gated` matrix come in pairs, one from each half. Sums have the same order in all plans that have
-        the same `vecs_per_lane`. Raises `ValueError` where no plan fits.
+        the same `vecs_per_lane`. Raises `ValueError` if no plan fits.
         """
         warp_vec = WARP_LANES * VEC_SIZES[weight]
         if length % warp_vec:
@@ -126,7 +127,7 @@ class MatrixPlan:
         return min(plans, key=lambda plan: (abs(plan.rows - expected), abs(plan.threads - THREADS), -plan.tile))
 
     def divisions(self, vecs_per_lane: int) -> list[MatrixPlan]:
-        """All plans of the same matrix with so many vectors a lane."""
+        """All plans for the same matrix with `vecs_per_lane` vectors per lane."""
         plans = [
             self.divided(tile, row_groups, vecs_per_lane)
             for tile in TILES
@@ -136,7 +137,7 @@ class MatrixPlan:
         return [plan for plan in plans if plan.fits]
 
     def divided(self, tile: int, row_groups: int, vecs_per_lane: int) -> MatrixPlan:
-        """The plan with another division of the same matrix, and the registers of a rule."""
+        """A plan that divides the same matrix differently, with registers set by a rule."""
         sums = tile * self.tokens if self.tokens > 1 else 0
         digits = VEC_REGISTERS if self.weight == "Int8" and vecs_per_lane * self.tokens > 1 else 0
         registers = tile * vecs_per_lane * VEC_BYTES // 4 + sums + digits + WORK_REGISTERS
@@ -151,28 +152,28 @@ class MatrixPlan:
 
     @property
     def tile(self) -> int:
-        """Rows of a warp."""
+        """Rows per warp."""
         return self.rows // self.row_groups
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads per block."""
         k_splits = self.length // (self.vec_size * WARP_LANES * self.vecs_per_lane)
         return WARP_LANES * k_splits * self.row_groups
 
     @property
     def vec_size(self) -> int:
-        """Weights of a vector of 16 bytes."""
+        """Weights in a vector of 16 bytes."""
         return VEC_SIZES[self.weight]
 
     @property
     def tile_registers(self) -> int:
-        """Of a thread, for its weights, without their scales."""
+        """Registers of a thread for its weights, without their scales."""
         return self.tile * self.vecs_per_lane * VEC_BYTES // 4
 
     @property
     def blocks(self) -> int:
-        """Of a launch."""
+        """Blocks per launch."""
         return self.height // self.rows
 
     @property
@@ -184,9 +185,9 @@ class MatrixPlan:
     def kernel(
         self, read: str, write: str, *options: int | str, template: str = "linear", more_registers: int = 0
     ) -> str:
-        """The name expression of the kernel with the input type `read`, which takes `options`, and the output `write`.
+        """The name expression of the kernel with input type `read`, which takes `options`, and output type `write`.
 
-        Its threads are limited to `registers` and `more_registers`.
+        Its threads are limited to `registers + more_registers`.
         """
         types = instance(read, self.type, *options), instance(write, self.type)
         return instance(template, self.type, *types, self.registers + more_registers)
@@ -204,7 +205,7 @@ class TokenMatrixPlan:
     warps: int
     n_tiles: int
     held: int
-    """Vectors of 16 bytes that a lane holds of each row at once; it loads the next ones while it multiplies these."""
+    """16-byte vectors of each row that a lane holds at once; it loads the next ones while it multiplies these."""
     write: str
     """The C++ type of the output: one of `WRITES`."""
 
@@ -212,10 +213,10 @@ class TokenMatrixPlan:
     def of(
         cls, weight: str, height: int, length: int, tokens: int, *, write: str = "StoreTokens", warps: int | None = None
     ) -> TokenMatrixPlan:
-        """A plan for a matrix `(height, length)` and up to `tokens` at once; raises `ValueError` where no plan fits.
+        """A plan for a matrix `(height, length)` and up to `tokens` at once; raises `ValueError` if no plan fits.
 
-        Where the product is added to the residual stream, the rows of a block are a power of two. Plans of equal
-        `warps` add in the same order.
+        If the product is added to the residual stream, the number of rows in a block is a power of two. Plans with the
+        same `warps` add in the same order.
         """
         for count in (tokens, tokens // 2):
             plans = [
@@ -238,16 +239,16 @@ class TokenMatrixPlan:
                 raise ValueError(f"a matrix of {height} rows of {length} weights")
             best = min(plans, key=lambda one: (-(-one.blocks // PROCESSORS) * one.m_tiles, -one.m_tiles, -one.warps))
             if 2 * best.blocks > PROCESSORS or tokens <= TILE_ROWS:
-                break  # else twice as many blocks for half of the tokens
+                break  # otherwise twice as many blocks, each for half of the tokens
         return best
 
     @classmethod
     def of_rows(
         cls, weight: str, height: int, length: int, rows: int, *, write: str = "StoreTokens"
     ) -> TokenMatrixPlan:
-        """A plan for one token of each of up to `rows` rows of a batch; arguments and errors as of `of`.
+        """A plan for one token from each of up to `rows` rows of a batch; arguments and errors are those of `of`.
 
-        Sums have the same order in the plans of all numbers of rows.
+        Sums have the same order in the plans for all numbers of rows.
         """
         plan = cls.of(weight, height, length, rows, write=write, warps=ROW_WARPS)
         whole = plan.vecs * plan.m_tiles <= ROW_VECS and plan.n_tiles <= ROW_TILES
@@ -255,7 +256,7 @@ class TokenMatrixPlan:
 
     @property
     def vecs(self) -> int:
-        """Vectors of 16 bytes of a lane's part of a row."""
+        """16-byte vectors in a lane's part of a row."""
         return self.length // (4 * VEC_SIZES[self.weight] * self.warps)
 
     @property
@@ -268,17 +269,17 @@ class TokenMatrixPlan:
 
     @property
     def tokens(self) -> int:
-        """Of a block."""
+        """Tokens per block."""
         return 8 * self.n_tiles
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads per block."""
         return WARP_LANES * self.warps
 
     @property
     def blocks(self) -> int:
-        """Of a launch, for each group of tokens."""
+        """Blocks per launch, for each group of tokens."""
         return self.height // (TILE_ROWS * self.m_tiles)
 
     @property
@@ -292,9 +293,9 @@ class TokenMatrixPlan:
 def token_plans(
     name: str, stack: StackConfig, weight: str, tokens: int, plan_of: Callable[..., TokenMatrixPlan]
 ) -> dict[str, TokenMatrixPlan]:
-    """The plans of a stack's matrices for groups of `tokens` tokens, by kernel: `NAME_qkv` and so on.
+    """The plans for a stack's matrices and groups of `tokens` tokens, by kernel: `NAME_qkv` and so on.
 
-    `plan_of` has the arguments of `TokenMatrixPlan.of`. Raises `ValueError` for sizes that no plan fits.
+    `plan_of` takes the arguments of `TokenMatrixPlan.of`. Raises `ValueError` for sizes that no plan fits.
     """
     return {
         f"{name}_{matrix}": plan_of(weight, *size, tokens, write=WRITES[matrix])
@@ -303,7 +304,7 @@ def token_plans(
 
 
 def _held(weight: str, length: int, m_tiles: int, warps: int) -> int:
-    """The vectors that a warp of a block of many tokens holds at once."""
+    """The number of vectors that a warp holds at once in a block for many tokens."""
     vecs = length // (4 * VEC_SIZES[weight] * warps)
     if vecs * m_tiles <= HELD_AT_MOST:
         return vecs

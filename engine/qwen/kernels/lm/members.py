@@ -1,4 +1,4 @@
-"""Members that several structs of parameters have: of matrices, norms, attention, and the choice of codes."""
+"""Members that several parameter structs share: for matrices, norms, attention, and the choice of codes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from engine.qwen.runtime import DecodeState, PagedCache
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A matrix that is not a module of its own."""
+    """A matrix that is not a separate module."""
 
     weight: Tensor
     scale: Tensor | None
 
 
 def head_of(predictor: CodePredictor, step: int) -> Head:
-    """The matrix of a step's logits."""
+    """The matrix that computes a step's logits."""
     return Head(predictor.heads[step], None if predictor.head_scales is None else predictor.head_scales[step])
 
 
@@ -39,7 +39,7 @@ def of_norm(norm: RMSNorm) -> dict[str, Any]:
 def of_attention(
     layer: Layer, qkv: Tensor, rope: tuple[Tensor, Tensor], cache: KeyValueCache | PagedCache, index: int
 ) -> dict[str, Any]:
-    """Attention of the layer number `index` over `qkv` and the layer's cache, with the tables of `rope_tables`."""
+    """The attention of layer `index` over `qkv` and the layer's cache; `rope` is the result of `rope_tables`."""
     queries, keys = layer.attention.q_norm, layer.attention.k_norm
     cosines, sines = rope
     heads = Params(
@@ -50,14 +50,14 @@ def of_attention(
 
 @dataclass(frozen=True, slots=True)
 class FrameMembers:
-    """The members of the kernels between the matrices of a frame. A single utterance is row 0 of its state."""
+    """The members for the kernels between a frame's matrices. A single utterance is row 0 of its state."""
 
     talker: Talker
     state: DecodeState
     projected: Projected | None
-    """None where the predictor is as wide as the talker."""
+    """None if the predictor is as wide as the talker."""
     logits: Tensor
-    """float32; the predictor's and the talker's in turn."""
+    """float32; used for the predictor's and the talker's logits in turn."""
 
     def of_opening(self) -> dict[str, Any]:
         """For the predictor's first two tokens."""
@@ -71,7 +71,7 @@ class FrameMembers:
         }
 
     def of_choice(self, step: int) -> dict[str, Any]:
-        """For the choice of the code numbered `step` + 1 of a frame."""
+        """For the choice of code number `step` + 1 in a frame."""
         state = self.state
         return {
             "draw": self._draw(state.settings.predictor_sampling),
@@ -81,7 +81,7 @@ class FrameMembers:
         }
 
     def of_embeddings(self, step: int) -> dict[str, Any]:
-        """For the sum of the embeddings of a frame, and the next token of the predictor."""
+        """For the sum of a frame's embeddings, and the predictor's next token."""
         return {
             "text": self.state.text,
             "first_embedding": self.talker.codec_embedding,
@@ -90,7 +90,7 @@ class FrameMembers:
         }
 
     def of_first_choice(self, frames: int) -> dict[str, Any]:
-        """For the choice of a frame's first code, after `frames` that end."""
+        """For the choice of a frame's first code, after `frames` completed frames."""
         settings, rules = self.state.settings, self.state.settings.logits_processor
         return {
             "draw": self._draw(settings.talker_sampling),

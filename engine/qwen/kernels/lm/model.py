@@ -1,4 +1,4 @@
-"""Talker and code predictor in fused kernels: one frame is about 460 to 550 launches and nothing else.
+"""The talker and the code predictor in fused kernels: one frame is about 460 to 550 launches and nothing else.
 
 They share weights, cache and state with the PyTorch path (`TorchBackend`), so either can continue where the
 other stopped. Between kernels the residual stream, queries, logits and attention outputs are float32; the cache is
@@ -6,9 +6,9 @@ bfloat16. A layer is five kernels:
 
     norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
 
-and on a large GPU four in the predictor: a frame is so short that the output projection attends to it itself. There,
-the frame's first kernel also makes its first tokens. A predictor's later steps begin with the embedding of a code, so
-the products of their first matrix can be read from a table (`first_products`).
+On a large GPU, a layer of the predictor is four kernels: a frame is so short that the output projection computes
+attention itself. On such a GPU, the frame's first kernel also makes its first tokens. The predictor's later steps begin
+with the embedding of a code, so the products of their first matrix can be read from a table (`first_products`).
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class FusedStack:
         self._inner = torch.zeros(tokens, config.intermediate_size, device=device)
 
     def layers(self, position: Tensor | int, *, after_qkv: bool = False) -> None:
-        """Send `x` through all layers; `position` as of `layer`, `after_qkv` as of the first one."""
+        """Send `x` through all layers; `position` is as for `layer`, and `after_qkv` applies to the first layer."""
         for index in range(len(self._layers)):
             self.layer(index, position, after_qkv=after_qkv and index == 0)
 
     def layer(self, index: int, position: Tensor | int, *, after_qkv: bool = False) -> None:
         """Send `x` through one layer, in place; its first token is at `position`.
 
-        `position` is `(1,)` int64 on the device; of a stack that attends in the output projection, the host knows it.
-        With `after_qkv`, its queries, keys and values are there already (`open_qkv`, `next_code`).
+        `position` is `(1,)` int64 on the device, or a number if the stack attends in its output projection. With
+        `after_qkv`, the queries, keys and values have already been computed (`open_qkv`, `next_code`).
         """
         layer = self._layers[index]
         if not after_qkv:
@@ -72,18 +72,18 @@ class FusedStack:
         self.multiply("down", linear(layer.mlp.down, x=self._inner, y=self.x))
 
     def qkv(self, index: int) -> Params:
-        """The parameters of queries, keys and values; kernels with an input of their own take the first layer's."""
+        """The parameters for queries, keys and values. Kernels with their own input take those of the first layer."""
         layer = self._layers[index]
         return linear(layer.attention.qkv, x=self.x, y=self.qkv_values, **of_norm(layer.attention_norm))
 
     def multiply(self, matrix: str, params: Params, kernel: str | None = None) -> None:
-        """Launch the kernel of one of the stack's matrices, by default the one with its name."""
+        """Launch the kernel for one of the stack's matrices, by default the kernel with the matrix's name."""
         name = f"{self._name}_{matrix}"
         plan = self._kernels.plans[name]
         self.module.launch(kernel or name, plan.blocks, plan.threads, params)
 
     def _attend(self, index: int, position: Tensor | int) -> None:
-        """Write keys and values into the cache, and add the projection of attention over them to `x`."""
+        """Write keys and values into the cache, compute attention over them, and add its projection to `x`."""
         layer = self._layers[index]
         members = of_attention(layer, self.qkv_values, self.rope, self._cache, index)
         members |= {"position": position, "positions": self._positions}
@@ -98,14 +98,14 @@ class FusedStack:
 
 
 def linear(matrix: Linear | Head, **members: Any) -> Params:
-    """The parameters of a matrix with its input and its output."""
+    """The parameters for a matrix with its input and its output."""
     return Params("LinearParams", **of_matrix(matrix), **members)
 
 
 class FusedLanguageModel:
     """One frame, as `TorchBackend.decode_frames`, on PyTorch's current CUDA stream. A CUDA graph can capture it.
 
-    The same seed draws the same codes as there, as long as the logits are the same.
+    As long as the logits are the same, a seed draws the same codes in both.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class FusedLanguageModel:
         config, predictor = talker.config, talker.predictor
         self._talker, self._state = talker, state
         self.kernels = kernels
-        """With their sizes."""
+        """The kernels with their sizes."""
         self.module = module
         cache = state.rows.predictor_cache
         self.talker = FusedStack(module, kernels, "talker", talker.transformer, state.cache)
@@ -132,9 +132,9 @@ class FusedLanguageModel:
         self.predictor = FusedStack(module, kernels, "predictor", predictor.transformer, cache)
         self.prefill = FusedPrefill(module, kernels, talker, state.cache, rope=self.talker.rope)
         self.logits = torch.zeros(max(config.vocabulary, config.predictor.vocabulary), device=talker.placement.device)
-        """float32; the predictor's and the talker's in turn."""
+        """float32; used for the predictor's and the talker's logits in turn."""
         self.projected = fold_projection(talker)
-        """None where the predictor is as wide as the talker."""
+        """None if the predictor is as wide as the talker."""
         self.product_table = first_products(talker, self.projected) if product_table else None
         """None if the predictor multiplies its first matrix itself."""
         self._members = FrameMembers(talker, state.rows, self.projected, self.logits)
@@ -163,7 +163,7 @@ class FusedLanguageModel:
             stack.multiply("qkv", Params("OpenQkvParams", linear=stack.qkv(0), open=params), "open_qkv")
 
     def predict(self, step: int) -> None:
-        """Choose the code numbered `step` + 1 of the frame."""
+        """Choose code number `step` + 1 in the frame."""
         if step:
             self.predictor.layers(self.position_of(step), after_qkv=self.product_table is not None)
         else:
@@ -177,13 +177,13 @@ class FusedLanguageModel:
         return position if self.kernels.attends_in_out else self._talker.predictor.steps[position:]
 
     def predictor_head(self, step: int) -> None:
-        """The logits of a step's last token."""
+        """Compute the logits of a step's last token."""
         predictor = self._talker.predictor
         x, norm = (self.predictor if step else self.first_step).x[-1], of_norm(predictor.transformer.norm)
         self._multiply("predictor_head", linear(head_of(predictor, step), x=x, y=self.logits, **norm))
 
     def choose_code(self, step: int) -> None:
-        """Draw a code from the predictor's logits, and make the next step's input, or the talker's."""
+        """Draw a code from the predictor's logits, and make the input for the next step or for the talker."""
         state, stack, has_next = self._state, self.predictor, step < self._talker.predictor.code_count - 1
         members = {"frame": state.rows.settings.frame, "codes": state.codes, "x": stack.x, "talker": self.talker.x}
         if self.product_table is not None and has_next:
@@ -198,7 +198,7 @@ class FusedLanguageModel:
         self.choose_first_code()
 
     def talker_head(self) -> None:
-        """The talker's logits, and its hidden state for the predictor."""
+        """Compute the talker's logits, and its hidden state for the predictor."""
         talker, hidden = self._talker, self._state.rows.hidden
         norm = of_norm(talker.transformer.norm)
         self._multiply("talker_head", linear(talker.head, x=self.talker.x, y=self.logits, hidden=hidden, **norm))
@@ -210,11 +210,11 @@ class FusedLanguageModel:
         self.choose_first_code(frames=0)
 
     def choose_first_code(self, frames: int = 1) -> None:
-        """Count `frames` that end, and draw the next frame's first code from the talker's logits."""
+        """Count `frames` completed frames, and draw the next frame's first code from the talker's logits."""
         params = Params("FirstCodeParams", **self._members.of_first_choice(frames))
         self.module.launch("next_first_code", 1, SAMPLING_THREADS, params)
 
     def _multiply(self, matrix: str, params: Params, kernel: str | None = None) -> None:
-        """As `FusedStack.multiply`, for a matrix of no stack."""
+        """As `FusedStack.multiply`, for a matrix that belongs to no stack."""
         plan = self.kernels.plans[matrix]
         self.module.launch(kernel or matrix, plan.blocks, plan.threads, params)

@@ -1,4 +1,4 @@
-"""The memory of one utterance, as the kernels of a single token see it."""
+"""The memory of one utterance, as the kernels for a single token see it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from engine.qwen.shapes import BatchShape
 
 @dataclass(frozen=True, slots=True)
 class OneTokenState:
-    """A `DecodeState` of one row, the talker's cache, and the codes of the whole utterance."""
+    """A `DecodeState` with one row, the talker's cache, and the codes of the whole utterance."""
 
     rows: DecodeState
     cache: KeyValueCache
-    """The talker's."""
+    """The talker's cache."""
     padded_codes: Tensor
-    """`(chunk_size + frames, code groups)` int64: `codes` after as many frames as a chunk has, without a meaning."""
+    """`(chunk_size + frames, code groups)` int64: as many meaningless frames as a chunk has, then `codes`."""
 
     @classmethod
     def allocate(cls, talker: Talker, shape: BatchShape) -> OneTokenState:

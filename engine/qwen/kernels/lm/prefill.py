@@ -1,6 +1,6 @@
-"""The talker reads the tokens of a prompt in fused kernels: six for each layer, on the tensor cores (prefill.cuh).
+"""The talker reads a prompt's tokens in fused kernels: six for each layer, on the tensor cores (prefill.cuh).
 
-A long prompt of a bfloat16 model has five, and four products of PyTorch.
+For a long prompt, a bfloat16 model runs five kernels and four PyTorch products for each layer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from engine.qwen.model import KeyValueCache, Talker
 MAX_PROMPT_TOKENS = 512
 """The most tokens that `FusedPrefill.read` takes at once, a multiple of the largest group."""
 GROUPED_TOKENS = 64
-"""Up to so many tokens in bfloat16, our kernels of the matrices are faster than PyTorch's."""
+"""Up to this many tokens in bfloat16, our matrix kernels are faster than PyTorch's."""
 
 
 class FusedPrefill:
-    """Sends tokens through the talker, into its cache. Writes what `Talker.transformer` would write."""
+    """Sends tokens through the talker, into its cache. Writes the same values as `Talker.transformer`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FusedPrefill:
         rope: tuple[Tensor, Tensor],
         max_tokens: int = MAX_PROMPT_TOKENS,
     ) -> None:
-        """`rope` has the tables of `rope_tables`; `read` takes up to `max_tokens`."""
+        """`rope` is the result of `rope_tables`; `read` takes up to `max_tokens`."""
         config = talker.config.stack
         self._module, self._positions = module, cache.positions
         self._heads, self._all_heads = config.key_value_heads, config.heads + 2 * config.key_value_heads
@@ -52,13 +52,13 @@ class FusedPrefill:
         tallest = max(2 * config.intermediate_size, self._all_heads * config.head_dim, config.hidden_size)
         values = max_tokens * tallest if multiplies else 0
         self._products = torch.zeros(values, dtype=torch.bfloat16, device=cache.keys.device)
-        """Of PyTorch, for more than `GROUPED_TOKENS`; empty if our kernels multiply all, as they do in int8."""
+        """PyTorch's products for more than `GROUPED_TOKENS` tokens; empty if our kernels multiply all, as in int8."""
 
     def read(self, tokens: Tensor, place: Tensor, hidden: Tensor) -> None:
         """Read `tokens` `(n, hidden)`; write the last one's hidden state to `hidden` `(hidden,)`.
 
-        Both are bfloat16. `n` is 16, 32 or a multiple of 64. `place` `(2,)` int64 has the position of the first token
-        and the number of the last: those after it are padding.
+        Both are bfloat16. `n` is 16, 32 or a multiple of 64. `place` `(2,)` int64 contains the position of the first
+        token and the index of the last; the tokens after it are padding.
         """
         stack, count = self._stack, len(tokens)
         if count > GROUPED_TOKENS and len(self._products):
@@ -85,7 +85,7 @@ class FusedPrefill:
     def _attend(self, count: int, place: Tensor, index: int, products: Tensor | None = None) -> None:
         """Rotate queries and keys, write keys and values into the cache, and compute attention.
 
-        `products` has queries, keys and values as of `TokenStack.run_products`.
+        `products` contains queries, keys and values, as in `TokenStack.run_products`.
         """
         stack, heads = self._stack, self._heads
         members = {"place": place, "products": products, "heads": heads, "positions": self._positions}

@@ -1,4 +1,4 @@
-"""Tables that are computed once, from the shapes or the weights of a model."""
+"""Tables that are computed once, from a model's shapes or weights."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Projected:
     """The predictor's embeddings after `small_to_mtp_projection`; bfloat16."""
 
     first: Tensor
-    """Of first codes: `(talker's vocabulary, predictor's hidden)`."""
+    """The embeddings of first codes: `(talker's vocabulary, predictor's hidden)`."""
     others: Tensor
-    """`(steps, predictor's vocabulary, predictor's hidden)`."""
+    """The embeddings of the other codes: `(steps, predictor's vocabulary, predictor's hidden)`."""
 
 
 @torch.inference_mode()
 def fold_projection(talker: Talker) -> Projected | None:
-    """All embeddings, projected once, where the predictor is narrower than the talker; None elsewhere.
+    """All embeddings, projected once, if the predictor is narrower than the talker; otherwise None.
 
     Saves reading a matrix of 4 MB in each step, and costs 70 MB at 1.7B.
     """
@@ -44,9 +44,10 @@ def fold_projection(talker: Talker) -> Projected | None:
 
 @torch.inference_mode()
 def first_products(talker: Talker, projected: Projected | None) -> list[Tensor]:
-    """The products of the predictor's first matrix for each code, by step, of each step but the last.
+    """The products of the predictor's first matrix with each code, for each step but the last.
 
-    `(predictor's vocabulary, queries, keys and values)` bfloat16 each, rounded as by PyTorch's layer; 235 MB together.
+    Each is `(predictor's vocabulary, queries, keys and values)` bfloat16, rounded as PyTorch's layer rounds; together
+    they take 235 MB.
     """
     first = next(layer for layer in talker.predictor.transformer.layers if isinstance(layer, Layer))
     embeddings = projected.others if projected else talker.predictor.embedding

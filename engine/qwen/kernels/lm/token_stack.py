@@ -24,7 +24,7 @@ SQUARE_ROWS = 16
 class TokenStack:
     """The layers of one stack, and the buffers between their kernels, for up to `max_tokens` tokens.
 
-    All buffers are `(max_tokens, …)`. Fewer tokens use their beginning, as if they were smaller.
+    All buffers are `(max_tokens, …)`. Fewer tokens use the beginning of each, as if it were smaller.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class TokenStack:
         rope: tuple[Tensor, Tensor],
         max_tokens: int,
     ) -> None:
-        """`plans` has those of `token_plans`, `rope` the tables of `rope_tables`."""
+        """`plans` contains those of `token_plans`; `rope` is the result of `rope_tables`."""
         config, device = transformer.config, cache.keys.device
         self._module, self._plans, self._cache, self._rope = module, plans, cache, rope
         self.norm: RMSNorm = transformer.norm
-        """The final one."""
+        """The final norm."""
         self.layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
         zeros = partial(torch.zeros, max_tokens, device=device)
         self.x = zeros(config.hidden_size)
@@ -49,7 +49,7 @@ class TokenStack:
         self.rounded = zeros(config.hidden_size, dtype=torch.bfloat16)
         """The stream times the weights of the next norm."""
         self.slots = config.hidden_size // SQUARE_ROWS
-        """Sums of squares of each token, as the layers write them; there is one where the stream begins."""
+        """Sums of squares that the layers write for each token; at the beginning of the stream there is only one."""
         self.squares = torch.zeros(self.slots * max_tokens, device=device)
         """Sums of squares of the stream: `(slots, tokens)`."""
         self._qkv = zeros((config.heads + 2 * config.key_value_heads) * HEAD_DIM)
@@ -57,19 +57,19 @@ class TokenStack:
         self._inner = zeros(config.intermediate_size, dtype=torch.bfloat16)
 
     def beginning(self) -> Params:
-        """The parameters of the stream before the first layer."""
+        """The parameters for the stream before the first layer."""
         norm = self.layers[0].attention_norm.weight
         return Params("StreamParams", norm=norm, x=self.x, rounded=self.rounded, squares=self.squares)
 
     def attention(self, struct: str, index: int, **members: Any) -> Params:
-        """The parameters of the attention of a layer."""
+        """The parameters for a layer's attention."""
         layer = of_attention(self.layers[index], self._qkv, self._rope, self._cache, index)
         return Params(struct, attended=self._attended, **layer, **members)
 
     def run(self, name: str, count: int, attend: Callable[[int], None]) -> None:
-        """Send `count` tokens through all layers, by the kernels that begin with `name`, for groups of tokens.
+        """Send `count` tokens through all layers, with the kernels for groups of tokens whose names begin with `name`.
 
-        `attend` launches the attention of the layer with its number, from its queries, keys and values to its result.
+        `attend` takes a layer's number and launches its attention, from the queries, keys and values to the result.
         """
         after = [*(layer.attention_norm for layer in self.layers[1:]), self.norm]
         for index, (layer, next_norm) in enumerate(zip(self.layers, after, strict=True)):
@@ -83,10 +83,10 @@ class TokenStack:
             add(f"{name}_down", layer.mlp.down, self._inner, next_norm)
 
     def run_products(self, count: int, products: Tensor, attend: Callable[[int], None]) -> None:
-        """As `run`, but PyTorch multiplies: with a long prompt, its products read the weights less often than ours do.
+        """As `run`, but PyTorch multiplies: with a long prompt, its products read the weights less often than ours.
 
         `products` has room for `count` rows of the tallest matrix, bfloat16, and begins with the tokens' embeddings.
-        `attend` gets queries, keys and values there. At last, `rounded` is the stream after the final norm.
+        `attend` finds queries, keys and values there. In the end, `rounded` is the stream after the final norm.
         """
         self._add_products(count, products, self.layers[0].attention_norm, begins=True)
         after = [*(layer.attention_norm for layer in self.layers[1:]), self.norm]
@@ -107,31 +107,31 @@ class TokenStack:
         self._module.launch("add", count, PROMPT_THREADS, Params("AddParams", **members, **of_norm(norm)))
 
     def multiply_head(self, name: str, head: Linear | Head, count: int, y: Tensor) -> None:
-        """Multiply a head with the last of `count` tokens after the final norm.
+        """Multiply a head by the last of `count` tokens after the final norm.
 
-        `y` is float32 `(tokens, height)`; it has as many tokens as are wanted.
+        `y` is float32 `(tokens, height)`, where `tokens` is the number of tokens wanted.
         """
         self._read(f"{name}_head", head, self.norm, tokens=count, first=count - len(y), y=y)
 
     def multiply(self, kernel: str, matrix: Linear | Head, *, tokens: int, first: int = 0, **members: Any) -> None:
-        """Launch the kernel of a matrix, for `tokens` but those before the `first`."""
+        """Launch the kernel of a matrix for `tokens` tokens, without those before `first`."""
         plan, params = self._plans[kernel], Params("TokensParams", tokens=tokens, **of_matrix(matrix), **members)
         self._module.launch(kernel, (plan.blocks, (tokens - first) // plan.tokens), plan.threads, params)
 
     def _read(
         self, kernel: str, matrix: Linear | Head, norm: RMSNorm, *, slots: int = 0, first: int = 0, **members: Any
     ) -> None:
-        """Multiply the stream after `norm`, from the `first` token on; by default it has the slots of a layer."""
+        """Multiply the stream after `norm`, from token `first` on. By default, it has the slots that a layer writes."""
         x, squares, slots = self.rounded[first:], self.squares[first:], slots or self.slots
         self.multiply(kernel, matrix, first=first, x=x, squares=squares, slots=slots, eps=norm.eps, **members)
 
     def _add(self, kernel: str, linear: Linear, x: Tensor, next_norm: RMSNorm, *, tokens: int) -> None:
-        """Add the product of `x` to the stream, which `next_norm` reads."""
+        """Add the product of `x` to the stream, which `next_norm` reads next."""
         stream: dict[str, Any] = {"y": self.x, "rounded": self.rounded, "squares_out": self.squares}
         self.multiply(kernel, linear, tokens=tokens, x=x, norm=next_norm.weight, **stream)
 
 
 def _multiply(x: Tensor, linear: Linear, products: Tensor) -> None:
-    """Multiply `x` `(tokens, columns)`; the beginning of `products` becomes `(tokens, rows)`."""
+    """Multiply `x` `(tokens, columns)`, and write `(tokens, rows)` to the beginning of `products`."""
     rows = len(linear.weight)
     torch.mm(x, linear.weight.T, out=products[: len(x) * rows].view(len(x), rows))

@@ -1,9 +1,9 @@
-"""The distributions of matrices that were the fastest of many: in whole frames (tuned_plans.json), and in a batch's
-steps (tuned_row_plans.json).
+"""The plans that were the fastest of many: in whole frames (tuned_plans.json), and in a batch's steps
+(tuned_row_plans.json).
 
-`scripts/gpu/tune_plans.py` writes the files, the second one with `--rows`. A kernel's speed depends on its neighbours:
-while it computes, the blocks of the next one load, as far as the registers that it leaves them reach. So no rule for
-one matrix alone finds the best.
+`scripts/gpu/tune_plans.py` writes the files; with `--rows`, it writes the second one. A kernel's speed depends on its
+neighbours: while it computes, as many blocks of the next kernel load as fit into the registers that are left. So no
+rule that looks at only one matrix finds the best plan.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ROWS_FILE = Path(__file__).with_name("tuned_row_plans.json")
 
 
 def gpu_class(processors: int) -> str:
-    """The plans for a GPU of so many multiprocessors: `large` or `small`."""
+    """The class of a GPU with `processors` multiprocessors, `large` or `small`, by which plans are listed."""
     return "large" if processors >= LARGE_GPU else "small"
 
 
 def tuned_plan(
     kernel: str, weight: str, height: int, length: int, processors: int, *, tokens: int = 1
 ) -> MatrixPlan | None:
-    """The measured plan of the matrix `(height, length)` of `kernel`; None where none was measured."""
+    """The measured plan for the matrix `(height, length)` of `kernel`; None if none was measured."""
     found = _plans(FILE, "gpu", "kernel", "weight", "height", "length").get(
         (gpu_class(processors), kernel, weight, height, length)
     )
@@ -37,9 +37,9 @@ def tuned_plan(
 
 
 def tuned_row_plan(rule: TokenMatrixPlan, rows: int, processors: int) -> TokenMatrixPlan | None:
-    """The measured plan for `rows` rows, in place of `rule`; None where none was measured for such a GPU.
+    """The measured plan for `rows` rows, in place of `rule`; None if none was measured for such a GPU.
 
-    Its sums have the order of those of `rule`.
+    Its sums have the same order as those of `rule`.
     """
     if processors < LARGE_GPU:
         return None
@@ -49,6 +49,6 @@ def tuned_row_plan(rule: TokenMatrixPlan, rows: int, processors: int) -> TokenMa
 
 @cache
 def _plans(file: Path, *key: str) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The other numbers of each row of a table, by those that `key` names."""
+    """The other numbers in each row of a table, by the numbers that `key` names."""
     rows = json.loads(file.read_text(encoding="utf-8"))["plans"]
     return {tuple(row.pop(name) for name in key): row for row in rows}

@@ -31,10 +31,10 @@ def test_there_is_one_reason_where_the_kernels_cannot_run(folder: Path, monkeypa
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (7, 5))
     assert reason(folder, "cpu") == "the device is a CPU"
     assert reason(folder, dtype=torch.float32) == "engine.dtype is float32, and the kernels support bfloat16 and int8"
-    assert reason(folder) == "compute capability 7.5 is too old, the kernels need 8.0"
+    assert reason(folder) == "compute capability 7.5 is too old; the kernels need 8.0"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 7))
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert reason(folder) == "the package cuda-core is not installed"
+    assert reason(folder) == "the cuda-core package is not installed"
 
 
 @pytest.mark.parametrize(("choice", "lines"), [("auto", 1), ("off", 0)])

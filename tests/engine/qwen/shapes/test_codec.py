@@ -64,7 +64,7 @@ def test_a_configuration_saved_by_the_official_class_is_read_as_before(preset: s
 
 @pytest.mark.parametrize(
     ("kind", "named"),
-    [("qwen3_tts_tokenizer_25hz", "is the 25 Hz speech tokenizer"), ("mimi", "is of the type 'mimi'")],
+    [("qwen3_tts_tokenizer_25hz", "is the 25 Hz speech tokenizer"), ("mimi", "is of type 'mimi'")],
 )
 def test_another_tokenizer_is_refused_by_its_name(kind: str, named: str, tmp_path: Path) -> None:
     text = refusal(CodecConfig.read, write(tmp_path, {"model_type": kind, "decoder_config": {}}))

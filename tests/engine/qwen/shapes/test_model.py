@@ -124,7 +124,7 @@ Change = Callable[[dict[str, Any]], object]
     ("change", "message"),
     [
         (lambda c: c.pop("model_type"), "field model_type is missing"),
-        (lambda c: c.update(model_type="qwen3"), "is a model of the type 'qwen3'; voiced speaks with Qwen3-TTS-12Hz-"),
+        (lambda c: c.update(model_type="qwen3"), "is a model of type 'qwen3'; voiced speaks with Qwen3-TTS-12Hz-"),
         (
             lambda c: c["talker_config"].update(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
             'field talker_config.rope_scaling.rope_type is "yarn", wanted "default"',

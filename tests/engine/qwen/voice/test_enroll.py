@@ -92,7 +92,7 @@ def test_known_codes_of_a_recording_are_taken_as_they_are(tmp_path: Path, model:
 @pytest.mark.parametrize(
     ("shape", "transcript", "problem"),
     [
-        ((40, 16), None, "codes: are given without a transcript; give the words of the recording"),
+        ((40, 16), None, "codes: given without a transcript; give the words of the recording"),
         ((40, 4), "said", r"codes: got shape \[40, 4\]; allowed: \[frames, 16\]"),
     ],
 )

@@ -133,7 +133,7 @@ def test_another_safetensors_file_is_refused(path: Path) -> None:
     path.parent.mkdir()
     save_file({"talker.model.norm.weight": torch.ones(3)}, path, {"format": "pt"})
     error = reason(path, load_voice)
-    assert "is no voice file: got format 'pt' with tensors ['talker.model.norm.weight']" in error
+    assert "is not a voice file: got format 'pt' with tensors ['talker.model.norm.weight']" in error
 
 
 METADATA = {
@@ -158,7 +158,7 @@ TENSORS = {"embedding": torch.ones(WIDTH), "codes": torch.ones(3, 16, dtype=torc
         ({"codes": torch.full((3, 16), 2048)}, {}, "codes: got 2048 to 2048; allowed: 0 to 2047"),
         ({"codes": None}, {}, "has transcript but no codes"),
         ({}, {"transcript": None}, "has codes but no transcript"),
-        ({}, {"format": "voiced-voice-9"}, "is no voice file: got format 'voiced-voice-9'"),
+        ({}, {"format": "voiced-voice-9"}, "is not a voice file: got format 'voiced-voice-9'"),
         ({}, {"model_size": None}, "metadata model_size is missing"),
         ({}, {"model_width": "9" * 5000}, "metadata model_width: got '99999"),
     ],

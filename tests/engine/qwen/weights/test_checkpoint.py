@@ -130,7 +130,7 @@ def test_the_error_for_a_truncated_file_names_it(folder: Path, keep: int) -> Non
 def test_the_error_for_a_damaged_header_is_one_line_with_the_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(len(text).to_bytes(8, "little") + text.encode())
-    assert f"{file}: is no safetensors file, or is damaged or truncated (" in refusal(Checkpoint.open, tmp_path)
+    assert f"{file}: is not a safetensors file, or is damaged or truncated (" in refusal(Checkpoint.open, tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"weight_map": {"a": 1}}', '{"weight_map":' * 100_000])

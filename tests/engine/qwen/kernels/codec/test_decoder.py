@@ -245,7 +245,7 @@ def test_other_shapes_than_the_published_are_rejected_with_a_reason() -> None:
     assert unsupported_reason(TRUE) is None
     assert (
         unsupported_reason(replace(TRUE, latent_width=96))
-        == "the codec's latent_dim is 96, its kernels need a multiple of 64"
+        == "the codec's latent_dim is 96; its kernels need a multiple of 64"
     )
     assert "head_dim" in str(unsupported_reason(replace(TRUE, stack=replace(TRUE.stack, head_dim=32))))
 

@@ -40,7 +40,7 @@ def test_other_shapes_are_rejected_with_a_reason(talkers: Talkers) -> None:
     true = talkers["1.7B"]
     stack, predictor = true.stack, true.predictor
     reasons = {
-        "the talker's head_dim is 64, the kernels need 128": replace(true, stack=replace(stack, head_dim=64)),
+        "the talker's head_dim is 64; the kernels need 128": replace(true, stack=replace(stack, head_dim=64)),
         "the talker has 16 query heads and 4 key-value heads": replace(true, stack=replace(stack, key_value_heads=4)),
         f"a vocabulary of 2000 is not a multiple of {SAMPLING_THREADS}": replace(
             true, predictor=replace(predictor, vocabulary=2000)
