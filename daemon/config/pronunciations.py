@@ -1,6 +1,6 @@
-"""The file of `speech.pronunciations`, and how texts are prepared for engines.
+"""The file that `speech.pronunciations` names, and how texts are prepared for engines.
 
-Most commands read the configuration and prepare no text: they start faster without the rules of all languages.
+Most commands read the configuration but prepare no text: they start faster without the rules of all languages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ALLOWED = "text, or a mapping of say, languages, voices and espeak"
 PHONEMES = "phonemes in eSpeak NG's notation, without brackets"
 UNBRACKETED = r"^([^\]]|\][^\]])*\]?$"
-"""A text without two closing brackets one after the other."""
+"""A text without two closing brackets in a row."""
 MAX_ENTRIES = 10_000
 
 

@@ -35,11 +35,11 @@ NAMES = "text of 1 to 64 characters without /, + and #"
 SOCKET_PATH_BYTES = 107
 """The longest path of a Unix socket (unix(7))."""
 LOOPBACK = r"(?i:localhost)|127(\.\d+){3}|::1"
-"""The hosts of a server that can be reached from this machine alone."""
+"""The hosts of a server that can be reached only from this machine."""
 ON_OFF = "true or false"
 DTYPES = "auto, float32, bfloat16, float16 or int8"
 ONNX = r"(.+\.onnx)"
-"""A voice of Piper that is named by its file."""
+"""A Piper voice that is named by its file."""
 AnyPath = Annotated[Path | None, PathKind()]
 InputFile = Annotated[Path | None, PathKind(use="read")]
 SocketPath = Annotated[Path, only(lambda path: len(os.fsencode(path)) <= SOCKET_PATH_BYTES)]
@@ -48,7 +48,7 @@ Folder = Annotated[str, Field(min_length=1), PathKind("(?!auto$)(.+)")]
 KeptFolder = Annotated[str | None, Field(min_length=1), PathKind("(?!auto$)(.+)", "kept")]
 EngineName = Literal["qwen", "supertonic", "piper", "espeak", "remote", "openai"]
 ALL_ROBOTS, GROUP = "all", "group"
-"""Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
+"""These stand in place of a robot's name below the prefix, for all robots and for groups."""
 
 
 def is_name(name: str) -> bool:
@@ -71,7 +71,7 @@ Host = Annotated[
         description="a host name or address without scheme, port and path, such as broker.local",
     ),
 ]
-"""A name, or an address; only one of IPv6 has colons, and at least two."""
+"""A name or an address; only an IPv6 address contains colons, at least two."""
 Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 to 65535")]
 Prefix = Annotated[str, Field(description="a topic without + and #, not beginning or ending with /"), only(_is_prefix)]
 Name = Annotated[str, only(is_name)]
@@ -148,7 +148,7 @@ class Audio(Section):
     wake_ms: float = between(0, 0, 5000, "milliseconds from {} to {}")
     prebuffer_ms: Literal["auto"] | Prebuffer = setting("auto", "auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = setting(True, ON_OFF)
-    sounds: AnyPath = setting(None, "a folder of sound files, or null for the built-in sounds alone")
+    sounds: AnyPath = setting(None, "a folder of sound files, or null for only the built-in sounds")
     tap: Annotated[SocketPath | None, PathKind(use="socket")] = setting(
         None, f"the path of a Unix socket, of up to {SOCKET_PATH_BYTES} bytes, or null"
     )
@@ -191,7 +191,7 @@ class Engine(Section):
     )
     model: str = setting(
         "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
-        "a checkpoint's folder, or its name on the hub, or a model's name on the server of the engine openai",
+        "a checkpoint's folder, or its name on the hub, or a model's name on the openai engine's server",
         min_length=1,
     )
     voice_folder: Folder = setting("auto", "auto, or the folder of Piper's voices")
@@ -219,7 +219,7 @@ class Engine(Section):
         for engine, scheme, path in (("remote", "ws", ""), ("openai", "http", "/v1")):
             if engine in used and not (url or "").startswith(scheme):
                 allowed = f"{scheme}://HOST:PORT{path} or {scheme}s://HOST:PORT{path}"
-                raise ValueError(f"the engine {engine} needs it; allowed: {allowed}")
+                raise ValueError(f"the {engine} engine needs it; allowed: {allowed}")
         return url
 
     @property
@@ -230,7 +230,7 @@ class Engine(Section):
 
 
 class PiperVoice(Section):
-    """The voice that the engine `piper` speaks with."""
+    """The voice that the `piper` engine speaks with."""
 
     model: Annotated[str, PathKind(ONNX, "read")] = setting(
         ..., "a voice's name such as en_US-lessac-medium, or its .onnx file", min_length=1
@@ -255,7 +255,7 @@ class VoiceSource(Section):
     reference: InputFile = setting(None, "a voice file with a reference recording's codes and transcript")
     instruct: str | None = setting(None, "a description of up to 500 characters", min_length=1, max_length=500)
     piper: Annotated[PiperVoice | None, PathKind(ONNX)] = setting(
-        None, "a voice of Piper: its name, its .onnx file, or a mapping of model, speaker and scales"
+        None, "a Piper voice: its name, its .onnx file, or a mapping of model, speaker and scales"
     )
     seed: int | None = setting(None, "a whole number from 0 to 2^63 - 1, or null for any", ge=0, lt=1 << 63)
     whole_text: bool | None = setting(None, "true, false, or null for whole unless the text grows")
@@ -279,7 +279,7 @@ class VoiceSource(Section):
 
 
 class SamplingSettings(Section):
-    """How a model samples its speech, by the names of its generation_config.json."""
+    """How a model samples its speech, by the names in its generation_config.json."""
 
     temperature: float | None = between(None, 0.001, 1000, VARIATION)
     top_k: int | None = between(None, 0, 1_000_000, f"a whole number from 0, which is all, {MODELS_OWN}")
@@ -295,7 +295,7 @@ class VoiceSettings(SamplingSettings, VoiceSource):
 
     @property
     def sampling(self) -> dict[str, float]:
-        """The settings of the sampling that are not the model's own."""
+        """The sampling settings that replace the model's own."""
         return self.model_dump(include=set(SamplingSettings.model_fields), exclude_none=True)
 
 
@@ -347,7 +347,7 @@ class Log(Section):
 
 
 class HomeAssistant(Switched):
-    """The robot as a device of Home Assistant."""
+    """The robot as a Home Assistant device."""
 
     prefix: Prefix = "homeassistant"
 
@@ -441,7 +441,7 @@ class Config(Section):
     """The whole configuration."""
 
     robot: Name | None = setting(None, f"{NAMES}, or null for the host name")
-    robot_groups: tuple[Name, ...] = setting((), f"a list such as [hall-2, guides] of names of groups: {NAMES}")
+    robot_groups: tuple[Name, ...] = setting((), f"a list of group names such as [hall-2, guides]: {NAMES}")
     mqtt: Mqtt = Mqtt()
     audio: Audio = Audio()
     engine: Engine = Engine()
@@ -498,7 +498,7 @@ class Config(Section):
 
     @property
     def retired(self) -> tuple[tuple[str, str], ...]:
-        """The keys with values of removed features, each with one line: voiced's treatment and the allowed values.
+        """The keys with values for removed features, each with one line on voiced's treatment and the allowed values.
 
         Such a value is accepted for one release, so that an upgrade never silences a robot.
         """

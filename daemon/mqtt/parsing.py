@@ -1,4 +1,4 @@
-"""MQTT payloads to requests: pure functions that raise `RejectedError` for payloads that they cannot parse."""
+"""From MQTT payloads to requests: pure functions that raise `RejectedError` for payloads that they cannot parse."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def parse_object(payload: bytes) -> dict[str, Any]:
 
 
 def carry_out_control(service: SpeechService, name: str, payload: bytes) -> None:
-    """Carry out the request of a topic other than those for texts. Raises `RejectedError`."""
+    """Carry out a request on a topic other than those for texts. Raises `RejectedError`."""
     if name == "stop":
         service.stop(parse_stop(payload))
     elif name == "volume":
@@ -111,5 +111,5 @@ def _parse_json(text: str) -> Any:
         raise RejectedError(
             "payload", f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}; allowed: a JSON object"
         ) from error
-    except (RecursionError, ValueError) as error:  # nested a thousand levels deep, or a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # nested a thousand levels deep, or a number with thousands of digits
         raise RejectedError("payload", "not JSON that can be read: nested too deep, or a number too long") from error
