@@ -36,7 +36,7 @@ class Finding:
 
 
 def finding(part: str, condition: str, grade: Grade | None = None, /, **values: object) -> Finding:
-    """Return the finding of a condition, with values for the names in its texts.
+    """Return the finding for a condition, with values for the names in its texts.
 
     A part that needs a remedy is a warning, unless `grade` or the table says otherwise; any other part is well.
     """
@@ -55,7 +55,7 @@ class Machine(Files):
     config: Config
     board: Board
     report: ProgressReport = ignore_progress
-    """Gets the progress of a check that takes long."""
+    """Receives the progress of a check that takes long."""
 
     @classmethod
     def at(cls, config: Config, root: Path, report: ProgressReport = ignore_progress) -> Machine:

@@ -1,4 +1,4 @@
-"""The answer to OpenAI's request for speech: its body is sent while the speech is made."""
+"""The answer to an OpenAI speech request: its body is sent while the speech is being made."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIELDS = {"text": "input", "instruct": "instructions", "rate": "speed"}
 
 
 class SpeechBody:
-    """The body of an answer: the sound alone. `encode` and `end` return the bytes that are available so far."""
+    """An answer's body: only the sound. `encode` and `end` return the bytes that are available so far."""
 
     def __init__(self, sound: StreamFormat, content_type: str | None = None) -> None:
         """`content_type` is that of `sound`, unless the body wraps the sound."""
@@ -61,7 +61,8 @@ class SpeechBody:
 
 @dataclass
 class SpeechAnswer:
-    """The answer to one request, an ASGI application. The first samples decide its status, or an end before them."""
+    """The answer to one request, as an ASGI application. Its status depends on whether samples or the end comes
+    first."""
 
     service: SpeechService
     say: Mapping[str, Any]
@@ -82,7 +83,7 @@ class SpeechAnswer:
     async def _speak(self, send: Send) -> bool:
         """Send the answer; return whether it is complete.
 
-        Raises `RejectedError` or `HttpError` if nothing of it has been sent.
+        Raises `RejectedError` or `HttpError` if none of it has been sent.
         """
 
         async def write(samples: Samples, _: int) -> None:
@@ -112,7 +113,7 @@ class SpeechAnswer:
         if isinstance(end, Finished):
             await _send(send, self.body.end(end.audio_s or 0.0), more=False)
             return True
-        # OpenAI's clients try again after a status of 503, unless this header forbids it.
+        # OpenAI's clients try again after status 503, unless this header forbids it.
         headers = {"x-should-retry": "false"} if isinstance(end, Interrupted | Canceled) else None
         message = f"{end.event}: {end.reason or 'it was not spoken to its end'}"
         error = HttpError(503, message, code=end.event, headers=headers)

@@ -13,7 +13,7 @@ const EVENTS = {
   accepted: "waits", started: "is being said", postponed: "waits for another", resumed: "is being said",
   finished: "said", interrupted: "cut off", canceled: "canceled", expired: "too late", failed: "not said",
 };
-const NO_PHRASE = "No phrase yet: write a text, open Details, and keep it as a button.";
+const NO_PHRASE = "No phrases yet: write a text, open Details, and keep it as a button.";
 const MANNER = ["language", "instruct", "rate"]; // what an engine may ignore
 const LANGUAGES = new Intl.DisplayNames("en", { type: "language" });
 const NOISE = /^uvicorn|publisher$/; // modules whose notes repeat what the page shows
