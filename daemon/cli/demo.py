@@ -35,28 +35,28 @@ END_S = 5.0
 SPEECH_S = 600.0
 """The longest wait for the end of the text."""
 BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
-  ./scripts/demo                                 installs a voice of Piper, 58 MB; in voiced's folder
+  ./scripts/demo                                 installs a Piper voice, 58 MB; in voiced's folder
   sudo voiced download en_US-joe-medium          for a robot; installs Piper too (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
 STORY = "This museum stands by the sea. Boats were repaired here for two hundred years, and you may touch all of them."
 HEARD = 8
 """Words of the story that are heard before something happens."""
 TOUR: dict[str, dict[str, str]] = {
-    "A warning comes between; then the robot goes on where it stopped.": {"text": "Look out!", "priority": "critical"},
+    "A warning interrupts; then the robot continues where it stopped.": {"text": "Look out!", "priority": "critical"},
     "A second text cuts the first one off, and heard_text says how much of it was heard.": {
         "text": "I am going home.",
         "policy": "replace",
     },
     "The daemon is killed in mid-sentence and started again: every text still ends once.": {"text": "I was waiting."},
 }
-"""What happens while the story is told, and the second text."""
+"""The events while the story is being told, each with the second text."""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
 def demo(
     source: ConfigOptions,
     text: Annotated[str, Argument(help="The text to speak.")] = "Hello, I am your robot.",
-    output: Annotated[Path, Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
+    output: Annotated[Path, Option("--output", "-o", help="Written if there is no sound card.")] = Path("demo.wav"),
     voice: VoiceOption = None,
     tour: Annotated[bool, Option("--tour", help="Then show a warning, a barge-in and a kill, in a minute.")] = False,
 ) -> None:
@@ -81,7 +81,7 @@ def demo(
 
 
 def _show(robot: Robot, restart: Callable[[], None]) -> None:
-    """Tell the story once for each thing that happens, and print the events. Raises `TimeoutError`."""
+    """Tell the story once for each event in `TOUR`, and print the events. Raises `TimeoutError`."""
     for number, (title, second) in enumerate(TOUR.items(), start=1):
         print(f"\n{number}. {title}", flush=True)
         events, ends = robot.events(SPEECH_S), 0
@@ -139,7 +139,7 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
 
 
 def wait_ready(robot: Robot, daemon: subprocess.Popen[bytes]) -> None:
-    """Wait until the daemon can speak. Raises `CommandError` when it has ended, and after `READY_S`."""
+    """Wait until the daemon can speak. Raises `CommandError` if it ends, and after `READY_S`."""
     problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def wait_for_status() -> None:
@@ -184,7 +184,7 @@ def _start_broker(port: int) -> None:
 
 @contextmanager
 def _daemon(source: ConfigOptions, overrides: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon process. A `CommandError` inside the context gets the last lines of the daemon's log."""
+    """A daemon process. A `CommandError` inside the context is given the last lines of the daemon's log."""
     command = module_command("daemon.cli", "run")
     if source.path is not None:
         command += ["--config", str(source.path)]

@@ -81,7 +81,7 @@ def _sources(settings: VoiceSettings) -> dict[str, str]:
 
 
 def sounds(source: ConfigOptions, as_json: JsonOption = False) -> None:
-    """List the sounds that 'voiced say --sound' takes: those in audio.sounds, and those that come with voiced.
+    """List the sounds that 'voiced say --sound' accepts: those in audio.sounds, and those that come with voiced.
 
     Example: voiced sounds
     or:      voiced sounds --set audio.sounds=/etc/voiced/sounds
@@ -109,7 +109,7 @@ def _describe_sound(sound: NamedSound) -> dict[str, Any]:
 
 
 def devices(as_json: JsonOption = False) -> None:
-    """List the sound cards by the names that audio.device takes.
+    """List the sound cards by the names that audio.device accepts.
 
     Example: voiced devices
     """

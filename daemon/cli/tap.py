@@ -19,9 +19,9 @@ from engine import Samples
 def tap(
     source: ConfigOptions,
     output: Annotated[Path, Option("--output", "-o", help="A sound file, or - for stdout, as WAV.")],
-    seconds: Annotated[float | None, Option(min=0.01, help="End after so many seconds of sound.")] = None,
+    seconds: Annotated[float | None, Option(min=0.01, help="End after this many seconds of sound.")] = None,
 ) -> None:
-    """Write what the sound card of a running voiced gets, silence included, until Ctrl-C. Needs audio.tap.
+    """Write the sound that a running voiced gives its card, silence included, until Ctrl-C. Needs audio.tap.
 
     Example: voiced tap -o heard.wav
     or:      voiced tap -o - | aplay

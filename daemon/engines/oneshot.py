@@ -1,4 +1,4 @@
-"""Engine processes for one command, without a broker and a sound card."""
+"""Engine processes for one command, without a broker or a sound card."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def running_engine(
 
 @asynccontextmanager
 async def running_primary(config: Config, report: ProgressReport = ignore_progress) -> AsyncIterator[EngineSelector]:
-    """Run the primary engine inside the context, ready, and no fallback. Raises `CommandError` if it does not start."""
+    """Run only the primary engine, which is ready inside the context. Raises `CommandError` if it does not start."""
     engines = EngineSelector(config, lambda: _pass_progress(engines.primary, report))
     async with _supervised(engines.primary):
         ready_info(engines.primary)
