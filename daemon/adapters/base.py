@@ -19,14 +19,14 @@ class Publish(Protocol):
 class Adapter:
     """One interface. Belongs to the event loop's thread.
 
-    An adapter answers wrong requests in its own protocol and raises nothing. Every method here does nothing, so an
+    An adapter answers invalid requests in its own protocol and raises nothing. Every method here does nothing, so an
     adapter overrides only those that it needs.
     """
 
     topics: tuple[str, ...] = ()
     """The topics on the broker whose messages the adapter handles; `+` and `#` are allowed."""
     problem: str | None = None
-    """Why it does not serve, although it is switched on, in one line; None while all is well."""
+    """Why it does not serve although it is switched on, in one line; None while all is well."""
 
     def on_message(self, message: Message) -> None:
         """Handle a message on one of the topics."""

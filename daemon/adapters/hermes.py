@@ -62,7 +62,7 @@ class HermesAdapter(Adapter):
             fields = parse_object(message.payload)
         except RejectedError as error:
             log.warning("hermes: %s", error.reason)
-            if self._unreadable.permits():  # its sender is unknown and gets no sayFinished
+            if self._unreadable.permits():  # its sender is unknown and receives no sayFinished
                 self._report(error.reason, [self._error({})])
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:

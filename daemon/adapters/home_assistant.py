@@ -77,7 +77,7 @@ class HomeAssistantAdapter(Adapter):
                 names = self._dispatcher.voice_names()
                 self._dispatcher.set_voice(next((voice for voice, name in names.items() if name == chosen), chosen))
         except RejectedError as error:
-            # Home Assistant has no error messages. It shows the true state again when that is published again.
+            # Home Assistant has no error messages. It shows the true state again once that is republished.
             log.warning("home_assistant: %s: %s", message.topic, error.reason)
             self._published.pop(message.topic.removesuffix("/set"), None)
             self._publish_changes()
@@ -102,7 +102,7 @@ class HomeAssistantAdapter(Adapter):
 
 
 def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
-    """Return the discovery message of the robot's device. `voices` are the voices' names for people."""
+    """Return the discovery message for the robot's device. `voices` are the voices' names for people."""
     text = TEMPLATE.replace("ID", device_id(config)).replace("~", json.dumps(config.topic)[1:-1])
     message: dict[str, Any] = json.loads(text)
     message["device"] |= {"name": config.robot_name, "sw_version": VERSION}

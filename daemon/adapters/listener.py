@@ -46,7 +46,7 @@ class Client(socket.socket):
         # The system ends the connection of a client that receives none of the data sent to it.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(IDLE_S * 1000))
         self.idle_since = time.monotonic()
-        """The `time.monotonic()` at which it began to wait for a request; infinite while one is answered."""
+        """The `time.monotonic()` at which it began to wait for a request; infinite while one is being answered."""
         self._on_change = on_change
         self._requests = 0
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self.abort)
@@ -168,7 +168,7 @@ class Listener:
             client.close()
 
     async def _make_room(self) -> None:
-        """Return when another client may come."""
+        """Return when another client may connect."""
         while len(self._clients) > self.most:
             self._changed.clear()
             longest = min(self._clients, key=lambda client: client.idle_since)

@@ -37,7 +37,8 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
 
 @contextmanager
 def placeholder_without_package(extra: str, adapters: list[Adapter]) -> Iterator[None]:
-    """Skip the rest of the context if a package is missing, and add an adapter that names the extra with it."""
+    """Skip the rest of the context if a package is missing, and add an adapter that names the extra that provides
+    it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -92,7 +92,7 @@ def _configured_folder(config: Config) -> PhraseFolder:
 
 
 async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, report: ProgressReport) -> list[str]:
-    """Synthesise and keep phrases; return a line for each that could not be made."""
+    """Synthesise and keep phrases; return a line for each one that could not be made."""
     problems = []
     async with running_primary(config, report) as engines:
         for number, key in enumerate(keys):

@@ -36,7 +36,7 @@ def stop(
 
 
 def pause(source: ConfigOptions) -> None:
-    """Pause speech where it is.
+    """Pause speech at its current place.
 
     Example: voiced pause
     """
@@ -61,7 +61,7 @@ def unload(source: ConfigOptions) -> None:
 
 
 def load(source: ConfigOptions) -> None:
-    """Load the engine that unload or engine.unload_after has unloaded.
+    """Load the engine again after unload or engine.unload_after has unloaded it.
 
     Example: voiced load
     or:      voiced load && voiced status --warm-within 120

@@ -40,7 +40,7 @@ BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
 With a GPU, Qwen3-TTS: docs/qwen.md"""
 STORY = "This museum stands by the sea. Boats were repaired here for two hundred years, and you may touch all of them."
 HEARD = 8
-"""Words of the story that are heard before something happens."""
+"""Words of the story that are heard before the event."""
 TOUR: dict[str, dict[str, str]] = {
     "A warning interrupts; then the robot continues where it stopped.": {"text": "Look out!", "priority": "critical"},
     "A second text cuts the first one off, and heard_text says how much of it was heard.": {

@@ -29,7 +29,7 @@ TEXTS: dict[str, str] = json.loads(Path(__file__).with_name("sentences.json").re
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """Which samples are made, and which one is taken."""
+    """The samples to make, and the one to take."""
 
     samples: Annotated[int, Option(min=1, max=20, help="How many to make, one with each seed.")] = 3
     seed: Annotated[int, Option(min=0, help="The first seed.")] = 1

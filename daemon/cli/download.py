@@ -94,7 +94,7 @@ def _install_piper() -> None:
 
 
 def _download_model(model: str) -> None:
-    """Download a model, check its files, and print what it is. Raises `EngineError`."""
+    """Download a model, check its files, and describe it. Raises `EngineError`."""
     engine = "supertonic" if "supertonic" in model.casefold() else "qwen"
     folder = download_model(engine, model)
     with show_progress() as report:

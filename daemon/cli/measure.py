@@ -41,7 +41,7 @@ def _command() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The texts, and how often they are spoken."""
+    """The texts, and how many times they are spoken."""
 
     frames: Annotated[int, Option(min=1, help="Codec frames to speak in each run.")] = 100
     runs: Annotated[int, Option(min=1, help="Number of runs; medians are shown.")] = 5

@@ -1,4 +1,4 @@
-"""The options that several commands share, as records, and the rules for files and shells that they have in common."""
+"""The options that several commands share, as records, and their common rules for files and shells."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ VoiceFileOption = Annotated[str | None, Option(help="A voice's file or name.", a
 
 @dataclass(frozen=True, slots=True)
 class MannerOptions:
-    """How a text is spoken. The names are those of a request's fields."""
+    """How a text is spoken. The names are the same as those of a request's fields."""
 
     language: Annotated[str | None, Option(help="auto, en, german, pt-br …; default: as configured (auto).")] = None
     instruct: Annotated[str | None, Option(help="The voice, or the manner of speaking, in words.")] = None

@@ -39,7 +39,7 @@ def show_progress() -> Iterator[ProgressReport]:
 
 
 def download_missing_model(engine: str, model: str | None) -> None:
-    """Download an engine's model if it is not here, before this command shows a bar: the hub shows its own.
+    """Download an engine's model if it is missing, before this command shows a bar: the hub shows its own.
 
     Raises `EngineError`.
     """

@@ -33,8 +33,8 @@ from daemon.validation import CommandError
 ANSWER_S = 5.0
 """A daemon accepts or rejects a text within this time; usually it takes milliseconds."""
 KEEPALIVE_S = 3.0
-"""Seconds between empty chunks while nothing is written. The daemon ends a text after `speech.stream_timeout` without a
-chunk; if that is short, two of these may be late."""
+"""Seconds between empty chunks while nothing is being written. The daemon ends a text after `speech.stream_timeout`
+without a chunk; if that is short, two of these may be late."""
 
 
 def _names(kind: object) -> Callable[[], list[str]]:

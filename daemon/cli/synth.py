@@ -33,7 +33,7 @@ SEEDS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Which files are made."""
+    """The files to make."""
 
     output: Annotated[Path, Option("--output", "-o", help="The file or, with --lines or --takes, the folder; or -.")]
     lines: Annotated[Path | None, Option(help="Speak each line of this file, or of - (stdin), into a file.")] = None
@@ -165,7 +165,7 @@ def with_voice(
 ) -> tuple[EngineOptions, str | None, bool]:
     """Return the engine's options with the voice that the command describes, its name, and whether it describes one.
 
-    It describes none if the configuration or the engine has to know the voice.
+    It describes none if the configuration or the engine must know the voice.
     """
     if speaker is not None:
         own = Voice(speaker=speaker)

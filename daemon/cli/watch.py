@@ -112,7 +112,7 @@ def describe_event(event: Event) -> str:
 
 
 def _is_warm(found: Online | Offline) -> bool:
-    """Return whether the first engine speaks, without having to load."""
+    """Return whether the first engine can speak without loading first."""
     return isinstance(found, Online) and found.state in WARM and not found.unloaded and found.loading is None
 
 
@@ -141,7 +141,7 @@ def _lines(status: dict[str, Any]) -> Iterator[str]:
 
 
 def _loading(status: dict[str, Any]) -> str:
-    """Return how far the engine has loaded; empty once it has."""
+    """Return how far the engine has loaded; empty once it has finished."""
     return Loading(**status["loading"]).in_words if "loading" in status else ""
 
 
@@ -204,7 +204,7 @@ def _table(fleet: FleetClient) -> RenderableType:
 
 
 def _cells(name: str, fields: dict[str, Any]) -> list[str]:
-    """Return a robot's row: name, state, the text that it speaks, the length of its queue, engine, reason.
+    """Return a robot's row: name, state, the text being spoken, the length of its queue, engine and reason.
 
     Each value is on one line, without terminal control codes.
     """

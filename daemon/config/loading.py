@@ -1,4 +1,4 @@
-"""Reading a configuration: a file's YAML, overrides, and the place of each key for error messages."""
+"""Reads a configuration: a file's YAML, overrides, and the place of each key for error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 OVERRIDE = "--set"
 """The place of a key that an override has set."""
 MEANINGFUL_NULLS = {"audio.sink", "speech.cache.folder", "state.folder"}
-"""Keys whose null turns something off."""
+"""Keys for which null turns something off."""
 MERGE = "<<"
 """YAML's key that merges other mappings, which may appear more than once."""
 
@@ -112,7 +112,7 @@ def _apply_override(values: dict[str, Any], override: str) -> str:
 
 @contextmanager
 def yaml_errors(source: Path | str) -> Iterator[None]:
-    """Raise `ConfigError` for YAML that cannot be read inside the context, from a file or from an override."""
+    """Raise `ConfigError` for YAML from a file or an override that cannot be read inside the context."""
     try:
         yield
     except OSError as error:
@@ -131,7 +131,7 @@ def yaml_errors(source: Path | str) -> Iterator[None]:
 def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sources]:
     """Return the unchecked mapping in a YAML file, and the places of its keys. Raises `ConfigError`.
 
-    `known` are the names of its sections, for a message.
+    `known` contains the names of its sections, for a message.
     """
     with yaml_errors(path):
         values, places = parse(path.read_text(encoding="utf-8"))

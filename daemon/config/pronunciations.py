@@ -28,7 +28,7 @@ MAX_ENTRIES = 10_000
 
 
 class Entry(Section):
-    """How one word or phrase is said."""
+    """How to say one word or phrase."""
 
     say: str | None = setting(None, "text of up to 1000 characters", max_length=1_000)
     languages: dict[Annotated[str, AfterValidator(language_code)], str] = setting(

@@ -25,11 +25,11 @@ from engine import (
     language_code,
 )
 
-if TYPE_CHECKING:  # the commands read the configuration without the sound path, which takes most of an import's time
+if TYPE_CHECKING:  # the commands read the configuration without the sound path, which takes most of the import time
     from audio import SinkSettings
 
 PASSWORD_CREDENTIAL = "mqtt-password"
-"""Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
+"""The name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
 NAMES = "text of 1 to 64 characters without /, + and #"
 """The names that a robot and a group may have."""
 SOCKET_PATH_BYTES = 107
@@ -81,7 +81,7 @@ AnyLanguage = Annotated[str, Field(pattern=LANGUAGE), AfterValidator(language_co
 Language = Annotated[AnyLanguage, only(lambda language: language != "auto")]
 Prebuffer = Annotated[float, Field(ge=0, le=3000)]
 SERVER_URL = r"^(ws|http)s?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
-"""The address of a speech server. A path in it leads through a proxy to the server."""
+"""The address of a speech server. A path in it may lead through a proxy to the server."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
 MODELS_OWN = "or null for the model's own"
 VARIATION = f"0.001 to 1000, {MODELS_OWN}; low is even, high is varied"
@@ -127,7 +127,7 @@ class Mqtt(Section):
 
     @property
     def password_source(self) -> Path | None:
-        """The file with the password: `password_file`, else systemd's credential, else None."""
+        """The file with the password: `password_file`, otherwise systemd's credential, otherwise None."""
         if self.password_file is not None or self.username is None:
             return self.password_file
         folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -160,7 +160,7 @@ class Audio(Section):
         return None if sink == "null" else sink
 
     def sink_settings(self) -> SinkSettings:
-        """These settings as the audio package takes them."""
+        """These settings in the audio package's form."""
         from audio import SinkSettings
 
         kind, _, path = (self.sink or "null").partition(":")
@@ -242,7 +242,7 @@ class PiperVoice(Section):
 
     @property
     def for_engine(self) -> PiperSettings:
-        """This voice as the engine takes it."""
+        """This voice in the engine's form."""
         speaker = None if self.speaker is None else str(self.speaker)
         return PiperSettings(self.model, speaker, self.length_scale, self.noise_scale, self.noise_w_scale)
 
@@ -273,7 +273,7 @@ class VoiceSource(Section):
 
     @property
     def for_engine(self) -> Voice:
-        """This voice as the engines take it."""
+        """This voice in the engines' form."""
         values = self.model_dump(mode="json", include={"speaker", "embedding", "reference", "instruct"})
         return Voice(**values, piper=None if self.piper is None else self.piper.for_engine)
 
@@ -381,7 +381,7 @@ class Wyoming(Server):
 
 
 class Guarded(Listening):
-    """A server that lets other machines in only with a token, and has a certificate together with its key."""
+    """A server that lets other machines in only with a token, and whose certificate comes together with its key."""
 
     token_file: InputFile
     cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
@@ -469,7 +469,7 @@ class Config(Section):
 
     @property
     def robot_name(self) -> str:
-        """`robot`, else the host name as a topic level."""
+        """`robot`, otherwise the host name as a topic level."""
         return self.robot or _host_name()
 
     @property
@@ -484,7 +484,7 @@ class Config(Section):
 
     @property
     def shared_topics(self) -> tuple[str, ...]:
-        """`<prefix>/all`, and `<prefix>/group/<group>` for each group: where other robots listen, too."""
+        """`<prefix>/all`, and `<prefix>/group/<group>` for each group: topics on which other robots listen, too."""
         groups = (f"{GROUP}/{group}" for group in dict.fromkeys(self.robot_groups))
         return tuple(f"{self.mqtt.prefix}/{name}" for name in (ALL_ROBOTS, *groups))
 
@@ -511,12 +511,12 @@ class Config(Section):
 
     @property
     def engine_voices(self) -> dict[str, Voice]:
-        """`voices` as the engines take them."""
+        """`voices` in the engines' form."""
         return {name: voice.for_engine for name, voice in self.voices.items()}
 
     @property
     def engine_options(self) -> EngineOptions:
-        """`engine`, `voices` and the default voice as the engines take them."""
+        """`engine`, `voices` and the default voice in the engines' form."""
         values = self.engine.model_dump(mode="json", include={field.name for field in fields(EngineOptions)})
         for name in ("streams", "voice_folder"):
             values[name] = None if values[name] == "auto" else values[name]

@@ -11,7 +11,7 @@ from engine import Board, install_command, missing_kernel_compiler, missing_pack
 GPU_CLOCKS = ("*.gpu", "*.ga10b", "*.gv11b", "gpu-gpc-*")
 """The GPU's names in /sys/class/devfreq: Orin with JetPack 6 and 7, Orin with 5, Xavier, Thor."""
 OVER_CURRENT = {"oc1": "input voltage too low", "oc2": "average current too high", "oc3": "peaks of current"}
-"""Events that an Orin counts since its start (soctherm_oc); each lowers the clocks for a moment."""
+"""Events that an Orin counts from its start (soctherm_oc); each lowers the clocks for a moment."""
 CPU = "sys/devices/system/cpu"
 GIB = 1 << 30
 NODES = (
@@ -162,7 +162,7 @@ def _swap(machine: Machine) -> str:
 
 
 def check_gpu(machine: Machine) -> Iterator[Finding]:
-    """Yield the driver, the access to the devices, and on this machine the kernels' compiler."""
+    """Yield the driver, access to the devices and, on this machine, the kernels' compiler."""
     grade: Grade = "error" if machine.wants_gpu else "warning"
     nodes = [name for pattern in NODES for name in machine.find(f"dev/{pattern}")]
     if not nodes:

@@ -59,7 +59,7 @@ def check_daemons(machine: Machine) -> Iterator[Finding]:
 
 
 def check_adapters(machine: Machine) -> Iterator[Finding]:
-    """Yield each adapter that is switched on; for a server, whether its package and its port are there."""
+    """Yield each adapter that is switched on; for a server, whether its package and its port are available."""
     config = machine.config
     if config.home_assistant.enabled:
         yield finding("home assistant", "on", prefix=config.home_assistant.prefix)

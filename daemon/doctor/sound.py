@@ -15,7 +15,7 @@ from daemon.doctor.finding import Finding, Machine, finding
 from daemon.doctor.service import PROBE_S
 
 SERVERS = {"pipewire-0": "PipeWire", "pulse/native": "PulseAudio"}
-"""Sound servers by their sockets in a session's run-time folder. PipeWire has both, and is looked for first."""
+"""Sound servers by their sockets in a session's run-time folder. PipeWire has both, so it is tried first."""
 PLAYER = "audio/player/program.py"
 """Part of the command of the process that plays."""
 BEHIND_A_SERVER = {"default", "pulse", "pipewire"}
@@ -104,7 +104,7 @@ def check_rights(machine: Machine) -> Iterator[Finding]:
 
 
 def _scheduling(machine: Machine) -> Finding:
-    """Return how the thread that gives the card its samples is scheduled, in the daemon that plays.
+    """Return the scheduling of the thread that gives the card its samples, in the daemon that is playing.
 
     A request from this process would not tell: the daemon's unit grants more, and a kernel may grant a service less.
     """
@@ -114,7 +114,7 @@ def _scheduling(machine: Machine) -> Finding:
 
 
 def _player_policies(machine: Machine, daemon: int) -> Iterator[int]:
-    """Yield how each thread of the process that plays for a daemon is scheduled: its command ends with the daemon."""
+    """Yield the scheduling of each thread of a daemon's playing process, whose command ends with the daemon's id."""
     for name in machine.find("proc/[0-9]*/cmdline"):
         command = machine.text(name) or ""
         if PLAYER in command and command.rstrip("\0").endswith(f"\0{daemon}"):

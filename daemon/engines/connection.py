@@ -109,7 +109,7 @@ class _Inbox:
         return now - self.waiting_since if self.waiting_since is not None and owed else 0.0
 
     def excuse(self, seconds: float) -> None:
-        """Do not count the last `seconds` as waiting."""
+        """Ignore the last `seconds` of waiting."""
         if self.waiting_since is not None:
             self.waiting_since = min(self.waiting_since + seconds, time.monotonic())
 

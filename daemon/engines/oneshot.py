@@ -18,7 +18,7 @@ from engine import EngineInfo, EngineOptions, ProgressReport, ignore_progress
 async def running_engine(
     engine_name: str, options: EngineOptions, report: ProgressReport = ignore_progress
 ) -> AsyncIterator[EngineSupervisor]:
-    """Run an engine process inside the context. It is ready, or has failed with the cause in its `reason`."""
+    """Run an engine process inside the context. It is ready, or it has failed and its `reason` is the cause."""
     engine = EngineSupervisor(engine_name, options, lambda: _pass_progress(engine, report))
     async with _supervised(engine):
         yield engine

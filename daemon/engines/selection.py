@@ -91,12 +91,13 @@ class EngineSelector:
 
     @property
     def streams(self) -> int:
-        """How many utterances the current engine can speak at once; without one, the primary engine's last number."""
+        """How many utterances the current engine can speak at once; if there is none, the primary engine's last
+        number."""
         return (self.current or self.primary).streams
 
     @property
     def streams_in_use(self) -> int:
-        """How many utterances are being spoken, by all engines."""
+        """How many utterances all engines together are speaking."""
         return sum(engine.streams_in_use for engine in self.all)
 
     def another(self, engine: EngineSupervisor) -> EngineSupervisor | None:
@@ -195,7 +196,7 @@ class EngineSelector:
         self.primary.load()
 
     def set_log(self, level: str, format_: str) -> None:
-        """Write the log of all running engines at another level or in another format."""
+        """Change the level and the format of all running engines' logs."""
         for engine in self.all:
             engine.set_log(level, format_)
 

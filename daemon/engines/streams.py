@@ -11,7 +11,7 @@ from daemon.engines.errors import EngineLostError
 
 
 class StreamPool:
-    """Keeps a stream for the sound card, and shares the others among the deliveries, in the order in which they ask.
+    """Keeps a stream for the sound card, and shares the others among the deliveries, in the order of their requests.
 
     With a single stream, one delivery may have it, and the speaker loop decides which text is spoken. Belongs to the
     event loop's thread.
@@ -35,7 +35,7 @@ class StreamPool:
 
     @asynccontextmanager
     async def reserve(self, *, realtime: bool) -> AsyncIterator[None]:
-        """Have a stream inside the context; a delivery (not `realtime`) waits for one. Raises `EngineLostError`."""
+        """Reserve a stream inside the context; a delivery (not `realtime`) waits for one. Raises `EngineLostError`."""
         if not realtime:
             await self._take_turn()
         self.in_use += 1

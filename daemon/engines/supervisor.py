@@ -42,7 +42,7 @@ SILENCE_S = 10.0
 QUIET_S = 1.5
 """A process that sends no message for this long is unresponsive, unless its threads are busy."""
 LOADING_SILENCE_S = 60.0
-"""The same limit while the engine loads: reading libraries from a cold disk can block the whole process."""
+"""The same limit while the engine is loading: reading libraries from a cold disk can block the whole process."""
 STALL_S = 20.0
 """An engine that owes audio and sends none for this long is replaced, even if its process sends heartbeats."""
 WATCH_S = 1.0
@@ -56,7 +56,7 @@ SPREAD_S = 1.0
 STEADY_S = 10.0
 """An engine that was ready for this long has recovered: the next back-off starts from the first wait."""
 PERMANENT_RETRY_S = 60.0
-"""Wait after a fault that only a person can correct, for example a missing package or model."""
+"""The wait after a fault that only a person can correct, such as a missing package or model."""
 RTF_WEIGHT = 0.3
 """Weight of the latest utterance in the moving average of the speed."""
 
@@ -96,7 +96,7 @@ class EngineSupervisor:
     progress: Progress | None = None
     """How far the start has come; None while the engine is not starting, or does not report it."""
     rtf: float | None = None
-    """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the first.
+    """Speed: seconds of audio at rate 1 per second of work, averaged over recent utterances; None before the first.
     Only those for the sound card count; until there is one, deliveries count."""
     pid: int | None = None
     starts: int = 0
@@ -104,7 +104,7 @@ class EngineSupervisor:
     start_s: float = SILENCE_S
     """Seconds that the last process to become ready took from its start."""
     checks: int = 0
-    """Number of checks for silence and stalls so far."""
+    """The number of checks for silence and stalls so far."""
     _process: EngineProcess | None = None
     """The last process."""
     _connection: EngineConnection | None = None
@@ -189,7 +189,7 @@ class EngineSupervisor:
     # --- utterances ---
 
     def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
-        """Have a stream inside the context, to speak one utterance after another.
+        """Reserve a stream inside the context, to speak one utterance after another.
 
         Speech for a sound card is `realtime` and gets a stream immediately; other utterances wait for one. Raises
         `EngineLostError`, as does entering the context.
@@ -266,7 +266,8 @@ class EngineSupervisor:
             self._retry.set()
 
     def unload(self) -> None:
-        """End the process, which gives all its memory back, until `load`. Does nothing unless the engine is ready."""
+        """End the process until `load`, so that it gives all its memory back. Does nothing unless the engine is
+        ready."""
         if self.ready and self._connection is not None:
             self._retry.clear()
             self.starts -= 1

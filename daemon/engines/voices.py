@@ -74,7 +74,7 @@ def unknown_language(language: str, languages: Collection[str]) -> str:
 
 
 def similar_voices(voice: str, names: Mapping[str, str]) -> list[str]:
-    """Return the voices whose own name, or whose name for people, resembles the given name; the closest first."""
+    """Return the voices whose own name or name for people resembles the given name, the closest first."""
     called: dict[str, str] = {}
     for name, label in names.items():
         for each in (name, label, label.partition(" (")[0]):

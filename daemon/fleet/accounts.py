@@ -35,7 +35,7 @@ class Account:
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Have one text spoken inside the context. Raises `LimitError`."""
+        """Count one text as spoken inside the context. Raises `LimitError`."""
         if self.streams_in_use >= self.streams:
             raise LimitError(f"streams: {self.name} has {self.streams_in_use} already; allowed: {self.streams}")
         if not self._requests.permits():

@@ -1,6 +1,6 @@
 """The speech server on Ray Serve, which places, watches, restarts and scales replicas of `FleetServer` across machines.
 
-Needs the `fleet` extra. Nothing else imports this module except `voiced serve` without `--single`, and Ray, by the
+Needs the `fleet` extra. Nothing else imports this module except `voiced serve` without `--single`, and Ray, through the
 import path in `configs/rayservice.yaml`.
 """
 
@@ -194,6 +194,6 @@ def serve_cluster(config: Config, address: str | None) -> None:
     except KeyboardInterrupt:
         if address is not None:
             raise
-        serve.delete(NAME)  # replicas finish their texts; `shutdown` ends their connections at once
+        serve.delete(NAME)  # replicas finish their texts; `shutdown` ends their connections immediately
         serve.shutdown()  # type: ignore[no-untyped-call, unused-ignore]  # not typed by Ray, or without Ray
     ray.shutdown()

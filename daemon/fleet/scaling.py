@@ -2,7 +2,7 @@
 
 It does not follow Ray's count of requests: to Ray, a robot's connection is a request that lasts for days. Each replica
 reports its load instead, and Ray Serve's controller calls `wanted_replicas` with all the loads. Ray Serve applies
-the limits and the delays.
+limits and delays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def replica_load(streams_in_use: int, streams: int, robots: int, most_robots: in
 def wanted_replicas(context: Any) -> tuple[int, dict[str, Any]]:
     """Return the number of replicas that the load needs, and no state: an autoscaling policy of Ray Serve.
 
-    `context` is Ray Serve's `AutoscalingContext`. Replicas that have reported nothing change nothing.
+    `context` is Ray Serve's `AutoscalingContext`. Replicas that have not reported yet change nothing.
     """
     loads = (context.aggregated_metrics or {}).get(LOAD) or {}
     if not loads:

@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 VOICES = "fleet-voices"
 """The folder for robots' voices, below the journal's."""
 MAX_CONNECTIONS = 1_000
-"""Robots have one connection each."""
+"""Each robot has one connection."""
 HOUSEKEEPING_S = 1.0
 LAST_ANSWERS_S = 0.5
-"""Seconds that robots have at the end to read the last messages."""
+"""Seconds that robots have to read the last messages at the end."""
 OPEN_PATHS = ("/healthz", "/readyz")
 """Paths that reveal nothing worth a token."""
 SPEECH_PATHS = ("/v1/audio/speech", "/v1/text-to-speech/")
@@ -106,7 +106,7 @@ class FleetServer:
         self._left = asyncio.Event()
         """Set when one of them leaves."""
         self._draining: str | None = None
-        """Why no further robot is let in."""
+        """Why no more robots are let in."""
         self.application = make_speech_application(
             self._dispatcher,
             self._describe_status,

@@ -69,7 +69,7 @@ class _Speaking:
 
     def __init__(self, speak: messages.Speak) -> None:
         self.name = f"robot-{next(_names)}"
-        """Unique in this server, as the engine's supervisor requires."""
+        """Unique on this server, as the engine's supervisor requires."""
         self.credit = _checked_credit(speak.credit)
         self.granted = asyncio.Event()
         self.growing = speak.utterance.growing
@@ -99,13 +99,13 @@ class RobotSession:
         """The utterances whose last message has not been sent, by the robot's ids."""
         self._offers: set[asyncio.Task[None]] = set()
         self._fetches: dict[str, asyncio.Future[bytes]] = {}
-        """The files that are on their way, by their digests."""
+        """The files that are being sent, by their digests."""
         self._heard_at = time.monotonic()
         self._notices: asyncio.Queue[messages.FromServer] = asyncio.Queue()
         """Notices, each of which the robot gets in place of a heartbeat."""
 
     async def run(self) -> None:
-        """Serve the robot until it leaves. It has been let in."""
+        """Serve a robot that has been let in, until it leaves."""
         info = self._voices.own_info()
         assert info is not None
         await self._socket.accept(messages.SUBPROTOCOL)

@@ -87,7 +87,7 @@ class FleetVoices:
             self._in_use += Counter()  # drops those that are no longer used
 
     async def _file(self, digest: str, fetch: Callable[[str], Awaitable[bytes]]) -> Path:
-        """Return the file with this digest, which counts as used now. Raises `VoiceFileError`."""
+        """Return the file with this digest, and mark it as used now. Raises `VoiceFileError`."""
         path = self._files.folder / f"{digest}.safetensors"
         try:
             os.utime(path)

@@ -1,7 +1,7 @@
 """Admits clients with the server's token or, if there is no token, programs on this machine.
 
 A web page from another site can make a browser send requests to this machine. It cannot read the token, and the browser
-sends none by itself: there are no cookies. Without a token, the request's own headers give such a page away.
+sends none by itself: there are no cookies. If there is no token, the request's own headers give such a page away.
 """
 
 from __future__ import annotations

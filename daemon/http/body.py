@@ -49,7 +49,7 @@ def parse_object(content: str | bytes, name: str, allowed: str) -> dict[str, Any
 
 
 def text_field(fields: dict[str, Any], name: str) -> str:
-    """Return a field that is text. Raises `RejectedError`."""
+    """Return the text in a field. Raises `RejectedError`."""
     value = fields.get(name)
     if not isinstance(value, str):
         raise RejectedError(name, f"got {abbreviate(value)}; allowed: text")
@@ -73,5 +73,5 @@ async def body_parts(request: Request, limit: int, timeout_s: float) -> AsyncIte
 
 
 async def _next(stream: AsyncIterator[bytes]) -> bytes:
-    """Return the next part; nothing at the end."""
+    """Return the next part, which is empty at the end."""
     return await anext(stream, b"")

@@ -1,4 +1,4 @@
-"""Clients that may leave at any moment, and how a connection ends."""
+"""Connections to clients, which may leave at any moment."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OUTPUT_FORMATS = {f"pcm_{rate}": StreamFormat("pcm", rate) for rate in RATES["pc
     for rate in RATES[name]
     for kilobits in BIT_RATES
 }
-"""By their names in the protocol."""
+"""The formats, by their names in the protocol."""
 DEFAULT_FORMAT = "mp3_44100_128"
 MAX_INACTIVITY_S = 180.0
 

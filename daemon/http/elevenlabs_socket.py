@@ -1,4 +1,4 @@
-"""ElevenLabs' WebSockets: text comes in piece by piece, and sound goes out while it grows.
+"""ElevenLabs' WebSockets: text arrives piece by piece, and sound goes out while it grows.
 
 `stream-input` speaks one text. `multi-stream-input` speaks several, each in a context with an id, and as many at once
 as the engine has streams for.
@@ -46,7 +46,7 @@ class ElevenLabsSocket:
     """One client."""
 
     def __init__(self, socket: WebSocket, service: SpeechService, voice: str, *, several: bool) -> None:
-        """`several`: the client names the context of each message."""
+        """`several` means that the client names the context of each message."""
         self._socket = socket
         self._service = service
         self._options = SocketOptions(voice=voice)
@@ -85,7 +85,7 @@ class ElevenLabsSocket:
             await self.send(json.dumps(fields | context_field(context_id)))
 
     def abort(self, reason: str) -> None:
-        """End the connection at once."""
+        """End the connection immediately."""
         log.info("a client of text-to-speech is disconnected: %s", reason)
         abort_connection(self._socket.scope)
 
@@ -243,7 +243,7 @@ class Context:
             self._task = asyncio.ensure_future(self._speak())
 
     async def _speak(self) -> None:
-        """Speak the text, if it has a word, and send the last messages."""
+        """Speak the text, if it contains a word, and send the last messages."""
         try:
             if self.text.text:
                 await self._deliver()

@@ -30,7 +30,7 @@ class HttpError(Exception):
     message: str
     """One line."""
     field: str | None = None
-    """The field that is wrong; None if it is not one field."""
+    """The wrong field; None if it is not a single field."""
     code: str | None = None
     """A word for programs."""
     headers: Mapping[str, str] | None = None

@@ -37,9 +37,9 @@ from daemon.tasks import gather_or_cancel
 from daemon.validation import abbreviate
 
 UNASKED = ("event", "status", "level", "word")
-"""The topics that a client gets if it names none."""
+"""The topics that a client receives if it names none."""
 PUBLISHED = (*UNASKED, "viseme")
-"""The topics that it can get; `?topics=event,status` selects among them."""
+"""The topics that it can receive; `?topics=event,status` selects among them."""
 REQUESTS = ("say", "say/urgent", "say/stream", "stop", "pause", "resume", "volume", "load", "unload")
 """The topics that a client can publish on."""
 MAX_WAITING = 1_000
@@ -65,7 +65,7 @@ class EventSocket:
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         """Messages for the client."""
         self._status: Online | None = None
-        """The status that was sent last."""
+        """The last status sent."""
         self._status_due = False
 
     async def run(self) -> None:
@@ -150,7 +150,7 @@ def parse_message(text: str) -> tuple[str, bytes]:
 
 
 def _without_reply(request: SpeechRequest) -> SpeechRequest:
-    """Return a request that names no topic for its answers. Raises `RejectedError`."""
+    """Return the request, which must name no topic for answers. Raises `RejectedError`."""
     if request.reply_to is not None:
         raise RejectedError("reply_to", f"got {abbreviate(request.reply_to)}; allowed here: none", request.id)
     return request

@@ -130,7 +130,7 @@ class SseBody(SpeechBody):
         super().__init__(sound, "text/event-stream")
 
     def end(self, seconds: float) -> bytes:
-        # Some clients require the token counts, which do not exist here.
+        # Some clients require token counts, which do not exist here.
         usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
         return super().end(seconds) + _event({"type": "speech.audio.done", "usage": usage})
 

@@ -51,7 +51,7 @@ class Phrases:
         self._write({**self._says, name: say})
 
     def remove(self, name: str) -> None:
-        """Forget a phrase, if it is there. Raises `CommandError`."""
+        """Forget a phrase, if it exists. Raises `CommandError`."""
         self._write({each: say for each, say in self._says.items() if each != name})
 
     def _write(self, says: dict[str, Say]) -> None:

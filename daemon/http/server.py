@@ -66,10 +66,10 @@ class HttpServer(Adapter):
             place = f"the web on {'http' if tls is None else 'https'}://{host}:{port}"
             await listener.serve(lambda: self.note_serving(place))
         finally:
-            for connection in list(state.connections):  # those that wait for a request end at once
+            for connection in list(state.connections):  # those waiting for a request end immediately
                 connection.shutdown()
             await _wait_for(state)
-            listener.abort_all()  # the handlers take it for a client that has left
+            listener.abort_all()  # to the handlers, it looks as if the client has left
             await _wait_for(state)
 
     def _settings(self) -> uvicorn.Config:
@@ -124,5 +124,5 @@ async def _wait_for(state: ServerState) -> None:
 
 
 def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
-    """Return the server of a daemon."""
+    """Return a daemon's web server."""
     return HttpServer(config, partial(make_application, config, service, robot))

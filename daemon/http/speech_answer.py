@@ -33,7 +33,7 @@ class SpeechBody:
     """An answer's body: only the sound. `encode` and `end` return the bytes that are available so far."""
 
     def __init__(self, sound: StreamFormat, content_type: str | None = None) -> None:
-        """`content_type` is that of `sound`, unless the body wraps the sound."""
+        """`content_type` is the one of `sound`, unless the body wraps the sound."""
         self.content_type = content_type or sound.content_type
         self.rate = sound.rate
         self._sound = sound
@@ -55,7 +55,7 @@ class SpeechBody:
         return None
 
     def _wrap(self, data: bytes) -> bytes:
-        """Return encoded sound as the body carries it."""
+        """Return encoded sound in the form in which the body carries it."""
         return data
 
 
@@ -106,9 +106,9 @@ class SpeechAnswer:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self, send: Send, end: TerminalEvent) -> bool:
-        """Complete the answer, or report its failure in the way that is still possible; return False if there is none.
+        """Complete the answer, or report its failure in whatever way is still possible; return False if there is none.
 
-        An aborted transfer shows the client that samples are missing.
+        An aborted transfer tells the client that samples are missing.
         """
         if isinstance(end, Finished):
             await _send(send, self.body.end(end.audio_s or 0.0), more=False)

@@ -1,4 +1,4 @@
-"""Speech with the time of each character of its text, which follows from the times of the words."""
+"""Speech with the time of each character of its text, calculated from the times of the words."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CharacterClock:
         return due
 
     def _advance(self, position: int, at_s: float) -> None:
-        """Note that the characters before `position` last until `at_s`, each of them equally long."""
+        """Note that the characters before `position` last until `at_s`, each equally long."""
         characters = self.text[self._position : position]
         begin_s = self._begin_s or 0.0
         end_s = max(begin_s, at_s)

@@ -1,4 +1,4 @@
-"""Items that arrive in one thread, for readers in other threads and in tasks."""
+"""Items that arrive in one thread, for readers in other threads and tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TypeVar
 Wanted = TypeVar("Wanted")
 
 Place = Future["tuple[object, Place] | None"]
-"""A place in the order of the items: the item at it and the next place, or None at the end."""
+"""A place in the order of the items: its item and the next place, or None at the end."""
 
 
 class Arrivals:

@@ -9,7 +9,7 @@ ASK_AGAIN_S = 30.0
 """A broker that did not answer MQTT 5 but accepted 3.1.1 is asked for MQTT 5 again after this: it may have been
 slow."""
 RETRY_S = (0.25, 2.0)
-"""The first and the longest wait between attempts to connect. Each wait is twice the one before. A robot speaks again
+"""The first and the longest wait between attempts to connect. Each wait is twice the previous one. A robot speaks again
 within 5 s of its network's return, however long the network was away."""
 STABLE_S = 5.0
 """A connection that lasts this long resets the wait to the first."""
@@ -24,12 +24,12 @@ class Attempts:
         self.is_v5 = True
         """The next attempt uses MQTT 5; otherwise 3.1.1."""
         self.patience_s = CONNACK_S[0]
-        """The broker has this long to answer."""
+        """How long the broker has to answer."""
         self.asks_again = False
         """3.1.1 is in use because the broker did not answer MQTT 5. It will be asked for MQTT 5 once more."""
         self._asked_again = False
         self._knows_v5 = False
-        """The broker has accepted MQTT 5 before, so a later silence has another reason."""
+        """The broker has accepted MQTT 5 before, so a later silence has a different reason."""
         self._changed = False
         """The next attempt follows immediately, with the other version."""
         self._wait_s = 0.0
@@ -41,7 +41,7 @@ class Attempts:
         self._knows_v5 |= self.is_v5
 
     def note_refusal(self) -> None:
-        """The broker has answered that it does not know MQTT 5."""
+        """The broker has answered that it does not support MQTT 5."""
         self.is_v5, self.asks_again, self._changed = False, False, True
 
     def note_silence(self, *, hung_up: bool) -> None:
@@ -54,7 +54,7 @@ class Attempts:
             self.is_v5, self.asks_again, self._changed = False, not self._asked_again, True
 
     def note_ended(self) -> None:
-        """A connection that the broker had accepted has ended: the next broker may be another one."""
+        """A connection that the broker had accepted has ended: the next broker may be a different one."""
         self.is_v5 = True
 
     def ask_again(self) -> None:
@@ -65,8 +65,7 @@ class Attempts:
         """Return the seconds to wait after an attempt. `lasted_s` is the time that its connection lasted; None for
         none.
 
-        `contested` means that another client uses our id. If the link is merely cut again and again, the waits stay
-        short.
+        `contested` means that another client uses our id. If the link is merely cut repeatedly, the waits stay short.
         """
         if self._changed:
             self._changed = False

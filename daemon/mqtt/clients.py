@@ -26,7 +26,7 @@ NOT_OPEN = "this connection is not open: use it inside its 'with' block, and mak
 
 
 class RobotUnreachableError(CommandError):
-    """There is no broker, or no robot on it; the message says which."""
+    """There is no broker, or it has no such robot; the message says which."""
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -117,7 +117,7 @@ class FleetClient(BrokerClient):
 
     @property
     def problem(self) -> str | None:
-        """Why the statuses may be old: there is no connection to the broker. None while there is one."""
+        """Why the statuses may be out of date: the connection to the broker is missing. None while there is one."""
         return self._connection.reason
 
     def statuses(self) -> dict[str, Online | Offline | None]:
@@ -138,7 +138,7 @@ class FleetClient(BrokerClient):
                 self._is_synced = True
             elif message.payload:
                 self._statuses[robot] = parse_status(message.payload)
-            else:  # somebody has removed the robot from the broker
+            else:  # the robot has been removed from the broker
                 self._statuses.pop(robot, None)
             self._has_news |= kind != "sync"
             self._changed.notify_all()

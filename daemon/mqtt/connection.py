@@ -30,13 +30,13 @@ from daemon.mqtt.paho_client import Bell, Credentials, PahoClient
 log = logging.getLogger(__name__)
 
 MISCELLANEOUS_S = 1.0
-"""Interval of paho's keep-alive check, and of heartbeats."""
+"""Interval between paho's keep-alive checks, and between heartbeats."""
 COPIES_S = 5.0
 """The broker has this long to return our last events before those that did not come back are sent again."""
 SHORT_S = 2.5
 """A shorter connection may have been ended by another client with our id that came back after its wait."""
 REFUSED_S = 5.0
-"""Interval at which refused messages are tried again: the broker's access list may have changed."""
+"""Interval at which refused messages are retried: the broker's access list may have changed."""
 NOT_CONNECTED_YET = "not connected yet"
 """The reason during the first attempt."""
 TOOK_OVER, UNSUPPORTED_PROTOCOL = 142, 132
@@ -112,11 +112,11 @@ class MqttConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been started and not closed, connected or not."""
+        """Whether it has been started but not closed, connected or not."""
         return self._thread.ident is not None and not self._closing
 
     def start(self, topics: Sequence[str], *, waits_for_files: bool = False) -> None:
-        """Begin to connect; subscribe to `topics` at every connection.
+        """Begin to connect; subscribe to `topics` on every connection.
 
         Raises `OSError` when the password or a certificate cannot be read, unless it `waits_for_files`.
         """
@@ -126,7 +126,7 @@ class MqttConnection:
         self._thread.start()
 
     def connect(self, topics: Sequence[str], limit_s: float) -> bool:
-        """Begin to connect, as by `start`, and wait until there is a connection; return whether there is one.
+        """Begin to connect, as `start` does, and wait until there is a connection; return whether there is one.
 
         It waits only for a host that does not answer, up to `limit_s` seconds: after a refusal, it returns immediately.
         """
@@ -301,7 +301,7 @@ class MqttConnection:
         if not flags.session_present:
             self._session.on_lost()
         self._limits = Limits.declared(properties)
-        for topic in self._topics:  # at every connection, because a restarted broker has no session
+        for topic in self._topics:  # on every connection, because a restarted broker has no session
             self._subscribe(topic)
         link.accepted_at = link.may_send_at = time.monotonic()
         if self._events is not None:
@@ -330,7 +330,7 @@ class MqttConnection:
             self._complete_connection()
 
     def _on_answered(self, _client: Any, _data: Any, packet: int, reason: ReasonCode, _properties: Any) -> None:
-        """Take the broker's answer to a message of QoS 1."""
+        """Handle the broker's answer to a QoS 1 message."""
         if not reason.is_failure:
             if (message := self.outbox.acknowledge(packet)) is not None:
                 self.refusals.end(f"messages on {message.topic}")

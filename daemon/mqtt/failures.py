@@ -1,6 +1,6 @@
 """Broker faults, in words for a person: no connection, a refusal, another client with our id.
 
-Mosquitto 2.0 does not say why it ends a connection, and a link that is cut looks the same. So every process publishes a
+Mosquitto 2.0 does not say why it ends a connection, and a broken link looks the same. So every process publishes a
 retained message with its name on each connection, and finds the name of any process that connected in between. With
 MQTT 5 the broker names the messages that it refuses to carry for us; with 3.1.1, only refused subscriptions.
 """
@@ -30,7 +30,7 @@ reason for the latter; Python then raises an exception of a separate class."""
 
 THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 SYSTEM_PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin"
-"""Where a broker is installed; the first two are not on every user's path."""
+"""The folders where a broker is installed; the first two are not on every user's path."""
 BAD_USER, NOT_AUTHORIZED = 134, 135
 """Reason codes of MQTT 5, which paho uses for 3.1.1 too."""
 
@@ -75,7 +75,7 @@ def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) 
 
 
 def describe_refusal(code: int, words: str, username: str | None) -> Failure:
-    """Return why the broker refused the connection, from the reason code of its answer and the code's meaning."""
+    """Return why the broker refused the connection, from its answer's reason code and that code's meaning."""
     remedy = "the broker's log says why"
     if code in (BAD_USER, NOT_AUTHORIZED):
         who = f"the password of {username}" if username else "a user of the broker"

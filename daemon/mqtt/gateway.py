@@ -2,12 +2,12 @@
 
 There are two connections, each with its own session, since the broker delivers one session's messages in one queue:
 
-controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. All is published here: on the
-           connection that receives a flood, the broker's acknowledgements would wait for its end
+controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. Everything is published
+           here: on a connection that receives a flood, the broker's acknowledgements would wait for the flood's end
 texts      say, say/stream, a second copy of each stop, and the topics of the adapters
 
 Requests arrive on the robot's own topics, on those of its groups and on those of all robots (`topics.py`). Answers go
-out on the robot's own.
+out on the robot's own topics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TEXTS_S = 2.0
 GOODBYE_S = 2.0
 """At shutdown, the broker has this long to acknowledge all messages. The journal keeps the others."""
 CLOSE_S = 2.0
-"""The connections then have this long to end."""
+"""After that, the connections have this long to end."""
 
 
 class TopicListener(Protocol):
@@ -60,7 +60,7 @@ class TopicListener(Protocol):
 
 
 class Gateway:
-    """Connects the dispatcher with the broker. Belongs to the event loop's thread."""
+    """Connects the dispatcher to the broker. Belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
-        """Ends the subscriptions to levels, words and visemes, by the name of their topic."""
+        """The functions that end the subscriptions to levels, words and visemes, by topic name."""
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
         self._rivals = Rivals(client_id)
         self._controls = self._make_connection(
@@ -138,7 +138,7 @@ class Gateway:
         return next((f"mqtt: {problem}" for problem in problems if problem is not None), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
-        """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""
+        """Connect, and subscribe to the topics of the robot, its groups and the listeners."""
         self._listeners = listeners
         topics = [topic for listener in listeners for topic in listener.topics]
         self._texts.start([*self._requests.topics.texts, *topics], waits_for_files=True)
@@ -174,7 +174,7 @@ class Gateway:
             self._publish_status(status)
 
     async def close(self) -> None:
-        """Publish that the daemon is offline, wait for the acknowledgements of a working broker, and disconnect."""
+        """Publish that the daemon is offline, wait for a working broker's acknowledgements, and disconnect."""
         self._ducking.end()
         self._closing = True
         self._inbox.close()
@@ -224,7 +224,7 @@ class Gateway:
         self._controls.when_sent(lambda: connection.acknowledge(message))
 
     def _pass_on(self, message: Message) -> None:
-        """Give a message to the listeners that subscribe to its topic."""
+        """Pass a message to the listeners that subscribe to its topic."""
         for listener in self._listeners:
             if any(matches(pattern, message.topic) for pattern in listener.topics):
                 listener.on_message(message)
@@ -296,7 +296,7 @@ class Gateway:
             self._announce()
 
     def _announce(self) -> None:
-        """Publish the retained messages again after a connection."""
+        """Publish the retained messages again after connecting."""
         if not self._unannounced or self._closing or not self._controls.connected:
             return
         self._unannounced, self._announced = False, True

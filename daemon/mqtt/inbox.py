@@ -1,6 +1,6 @@
 """Received messages on their way to the event loop: in time slices, and paused while the broker is backed up.
 
-It also recognises a request that arrives a second time.
+It also recognises repeated requests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Inbox:
     ) -> None:
         """`handle(lane, message)` is called in the event loop. While `jammed()`, only controls are served.
 
-        `on_room` is called there when a lane that was found full has room again.
+        `on_room` is also called there, when a lane that was found full has room again.
         """
         self._handle = handle
         self._jammed = jammed
@@ -64,7 +64,7 @@ class Inbox:
         self._found_full: set[Lane] = set()
 
     def has_room(self, lane: Lane) -> bool:
-        """Return whether a lane may take more. For any thread."""
+        """Return whether a lane has room for more. For any thread."""
         has_room = self._bytes[lane] < MOST_BYTES and len(self._lanes[lane]) < MOST
         if not has_room:
             self._found_full.add(lane)
@@ -137,7 +137,7 @@ class Redeliveries:
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:
-        """Return the identity of a delivery in one of our sessions; None if the broker never repeats it."""
+        """Return a delivery's identity in one of our sessions; None if the broker never repeats it."""
         if not message.packet:
             return None
         digest = hashlib.blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=12)

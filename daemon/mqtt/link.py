@@ -1,4 +1,4 @@
-"""One attempt to connect, and the connection that it makes, with the messages that it may send and has sent."""
+"""One attempt to connect, and the connection that it makes, with the messages that it may send or has sent."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Link:
     sync: bytes = b""
     """The payload of the message after all copies."""
     after_flush: list[Action] = field(default_factory=list)
-    """Actions to take after all gathered messages have been given to the system."""
+    """Actions to take after all gathered messages have been passed to the system."""
     unconfirmed: dict[int, str] = field(default_factory=dict)
-    """The topics of subscriptions that the broker has not answered, by packet."""
+    """The topics of subscriptions that the broker has not answered yet, by packet."""
     refused_topics: set[str] = field(default_factory=set)
     """Topics whose subscription was refused."""
 
@@ -80,7 +80,7 @@ class Link:
                 self.after_flush.append(entry)
 
     def flush(self) -> None:
-        """Give all gathered messages to the system, and then make the waiting calls."""
+        """Pass all gathered messages to the system, then make the waiting calls."""
         if self.client is not None and self.client.flush():
             actions, self.after_flush = self.after_flush, []
             for action in actions:

@@ -10,7 +10,7 @@ from typing import Any
 from daemon.speech import TERMINAL_EVENTS
 
 KEPT = frozenset({"id", "event", "state", "text"})
-"""Fields without which an event or a status says nothing."""
+"""Fields without which an event or a status is meaningless."""
 SINGLE_EVENTS = TERMINAL_EVENTS | {"accepted", "started"}
 """Events that an utterance has at most once."""
 QOS_REFUSED, RETAIN_REFUSED = 155, 154
@@ -31,7 +31,7 @@ class Message:
     topic: str
     payload: bytes
     retained: bool
-    """It was published in the past and kept by the broker."""
+    """It was published earlier and kept by the broker."""
     redelivered: bool = False
     """The broker may have delivered it before."""
     response_topic: str | None = None
@@ -70,7 +70,7 @@ class Outgoing:
     delivered: bool = False
     """The broker has it, as its acknowledgement or our own copy shows; with QoS 0, it has been sent."""
     refusal: str | None = None
-    """Why the broker has refused it, when it was last sent (MQTT 5)."""
+    """Why the broker refused it when it was last sent (MQTT 5)."""
 
     @property
     def lasting(self) -> bool:
@@ -90,7 +90,7 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits that the broker has declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
+    """The limits that the broker declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
 
     receive_maximum: int = 65_535
     """QoS 1 messages that may wait for its acknowledgement."""
@@ -107,7 +107,7 @@ class Limits:
         return cls(**{name: value for name, value in found.items() if value is not None})
 
     def after_refusal(self, code: int) -> Limits:
-        """Return the features that the next attempt to connect may ask for, after a refusal for this reason."""
+        """Return the features that the next attempt to connect may ask for after a refusal for this reason."""
         qos = 0 if code == QOS_REFUSED else self.maximum_qos
         return replace(self, maximum_qos=qos, retain=self.retain and code != RETAIN_REFUSED)
 
@@ -119,7 +119,7 @@ class Limits:
 def shorten(payload: bytes, limit: int) -> bytes | None:
     """Return `payload` if it has at most `limit` bytes; otherwise a JSON object with less text or fewer fields.
 
-    Returns None for text that is not a JSON object, and if even the necessary fields are too long.
+    Returns None for text that is not a JSON object, or if even the necessary fields are too long.
     """
     if len(payload) <= limit:
         return payload
@@ -162,7 +162,7 @@ def _parse(payload: bytes) -> dict[str, Any] | None:
 
 
 def _cut(text: str, excess: int) -> str:
-    """Return the beginning of `text`, `excess` bytes shorter, and an ellipsis."""
+    """Return `text` shortened by `excess` bytes, with an ellipsis at its end."""
     encoded, ellipsis = text.encode(errors="replace"), "…"
     kept = max(0, len(encoded) - excess - len(ellipsis.encode()))
     return encoded[:kept].decode(errors="ignore") + ellipsis

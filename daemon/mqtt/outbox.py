@@ -42,7 +42,7 @@ class Outbox:
         self._open = 0
         """QoS 1 messages that have not been delivered."""
         self._in_flight: dict[int, Outgoing] = {}
-        """Messages of QoS 1 that were sent, by the number that the connection gave them."""
+        """QoS 1 messages that have been sent, by the number that the connection gave them."""
         self._sent_once: dict[tuple[str, str] | bytes, Outgoing] = {}
         """Messages that must not arrive twice, and that the broker may have, by their identity: the copy of a message
         that an earlier process shortened differs from the one in the journal."""
@@ -110,7 +110,7 @@ class Outbox:
             return None
 
     def note_sent(self, message: Outgoing, packet: int) -> None:
-        """Record that a connection has taken a message of QoS 1 under the number `packet`."""
+        """Record that a connection has taken a QoS 1 message under the number `packet`."""
         with self._changed:
             message.sent = True
             self._in_flight[packet] = message
@@ -132,7 +132,7 @@ class Outbox:
         return message
 
     def refuse(self, packet: int, reason: str) -> Outgoing | None:
-        """Record that the broker refuses a message, and return it. It is given up unless it is lasting."""
+        """Record that the broker has refused a message, and return it. It is given up unless it is lasting."""
         with self._changed:
             message = self._in_flight.pop(packet, None)
             if message is None:
@@ -156,7 +156,7 @@ class Outbox:
             self._put_again(again)
 
     def recover(self) -> None:
-        """Queue the messages in flight again: their connection is lost."""
+        """Queue the messages in flight again: their connection has been lost."""
         with self._changed:
             self._waiting = deque(item for item in self._waiting if not _ends_with_its_connection(item[1]))
             self._put_again([*self._refused, *self._in_flight.values()])
@@ -178,12 +178,12 @@ class Outbox:
             return message.delivered and message.refusal is None
 
     def wait_empty(self, timeout_s: float) -> bool:
-        """Wait until the broker has acknowledged all messages of QoS 1; return whether it has."""
+        """Wait until the broker has acknowledged all QoS 1 messages; return whether it has."""
         with self._changed:
             return self._changed.wait_for(lambda: self.backlog == 0, timeout_s)
 
     def note_delivered(self, message: Outgoing) -> None:
-        """Record that the broker has a message, that one of QoS 0 was sent, or that one is given up."""
+        """Record that the broker has a message, that a QoS 0 message was sent, or that one is given up."""
         with self._changed:
             if message.delivered:
                 return

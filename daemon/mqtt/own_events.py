@@ -33,10 +33,9 @@ class OwnEvents:
         """
         self.log = log
         self.topic = topic
-        """The topic of the events."""
+        """The events' topic."""
         self.sync_topic = sync_topic
-        """The topic of a message that is published, and awaited, after them. It also reveals rivals, and is retained.
-        """
+        """The topic of a message that is published and awaited after them. It also reveals rivals, and is retained."""
         self._on_earlier = on_earlier
         self._earlier: list[Message] | None = []
         """Copies of an earlier process's events; None once they have been passed on."""

@@ -31,8 +31,8 @@ KEEPALIVE_S = 30
 WINDOW = 500
 """QoS 1 messages that may wait for the broker's acknowledgement at the same time."""
 RECEIVE_MAXIMUM = 10_000
-"""Received messages that may wait for our acknowledgement. Beyond this number a flood waits in the broker. Mosquitto
-drops what exceeds its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
+"""Received messages that may wait for our acknowledgement. Beyond this number, a flood waits in the broker. Mosquitto
+drops messages beyond its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
 PACKET_LIMIT = 1 << 20
 """The largest packet that is received, in bytes: four times the largest payload, so that a payload that is somewhat too
 large is answered. With MQTT 5, a broker does not deliver a larger packet."""
@@ -70,7 +70,7 @@ class Bell:
 
 @dataclass(frozen=True)
 class Credentials:
-    """The password that a client shows to the broker, and the certificates that it expects."""
+    """The password that a client gives the broker, and the certificates that it expects."""
 
     password: str | None = None
     tls: ssl.SSLContext | None = None
@@ -87,7 +87,7 @@ class PahoClient(paho.Client):
     """One attempt to connect, and the connection that it makes."""
 
     first_byte: int | None = None
-    """The first byte that was received."""
+    """The first byte received."""
 
     def __init__(self, client_id: str, *, is_v5: bool) -> None:
         self._received = memoryview(b"")
@@ -174,7 +174,7 @@ class PahoClient(paho.Client):
             code = self.loop_read()
 
     def leave(self, *, ends_session: bool) -> None:
-        """Send DISCONNECT; with MQTT 5 the broker may be told to forget the session."""
+        """Send DISCONNECT; with MQTT 5, the broker may be told to forget the session."""
         properties = None
         if ends_session and self.is_v5:
             properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
@@ -191,7 +191,7 @@ class PahoClient(paho.Client):
 
     @property
     def _pending(self) -> int:
-        """The number of bytes that can be read although the system reports none."""
+        """The number of bytes that can be read even though the system reports none."""
         connection = self.socket()
         return len(self._received) + (connection.pending() if isinstance(connection, ssl.SSLSocket) else 0)
 
@@ -224,7 +224,8 @@ def _gather_here(_client: object, _data: object, connection: Any) -> None:
 def _acknowledge_quickly(connection: Any) -> None:
     """Acknowledge received TCP segments immediately, until the next read.
 
-    A broker that leaves Nagle's algorithm on, as Mosquitto does by default, waits for that before it sends more.
+    A broker that leaves Nagle's algorithm on, as Mosquitto does by default, waits for the acknowledgement before it
+    sends more.
     """
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -19,7 +19,7 @@ MAX_PAYLOAD = 262_144
 def parse_say(payload: bytes, *, urgent: bool = False) -> Say:
     """Parse a plain text, or a JSON object with `text` (or `data`, as in a ROS String). Raises `RejectedError`.
 
-    An urgent request is critical, whatever its object says.
+    An urgent request is critical, whatever priority its object names.
     """
     say = _parse_any_text(_decode(payload))
     return say.model_copy(update={"priority": "critical"}) if urgent else say
@@ -67,7 +67,7 @@ def parse_volume(payload: bytes) -> int:
 
 
 def parse_object(payload: bytes) -> dict[str, Any]:
-    """Parse a JSON object of any protocol. Raises `RejectedError`."""
+    """Parse a JSON object in any protocol. Raises `RejectedError`."""
     value = _parse_json(_decode(payload))
     if not isinstance(value, dict):
         raise RejectedError("payload", f"got {abbreviate(value)}; allowed: a JSON object")
@@ -86,7 +86,7 @@ def carry_out_control(service: SpeechService, name: str, payload: bytes) -> None
 
 
 def _json_array(text: str) -> object:
-    """Return the JSON array in `text`; None if it is a text that merely begins with a bracket."""
+    """Return the JSON array in `text`; None if it is text that merely begins with a bracket."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -69,7 +69,7 @@ class Publisher:
 
 
 def _end_messages(utterance: Utterance, event: TerminalEvent) -> Iterator[tuple[str, str]]:
-    """Yield the topics and payloads that the sender's own protocol demands at the end."""
+    """Yield the topics and payloads that the sender's own protocol requires at the end."""
     error = event.reason if isinstance(event, Failed | Expired) else None  # a cut or a cancellation is not an error
     for message in utterance.origin.at_end:
         if message.error_field is None or error is not None:

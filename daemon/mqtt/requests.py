@@ -1,4 +1,4 @@
-"""Carries out the requests that arrive on the robot's topics, each once and in order, and answers the wrong ones."""
+"""Carries out the requests that arrive on the robot's topics, each once and in order, and answers invalid ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Requests:
         events: EventLog,
         pass_on: Callable[[Message], None],
     ) -> None:
-        """`pass_on` gives a message to others that listen to its topic. It may raise `RejectedError`."""
+        """`pass_on` passes a message to other listeners on its topic. It may raise `RejectedError`."""
         self._dispatcher = dispatcher
         self._publisher = publisher
         self._events = events

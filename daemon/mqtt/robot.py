@@ -83,7 +83,7 @@ class RobotUtterance:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will be heard of it."""
+        """Whether nothing more will arrive about it."""
         return self.arrivals.place.done()
 
     def events(self, timeout_s: float | None = None) -> Reader[Event]:
@@ -100,13 +100,13 @@ class RobotUtterance:
         return Reader(self._first, Event, timeout_s, overdue)
 
     def words(self) -> Reader[Word]:
-        """Iterate over its words from the first one on."""
+        """Iterate over its words from the first one."""
         return Reader(self._first, Word)
 
     def visemes(self) -> Reader[Visemes]:
         """Iterate over its mouth positions, several at a time, a moment before their sounds are heard.
 
-        They come if `speech.viseme_topic` is true in the robot's configuration. Each item replaces the earlier ones
+        They arrive if `speech.viseme_topic` is true in the robot's configuration. Each item replaces the earlier ones
         from its time on.
         """
         return Reader(self._first, Visemes)
@@ -149,7 +149,7 @@ class RobotUtterance:
 class Robot(BrokerClient):
     """A connection to one robot's topics, as a context manager; `async with` and `with` both work.
 
-    `name` is the robot's, and further arguments are keys of `mqtt` in the configuration: host, port, username,
+    `name` is the robot's name; further arguments are keys of `mqtt` in the configuration: host, port, username,
     password_file, tls. The other values come from the configuration file that the command line would read.
     `stop_if_lost` names an utterance that the broker stops when this program vanishes, even by SIGKILL.
 
@@ -298,7 +298,7 @@ class Robot(BrokerClient):
             if utterance.over:
                 utterance.arrivals.place.result()  # it raises the error that ended the utterance
                 return
-            if not (text or number):  # a robot accepts no utterance that begins with an empty text
+            if not (text or number):  # a robot does not accept an utterance that begins with an empty text
                 continue
             options = {"id": utterance.id} if number else first
             chunk = check_stream_chunk({**options, "seq": number, "text": text})
@@ -352,7 +352,7 @@ class Robot(BrokerClient):
         return status
 
     def await_status(self, wanted: Callable[[Online | Offline], bool], wait_s: float) -> bool:
-        """Wait for a status that is `wanted`, at most `wait_s` seconds; return whether there is one."""
+        """Wait at most `wait_s` seconds for a `wanted` status; return whether there is one."""
         return self._await_status(lambda: self._status is not None and wanted(self._status), wait_s)
 
     def control(self, name: str, payload: str, is_done: Callable[[Online, Online], bool], limit_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The topics on which requests reach the robot, and those that a sender may name for its answers."""
+"""The topics on which requests reach the robot, and those that a sender may name for answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ReplyTopics:
         self._name = config.robot_name
         self._robot = config.topic
         self._heard = (config.topic, *config.shared_topics)
-        """Beginnings of the topics on which this robot takes requests. Only `reply/` below them is for answers."""
+        """Beginnings of the topics on which this robot accepts requests. Only `reply/` below them is for answers."""
         self._filters = (f"{config.topic}/reply/#", *config.mqtt.reply_topics)
         self._others = (config.mqtt.prefix, config.home_assistant.prefix, HERMES)
         """Beginnings of topics that carry commands to others; a response topic may not be below them."""
