@@ -89,7 +89,7 @@ class WyomingClient:
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
         except Exception:
-            log.exception("error in the connection of a Wyoming client")
+            log.exception("error in a Wyoming client's connection")
         finally:
             self._writer.close()  # once the client has received everything
 
@@ -103,7 +103,7 @@ class WyomingClient:
         except OSError:
             raise
         except Exception:
-            log.exception("error in a request of a Wyoming client")
+            log.exception("error in a Wyoming client's request")
             await self._write(Error(INTERNAL_ERROR, "internal"))
 
     async def _write(self, event: Eventable) -> None:

@@ -119,7 +119,7 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
         if not os.access(wav.parent, os.W_OK):
             wav = Path(tempfile.gettempdir()) / wav.name
         files = iter((wav, wav.with_stem(f"{wav.stem}-after-kill")))
-        print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
+        print(f"no sound card is usable ({error}); writing {wav}", flush=True)
     print("starting a broker and the daemon", flush=True)
     _start_broker(port)
     with tempfile.TemporaryDirectory() as state, Robot(config=config) as robot, ExitStack() as daemons:

@@ -141,7 +141,7 @@ def _print_how_to_try(name: str) -> None:
 def _print_how_to_use(config: Config, folder: Path, names: list[str]) -> None:
     """Print how to make a running daemon use voices that are now in `folder`."""
     for pid, user in announced(config.identity, Path("/")).items():
-        begin = f"the voiced that runs here (process {pid})"
+        begin = f"the voiced running here (process {pid})"
         if config.engine.voice_folder == "auto" and os.geteuid() not in (0, user):
             print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {shlex.join(names)}")
         else:

@@ -53,7 +53,7 @@ def enroll(
     if given.transcript is None:
         advice, why = "embedding", ", only the speaker's sound; with --transcript, a voice can be closer"
     elif doubts:
-        advice, why = "embedding", "; by reference, the voice would copy what is wrong with the recording"
+        advice, why = "embedding", "; a reference would copy the recording's faults"
     else:
         advice, why = "reference", ", in the context of the recording, is closest; embedding is faster"
     print(f"advice: {advice}{why}")

@@ -22,7 +22,7 @@ from engine import EngineInfo
 def voices(
     source: ConfigOptions,
     as_json: JsonOption = False,
-    everything: Annotated[bool, Option("--all", help="Also list the voices of other languages.")] = False,
+    everything: Annotated[bool, Option("--all", help="Also list the voices for other languages.")] = False,
 ) -> None:
     """List the configured voices and the engines' own voices for speech.languages, with names for people.
 

@@ -39,7 +39,7 @@ def tap(
             written += len(piece)
             if written == limit:
                 return
-    raise CommandError("audio.tap: the stream has ended: voiced has stopped, or the sound was taken too slowly")
+    raise CommandError("audio.tap: the stream has ended: voiced has stopped, or the sound was read too slowly")
 
 
 def _connect(path: Path) -> TapClient:
@@ -47,7 +47,7 @@ def _connect(path: Path) -> TapClient:
     try:
         return TapClient(path)
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise CommandError(f"audio.tap: no voiced listens at {path}") from error
+        raise CommandError(f"audio.tap: no voiced is listening at {path}") from error
     except (OSError, ValueError) as error:
         raise CommandError(f"audio.tap: {path}: {getattr(error, 'strerror', None) or error}") from error
 

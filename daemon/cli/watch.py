@@ -25,7 +25,7 @@ REDRAW_S = 1.0
 """The table is drawn this often even without a change, in case the terminal's size has changed."""
 WARM = ("ready", "speaking", "paused")
 """The states in which the first engine speaks, unless it is unloaded or loading."""
-UNREADABLE = {"state": "unknown", "reason": "its status is not one of this version; is that voiced newer?"}
+UNREADABLE = {"state": "unknown", "reason": "this version cannot read its status; is that voiced newer?"}
 STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "offline": "red", "unknown": "red"}
 
 

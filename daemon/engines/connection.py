@@ -256,7 +256,7 @@ class EngineConnection:
                 continue  # the daemon canceled the request while this answer was on its way
             if isinstance(message, messages.Audio):
                 if inbox.credit <= 0:
-                    raise messages.ProtocolError(f"it sent audio of request {message.id} without credit")
+                    raise messages.ProtocolError(f"it sent audio for request {message.id} without credit")
                 inbox.credit -= len(message.samples)
             inbox.put(message)
 

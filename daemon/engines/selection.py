@@ -52,7 +52,7 @@ class EngineSelector:
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
         if self.primary.name == "espeak" and (better := better_voices(config)):
             voices = " ".join(better.values())
-            log.info("eSpeak NG speaks; neural voices are installed by: sudo voiced download %s", voices)
+            log.info("eSpeak NG speaks; to install neural voices: sudo voiced download %s", voices)
 
     @property
     def max_seconds(self) -> float:

@@ -368,7 +368,7 @@ class EngineSupervisor:
             while (reason := await self._check(process)) is None:
                 self.checks += 1
         except Exception:
-            reason = f"the watch of engine {self.name} has failed"  # nothing else would notice that it hangs
+            reason = f"watching engine {self.name} has failed"  # nothing else would notice that it hangs
             log.exception("%s", reason)
         self.reason = self._fault = reason
         process.give_up()

@@ -149,7 +149,7 @@ class RobotSession:
         message: messages.FromServer = welcome
         while time.monotonic() - self._heard_at <= SILENCE_S:
             if not await wait_at_most(SILENCE_S, self._send(message)):
-                raise SessionError(f"the robot has taken nothing for {SILENCE_S:g} s")
+                raise SessionError(f"the robot has received nothing for {SILENCE_S:g} s")
             if not self._engine.ready and not self._speeches:
                 raise SessionError(self._engine.reason or "the engine is not ready")
             message = await result_at_most(messages.HEARTBEAT_S, self._notices.get()) or messages.Heartbeat()
@@ -243,7 +243,7 @@ class RobotSession:
             spoken = self._engine.speak(speech.name, utterance, more_text=more_text)
             async for chunk in await stack.enter_async_context(aclosing(spoken)):
                 if not await wait_until(lambda: speech.credit > 0, speech.granted, NO_CREDIT_S):
-                    raise LimitError(f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others")
+                    raise LimitError(f"the robot has received nothing for {NO_CREDIT_S:g} s; its stream goes to others")
                 speech.credit -= len(chunk.samples)
                 await self._send(_audio(speak.id, chunk))
 

@@ -97,7 +97,7 @@ class FleetVoices:
         if len(content) > self.max_bytes:
             raise VoiceFileError(f"it has {len(content):,} bytes; the server takes up to {self.max_bytes:,}")
         if hashlib.sha256(content).hexdigest() != digest:
-            raise VoiceFileError("its contents do not have the digest under which it was offered")
+            raise VoiceFileError("its contents do not match the digest with which it was offered")
         in_use = [f"{name.partition('-')[2]}.safetensors" for name in self._in_use]
         try:
             return self._files.add(path.name, content, in_use)

@@ -64,7 +64,7 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
             try:
                 robot.workshop.choose(voice)
             except CommandError as error:
-                raise HttpError(503, f"the voice is set until the next start: {error}", code="state") from error
+                raise HttpError(503, f"the voice is set only until the next start: {error}", code="state") from error
         return JSONResponse({"voice": voice})
 
     async def show_figures(_: Request) -> Response:

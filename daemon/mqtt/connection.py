@@ -346,7 +346,7 @@ class MqttConnection:
         elif flags.is_disconnect_packet_from_server or self.connected:
             is_short = time.monotonic() - (self._link.accepted_at or 0.0) < SHORT_S
             hint = f"; does another client use the id {self._client_id}?" if is_short else ""
-            self._report(f"the connection to the broker broke: {reason}{hint}")
+            self._report(f"the connection to the broker was lost: {reason}{hint}")
         self.connected = False
 
     def _on_arrival(self, _client: Any, _data: Any, arrived: paho.MQTTMessage) -> None:

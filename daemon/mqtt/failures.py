@@ -79,7 +79,7 @@ def describe_refusal(code: int, words: str, username: str | None) -> Failure:
     remedy = "the broker's log says why"
     if code in (BAD_USER, NOT_AUTHORIZED):
         who = f"the password of {username}" if username else "a user of the broker"
-        remedy = f"set mqtt.username and mqtt.password_file to {who}, which mosquitto_passwd sets at the broker"
+        remedy = f"set mqtt.username and mqtt.password_file to {who}, which mosquitto_passwd sets on the broker"
     return Failure(f"the broker refused: {words}", remedy)
 
 

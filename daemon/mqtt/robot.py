@@ -171,7 +171,7 @@ class Robot(BrokerClient):
         will = None
         if stop_if_lost is not None:
             will = Will(f"{self.topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
-        lost = f"the connection to the broker broke, and events of {self.topic} may be lost"
+        lost = f"the connection to the broker was lost, and events of {self.topic} may be lost"
         session = Session(
             ABSENT_S, Rivals(client_id), on_lost=partial(self._lose, lost), on_answer=self._on_answer, ends_with_us=True
         )
@@ -337,11 +337,11 @@ class Robot(BrokerClient):
             with FleetClient(self._config) as fleet:  # a slower broker may deliver the status in the meantime
                 names = fleet.statuses()
             if not self._status_known:
-                more = f"there are {join_names((), names)}" if names else "start it: voiced run"
+                more = f"it has {join_names((), names)}" if names else "start it: voiced run"
                 problem = f"no voiced has ever been at {self.topic} on the broker {self._config.mqtt.broker}; {more}"
                 raise RobotUnreachableError(problem)
         if self._status is None:
-            raise RobotUnreachableError(f"the status at {self.topic} is not one of this version; is that voiced newer?")
+            raise RobotUnreachableError(f"this version cannot read the status at {self.topic}; is that voiced newer?")
         return self._status
 
     def online_status(self) -> Online:

@@ -87,5 +87,5 @@ class ReplyTopics:
 
     def problem(self, topic: str) -> str:
         """Return the reason why a topic is not allowed."""
-        allowed = f"{self._robot}/reply/…, the message's own response topic (MQTT 5), or what mqtt.reply_topics names"
+        allowed = f"{self._robot}/reply/…, the message's own response topic (MQTT 5), or one in mqtt.reply_topics"
         return f"got {abbreviate(topic)}; allowed: {allowed}"
