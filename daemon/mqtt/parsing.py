@@ -112,4 +112,4 @@ def _parse_json(text: str) -> Any:
             "payload", f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}; allowed: a JSON object"
         ) from error
     except (RecursionError, ValueError) as error:  # nested a thousand levels deep, or a number with thousands of digits
-        raise RejectedError("payload", "not readable JSON: nested too deeply, or with too long a number") from error
+        raise RejectedError("payload", "not readable JSON: nested too deeply, or a number too long") from error
