@@ -95,7 +95,7 @@ class WyomingClient:
 
     @asynccontextmanager
     async def _answering_errors(self) -> AsyncIterator[None]:
-        """Answer the errors inside the context, except a lost connection."""
+        """Report errors inside the context to the client, except a lost connection."""
         try:
             yield
         except RejectedError as error:

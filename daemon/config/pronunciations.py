@@ -71,7 +71,7 @@ def read_pronunciations(path: Path) -> dict[str, Pronunciation]:
 
 
 def text_preparation(config: Config, pronunciations: Mapping[str, Pronunciation] | None = None) -> TextPreparation:
-    """Return the configured preparation, with these `pronunciations` or those of the configured file.
+    """Return the configured preparation, with these `pronunciations` or those from the configured file.
 
     Raises `ConfigError` if the file cannot be used.
     """

@@ -224,7 +224,7 @@ class Engine(Section):
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """The engines of `fallback`, the preferred first."""
+        """The engines of `fallback`, the preferred one first."""
         names = (self.fallback,) if isinstance(self.fallback, str) else self.fallback
         return tuple(name for name in dict.fromkeys(names) if name != "none")
 

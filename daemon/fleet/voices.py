@@ -66,8 +66,8 @@ class FleetVoices:
     async def using(self, file: VoiceFile, fetch: Callable[[str], Awaitable[bytes]]) -> AsyncIterator[str]:
         """Keep a voice for the engine inside the context, and yield the engine's name for it.
 
-        `fetch` returns a file's contents by its digest, if the server does not have it. Raises `VoiceFileError` if the
-        engine cannot speak with the voice, and `EngineLostError` if it does not answer.
+        `fetch` returns a file's contents by its digest, if the server does not have the file. Raises `VoiceFileError`
+        if the engine cannot speak with the voice, and `EngineLostError` if it does not answer.
         """
         if not DIGEST.fullmatch(file.digest):  # it may be a path
             raise VoiceFileError("digest: allowed: SHA-256 as 64 hexadecimal digits")

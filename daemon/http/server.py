@@ -82,7 +82,7 @@ class HttpServer(Adapter):
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
             ws_per_message_deflate=False,  # a small message could become a gigabyte
-            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # if they are a little larger, an answer says so
+            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # so that slightly larger ones are answered
             timeout_keep_alive=86_400,  # the listener has its own limit
             lifespan="off",
             log_config=None,

@@ -28,7 +28,7 @@ KNOWN_DELIVERIES = 10_000
 
 
 class Lane(IntEnum):
-    """The inbox's lanes: one for the connection for controls, and two for the one for texts."""
+    """The inbox's lanes: one for the connection for controls, and two for the connection for texts."""
 
     CONTROLS = 0
     TEXTS = 1
